@@ -1,0 +1,224 @@
+"""The bucket itself, by minio-py: does it exist, is it versioned, will its rules delete our objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+import urllib3
+from minio import Minio
+from minio.credentials.providers import (
+    AWSConfigProvider,
+    ChainedProvider,
+    EnvAWSProvider,
+    IamAwsProvider,
+    Provider,
+    StaticProvider,
+)
+from minio.error import MinioException, S3Error, ServerError
+
+from storage.errors import (
+    AccessDeniedError,
+    BucketNotFoundError,
+    InvalidStoreUrlError,
+    StorageError,
+    StoreUnreachableError,
+)
+from storage.s3 import S3Config
+
+_TIMEOUT: Final = urllib3.Timeout(connect=4, read=8)
+# A starting MinIO answers "Retry-After: 60", which urllib3 would sleep through.
+_RETRIES: Final = urllib3.Retry(
+    total=1, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504], respect_retry_after_header=False
+)
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ResourceNotFound"})
+_DENIED: Final = frozenset(
+    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleRule:
+    """One enabled rule that removes objects. `prefix` is what it covers; `dangerous` when that touches the
+    store.
+    """
+
+    rule_id: str
+    prefix: str
+    expires_after_days: int | None
+    dangerous: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BucketReport:
+    """What the bucket is like. `None` where the credentials do not allow to ask.
+
+    versioning: "Enabled", "Suspended" or "Off". With "Enabled" every seal and every clean-up keeps the old
+    version and its cost. warnings: one line each, for a person to act on.
+    """
+
+    url: str
+    exists: bool
+    versioning: str | None
+    lifecycle_rules: tuple[LifecycleRule, ...] | None
+    warnings: tuple[str, ...] = field(default=())
+
+    @property
+    def healthy(self) -> bool:
+        """The bucket is there and nothing in it deletes the store's objects, as far as could be asked."""
+        return self.exists and not any(rule.dangerous for rule in self.lifecycle_rules or ())
+
+
+def inspect_bucket(config: S3Config) -> BucketReport:
+    """Return a report on the bucket; a missing one is a report too.
+
+    An unreachable store is StoreUnreachableError within 20 seconds, refused credentials AccessDeniedError.
+    """
+    client = _client(config)
+    try:
+        exists = client.bucket_exists(config.bucket)
+    except Exception as error:
+        raise _answer(error, config) from error
+    if not exists:
+        return BucketReport(config.url, False, None, None, (f"there is no bucket {config.bucket!r}",))
+    versioning = _versioning(client, config)
+    rules = _lifecycle_rules(client, config)
+    warnings = [_danger(rule) for rule in rules or () if rule.dangerous]
+    if versioning == "Enabled":
+        warnings.append(
+            "versioning keeps every sealed and deleted object; add a rule for noncurrent versions only"
+        )
+    if rules is None:
+        warnings.append(
+            "the lifecycle rules could not be read: make sure that none expires objects of the store"
+        )
+    return BucketReport(config.url, True, versioning, rules, tuple(warnings))
+
+
+def create_bucket_if_missing(config: S3Config) -> bool:
+    """Make the bucket; True when this call made it, False when it was there. Racing calls are fine."""
+    client = _client(config)
+    try:
+        if client.bucket_exists(config.bucket):
+            return False
+        client.make_bucket(config.bucket, location=config.region)
+    except S3Error as error:
+        if error.code == "BucketAlreadyOwnedByYou":
+            return False
+        raise _answer(error, config) from error
+    except Exception as error:
+        raise _answer(error, config) from error
+    return True
+
+
+def _versioning(client: Minio, config: S3Config) -> str | None:
+    try:
+        return str(client.get_bucket_versioning(config.bucket).status or "Off")
+    except S3Error as error:
+        if error.code in _DENIED or error.code == "NotImplemented":
+            return None
+        raise _answer(error, config) from error
+    except Exception as error:
+        raise _answer(error, config) from error
+
+
+def _lifecycle_rules(client: Minio, config: S3Config) -> tuple[LifecycleRule, ...] | None:
+    try:
+        found = client.get_bucket_lifecycle(config.bucket)
+    except S3Error as error:
+        if error.code in _DENIED or error.code == "NotImplemented":
+            return None
+        raise _answer(error, config) from error
+    except Exception as error:
+        raise _answer(error, config) from error
+    rules = []
+    for rule in found.rules if found else ():
+        expiration = rule.expiration
+        # A rule that only removes delete markers, old versions or broken uploads takes no object of ours.
+        if rule.status != "Enabled" or expiration is None or not (expiration.days or expiration.date):
+            continue
+        filters = rule.rule_filter
+        prefix = (
+            (filters.prefix or (filters.and_operator.prefix if filters.and_operator else None))
+            if filters
+            else None
+        )
+        covered = prefix or ""
+        rules.append(
+            LifecycleRule(
+                rule.rule_id or "", covered, expiration.days, dangerous=_overlap(covered, config.prefix)
+            )
+        )
+    return tuple(rules)
+
+
+def _overlap(rule_prefix: str, store_prefix: str) -> bool:
+    ours = f"{store_prefix}/" if store_prefix else ""
+    return ours.startswith(rule_prefix) or rule_prefix.startswith(ours)
+
+
+def _danger(rule: LifecycleRule) -> str:
+    when = f"after {rule.expires_after_days} days" if rule.expires_after_days else "on a set date"
+    what = f"objects below {rule.prefix!r}" if rule.prefix else "every object"
+    return f"lifecycle rule {rule.rule_id!r} deletes {what} {when}, the log and committed data too: remove it"
+
+
+def _client(config: S3Config) -> Minio:
+    endpoint = urlsplit(config.endpoint or "https://s3.amazonaws.com")
+    pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES)
+    try:
+        return Minio(
+            endpoint.netloc,
+            secure=endpoint.scheme == "https",
+            region=config.region,
+            credentials=_credentials(config),
+            http_client=pool,
+        )
+    except ValueError as error:
+        raise InvalidStoreUrlError(
+            str(error), actor="bucket", place=config.place, action="fix the URL"
+        ) from error
+
+
+def _credentials(config: S3Config) -> Provider:
+    given = config.credentials()
+    if given is not None:
+        return StaticProvider(*given)
+    return ChainedProvider([EnvAWSProvider(), AWSConfigProvider(), IamAwsProvider()])
+
+
+def _answer(error: Exception, config: S3Config) -> StorageError:
+    """Say in our words what minio-py reported."""
+    if isinstance(error, StorageError):
+        return error
+    if isinstance(error, S3Error):
+        if error.code in _NO_BUCKET:
+            return BucketNotFoundError(
+                f"there is no bucket {config.bucket!r}",
+                actor="bucket",
+                place=config.place,
+                action="create it",
+            )
+        kind = AccessDeniedError if error.code in _DENIED else StorageError
+        return kind(
+            f"{error.code}: {error.message}",
+            actor="bucket",
+            place=config.place,
+            action="check the credentials and what they may do",
+        )
+    if isinstance(error, (urllib3.exceptions.HTTPError, ServerError, OSError)):
+        return StoreUnreachableError(
+            f"no usable answer ({type(error).__name__})",
+            actor="bucket",
+            place=config.place,
+            expected="an S3 store",
+            action="check the endpoint and the network, then try again",
+        )
+    if isinstance(error, ValueError):  # what minio-py refuses before it asks
+        return InvalidStoreUrlError(str(error), actor="bucket", place=config.place, action="fix the URL")
+    if isinstance(error, MinioException):
+        return StorageError(
+            str(error), actor="bucket", place=config.place, action="check endpoint and credentials"
+        )
+    return StorageError(f"{type(error).__name__}: {error}", actor="bucket", place=config.place)

@@ -1,0 +1,109 @@
+"""What a store can answer other than the thing asked for.
+
+Every class says what the caller must do. All of them pickle faithfully: Airflow and Spark carry errors
+between processes. No message holds a secret: user and password are cut out of URLs, signatures masked.
+"""
+
+from __future__ import annotations
+
+import re
+
+_USERINFO = re.compile(r"(?<=://)[^/\s@]*@")
+_SIGNATURE = re.compile(
+    r"(?i)((?:x-amz-)?(?:signature|credential|security-token)\"?\s*[=:]\s*\"?)[^&\s,\"}]+"
+)
+_PART_CHARS_MAX = 400
+
+
+def redact(text: str) -> str:
+    """Return `text` on one line, without `user:password@` in URLs and without request signatures."""
+    line = " ".join(text.split())
+    line = _SIGNATURE.sub(r"\1***", _USERINFO.sub("", line))
+    return line if len(line) <= _PART_CHARS_MAX else line[: _PART_CHARS_MAX - 3] + "..."
+
+
+class StorageError(Exception):
+    """Something went wrong at the store; what that says about an object is in the subclass.
+
+    Guarantees nothing about whether a write took effect: `settle_put_if_absent` finds that out.
+
+    actor: who was acting ("s3 store"); place: the object, folder or endpoint it acted on;
+    seen: what happened; expected: what should have been; action: what to do now.
+    """
+
+    def __init__(
+        self,
+        seen: str,
+        *,
+        actor: str = "",
+        place: str = "",
+        expected: str = "",
+        action: str = "",
+    ) -> None:
+        self.seen = redact(seen)
+        self.actor = redact(actor)
+        self.place = redact(place)
+        self.expected = redact(expected)
+        self.action = redact(action)
+        super().__init__(self.seen)
+
+    def __str__(self) -> str:
+        where = " ".join(part for part in (self.actor, f"at {self.place}" if self.place else "") if part)
+        line = f"{where}: {self.seen}" if where else self.seen
+        if self.expected:
+            line += f"; expected {self.expected}"
+        return f"{line}; {self.action}" if self.action else line
+
+    def __reduce__(self) -> tuple[object, ...]:
+        parts = {name: getattr(self, name) for name in ("seen", "actor", "place", "expected", "action")}
+        rest = {name: value for name, value in self.__dict__.items() if name not in parts}
+        return (_rebuild, (type(self), parts), rest or None)
+
+
+def _rebuild(kind: type[StorageError], parts: dict[str, str]) -> StorageError:
+    seen = parts.pop("seen")
+    return kind(seen, **parts)
+
+
+class ObjectNotFoundError(StorageError):
+    """There is no object at this key. The store itself answered."""
+
+
+class StoreUnreachableError(StorageError):
+    """The store did not answer, or not in time: check endpoint and network, then try again."""
+
+
+class NotConnectedError(StoreUnreachableError):
+    """No connection came about, so the request was not sent and had no effect."""
+
+
+class AccessDeniedError(StorageError):
+    """The store refused the credentials or the action: mend credentials or policy."""
+
+
+class BucketNotFoundError(StorageError):
+    """The bucket (or the local root folder) does not exist: create it or mend the URL."""
+
+
+class PutIfAbsentUnsupportedError(StorageError):
+    """This store overwrites where it should refuse. It must not be used: writers would lose data."""
+
+
+class PutOutcomeUnknownError(StorageError):
+    """Whether a put took effect could not be learned. Never send other bytes to this key on its account."""
+
+
+class DamagedObjectError(StorageError):
+    """The bytes at this key are not what was written there: restore the object, do not delete it."""
+
+
+class StoreNotWritableError(StorageError):
+    """Nothing can be written here (missing folder, permissions, full disk, a file in the way)."""
+
+
+class InvalidStoreUrlError(StorageError):
+    """This is not the URL of a store: fix the call."""
+
+
+class InvalidKeyError(StorageError):
+    """This is not a legal object key or name: fix the call."""

@@ -1,0 +1,98 @@
+"""The object store as everything above it sees it: one primitive, put-if-absent, and plain reads."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object as the store lists it: `key` relative to the store, `size` in bytes, `modified_ms` by the
+    store's clock.
+    """
+
+    key: str
+    size: int
+    modified_ms: int
+
+
+@runtime_checkable
+class ObjectStore(Protocol):
+    """A flat set of immutable-by-convention objects with an atomic put-if-absent.
+
+    Guarantees, on every backend: of any number of `put_if_absent` calls for one key, at any time and from
+    any process, at most one stores its bytes; an object is seen whole or not at all; a put that returned
+    survives a crash of the writer, on the local backend a power cut too; a read that follows a returned put
+    sees it. No key may be a folder of another (`a` beside `a/b`): a file system cannot hold both, MinIO
+    hides one of them in lists. Instances may be shared by threads. A key is checked by `validate_key`
+    before a backend is touched. Everything but the answer asked for is a StorageError.
+    """
+
+    @property
+    def url(self) -> str:
+        """The store's URL, without secrets."""
+        ...
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Try once to create the object, and report what the store said.
+
+        True: the store says that it stored `data` now. False: it says that the key is taken. Neither False
+        nor an error proves that `data` was not stored: never decide by this alone, use
+        `settle_put_if_absent`.
+        """
+        ...
+
+    def put(self, key: str, data: bytes) -> None:
+        """Create or overwrite the object, atomically: for seals and probes, which need no race to be won."""
+        ...
+
+    def get(self, key: str) -> bytes:
+        """Return the whole object. ObjectNotFoundError: the store answered that there is none."""
+        ...
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """Return exactly `length` bytes from byte `start` on; DamagedObjectError for an object that ends
+        before.
+        """
+        ...
+
+    def head(self, key: str) -> ObjectInfo:
+        """Return size and time of the object, or raise ObjectNotFoundError."""
+        ...
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """Yield the objects below the folder `prefix`, at any depth, by ascending key (byte order).
+
+        `prefix` names whole segments ("a/b" and "a/b/" are the same, and do not reach "a/bc"); "" is
+        everything. `start_after` is a whole key, exclusive; it need not exist. Objects that come or go
+        meanwhile may be missed.
+        """
+        ...
+
+    def list_folders(self, prefix: str) -> builtins.list[str]:
+        """Return the names of the folders right below `prefix` that hold an object at any depth, sorted."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Remove the object; an absent one is fine. A power cut may bring a deleted object back."""
+        ...
+
+    def uri(self, key: str) -> str:
+        """Return what another engine opens it by: an absolute path, or `s3://bucket/prefix/key`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of connections and caches; a later call may open them again."""
+        ...
+
+
+@runtime_checkable
+class MappableStore(ObjectStore, Protocol):
+    """A store that can show an object without copying it: an optional capability, asked for by isinstance."""
+
+    def map(self, key: str) -> memoryview:
+        """Return the whole object read-only and without a copy; it stays valid while the view lives."""
+        ...

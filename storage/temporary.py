@@ -1,0 +1,98 @@
+"""Temporary files of the local store: named after the process that writes them, so that leftovers can be
+told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import itertools
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Final
+
+_SEQUENCE = itertools.count()
+_NAME = re.compile(r"put-(?P<host>[0-9a-f]{12})-(?P<pid>\d+)-(?P<started>\d+)-\d+")
+_AGE_MAX_NS: Final = 24 * 3600 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    """One process, named so that no other, before or after a reboot or in another container, has the same
+    name.
+    """
+
+    host: str
+    pid: int
+    started: int
+
+    @property
+    def prefix(self) -> str:
+        return f"put-{self.host}-{self.pid}-{self.started}-"
+
+
+def temporary_name() -> str:
+    """Return a file name no other call gets, here or in any other process."""
+    return f"{_this_process(os.getpid()).prefix}{next(_SEQUENCE)}"
+
+
+def sweep_temporary(folder: str) -> int:
+    """Remove what dead processes left in `folder` and return how many files that were.
+
+    A file goes when its writer, known by boot, process namespace, id and start time, is dead, or when it is
+    older than a day. A file whose writer cannot be judged from here stays that day. Never raises: a folder
+    that cannot be read or written is left as it is.
+    """
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return 0
+    removed = 0
+    for name in names:
+        if _is_leftover(folder, name):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{folder}/{name}")
+                removed += 1
+    return removed
+
+
+def _is_leftover(folder: str, name: str) -> bool:
+    parts = _NAME.fullmatch(name)
+    if parts is None:
+        return False
+    if parts["host"] == _host() and _start_time(int(parts["pid"])) != int(parts["started"]):
+        return True
+    try:
+        age_ns = time.time_ns() - os.stat(f"{folder}/{name}").st_mtime_ns  # noqa: TID251 -- litter only
+    except OSError:
+        return False
+    return age_ns > _AGE_MAX_NS
+
+
+@functools.lru_cache(maxsize=2)
+def _this_process(pid: int) -> _Process:
+    return _Process(_host(), pid, _start_time(pid))
+
+
+@functools.lru_cache(maxsize=1)
+def _host() -> str:
+    """This boot and this namespace of process ids; where they cannot be told, a name that nothing else has."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            identity = file.read() + os.readlink("/proc/self/ns/pid")
+    except OSError:
+        identity = os.urandom(16).hex()  # noqa: TID251 -- only ever a name nobody else has
+    return hashlib.sha256(identity.encode()).hexdigest()[:12]
+
+
+def _start_time(pid: int) -> int:
+    """The kernel's start time of the process, 0 when there is none (or no /proc)."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            # The command's name is in brackets and may hold anything: count the fields from its end.
+            return int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0

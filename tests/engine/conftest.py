@@ -1,0 +1,51 @@
+"""An engine on a store of the test's own, and payments to put into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from txn_engine import Engine
+from txn_engine.testing import ManualClock
+
+SCHEMA = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
+_STORES = count()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def url() -> str:
+    """A memory store nobody else uses."""
+    return f"memory://engine-test-{next(_STORES)}"
+
+
+@pytest.fixture
+def engine(url: str, clock: ManualClock) -> Iterator[Engine]:
+    with txn_engine.connect(url, clock=clock) as connected:
+        connected.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        yield connected
+
+
+def payments(*accounts: int, amount: str = "1.00") -> pa.Table:
+    """One payment for each account named."""
+    return pa.table(
+        {"account_id": pa.array(accounts, pa.int64()), "amount": pa.array([Decimal(amount)] * len(accounts))},
+        schema=SCHEMA,
+    )
+
+
+def accounts_in(
+    engine: Engine, topic: str = "payments", isolation_level: str = "read_committed"
+) -> list[int]:
+    """All accounts that a scan sees, sorted."""
+    table = engine.scan(topic, isolation_level=isolation_level).to_table(["account_id"])  # type: ignore[arg-type]
+    return sorted(table.column("account_id").to_pylist())

@@ -1,0 +1,229 @@
+"""A consume-transform-produce job that dies, or meets an error, at every single store operation: exactly once
+all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from storage import MemoryStore, ObjectStore
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.faults import Fault, FaultyStore, Operation, no_pause
+from txn_engine import Engine, TopicPartition
+from txn_engine.errors import TxnEngineError
+from txn_engine.testing import ManualClock, write_transaction_state
+
+INPUT = list(range(12))
+_NAMES = count()
+
+
+class ProcessDiedError(BaseException):
+    """What a process that is gone does not live to see."""
+
+
+class DyingStore(FaultyStore):
+    """A store whose client dies at its n-th operation, before or after that took effect: nothing is done from
+    then on.
+    """
+
+    def __init__(self, inner: ObjectStore, at: int, *, after: bool) -> None:
+        super().__init__(inner, decide=self._decide, error=self._die)  # type: ignore[arg-type]
+        self._at, self._after_effect = at, after
+
+    def _decide(self, operation: Operation, key: str, number: int) -> Fault | None:
+        if number == self._at and self._after_effect:
+            return "after"
+        return "before" if number >= self._at else None
+
+    def _die(self, operation: Operation, key: str) -> ProcessDiedError:
+        return ProcessDiedError(f"{operation} {key}")
+
+
+def prepared_store(clock: ManualClock) -> MemoryStore:
+    """A store with twelve payments in two partitions, and an empty output topic."""
+    store = MemoryStore(f"faults-{next(_NAMES)}")
+    with Engine(store, clock=clock) as engine:
+        for topic in ("payments", "out"):
+            engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account_id")
+        with engine.producer(transactional_id="load") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.produce("payments", payments(*INPUT))
+    return store
+
+
+def run_job(engine: Engine) -> None:
+    """Copy what the group has not read yet, output and offsets in one transaction."""
+    consumer = engine.consumer(group_id="copy")
+    consumer.subscribe(["payments"])
+    batch = consumer.poll()
+    if batch is None:
+        return
+    producer = engine.producer(transactional_id="copy-job")
+    producer.init_transactions()
+    with producer.transaction(run_id="r1"):
+        producer.produce("out", batch.select(SCHEMA.names))
+        producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+
+
+def recover_and_check(store: ObjectStore, clock: ManualClock) -> None:
+    """The sweeps run, the job is run again by another process, and everything is there once."""
+    clock.advance(120_000)
+    with Engine(store, clock=clock) as engine:
+        assert engine.coordinator.abort_timed_out_transactions().failures == ()
+        assert engine.coordinator.write_pending_markers().failures == ()
+        run_job(engine)
+        assert accounts_in(engine, "out") == INPUT
+        group = engine.admin.describe_group("copy")
+        assert [(part.lag, part.pending_offset) for part in group.partitions] == [(0, -1), (0, -1)]
+        states = {engine.admin.describe_transaction(name).state for name in ("load", "copy-job")}
+        assert states == {"CompleteCommit"}
+        for topic in ("payments", "out"):
+            for offsets in engine.admin.list_offsets(topic).values():
+                assert offsets.last_stable_offset == offsets.high_watermark
+        report = engine.admin.verify()
+        assert report.ok, [str(finding) for finding in report.findings]
+
+
+def operations_of_a_clean_run() -> int:
+    """How many store operations the job takes when nothing goes wrong."""
+    clock = ManualClock()
+    store = FaultyStore(prepared_store(clock))
+    with Engine(store, clock=clock) as engine:
+        run_job(engine)
+    return len(store.calls)
+
+
+def attempt(store: ObjectStore, clock: ManualClock) -> None:
+    """A try that may end in any way, as a task that Airflow will run again."""
+    engine: Engine | None = None
+    try:
+        engine = Engine(store, clock=clock, pause=no_pause)
+        run_job(engine)
+    except (TxnEngineError, ProcessDiedError):
+        pass  # what the try left behind is judged after the recovery
+    finally:
+        if engine is not None:
+            engine.close()
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_dying_at_any_operation(after: bool) -> None:
+    """Whichever store operation is a process's last, and whether or not it took effect: nothing lost, doubled
+    or torn.
+    """
+    total = operations_of_a_clean_run()
+    assert total > 20
+    for at in range(total):
+        clock = ManualClock()
+        inner = prepared_store(clock)
+        attempt(DyingStore(inner, at, after=after), clock)
+        recover_and_check(inner, clock)
+
+
+@pytest.mark.parametrize("fault", ["before", "after", "taken_after"])
+def test_an_error_at_any_operation(fault: Fault) -> None:
+    """Whichever store operation fails once, before or after it took effect, or is told "already there" by its
+    own retry.
+    """
+
+    def failing_at(at: int) -> Callable[[Operation, str, int], Fault | None]:
+        def decide(operation: Operation, key: str, number: int) -> Fault | None:
+            if number != at or (fault == "taken_after" and operation != "put_if_absent"):
+                return None
+            return fault
+
+        return decide
+
+    for at in range(operations_of_a_clean_run()):
+        clock = ManualClock()
+        inner = prepared_store(clock)
+        attempt(FaultyStore(inner, decide=failing_at(at)), clock)
+        recover_and_check(inner, clock)
+
+
+def test_two_overlapping_runs_of_a_group() -> None:
+    """Of two runs that fetched the same position one commits, the other is refused and leaves nothing to be seen."""
+    clock = ManualClock()
+    store = prepared_store(clock)
+    with Engine(store, clock=clock) as first, Engine(store, clock=clock) as second:
+        batches: list[pa.Table] = []
+        consumers = []
+        for engine in (first, second):
+            consumer = engine.consumer(group_id="copy")
+            consumer.subscribe(["payments"])
+            batch = consumer.poll()
+            assert batch is not None
+            batches.append(batch)
+            consumers.append(consumer)
+        for number, engine in enumerate((first, second)):
+            producer = engine.producer(transactional_id=f"job-{number}")
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.produce("out", batches[number].select(SCHEMA.names))
+            offsets, group = consumers[number].positions(), consumers[number].group_metadata()
+            if number == 0:
+                producer.send_offsets_to_transaction(offsets, group)
+                producer.commit_transaction()
+                continue
+            with pytest.raises(TxnEngineError, match="OFFSETS_MOVED"):
+                producer.send_offsets_to_transaction(offsets, group)
+            producer.abort_transaction()
+        assert accounts_in(first, "out") == INPUT
+        assert first.admin.verify().ok
+
+
+def test_a_commit_whose_answer_was_lost_is_answered_by_the_log() -> None:
+    """The decision is made, the answer is lost, a successor fences the producer: commit_transaction says committed."""
+    clock = ManualClock()
+    inner = prepared_store(clock)
+    store = FaultyStore(inner)
+    with Engine(store, clock=clock, pause=no_pause) as engine, Engine(inner, clock=clock) as other:
+        producer = engine.producer(transactional_id="copy-job")
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("out", payments(1, 2)).result()
+        deaf = {"on": False}
+
+        def decide(operation: Operation, key: str, number: int) -> Fault | None:
+            if "__transaction_state" in key and operation == "put_if_absent":
+                deaf["on"] = True
+                return "after"
+            return "before" if deaf["on"] else None
+
+        store.decide = decide
+        with pytest.raises(TxnEngineError, match="OUTCOME_UNKNOWN"):
+            producer.commit_transaction()
+        store.decide = None
+        successor = other.producer(transactional_id="copy-job")
+        successor.init_transactions()
+        producer.commit_transaction()
+        assert accounts_in(other, "out") == [1, 2]
+        with pytest.raises(TxnEngineError, match="PRODUCER_FENCED"):
+            producer.begin_transaction()
+
+
+def test_a_stalled_first_write_asks_the_coordinator_again() -> None:
+    """A batch that would open a transaction here, on a view loaded after its AddPartitions, needs the
+    coordinator's word.
+    """
+    clock = ManualClock()
+    with Engine(prepared_store(clock), clock=clock) as engine:
+        producer = engine.producer(transactional_id="copy-job")
+        producer.init_transactions()
+        producer.begin_transaction()
+        target = engine.coordinator.resolve(TopicPartition("out", 0))
+        (lane,) = producer._lanes_for([target])
+        producer._join([target])
+        lane.log._state = None  # the next look loads another view
+        write_transaction_state(
+            engine, "copy-job", state="Ongoing", producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch, partitions=[TopicPartition("out", 1)],
+        )  # fmt: skip
+        with pytest.raises(TxnEngineError, match="TRANSACTION_ABORTABLE"):
+            producer.produce("out", payments(1), partition=0).result()
+        assert engine.partition("out", 0).high_watermark == 0

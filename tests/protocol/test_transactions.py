@@ -1,0 +1,300 @@
+"""The coordinator's decisions on the pure core: the tables of kafka-rules.md."""
+
+from __future__ import annotations
+
+import pytest
+
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerIdMappingError,
+    InvalidTransactionTimeoutError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TxnEngineError,
+)
+from txn_engine.protocol import transactions as tx
+from txn_engine.protocol.transaction_rows import (
+    StoredRow,
+    TransactionPartition,
+    TransactionRow,
+    TransactionState,
+)
+from txn_engine.types import ProducerIdAndEpoch
+
+PID, EPOCH, NEXT_PID = 10, 5, 77
+P0, P1 = TransactionPartition("t", 0, 0), TransactionPartition("t", 0, 1)
+
+
+def stored(state: str, *, epoch: int = EPOCH, **fields: object) -> StoredRow:
+    partitions = (P0,) if state in ("Ongoing", "PrepareCommit", "PrepareAbort") else ()
+    values = {"partitions": partitions, "start_ms": 100, "update_ms": 100, **fields}
+    return StoredRow(40, TransactionRow("id", TransactionState(state), PID, epoch, **values))  # type: ignore[arg-type]
+
+
+def end(current: StoredRow | None, epoch: int, *, committed: bool, pid: int = PID) -> tx.Decision:
+    return tx.end_transaction(
+        current,
+        producer_id=pid,
+        producer_epoch=epoch,
+        committed=committed,
+        run_id=None,
+        new_producer_id=NEXT_PID,
+        now_ms=200,
+    )
+
+
+FENCED, INVALID, CONCURRENT = ProducerFencedError, InvalidTxnStateError, ConcurrentTransactionsError
+# state: (commit cur, commit retry, abort cur, abort retry)
+END_TXN: dict[str, tuple[object, object, object, object]] = {
+    "Empty": (INVALID, FENCED, "PrepareAbort", FENCED),
+    "Ongoing": ("PrepareCommit", FENCED, "PrepareAbort", FENCED),
+    "PrepareCommit": (FENCED, CONCURRENT, FENCED, INVALID),
+    "PrepareAbort": (FENCED, INVALID, FENCED, CONCURRENT),
+    "CompleteCommit": (INVALID, "OK", "PrepareAbort", INVALID),
+    "CompleteAbort": (INVALID, INVALID, "PrepareAbort", "OK"),
+}
+CELLS = [
+    (state, committed, retry, cells[(0 if committed else 2) + retry])
+    for state, cells in END_TXN.items()
+    for committed in (True, False)
+    for retry in (0, 1)
+]
+
+
+@pytest.mark.parametrize(("state", "committed", "retry", "expected"), CELLS)
+def test_tc_18_every_cell_of_end_txn(state: str, committed: bool, retry: int, expected: object) -> None:
+    """TC-18: EndTxn of transactions V2, state by state, with the current epoch and as a retry of the one before."""
+    current = stored(state)
+    if isinstance(expected, type):
+        with pytest.raises(expected):
+            end(current, EPOCH - retry, committed=committed)
+        return
+    decision = end(current, EPOCH - retry, committed=committed)
+    if expected == "OK":
+        assert decision.row is None
+        assert decision.reply == (PID, EPOCH)
+    else:
+        assert decision.row is not None
+        assert decision.row.state == expected
+        assert decision.row.producer_epoch == EPOCH + 1
+        assert decision.reply == (PID, EPOCH + 1)
+
+
+@pytest.mark.parametrize("state", list(END_TXN))
+def test_end_txn_of_another_producer(state: str) -> None:
+    """A wrong producer id is INVALID_PRODUCER_ID_MAPPING, after the pending check; far epochs are fenced,
+    either way.
+    """
+    pending = state.startswith("Prepare")
+    with pytest.raises(ConcurrentTransactionsError if pending else InvalidProducerIdMappingError):
+        end(stored(state), EPOCH, committed=True, pid=PID + 1)
+    for epoch in (EPOCH - 2, EPOCH + 1):
+        with pytest.raises(ProducerFencedError):
+            end(stored(state), epoch, committed=True)
+
+
+@pytest.mark.parametrize("current", [None, stored("Dead")])
+def test_an_unknown_or_expired_id(current: StoredRow | None) -> None:
+    """An id that the coordinator does not know, or has forgotten, is INVALID_PRODUCER_ID_MAPPING, never a success."""
+    with pytest.raises(InvalidProducerIdMappingError):
+        end(current, EPOCH, committed=True)
+    with pytest.raises(InvalidProducerIdMappingError):
+        tx.add_partitions(current, producer_id=PID, producer_epoch=EPOCH, partitions=[P0], now_ms=1)
+
+
+def test_epochs_run_out_at_end_txn() -> None:
+    """At 32766 the Prepare row keeps the old id at 32767, and the Complete row and the reply carry (next id, 0)."""
+    decision = end(stored("Ongoing", epoch=32766), 32766, committed=True)
+    row = decision.row
+    assert row is not None
+    assert (row.producer_id, row.producer_epoch, row.next_producer_id) == (PID, 32767, NEXT_PID)
+    assert decision.reply == (NEXT_PID, 0)
+    prepared = StoredRow(50, row)
+    with pytest.raises(ConcurrentTransactionsError):
+        end(prepared, 32766, committed=True)
+    complete = tx.complete_transaction(prepared, decision_offset=50, now_ms=300)
+    assert complete is not None
+    assert (complete.producer_id, complete.producer_epoch, complete.previous_producer_id) == (
+        NEXT_PID,
+        0,
+        PID,
+    )
+    after = StoredRow(51, complete)
+    assert end(after, 32766, committed=True).reply == (NEXT_PID, 0)
+    with pytest.raises(InvalidTxnStateError):
+        end(after, 32766, committed=False)
+
+
+def add(current: StoredRow | None, pid: int = PID, epoch: int = EPOCH) -> TransactionRow | None:
+    return tx.add_partitions(current, producer_id=pid, producer_epoch=epoch, partitions=[P0], now_ms=200)
+
+
+def test_add_partitions_in_kafkas_order() -> None:
+    """Pending first, then the producer id, then the epoch; all partitions already in writes nothing."""
+    with pytest.raises(ConcurrentTransactionsError):
+        add(stored("PrepareCommit"), pid=99)
+    with pytest.raises(InvalidProducerIdMappingError):
+        add(stored("Ongoing"), pid=99)
+    for epoch in (EPOCH - 1, EPOCH + 1):
+        with pytest.raises(ProducerFencedError):
+            add(stored("Ongoing"), epoch=epoch)
+    assert add(stored("Ongoing")) is None
+    row = add(stored("Ongoing", partitions=(P1,)))
+    assert row is not None
+    assert (row.partitions, row.start_ms, row.update_ms) == ((P0, P1), 100, 200)
+
+
+def test_tm_14_the_clock_may_go_back() -> None:
+    """TM-14: the start is the time of the first AddPartitions, and stays when a later one has an earlier clock."""
+    first = tx.add_partitions(
+        stored("Empty"), producer_id=PID, producer_epoch=EPOCH, partitions=[P0], now_ms=99
+    )
+    assert first is not None
+    assert (first.start_ms, first.update_ms) == (99, 99)
+    again = tx.add_partitions(
+        StoredRow(1, first), producer_id=PID, producer_epoch=EPOCH, partitions=[P1], now_ms=98
+    )
+    assert again is not None
+    assert (again.start_ms, again.update_ms) == (99, 98)
+
+
+def init(current: StoredRow | None, expected: ProducerIdAndEpoch | None = None) -> tx.Decision:
+    return tx.init_producer_id(
+        current,
+        transactional_id="id",
+        transaction_timeout_ms=10,
+        expected=expected,
+        new_producer_id=NEXT_PID,
+        now_ms=200,
+    )
+
+
+def test_tc_02_a_new_id() -> None:
+    """TC-02: a new transactional id gets a fresh producer id at epoch 0, whatever the caller says it held."""
+    for expected in (None, ProducerIdAndEpoch(3, 4)):
+        assert init(None, expected).reply == (NEXT_PID, 0)
+
+
+@pytest.mark.parametrize("state", ["Empty", "CompleteCommit", "CompleteAbort"])
+def test_tc_04_a_known_id_is_bumped(state: str) -> None:
+    """TC-04, TM-02: the same producer id, the next epoch, the new time-out, and no last epoch to come back with."""
+    decision = init(stored(state))
+    assert decision.row is not None
+    assert decision.reply == (PID, EPOCH + 1)
+    assert (decision.row.state, decision.row.last_producer_epoch) == (TransactionState.EMPTY, -1)
+    assert decision.row.transaction_timeout_ms == 10
+
+
+def test_tm_03_going_on_with_the_current_epoch() -> None:
+    """TM-03: a producer that names its epoch is bumped, may send that again, and is fenced with any other epoch."""
+    decision = init(stored("Empty"), ProducerIdAndEpoch(PID, EPOCH))
+    assert decision.row is not None
+    assert decision.row.last_producer_epoch == EPOCH
+    again = init(StoredRow(41, decision.row), ProducerIdAndEpoch(PID, EPOCH))
+    assert (again.row, again.reply) == (None, (PID, EPOCH + 1))
+    with pytest.raises(ProducerFencedError):
+        init(StoredRow(41, decision.row), ProducerIdAndEpoch(PID, EPOCH - 1))
+    with pytest.raises(ProducerFencedError):
+        init(StoredRow(41, decision.row), ProducerIdAndEpoch(PID + 1, EPOCH))
+
+
+def test_tc_03_exhausted_epochs_rotate_the_id() -> None:
+    """TC-03, TM-07: at 32766 a new producer id at epoch 0."""
+    decision = init(stored("Empty", epoch=32766))
+    assert decision.row is not None
+    assert decision.reply == (NEXT_PID, 0)
+    assert decision.row.previous_producer_id == PID
+
+
+@pytest.mark.parametrize("state", ["PrepareCommit", "PrepareAbort"])
+def test_tc_05_a_pending_end_has_to_complete_first(state: str) -> None:
+    """TC-05: InitProducerId during Prepare* is CONCURRENT_TRANSACTIONS."""
+    with pytest.raises(ConcurrentTransactionsError):
+        init(stored(state))
+
+
+@pytest.mark.parametrize(("epoch", "fenced"), [(EPOCH, EPOCH + 1), (32766, 32767), (32767, 32767)])
+def test_fence_and_abort_are_one_row_and_one_bump(epoch: int, fenced: int) -> None:
+    """An open transaction is fenced and its abort decided in one row (TC-09: exactly once, no overflow)."""
+    decision = init(stored("Ongoing", epoch=epoch))
+    assert decision.concurrent
+    assert decision.row is not None
+    assert (decision.row.state, decision.row.producer_epoch) == (TransactionState.PREPARE_ABORT, fenced)
+    assert decision.row.last_producer_epoch == -1
+
+
+def test_complete_names_its_decision() -> None:
+    """A Complete row is refused unless the decision it names is the id's latest row."""
+    assert tx.complete_transaction(stored("PrepareCommit"), decision_offset=39, now_ms=1) is None
+    assert tx.complete_transaction(stored("Ongoing"), decision_offset=40, now_ms=1) is None
+    row = tx.complete_transaction(stored("PrepareCommit"), decision_offset=40, now_ms=50)
+    assert row is not None
+    assert (row.state, row.decision_offset, row.partitions, row.update_ms) == ("CompleteCommit", 40, (), 50)
+
+
+def test_tsm_06_only_ongoing_transactions_time_out() -> None:
+    """TSM-06: strictly later than start plus time-out, and in no other state."""
+    for state in END_TXN:
+        assert tx.has_timed_out(stored(state, transaction_timeout_ms=50).row, 151) == (state == "Ongoing")
+    assert not tx.has_timed_out(stored("Ongoing", transaction_timeout_ms=50).row, 150)
+    moved = tx.time_out(stored("Ongoing"), producer_id=PID, producer_epoch=EPOCH + 2, now_ms=10**12)
+    assert moved is None
+
+
+def test_expiry_keeps_what_was_committed() -> None:
+    """An idle id becomes a tombstone that carries its run ids on, and an init after it too; an open one stays."""
+    idle = stored("CompleteCommit", committed_run_ids=("a", "b"))
+    assert tx.expire(idle, now_ms=149, expiration_ms=50) is None
+    tombstone = tx.expire(idle, now_ms=150, expiration_ms=50)
+    assert tombstone is not None
+    assert (tombstone.state, tombstone.committed_run_ids) == ("Dead", ("a", "b"))
+    revived = init(StoredRow(60, tombstone)).row
+    assert revived is not None
+    assert revived.has_committed("a") is True
+    for state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
+        assert tx.expire(stored(state), now_ms=10**12, expiration_ms=50) is None
+
+
+def test_run_ids_say_unknown_once_one_was_dropped() -> None:
+    """The last hundred run ids are kept; beyond, the answer to an old one is None, not False."""
+    row = stored("Ongoing").row
+    for number in range(100):
+        row = tx.with_run_id(row, f"r{number}")
+    assert row.has_committed("r0") is True
+    assert row.has_committed("never") is False
+    row = tx.with_run_id(row, "r100")
+    assert len(row.committed_run_ids) == 100
+    assert row.has_committed("r0") is None
+    assert row.has_committed("r100") is True
+
+
+@pytest.mark.parametrize(
+    ("timeout", "good"), [(1, True), (0, False), (-1, False), (900_000, True), (900_001, False)]
+)
+def test_tsm_01_time_outs(timeout: int, good: bool) -> None:
+    """TSM-01: above 0 and at most the limit."""
+    if good:
+        tx.check_timeout(timeout, 900_000)
+    else:
+        with pytest.raises(InvalidTransactionTimeoutError):
+            tx.check_timeout(timeout, 900_000)
+
+
+@pytest.mark.parametrize(
+    ("current", "pid", "epoch", "partition", "expected"),
+    [
+        (stored("Ongoing"), PID + 1, EPOCH, P0, InvalidProducerIdMappingError),
+        (stored("Ongoing"), PID, EPOCH + 1, P0, ProducerFencedError),
+        (stored("PrepareCommit"), PID, EPOCH, P0, ConcurrentTransactionsError),
+        (stored("Ongoing"), PID, EPOCH, P1, TransactionAbortableError),
+        (stored("Empty"), PID, EPOCH, P0, TransactionAbortableError),
+    ],
+)
+def test_tc_15_verification(
+    current: StoredRow, pid: int, epoch: int, partition: TransactionPartition, expected: type[TxnEngineError]
+) -> None:
+    """TC-15: a write is verified against producer, epoch, state and partition."""
+    tx.verify_partition(stored("Ongoing"), producer_id=PID, producer_epoch=EPOCH, partition=P0)
+    with pytest.raises(expected):
+        tx.verify_partition(current, producer_id=pid, producer_epoch=epoch, partition=partition)

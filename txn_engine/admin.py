@@ -1,0 +1,423 @@
+"""Looking at the store and mending it: Kafka's Admin client."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from txn_engine.clock import Clock
+from txn_engine.coordinator.coordinator import Coordinator
+from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    InvalidTxnStateError,
+    OffsetOutOfRangeError,
+    TransactionalIdNotFoundError,
+)
+from txn_engine.log.logs import Logs
+from txn_engine.log.objects import store_errors
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.log.topics import Topic
+from txn_engine.partition_log import PartitionLog
+from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET, GroupOffsets, OffsetKey, StoredCommit
+from txn_engine.protocol.partition import MarkerProposal, PartitionState
+from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow, TransactionState
+from txn_engine.types import (
+    ConsumerGroupMetadata,
+    GroupDescription,
+    GroupOffset,
+    HangingTransaction,
+    OffsetAndMetadata,
+    PartitionOffsets,
+    ProducerIdAndEpoch,
+    ProducerState,
+    TopicDescription,
+    TopicPartition,
+    TransactionDescription,
+    TransactionListing,
+)
+from txn_engine.verify import VerifyReport, verify_store
+
+Progress = Callable[[str, int, int], None]
+
+
+class Admin:
+    """Topics, transactions, producers, groups, snapshots, and the audit."""
+
+    def __init__(self, logs: Logs, coordinator: Coordinator, groups: GroupCoordinator, clock: Clock) -> None:
+        self._logs = logs
+        self._coordinator = coordinator
+        self._groups = groups
+        self._clock = clock
+
+    # --- topics ---------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        schema: pa.Schema | None = None,
+        key: str | None = None,
+        retention_ms: int = -1,
+    ) -> TopicDescription:
+        """Make a topic; without a schema it has Kafka's (key, value, headers). Raises `TopicExistsError`."""
+        return _described(
+            self._logs.topics.create(
+                topic, partitions=partitions, schema=schema, key=key, retention_ms=retention_ms
+            )
+        )
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic. Its objects stay until the clean-up; a topic made again under the name is another one."""
+        self._logs.topics.delete(topic)
+
+    def list_topics(self) -> list[str]:
+        """The topics there are, without the internal ones."""
+        return self._logs.topics.names()
+
+    def describe_topic(self, topic: str) -> TopicDescription:
+        """Partitions, schema and key of a topic. Raises `UnknownTopicOrPartitionError`."""
+        return _described(self._logs.topics.look_up(topic))
+
+    def list_offsets(
+        self, topic: str, partitions: Iterable[int] | None = None
+    ) -> dict[TopicPartition, PartitionOffsets]:
+        """Log start, last stable offset and high watermark of each partition, as of now."""
+        info = self._logs.topics.look_up(topic)
+        numbers = list(range(info.partitions) if partitions is None else partitions)
+        for number in numbers:
+            info.check_partition(number)
+        states = self._logs.refresh_all(
+            [self._logs.get(topic, info.incarnation, number) for number in numbers]
+        )
+        return {
+            TopicPartition(topic, number): PartitionOffsets(
+                topic, number, state.log_start_offset, state.last_stable_offset, state.high_watermark
+            )
+            for number, state in zip(numbers, states, strict=True)
+        }
+
+    # --- transactions ---------------------------------------------------------------------------------------
+
+    def list_transactions(
+        self,
+        states: Iterable[str] | None = None,
+        producer_ids: Iterable[int] | None = None,
+        duration_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> list[TransactionListing]:
+        """The transactional ids there are, filtered as Kafka does: by state, producer, running longer than,
+        and name (regex).
+        """
+        wanted_states = None if states is None else {_state(name) for name in states}
+        wanted_ids = None if producer_ids is None else set(producer_ids)
+        matches = _pattern(pattern)
+        now_ms = self._clock()
+        found = []
+        for row in (stored.row for stored in self._coordinator.rows()):
+            if row.state is TransactionState.DEAD or not matches(row.transactional_id):
+                continue
+            if wanted_states is not None and row.state not in wanted_states:
+                continue
+            if wanted_ids is not None and row.producer_id not in wanted_ids:
+                continue
+            if duration_ms is not None and duration_ms >= 0 and not _runs_longer(row, now_ms, duration_ms):
+                continue
+            found.append(TransactionListing(row.transactional_id, row.producer_id, row.state.value))
+        return sorted(found, key=lambda listing: listing.transactional_id)
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """What the coordinator knows of an id. Raises `TransactionalIdNotFoundError`, also for an expired one."""
+        if not transactional_id:
+            raise InvalidRequestError("an empty transactional id", expected="a name")
+        stored = self._coordinator.current(transactional_id)
+        if stored is None or stored.row.state is TransactionState.DEAD:
+            raise TransactionalIdNotFoundError(
+                f"transactional id {transactional_id!r}", place=self._logs.tools.objects.store.url
+            )
+        row = stored.row
+        return TransactionDescription(
+            row.transactional_id,
+            row.state.value,
+            row.producer_id,
+            row.producer_epoch,
+            row.transaction_timeout_ms,
+            row.start_ms if row.state is TransactionState.ONGOING or row.state.is_prepared else -1,
+            tuple(TopicPartition(part.topic, part.partition) for part in row.partitions),
+        )
+
+    def coordinator_partition(self, transactional_id: str) -> int:
+        """The partition of `__transaction_state` that keeps an id: Kafka's "Coordinator" column."""
+        return self._logs.coordinator_partition(transactional_id)
+
+    def describe_producers(self, topic: str, partition: int) -> list[ProducerState]:
+        """What a partition remembers of each producer."""
+        return PartitionLog(self._logs, topic, partition).producers()
+
+    def find_hanging_transactions(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        max_transaction_timeout_ms: int = 900_000,
+    ) -> list[HangingTransaction]:
+        """Transactions open on a partition for longer than any may be, with no coordinator row behind them."""
+        if partition is not None and topic is None:
+            raise InvalidRequestError(
+                "a partition without a topic", expected="both, or a topic alone, or neither"
+            )
+        topics = self.list_topics() if topic is None else [topic]
+        targets = [
+            TransactionPartition(info.name, info.incarnation, number)
+            for info in map(self._logs.topics.look_up, topics)
+            for number in ([partition] if partition is not None else range(info.partitions))
+        ]
+        if topic is None:
+            internal = self._logs.internal(CONSUMER_OFFSETS_TOPIC)
+            targets += [
+                TransactionPartition(CONSUMER_OFFSETS_TOPIC, 0, number) for number in range(len(internal))
+            ]
+        states = self._logs.refresh_all([self._logs.of(target) for target in targets])
+        candidates = [
+            hanging
+            for target, state in zip(targets, states, strict=True)
+            for hanging in self._open_too_long(target, state, max_transaction_timeout_ms)
+        ]
+        if not candidates:
+            return []
+        owned = self._owned_partitions()
+        return [c for c in candidates if (c.producer_id, c.topic, c.partition) not in owned]
+
+    def _open_too_long(
+        self, target: TransactionPartition, state: PartitionState, limit_ms: int
+    ) -> list[HangingTransaction]:
+        now_ms = self._clock()
+        return [
+            HangingTransaction(
+                target.topic,
+                target.partition,
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.coordinator_epoch,
+                entry.open_first_offset,
+                entry.last_timestamp,
+                now_ms - entry.last_timestamp,
+            )
+            for _, entry in sorted(state.producers.items())
+            if entry.is_open and now_ms - entry.last_timestamp > limit_ms
+        ]
+
+    def _owned_partitions(self) -> set[tuple[int, str, int]]:
+        """(producer id, topic, partition) of every transaction that a coordinator still knows open or undecided."""
+        rows = [stored.row for stored in self._coordinator.rows()]
+        return {
+            (row.producer_id, part.topic, part.partition)
+            for row in rows
+            if row.state is TransactionState.ONGOING or row.state.is_prepared
+            for part in row.partitions
+        }
+
+    def abort_transaction(self, topic: str, partition: int, start_offset: int) -> None:
+        """End a hanging transaction with an abort marker: the operator's tool (KIP-664).
+
+        Refused while a coordinator row still shows the producer's transaction with this partition: that one
+        has an owner. Legal only while the transaction open from this offset is still the one that was looked
+        at.
+        """
+        log = PartitionLog(self._logs, topic, partition)
+        entry = next(
+            (p for p in log.producers() if p.current_transaction_start_offset == start_offset >= 0), None
+        )
+        if entry is None:
+            raise InvalidTxnStateError(
+                f"no transaction is open from offset {start_offset} of {topic}-{partition}",
+                action="`transactions describe-producers` shows the open ones",
+            )
+        if (entry.producer_id, topic, partition) in self._owned_partitions():
+            raise InvalidTxnStateError(
+                f"the transaction of producer {entry.producer_id} on {topic}-{partition} has a coordinator",
+                action="let it end, or fence its transactional id, or run `coordinator sweep` once it timed out",
+            )
+        incarnation = 0 if topic == CONSUMER_OFFSETS_TOPIC else self._logs.topics.look_up(topic).incarnation
+        self._logs.get(topic, incarnation, partition).append_one(
+            MarkerProposal(
+                entry.producer_id,
+                entry.producer_epoch,
+                committed=False,
+                coordinator_epoch=max(entry.coordinator_epoch, 0),
+                operator_start_offset=start_offset,
+            )
+        )
+
+    def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdAndEpoch]:
+        """Fence whoever uses these ids, and abort what they have open (KIP-664)."""
+        fenced: dict[str, ProducerIdAndEpoch] = {}
+        for name in transactional_ids:
+            for _ in range(_FENCE_TRIES):
+                try:
+                    fenced[name] = self._coordinator.init_producer_id(name)
+                    break
+                except ConcurrentTransactionsError:
+                    self._coordinator.finish(name)
+            else:
+                raise ConcurrentTransactionsError(
+                    "the id's last transaction cannot be completed", actor=f"fence {name!r}"
+                )
+        return fenced
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def list_groups(self) -> list[str]:
+        """All groups with offsets."""
+        return self._groups.group_ids()
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """Committed and pending offsets of a group, and its lag against the LSO. Raises `GroupIdNotFoundError`."""
+        offsets = self._groups.offsets(group_id)
+        known = {key for key, at in offsets.committed.items() if at.commit.offset != TOMBSTONE_OFFSET}
+        known |= {key for pending in offsets.pending.values() for key in pending}
+        keys = sorted(key for key in known if key.group_id == group_id)
+        if not keys:
+            raise GroupIdNotFoundError(f"group {group_id!r}")
+        return GroupDescription(group_id, tuple(self._group_offset(key, offsets) for key in keys))
+
+    def _group_offset(self, key: OffsetKey, offsets: GroupOffsets) -> GroupOffset:
+        stored = offsets.committed.get(key)
+        pending: tuple[int, StoredCommit] | None = next(
+            (
+                (producer_id, commits[key])
+                for producer_id, commits in sorted(offsets.pending.items())
+                if key in commits
+            ),
+            None,
+        )
+        stable = -1
+        if self._logs.topics.exists(key.topic, key.incarnation):
+            stable = self._logs.get(key.topic, key.incarnation, key.partition).refresh().last_stable_offset
+        committed = stored.commit.offset if stored else -1
+        return GroupOffset(
+            key.topic,
+            key.partition,
+            committed,
+            pending[1].commit.offset if pending else -1,
+            pending[0] if pending else -1,
+            stable,
+            max(stable - committed, 0) if stable >= 0 and committed >= 0 else -1,
+            stored.commit.metadata if stored else "",
+            stored.commit.commit_ms if stored else -1,
+        )
+
+    def reset_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int], *, execute: bool = False
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Move a group; (old, new) of each partition, old -1 for none. Only with `execute` anything is written.
+
+        Refused with `OffsetsPendingError` while a transaction has offsets of it pending. A reader that is under way
+        meanwhile is refused at its commit.
+        """
+        check_group_id(group_id)
+        targets = {self._check_offset(tp, at): at for tp, at in offsets.items()}
+        found = self._groups.fetch(group_id, list(targets), require_stable=False)
+        moves = {}
+        for target, at in targets.items():
+            tp = TopicPartition(target.topic, target.partition)
+            old = found[tp][0]
+            moves[tp] = (old.offset if old else -1, at)
+        if execute:
+            group = ConsumerGroupMetadata(group_id, "", {tp: fetched for tp, (_, fetched) in found.items()})
+            self._groups.commit(group, {target: OffsetAndMetadata(at) for target, at in targets.items()})
+        return moves
+
+    def _check_offset(self, tp: TopicPartition, at: int) -> TransactionPartition:
+        topic = self._logs.topics.look_up(tp.topic)
+        topic.check_partition(tp.partition)
+        state = self._logs.get(tp.topic, topic.incarnation, tp.partition).refresh()
+        if not state.log_start_offset <= at <= state.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"offset {at} for {tp.topic}-{tp.partition}",
+                expected=f"{state.log_start_offset} to {state.high_watermark}",
+            )
+        return TransactionPartition(tp.topic, topic.incarnation, tp.partition)
+
+    # --- upkeep ---------------------------------------------------------------------------------------------
+
+    def snapshot(self, topic: str | None = None, partition: int | None = None) -> dict[TopicPartition, int]:
+        """Write snapshots where the log has grown (all topics and the internal ones when none is named);
+        their offsets.
+        """
+        if partition is not None and topic is None:
+            raise InvalidRequestError(
+                "a partition without a topic", expected="both, or a topic alone, or neither"
+            )
+        names = (
+            [TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, *self.list_topics()]
+            if topic is None
+            else [topic]
+        )
+        targets = [target for name in names for target in self._partitions_of(name, partition)]
+        written = self._logs.workers.map(lambda target: self._logs.of(target).write_snapshot(), targets)
+        return {
+            TopicPartition(target.topic, target.partition): end
+            for target, end in zip(targets, written, strict=True)
+            if end is not None
+        }
+
+    def _partitions_of(self, topic: str, partition: int | None) -> list[TransactionPartition]:
+        if topic in self._logs.config.internal_partitions:
+            count, incarnation = self._logs.config.internal_partitions[topic], 0
+        else:
+            info = self._logs.topics.look_up(topic)
+            count, incarnation = info.partitions, info.incarnation
+            if partition is not None:
+                info.check_partition(partition)
+        numbers: Sequence[int] = range(count) if partition is None else [partition]
+        return [TransactionPartition(topic, incarnation, number) for number in numbers]
+
+    def verify(self, *, progress: Progress | None = None) -> VerifyReport:
+        """Replay everything from the raw objects and check every invariant (protocol, section 7)."""
+        with store_errors():
+            return verify_store(self._logs.tools.objects.store, progress=progress, now_ms=self._clock())
+
+
+_FENCE_TRIES = 20
+
+
+def _described(topic: Topic) -> TopicDescription:
+    return TopicDescription(
+        topic.name,
+        topic.incarnation,
+        topic.partitions,
+        topic.key,
+        topic.schema,
+        topic.retention_ms,
+        topic.created_ms,
+    )
+
+
+def _state(name: str) -> TransactionState:
+    try:
+        return TransactionState(name)
+    except ValueError as error:
+        raise InvalidRequestError(
+            f"transaction state {name!r}", expected=", ".join(state.value for state in TransactionState)
+        ) from error
+
+
+def _pattern(pattern: str | None) -> Callable[[str], bool]:
+    if not pattern:
+        return lambda _: True
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise InvalidRequestError(f"pattern {pattern!r}: {error}", expected="a regular expression") from error
+    return lambda name: compiled.fullmatch(name) is not None
+
+
+def _runs_longer(row: TransactionRow, now_ms: int, duration_ms: int) -> bool:
+    running = row.state is TransactionState.ONGOING or row.state.is_prepared
+    return running and row.start_ms >= 0 and now_ms - row.start_ms > duration_ms

@@ -1,0 +1,359 @@
+"""The consumer that users hold (`KafkaConsumer`, without the rebalancing: every subscriber gets all partitions)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
+
+import pyarrow as pa
+
+from txn_engine.clock import monotonic_ms, pause_ms
+from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
+from txn_engine.errors import (
+    IllegalStateError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from txn_engine.ids import IdSource
+from txn_engine.log.logs import Logs
+from txn_engine.log.reading import FileSlice, check_start, choose_files, end_of, read_slice
+from txn_engine.log.topics import Topic
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.scan import check_isolation
+from txn_engine.types import (
+    ConsumerGroupMetadata,
+    FetchedRow,
+    IsolationLevel,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+
+OffsetReset = Literal["earliest", "latest", "none"]
+DEFAULT_MAX_RECORDS = 100_000
+_POLL_PAUSE_MS = 50
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Where the consumer is in one partition, and the file it is in the middle of."""
+
+    topic: Topic
+    partition: int
+    position: int = -1
+    open_file: tuple[int, pa.Table] | None = None
+
+    @property
+    def key(self) -> TransactionPartition:
+        return TransactionPartition(self.topic.name, self.topic.incarnation, self.partition)
+
+
+class Consumer:
+    """Reads partitions from a position on, each record once and in order. For one thread at a time.
+
+    With a group id it begins where the group is, and commits from there: a commit names the row that was
+    fetched, so of two overlapping readers one is refused (protocol, section 5).
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        groups: GroupCoordinator,
+        new_id: IdSource,
+        *,
+        group_id: str | None,
+        isolation_level: IsolationLevel,
+        auto_offset_reset: OffsetReset,
+    ) -> None:
+        check_isolation(isolation_level)
+        if auto_offset_reset not in ("earliest", "latest", "none"):
+            raise InvalidRequestError(
+                f"auto_offset_reset={auto_offset_reset!r}", expected="'earliest', 'latest' or 'none'"
+            )
+        if group_id is not None:
+            check_group_id(group_id)
+        self.group_id = group_id
+        self.member_id = new_id()
+        self._logs = logs
+        self._groups = groups
+        self._isolation: IsolationLevel = isolation_level
+        self._reset = auto_offset_reset
+        self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._fetched: dict[TopicPartition, FetchedRow] = {}
+        self._next = 0
+        self._closed = False
+
+    # --- what to read ---------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read all partitions of these topics."""
+        if isinstance(topics, str):
+            raise InvalidRequestError(f"topics={topics!r}", expected="a list of topics")
+        infos = [self._logs.topics.look_up(name) for name in topics]
+        self.assign(
+            [TopicPartition(info.name, number) for info in infos for number in range(info.partitions)]
+        )
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions; those that were read already go on where they are."""
+        self._open()
+        cursors: dict[TopicPartition, _Cursor] = {}
+        for tp in partitions:
+            topic = self._logs.topics.get(tp.topic)
+            topic.check_partition(tp.partition)
+            known = self._cursors.get(tp)
+            same = known is not None and known.topic.incarnation == topic.incarnation
+            cursors[tp] = known if known is not None and same else _Cursor(topic, tp.partition)
+            if not same:
+                self._fetched.pop(tp, None)
+        self._cursors = cursors
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are read."""
+        return list(self._cursors)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Go on from this offset. Raises `OffsetOutOfRangeError` for one that the log does not reach."""
+        cursor = self._cursor(partition)
+        check_start(self._refresh(cursor), partition.topic, partition.partition, offset)
+        cursor.position = offset
+        cursor.open_file = None
+
+    def position(self, partition: TopicPartition) -> int:
+        """The offset of the next record to be read."""
+        cursor = self._cursor(partition)
+        self._start([cursor])
+        return cursor.position
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    def poll(self, max_records: int = DEFAULT_MAX_RECORDS, timeout_ms: int = 0) -> pa.Table | None:
+        """The next records, at most so many, with `_partition`, `_offset`, `_timestamp` (and `_topic` for
+        several topics).
+
+        None when there is nothing to read yet, after waiting for up to `timeout_ms`. Positions move behind
+        what is returned, and over the gaps that markers and aborted transactions leave.
+        """
+        self._open()
+        if max_records < 1:
+            raise InvalidRequestError(f"max_records={max_records}", expected="1 or more")
+        if not self._cursors:
+            raise IllegalStateError("poll without partitions", expected="subscribe() or assign() before")
+        deadline = monotonic_ms() + timeout_ms
+        while True:
+            table = self._poll_once(max_records)
+            left = deadline - monotonic_ms()
+            if table is not None or left <= 0:
+                return table
+            pause_ms(min(_POLL_PAUSE_MS, left))
+
+    def _poll_once(self, max_records: int) -> pa.Table | None:
+        self._follow_topics()
+        cursors = list(self._cursors.values())
+        self._start(cursors)
+        states = self._logs.refresh_all([self._logs.of(cursor.key) for cursor in cursors])
+        tables: list[pa.Table] = []
+        left = max_records
+        first = self._next % len(cursors)
+        for index in [*range(first, len(cursors)), *range(first)]:
+            for table in self._take(cursors[index], states[index], left):
+                tables.append(self._with_topic(cursors[index], table))
+                left -= table.num_rows
+            if left <= 0:
+                self._next = index + 1
+                break
+        return pa.concat_tables(tables, promote_options="default") if tables else None
+
+    def _take(self, cursor: _Cursor, state: PartitionState, limit: int) -> list[pa.Table]:
+        """Up to `limit` records of one partition; moves the cursor behind them."""
+        tables: list[pa.Table] = []
+        end = end_of(state, self._isolation)
+        parts = choose_files(state, cursor.partition, cursor.position, end, self._isolation)
+        for part in parts:
+            if limit <= 0:
+                return tables
+            table = self._records(cursor, part).slice(0, limit)
+            tables.append(table)
+            limit -= table.num_rows
+            cursor.position = table.column("_offset")[-1].as_py() + 1
+            if cursor.position <= part.log_file.last_offset:
+                return tables
+            cursor.open_file = None
+        cursor.position = max(cursor.position, end)
+        return tables
+
+    def _records(self, cursor: _Cursor, part: FileSlice) -> pa.Table:
+        base = part.log_file.base_offset
+        if cursor.open_file is None or cursor.open_file[0] != base:
+            whole = FileSlice(part.partition, part.log_file, base, part.log_file.last_offset + 1)
+            cursor.open_file = (base, read_slice(self._logs.tools.objects, cursor.topic, whole))
+        table = cursor.open_file[1]
+        return table.slice(max(cursor.position - base, 0))
+
+    def _with_topic(self, cursor: _Cursor, table: pa.Table) -> pa.Table:
+        if len({tp.topic for tp in self._cursors}) == 1:
+            return table
+        return table.append_column(
+            "_topic", pa.repeat(pa.scalar(cursor.topic.name, pa.string()), table.num_rows)
+        )
+
+    def _follow_topics(self) -> None:
+        """A topic that was deleted and made again is another topic: begin there anew."""
+        for tp, cursor in list(self._cursors.items()):
+            topic = self._logs.topics.get(tp.topic)
+            if topic.incarnation != cursor.topic.incarnation:
+                self._fetched.pop(tp, None)
+                if tp.partition < topic.partitions:
+                    self._cursors[tp] = _Cursor(topic, tp.partition)
+                else:
+                    del self._cursors[tp]
+
+    # --- where to begin -------------------------------------------------------------------------------------
+
+    def _start(self, cursors: Sequence[_Cursor]) -> None:
+        """Give a position to those that have none: the group's, else what auto_offset_reset says."""
+        fresh = [cursor for cursor in cursors if cursor.position < 0]
+        if not fresh:
+            return
+        committed = self._fetch([cursor.key for cursor in fresh]) if self.group_id is not None else {}
+        for cursor in fresh:
+            tp = TopicPartition(cursor.topic.name, cursor.partition)
+            position = committed.get(tp)
+            cursor.position = self._first_position(cursor, None if position is None else position.offset)
+
+    def _first_position(self, cursor: _Cursor, committed: int | None) -> int:
+        state = self._refresh(cursor)
+        if committed is not None and state.log_start_offset <= committed <= state.high_watermark:
+            return committed
+        if self._reset == "none":
+            seen = "no committed offset" if committed is None else f"committed offset {committed}"
+            raise OffsetOutOfRangeError(
+                f"{seen} for {cursor.topic.name}-{cursor.partition}",
+                actor=f"group {self.group_id!r}",
+                expected=f"an offset from {state.log_start_offset} to {state.high_watermark}",
+                action="reset the group's offsets, or choose auto_offset_reset earliest or latest",
+            )
+        return state.log_start_offset if self._reset == "earliest" else end_of(state, self._isolation)
+
+    def _fetch(self, partitions: Sequence[TransactionPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        group_id = check_group_id(self.group_id)
+        stable = self._isolation == "read_committed"
+        found = self._groups.fetch(group_id, partitions, require_stable=stable)
+        for tp, (_, fetched) in found.items():
+            self._fetched.setdefault(tp, fetched)
+        return {tp: position for tp, (position, _) in found.items() if position is not None}
+
+    def _refresh(self, cursor: _Cursor) -> PartitionState:
+        return self._logs.of(cursor.key).refresh()
+
+    def _cursor(self, partition: TopicPartition) -> _Cursor:
+        self._open()
+        cursor = self._cursors.get(TopicPartition(*partition))
+        if cursor is None:
+            raise UnknownTopicOrPartitionError(
+                f"{partition} is not assigned", actor="consumer", expected="subscribe() or assign() before"
+            )
+        return cursor
+
+    def _open(self) -> None:
+        if self._closed:
+            raise IllegalStateError("a closed consumer", expected="a new one")
+
+    # --- offsets --------------------------------------------------------------------------------------------
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """For `send_offsets_to_transaction`: group, member, and the rows that the positions were fetched from."""
+        return ConsumerGroupMetadata(check_group_id(self.group_id), self.member_id, dict(self._fetched))
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Where the consumer is in every partition: what a commit without arguments commits."""
+        self._start(list(self._cursors.values()))
+        return {tp: OffsetAndMetadata(cursor.position) for tp, cursor in self._cursors.items()}
+
+    def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The group's offsets, without partitions that were never committed.
+
+        A read_committed consumer asks for stable ones: `UnstableOffsetCommitError` while a transaction has
+        some pending.
+        """
+        self._open()
+        return self._fetch([self._target(TopicPartition(*tp)) for tp in partitions])
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """Commit these offsets, or the positions, plainly. `OffsetsMovedError`: somebody else processed this range."""
+        self._open()
+        if self.group_id is None:
+            raise InvalidGroupIdError("a commit without a group", expected="a consumer made with a group_id")
+        wanted = self.positions() if offsets is None else offsets
+        positions = {
+            self._target(TopicPartition(*tp)): OffsetAndMetadata(at) if isinstance(at, int) else at
+            for tp, at in wanted.items()
+        }
+        if positions:
+            self._fetched |= self._groups.commit(self.group_metadata(), positions)
+
+    def _target(self, tp: TopicPartition) -> TransactionPartition:
+        topic = self._logs.topics.get(tp.topic)
+        topic.check_partition(tp.partition)
+        return TransactionPartition(topic.name, topic.incarnation, tp.partition)
+
+    # --- ends -----------------------------------------------------------------------------------------------
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """How far each position is behind the end that this consumer may read to (read_committed: the LSO)."""
+        cursors = list(self._cursors.items())
+        self._start([cursor for _, cursor in cursors])
+        states = self._logs.refresh_all([self._logs.of(cursor.key) for _, cursor in cursors])
+        return {
+            tp: max(end_of(state, self._isolation) - cursor.position, 0)
+            for (tp, cursor), state in zip(cursors, states, strict=True)
+        }
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset that is still there."""
+        return {tp: state.log_start_offset for tp, state in self._states(partitions)}
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end that this consumer may read to: the LSO, or the high watermark for read_uncommitted."""
+        return {tp: end_of(state, self._isolation) for tp, state in self._states(partitions)}
+
+    def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset whose record is at least as new as the time given (ms); None where there is none
+        to be read.
+        """
+        found: dict[TopicPartition, int | None] = {}
+        for tp, state in self._states(times):
+            end = end_of(state, self._isolation)
+            found[tp] = None
+            for part in choose_files(state, tp.partition, state.log_start_offset, end, self._isolation):
+                if part.log_file.max_timestamp >= times[tp]:
+                    found[tp] = self._first_at(tp, part, times[tp])
+                    break
+        return found
+
+    def _first_at(self, tp: TopicPartition, part: FileSlice, time_ms: int) -> int | None:
+        topic = self._logs.topics.get(tp.topic)
+        table = read_slice(self._logs.tools.objects, topic, part, ["_offset", "_timestamp"])
+        stamps = table.column("_timestamp").cast(pa.int64()).to_numpy()
+        offsets: list[int] = table.column("_offset").to_numpy()[stamps >= time_ms].tolist()
+        return offsets[0] if offsets else None
+
+    def _states(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, PartitionState]]:
+        self._open()
+        wanted = [TopicPartition(*tp) for tp in partitions]
+        states = self._logs.refresh_all([self._logs.of(self._target(tp)) for tp in wanted])
+        return list(zip(wanted, states, strict=True))
+
+    def close(self) -> None:
+        """Let go. Nothing is committed by closing."""
+        self._closed = True
+        self._cursors.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

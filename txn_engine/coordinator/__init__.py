@@ -1,0 +1,3 @@
+"""The transaction and group coordinators: libraries over their logs, not processes. Anybody may drive any
+transaction.
+"""

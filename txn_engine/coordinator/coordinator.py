@@ -1,0 +1,324 @@
+"""Kafka's transaction coordinator as a library: InitProducerId, AddPartitionsToTxn, EndTxn, and the sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from txn_engine.clock import Clock
+from txn_engine.coordinator.markers import MarkerWriter
+from txn_engine.coordinator.producer_ids import ProducerIds
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    InvalidRequestError,
+    TxnEngineError,
+)
+from txn_engine.log.entry_log import EntryLog
+from txn_engine.log.logs import Logs
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.protocol import transactions
+from txn_engine.protocol.partition import Appended, TransactionProposal
+from txn_engine.protocol.transaction_rows import (
+    StoredRow,
+    TransactionPartition,
+    TransactionRow,
+    TransactionState,
+)
+from txn_engine.protocol.transactions import Decision
+from txn_engine.types import MarkerMode, ProducerIdAndEpoch, SweepReport, TopicPartition
+
+MAX_TRANSACTIONAL_ID_CHARS = 1_000
+
+
+class Coordinator:
+    """Answers as Kafka's broker does; every answer rests on a row that is durable, or on the log's end as it
+    was then.
+    """
+
+    def __init__(self, logs: Logs, producer_ids: ProducerIds, clock: Clock) -> None:
+        self._logs = logs
+        self._producer_ids = producer_ids
+        self._clock = clock
+        self._markers = MarkerWriter(logs, clock)
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self,
+        transactional_id: str | None,
+        *,
+        transaction_timeout_ms: int = 60_000,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+    ) -> ProducerIdAndEpoch:
+        """Give out a producer id and epoch, fencing whoever had the transactional id before (KIP-98, KIP-360).
+
+        `producer_id`, `producer_epoch`: what the caller holds, to go on after an error without being fenced by itself.
+        Raises `ConcurrentTransactionsError` while a transaction of this id is being ended (and where this very call
+        decided to abort it): finish its markers and try again.
+        """
+        if transactional_id is None:
+            return ProducerIdAndEpoch(self._producer_ids.take(), 0)
+        _check_id(transactional_id)
+        if (producer_id < 0) != (producer_epoch < 0):
+            raise InvalidRequestError(
+                f"producer id {producer_id} with epoch {producer_epoch}", expected="both or neither"
+            )
+        transactions.check_timeout(
+            transaction_timeout_ms, self._logs.config.limits.max_transaction_timeout_ms
+        )
+        expected = ProducerIdAndEpoch(producer_id, producer_epoch) if producer_id >= 0 else None
+
+        def decide(current: StoredRow | None, new_producer_id: int) -> Decision:
+            return transactions.init_producer_id(
+                current,
+                transactional_id=transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
+                expected=expected,
+                new_producer_id=new_producer_id,
+                now_ms=self._clock(),
+            )
+
+        decision = self._decide(transactional_id, decide)
+        if decision.concurrent:
+            raise ConcurrentTransactionsError(
+                "InitProducerId fenced an open transaction, which is being aborted",
+                actor=f"transactional id {transactional_id!r}",
+            )
+        return decision.reply
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[TopicPartition],
+    ) -> None:
+        """Make partitions part of the transaction, durably, before anything is written there (AddPartitionsToTxn)."""
+        _check_id(transactional_id)
+        self.add(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            [self.resolve(partition) for partition in partitions],
+        )
+
+    def add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TransactionPartition],
+    ) -> None:
+        """As `add_partitions`, for partitions whose incarnation is known."""
+        decide = partial(
+            transactions.add_partitions,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            partitions=partitions,
+            now_ms=self._clock(),
+        )
+        self._logs.coordinator(transactional_id).append_one(TransactionProposal(transactional_id, decide))
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TransactionPartition
+    ) -> None:
+        """Raise unless the transaction is Ongoing, at this epoch, with this partition in it, as of now."""
+        current = self._logs.coordinator(transactional_id).refresh().transactions.get(transactional_id)
+        transactions.verify_partition(
+            current, producer_id=producer_id, producer_epoch=producer_epoch, partition=partition
+        )
+
+    def end_transaction(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        markers: MarkerMode = "inline",
+        run_id: str | None = None,
+    ) -> ProducerIdAndEpoch:
+        """Decide a transaction, and answer with the id and epoch to go on with (EndTxn, transactions V2).
+
+        Guarantee: once this returns the transaction is decided and can only roll forward. "inline" also writes the
+        markers and completes it, as far as that goes: what is left is for the marker sweep.
+        """
+        _check_id(transactional_id)
+
+        def decide(current: StoredRow | None, new_producer_id: int) -> Decision:
+            return transactions.end_transaction(
+                current,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                committed=committed,
+                run_id=run_id,
+                new_producer_id=new_producer_id,
+                now_ms=self._clock(),
+            )
+
+        decision = self._decide(transactional_id, decide)
+        if markers == "inline" and decision.row is not None:
+            self.finish(transactional_id)
+        return decision.reply
+
+    def _decide(self, transactional_id: str, decide: Callable[[StoredRow | None, int], Decision]) -> Decision:
+        """Write the row that `decide` asks for; its last call, on the state that the row was written on, is
+        the answer.
+        """
+        made: list[Decision] = []
+        taken: list[int] = []
+
+        def next_row(current: StoredRow | None) -> TransactionRow | None:
+            decision = decide(current, taken[0] if taken else -1)
+            if decision.used_new_producer_id and not taken:
+                taken.append(self._producer_ids.take())
+                decision = decide(current, taken[0])
+            made.append(decision)
+            return decision.row
+
+        verdict = self._logs.coordinator(transactional_id).append_one(
+            TransactionProposal(transactional_id, next_row)
+        )
+        if taken and not (isinstance(verdict, Appended) and made[-1].used_new_producer_id):
+            self._producer_ids.give_back(taken[0])
+        return made[-1]
+
+    def finish(self, transactional_id: str) -> SweepReport:
+        """Write what is missing of this id's decided transaction, whoever decided it."""
+        current = self._logs.coordinator(transactional_id).refresh().transactions.get(transactional_id)
+        if current is None or not current.row.state.is_prepared:
+            return SweepReport()
+        return self._markers.finish([current])
+
+    # --- what stands in the log -----------------------------------------------------------------------------
+
+    def current(self, transactional_id: str) -> StoredRow | None:
+        """The id's latest row as of now; None for one that was never initialised."""
+        return self._logs.coordinator(transactional_id).refresh().transactions.get(transactional_id)
+
+    def was_committed(self, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
+        """Whether the log holds the decision to commit that was made by this very producer at this epoch.
+
+        The client's own decision bumps its epoch by one, so nobody else's row can be mistaken for it.
+        """
+        for batch in self._logs.coordinator(transactional_id).batches():
+            row = batch.row
+            if (
+                isinstance(row, TransactionRow)
+                and row.transactional_id == transactional_id
+                and row.state is TransactionState.PREPARE_COMMIT
+                and (row.producer_id, row.last_producer_epoch) == (producer_id, producer_epoch)
+            ):
+                return True
+        return False
+
+    def rows(self, partitions: Sequence[int] | None = None) -> Iterator[StoredRow]:
+        """The latest row of every id as of now, tombstones too, by coordinator partition and id."""
+        for state in self._logs.refresh_all(self._coordinator_logs(partitions)):
+            for _, stored in sorted(state.transactions.items()):
+                yield stored
+
+    def _coordinator_logs(self, partitions: Sequence[int] | None) -> list[EntryLog]:
+        logs = self._logs.internal(TRANSACTION_STATE_TOPIC)
+        if partitions is None:
+            return logs
+        unknown = [number for number in partitions if not 0 <= number < len(logs)]
+        if unknown:
+            raise InvalidRequestError(f"coordinator partitions {unknown}", expected=f"0 to {len(logs) - 1}")
+        return [logs[number] for number in partitions]
+
+    def resolve(self, partition: TopicPartition) -> TransactionPartition:
+        """The partition with the incarnation that its topic has now."""
+        if partition.topic == CONSUMER_OFFSETS_TOPIC:
+            return TransactionPartition(partition.topic, 0, partition.partition)
+        topic = self._logs.topics.get(partition.topic)
+        topic.check_partition(partition.partition)
+        return TransactionPartition(topic.name, topic.incarnation, partition.partition)
+
+    # --- sweeps ---------------------------------------------------------------------------------------------
+
+    def abort_timed_out_transactions(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
+        """Fence and abort every transaction that has been open for longer than its timeout, and finish it."""
+        now_ms = self._clock()
+
+        def propose(stored: StoredRow) -> TransactionProposal | None:
+            row = stored.row
+            if not transactions.has_timed_out(row, now_ms):
+                return None
+            decide = partial(
+                transactions.time_out,
+                producer_id=row.producer_id,
+                producer_epoch=row.producer_epoch,
+                now_ms=now_ms,
+            )
+            return TransactionProposal(row.transactional_id, decide)
+
+        swept = self._sweep(partitions, propose)
+        rows = [self._logs.coordinator(name).view().transactions[name] for name in swept.transactional_ids]
+        finished = self._markers.finish([stored for stored in rows if stored.row.state.is_prepared])
+        return replace(
+            swept,
+            partitions_marked=finished.partitions_marked,
+            objects_written=swept.objects_written + finished.objects_written,
+            failures=(*swept.failures, *finished.failures),
+        )
+
+    def write_pending_markers(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
+        """Finish every decided transaction, however young."""
+        return self._markers.finish(
+            [stored for stored in self.rows(partitions) if stored.row.state.is_prepared]
+        )
+
+    def expire_transactional_ids(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
+        """Put a tombstone for every id idle for the store's expiration time; its run ids stay known."""
+        now_ms, after_ms = self._clock(), self._logs.config.limits.transactional_id_expiration_ms
+
+        def propose(stored: StoredRow) -> TransactionProposal | None:
+            if not transactions.has_expired(stored.row, now_ms, after_ms):
+                return None
+            decide = partial(transactions.expire, now_ms=now_ms, expiration_ms=after_ms)
+            return TransactionProposal(stored.row.transactional_id, decide)
+
+        return self._sweep(partitions, propose)
+
+    def _sweep(
+        self, partitions: Sequence[int] | None, propose: Callable[[StoredRow], TransactionProposal | None]
+    ) -> SweepReport:
+        """Put what `propose` asks for, one entry a coordinator partition; an id that moved on meanwhile is
+        left alone.
+        """
+        logs = self._coordinator_logs(partitions)
+        states = self._logs.refresh_all(logs)
+        swept: list[str] = []
+        failures: list[str] = []
+        objects = 0
+        for log, state in zip(logs, states, strict=True):
+            proposals = [
+                p for _, stored in sorted(state.transactions.items()) if (p := propose(stored)) is not None
+            ]
+            if not proposals:
+                continue
+            try:
+                verdicts = log.append(proposals)
+            except TxnEngineError as error:
+                failures.append(str(error))
+                continue
+            done = [
+                p.transactional_id
+                for p, v in zip(proposals, verdicts, strict=True)
+                if isinstance(v, Appended)
+            ]
+            swept += done
+            objects += bool(done)
+        return SweepReport(tuple(swept), objects_written=objects, failures=tuple(failures))
+
+
+def _check_id(transactional_id: str) -> None:
+    if not transactional_id:
+        raise InvalidRequestError("an empty transactional id", expected="1 to 1000 characters")
+    if len(transactional_id) > MAX_TRANSACTIONAL_ID_CHARS:
+        raise InvalidRequestError(
+            f"a transactional id of {len(transactional_id)} characters", expected="at most 1000"
+        )

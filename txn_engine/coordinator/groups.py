@@ -1,0 +1,138 @@
+"""Kafka's group coordinator, as far as offsets go: fetch, and commit plainly (in a transaction the producer does)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from txn_engine.clock import Clock
+from txn_engine.errors import InvalidGroupIdError, InvalidRequestError, UnstableOffsetCommitError
+from txn_engine.log.logs import Logs
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+from txn_engine.protocol.offset_commits import (
+    FETCHED_NOTHING,
+    NO_ROW,
+    TOMBSTONE_OFFSET,
+    GroupOffsets,
+    OffsetCommit,
+    OffsetKey,
+    StoredCommit,
+)
+from txn_engine.protocol.partition import OffsetCommitProposal, Refused
+from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.types import ConsumerGroupMetadata, FetchedRow, OffsetAndMetadata, TopicPartition
+
+MAX_METADATA_CHARS = 4_096
+
+
+class GroupCoordinator:
+    """The offsets of all groups."""
+
+    def __init__(self, logs: Logs, clock: Clock) -> None:
+        self._logs = logs
+        self._clock = clock
+
+    def fetch(
+        self, group_id: str, partitions: Sequence[TransactionPartition], *, require_stable: bool
+    ) -> dict[TopicPartition, tuple[OffsetAndMetadata | None, FetchedRow]]:
+        """Committed offsets as of now, each with the row to name when committing from there.
+
+        Raises `UnstableOffsetCommitError` where stable ones are asked for and a transaction has some pending (KIP-447).
+        """
+        check_group_id(group_id)
+        state = self._logs.of(self._logs.group_partition(group_id)).refresh()
+        found: dict[TopicPartition, tuple[OffsetAndMetadata | None, FetchedRow]] = {}
+        for partition in partitions:
+            key = offset_key(group_id, partition)
+            pending = state.group_offsets.pending_by_other(key, -1)
+            if require_stable and pending is not None:
+                raise UnstableOffsetCommitError(
+                    f"producer id {pending} has a pending commit for {key.topic}-{key.partition}",
+                    actor=f"group {group_id!r}",
+                )
+            stored = state.group_offsets.committed.get(key)
+            live = stored is not None and stored.commit.offset != TOMBSTONE_OFFSET
+            fetched = (
+                FetchedRow(stored.offset) if stored and live else FetchedRow(NO_ROW, state.log_end_offset)
+            )
+            position = _position(stored) if stored and live else None
+            found[TopicPartition(partition.topic, partition.partition)] = (position, fetched)
+        return found
+
+    def commit(
+        self, group: ConsumerGroupMetadata, offsets: Mapping[TransactionPartition, OffsetAndMetadata]
+    ) -> dict[TopicPartition, FetchedRow]:
+        """Commit plainly, all or the first refusal's error; the rows to name next time.
+
+        Raises `OffsetsPendingError` (try again) and `OffsetsMovedError` (somebody else processed this range).
+        """
+        check_group_id(group.group_id)
+        log = self._logs.of(self._logs.group_partition(group.group_id))
+        commits = [self.row(group, partition, position) for partition, position in offsets.items()]
+        known = log.refresh().group_offsets
+        for commit in commits:  # a refusal of one is a refusal of all, as far as it can be foreseen
+            if known.find_duplicate(commit, -1) is None:
+                known.check(commit, -1)
+        verdicts = log.append([OffsetCommitProposal(commit) for commit in commits])
+        rows: dict[TopicPartition, FetchedRow] = {}
+        for commit, verdict in zip(commits, verdicts, strict=True):
+            if isinstance(verdict, Refused):
+                raise verdict.error
+            rows[TopicPartition(commit.key.topic, commit.key.partition)] = FetchedRow(verdict.base_offset)
+        return rows
+
+    def row(
+        self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
+    ) -> OffsetCommit:
+        """The row of a commit, naming what its reader fetched."""
+        if position.offset < 0 and position.offset != TOMBSTONE_OFFSET:
+            raise InvalidRequestError(
+                f"offset {position.offset}", actor=f"group {group.group_id!r}", expected="0 or more"
+            )
+        if len(position.metadata) > MAX_METADATA_CHARS:
+            raise InvalidRequestError(
+                f"{len(position.metadata)} characters of offset metadata",
+                expected=f"at most {MAX_METADATA_CHARS}",
+            )
+        fetched = group.fetched.get(TopicPartition(partition.topic, partition.partition))
+        return OffsetCommit(
+            offset_key(group.group_id, partition),
+            position.offset,
+            position.leader_epoch,
+            position.metadata,
+            self._clock(),
+            group.member_id,
+            fetched.row_offset if fetched else FETCHED_NOTHING,
+            fetched.log_end if fetched else -1,
+        )
+
+    def offsets(self, group_id: str) -> GroupOffsets:
+        """All that the group's partition of `__consumer_offsets` keeps, as of now."""
+        check_group_id(group_id)
+        return self._logs.of(self._logs.group_partition(group_id)).refresh().group_offsets
+
+    def group_ids(self) -> list[str]:
+        """All groups with a committed or pending offset, sorted."""
+        names: set[str] = set()
+        for state in self._logs.refresh_all(self._logs.internal(CONSUMER_OFFSETS_TOPIC)):
+            offsets = state.group_offsets
+            names |= {
+                key.group_id for key, at in offsets.committed.items() if at.commit.offset != TOMBSTONE_OFFSET
+            }
+            names |= {key.group_id for pending in offsets.pending.values() for key in pending}
+        return sorted(names)
+
+
+def _position(stored: StoredCommit) -> OffsetAndMetadata:
+    return OffsetAndMetadata(stored.commit.offset, stored.commit.metadata, stored.commit.leader_epoch)
+
+
+def offset_key(group_id: str, partition: TransactionPartition) -> OffsetKey:
+    """What a group's offset for a partition is kept under."""
+    return OffsetKey(group_id, partition.topic, partition.incarnation, partition.partition)
+
+
+def check_group_id(group_id: str | None) -> str:
+    """The group id; raises `InvalidGroupIdError` for none, an empty or an overlong one."""
+    if not group_id or len(group_id) > 1_000:
+        raise InvalidGroupIdError(f"group id {group_id!r:.60}", expected="1 to 1000 characters")
+    return group_id

@@ -1,0 +1,119 @@
+"""Rolling decided transactions forward: markers into every partition, then the Complete row (protocol, section 4)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from txn_engine.clock import Clock
+from txn_engine.errors import TxnEngineError
+from txn_engine.log.logs import Logs
+from txn_engine.protocol.partition import Appended, MarkerProposal, Refused, TransactionProposal, Verdict
+from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
+from txn_engine.protocol.transactions import complete_transaction
+from txn_engine.types import SweepReport
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionOutcome:
+    """What became of one partition's markers: the decisions that are not done there, and why; entries written."""
+
+    failed: dict[StoredRow, str]
+    written: int
+    marked: int
+
+
+class MarkerWriter:
+    """Finishes decisions, whoever made them. Repeating it is harmless."""
+
+    def __init__(self, logs: Logs, clock: Clock) -> None:
+        self._logs = logs
+        self._clock = clock
+
+    def finish(self, decisions: Sequence[StoredRow]) -> SweepReport:
+        """Write all markers of these Prepare rows, many to an entry, and the Complete rows of those that got
+        everywhere.
+
+        A decision with a partition that failed stays pending, for the next who meets it; the report says why.
+        """
+        by_partition: dict[TransactionPartition, list[StoredRow]] = defaultdict(list)
+        for decision in decisions:
+            for partition in decision.row.partitions:
+                by_partition[partition].append(decision)
+        outcomes = list(self._logs.workers.map(self._mark, by_partition.keys(), by_partition.values()))
+        failures = {decision: why for outcome in outcomes for decision, why in outcome.failed.items()}
+        completed, objects, more = self._complete(
+            [decision for decision in decisions if decision not in failures]
+        )
+        failures |= more
+        return SweepReport(
+            transactional_ids=tuple(sorted(completed)),
+            partitions_marked=sum(outcome.marked for outcome in outcomes),
+            objects_written=objects + sum(outcome.written for outcome in outcomes),
+            failures=tuple(f"{decision.row.transactional_id}: {why}" for decision, why in failures.items()),
+        )
+
+    def _mark(self, partition: TransactionPartition, decisions: Sequence[StoredRow]) -> _PartitionOutcome:
+        """Put one entry with the markers of all these decisions. A deleted topic's incarnation counts as done."""
+        try:
+            if not self._exists(partition):
+                return _PartitionOutcome({}, 0, 0)
+            log = self._logs.of(partition)
+            verdicts = log.append([_marker(decision) for decision in decisions])
+            producers = log.view().producers
+        except TxnEngineError as error:
+            return _PartitionOutcome(dict.fromkeys(decisions, str(error)), 0, 0)
+        failed = {}
+        for decision, verdict in zip(decisions, verdicts, strict=True):
+            stored = producers.get(decision.row.producer_id)
+            # A stored epoch at or above the marker's: somebody's marker of this decision, or of a later one, is there.
+            if isinstance(verdict, Refused) and (
+                stored is None or stored.producer_epoch < decision.row.producer_epoch
+            ):
+                failed[decision] = str(verdict.error)
+        marked = sum(isinstance(verdict, Appended) for verdict in verdicts)
+        return _PartitionOutcome(failed, int(marked > 0), marked)
+
+    def _exists(self, partition: TransactionPartition) -> bool:
+        try:
+            if self._logs.topics.get(partition.topic).incarnation == partition.incarnation:
+                return True
+        except TxnEngineError:
+            pass  # the look-up below decides, afresh; internal topics have no object to be found
+        return self._logs.topics.exists(partition.topic, partition.incarnation)
+
+    def _complete(self, decisions: Sequence[StoredRow]) -> tuple[list[str], int, dict[StoredRow, str]]:
+        by_log: dict[int, list[StoredRow]] = defaultdict(list)
+        for decision in decisions:
+            by_log[self._logs.coordinator_partition(decision.row.transactional_id)].append(decision)
+        completed: list[str] = []
+        failures: dict[StoredRow, str] = {}
+        objects = 0
+        for group in by_log.values():
+            try:
+                verdicts = self._complete_in_one_log(group)
+            except TxnEngineError as error:
+                failures |= dict.fromkeys(group, str(error))
+                continue
+            completed += [decision.row.transactional_id for decision in group]
+            objects += any(isinstance(verdict, Appended) for verdict in verdicts)
+        return completed, objects, failures
+
+    def _complete_in_one_log(self, decisions: Sequence[StoredRow]) -> tuple[Verdict, ...]:
+        now_ms = self._clock()
+        proposals = [
+            TransactionProposal(
+                decision.row.transactional_id,
+                partial(complete_transaction, decision_offset=decision.offset, now_ms=now_ms),
+            )
+            for decision in decisions
+        ]
+        return self._logs.coordinator(decisions[0].row.transactional_id).append(proposals)
+
+
+def _marker(decision: StoredRow) -> MarkerProposal:
+    row = decision.row
+    committed = row.state is TransactionState.PREPARE_COMMIT
+    return MarkerProposal(row.producer_id, row.producer_epoch, committed, coordinator_epoch=decision.offset)

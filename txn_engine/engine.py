@@ -1,0 +1,175 @@
+"""The engine: one connection to one store, from which everything else is had."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+from storage import ObjectStore, open_store
+from storage.settle import default_jittered_pause
+from txn_engine.admin import Admin
+from txn_engine.clock import Clock, system_clock
+from txn_engine.consumer import Consumer
+from txn_engine.consumer.consumer import OffsetReset
+from txn_engine.coordinator.coordinator import Coordinator
+from txn_engine.coordinator.groups import GroupCoordinator
+from txn_engine.coordinator.producer_ids import ProducerIds
+from txn_engine.errors import InvalidRequestError
+from txn_engine.ids import IdSource, new_write_id
+from txn_engine.log.entry_log import LogTools
+from txn_engine.log.logs import ForkSafeExecutor, Logs
+from txn_engine.log.objects import Objects, store_errors
+from txn_engine.log.store_config import StoreConfig, open_store_config
+from txn_engine.log.topics import TopicRegistry
+from txn_engine.partition_log import PartitionLog
+from txn_engine.producer import Producer, ProducerTools
+from txn_engine.protocol.transactions import check_timeout
+from txn_engine.scan import Scan
+from txn_engine.types import IsolationLevel, MarkerMode, TopicPartition
+
+URL_VARIABLE = "TXN_ENGINE_URL"
+_READERS, _WORKERS, _SENDERS = 16, 16, 16
+
+
+def connect(
+    url: str | None = None,
+    *,
+    endpoint: str | None = None,
+    access_key: str | None = None,
+    secret_key: str | None = None,
+    session_token: str | None = None,
+    region: str | None = None,
+    clock: Clock | None = None,
+) -> Engine:
+    """Open a store, setting it up if it was never used.
+
+    `url`: `file:///path`, `s3://bucket/prefix` or `memory://name`; else the environment's TXN_ENGINE_URL.
+    What is not given for S3 comes from the environment (AWS_*, TXN_ENGINE_S3_ENDPOINT). `clock` gives
+    milliseconds since the epoch. A store that does not keep put-if-absent is refused with `StoreAccessError`;
+    a reader needs no right to write once the store is set up.
+    """
+    url = url or os.environ.get(URL_VARIABLE)
+    if not url:
+        raise InvalidRequestError(
+            "no store was named", expected=f"a URL, or {URL_VARIABLE} in the environment"
+        )
+    with store_errors():
+        store = open_store(
+            url,
+            endpoint=endpoint,
+            access_key=access_key,
+            secret_key=secret_key,
+            session_token=session_token,
+            region=region,
+        )
+    return Engine(store, clock=clock or system_clock)
+
+
+class Engine:
+    """One store, and the producers, consumers and tools over it. Threads may share it; a forked child
+    connects again.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        clock: Clock = system_clock,
+        new_id: IdSource = new_write_id,
+        pause: Callable[[int], None] = default_jittered_pause,
+    ) -> None:
+        objects = Objects(store, pause)
+        self.store = store
+        self.clock = clock
+        self.config: StoreConfig = open_store_config(objects, clock, new_id)
+        self._pools: list[ThreadPoolExecutor] = [
+            ForkSafeExecutor(_READERS, "txn-read"),
+            ForkSafeExecutor(_WORKERS, "txn-work"),
+            ForkSafeExecutor(_SENDERS, "txn-send"),
+        ]
+        readers, workers, senders = self._pools
+        self._new_id = new_id
+        tools = LogTools(objects, clock, new_id, readers)
+        self.logs = Logs(tools, self.config, TopicRegistry(objects, clock), workers)
+        self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id), clock)
+        self._groups = GroupCoordinator(self.logs, clock)
+        self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
+        self._producer_tools = ProducerTools(self.logs, self.coordinator, self._groups, senders)
+
+    @property
+    def url(self) -> str:
+        """The store's URL, without secrets."""
+        return self.store.url
+
+    def producer(
+        self,
+        *,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
+        markers: MarkerMode = "inline",
+    ) -> Producer:
+        """A producer: idempotent, and with a transactional id transactional. `markers="deferred"` leaves them
+        to the sweep.
+        """
+        if transactional_id is not None:
+            check_timeout(transaction_timeout_ms, self.config.limits.max_transaction_timeout_ms)
+        return Producer(
+            self._producer_tools,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            markers=markers,
+        )
+
+    def consumer(
+        self,
+        *,
+        group_id: str | None = None,
+        isolation_level: IsolationLevel = "read_committed",
+        auto_offset_reset: OffsetReset = "earliest",
+    ) -> Consumer:
+        """A consumer, with a group's offsets or without."""
+        return Consumer(
+            self.logs,
+            self._groups,
+            self._new_id,
+            group_id=group_id,
+            isolation_level=isolation_level,
+            auto_offset_reset=auto_offset_reset,
+        )
+
+    def scan(
+        self,
+        topic: str | Sequence[str],
+        *,
+        partitions: Iterable[int] | None = None,
+        start: Mapping[TopicPartition, int] | None = None,
+        end: Mapping[TopicPartition, int] | None = None,
+        isolation_level: IsolationLevel = "read_committed",
+    ) -> Scan:
+        """A bounded read of one topic or several, up to where they are now."""
+        return Scan(
+            self.logs,
+            [topic] if isinstance(topic, str) else list(topic),
+            partitions=None if partitions is None else list(partitions),
+            start=start,
+            end=end,
+            isolation_level=isolation_level,
+        )
+
+    def partition(self, topic: str, partition: int) -> PartitionLog:
+        """The log of one partition. Raises `UnknownTopicOrPartitionError`."""
+        return PartitionLog(self.logs, topic, partition)
+
+    def close(self) -> None:
+        """Let go of threads and connections."""
+        for pool in self._pools:
+            pool.shutdown(wait=True)
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,292 @@
+"""What can go wrong, one class a Kafka error code, each saying what the caller does next.
+
+Every error carries `code` (Kafka's name, or ours where Kafka has none) and three flags: `retriable` (call again),
+`abortable` (abort the transaction, the producer lives on), `fatal` (this producer is finished). The text is one line:
+actor, what was seen, where, what was expected, what to do. All of them survive pickling, since Airflow and Spark carry
+them from process to process. Source: `org.apache.kafka.common.protocol.Errors`, KIP-98, KIP-890, KIP-1050.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TxnEngineError(Exception):
+    """The base of all errors that the engine raises on purpose."""
+
+    code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    retriable: ClassVar[bool] = False
+    abortable: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+    default_action: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        seen: str,
+        *,
+        actor: str | None = None,
+        place: str | None = None,
+        expected: str | None = None,
+        action: str | None = None,
+    ) -> None:
+        self.seen = seen
+        self.actor = actor
+        self.place = place
+        self.expected = expected
+        self.action = action or self.default_action or None
+        super().__init__(seen)
+
+    def __str__(self) -> str:
+        text = f"{self.actor}: {self.seen}" if self.actor else self.seen
+        if self.place:
+            text += f" (at {self.place})"
+        if self.expected:
+            text += f"; expected {self.expected}"
+        if self.action:
+            text += f"; {self.action}"
+        return " ".join(f"{text} [{self.code}]".split())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.seen, self.actor, self.place, self.expected, self.action))
+
+
+def _rebuild(
+    kind: type[TxnEngineError],
+    seen: str,
+    actor: str | None,
+    place: str | None,
+    expected: str | None,
+    action: str | None,
+) -> TxnEngineError:
+    return kind(seen, actor=actor, place=place, expected=expected, action=action)
+
+
+# --- fencing: this producer is finished -------------------------------------------------------------------
+
+
+class ProducerFencedError(TxnEngineError):
+    """A newer producer with the same transactional id took over. Close this one; do not retry."""
+
+    code = "PRODUCER_FENCED"
+    fatal = True
+    default_action = "close this producer; its successor owns the transactional id"
+
+
+class InvalidProducerEpochError(TxnEngineError):
+    """A partition has seen a later epoch of this producer id: abort; if that is fenced too, close."""
+
+    code = "INVALID_PRODUCER_EPOCH"
+    abortable = True
+    default_action = "abort the transaction and initialise again"
+
+
+class InvalidProducerIdMappingError(TxnEngineError):
+    """The transactional id is unknown, expired, or mapped to another producer id. Initialise again."""
+
+    code = "INVALID_PRODUCER_ID_MAPPING"
+    fatal = True
+    default_action = "make a new producer and call init_transactions()"
+
+
+class TransactionCoordinatorFencedError(TxnEngineError):
+    """A marker came from a decision older than the one the partition has already seen."""
+
+    code = "TRANSACTION_COORDINATOR_FENCED"
+    fatal = True
+    default_action = "drop this marker; a later decision is in force"
+
+
+# --- transactions -----------------------------------------------------------------------------------------
+
+
+class InvalidTxnStateError(TxnEngineError):
+    """The request does not fit the transaction's state."""
+
+    code = "INVALID_TXN_STATE"
+    fatal = True
+    default_action = "look at `transactions describe`; make a new producer and start again"
+
+
+class ConcurrentTransactionsError(TxnEngineError):
+    """The previous transaction of this id is decided but not complete yet. Try again."""
+
+    code = "CONCURRENT_TRANSACTIONS"
+    retriable = True
+    default_action = (
+        "try again when the previous transaction is complete (`coordinator markers` completes it)"
+    )
+
+
+class TransactionAbortableError(TxnEngineError):
+    """A write of this transaction failed or is unknown: it can only abort."""
+
+    code = "TRANSACTION_ABORTABLE"
+    abortable = True
+    default_action = "call abort_transaction() and run the transaction again"
+
+
+class TransactionalIdNotFoundError(TxnEngineError):
+    """No such transactional id in the coordinator's log."""
+
+    code = "TRANSACTIONAL_ID_NOT_FOUND"
+    default_action = "`transactions list` shows the ids there are"
+
+
+class InvalidTransactionTimeoutError(TxnEngineError):
+    """The transaction timeout is not above 0, or is above the store's limit."""
+
+    code = "INVALID_TRANSACTION_TIMEOUT"
+    fatal = True
+
+
+class OutOfOrderSequenceNumberError(TxnEngineError):
+    """A batch's sequence does not follow the producer's last one: something before it is missing."""
+
+    code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    abortable = True
+    default_action = "abort the transaction; an idempotent producer starts again"
+
+
+class DuplicateSequenceNumberError(TxnEngineError):
+    """A batch older than the five that the partition remembers was sent again; it is in the log already."""
+
+    code = "DUPLICATE_SEQUENCE_NUMBER"
+
+
+# --- requests ---------------------------------------------------------------------------------------------
+
+
+class InvalidRequestError(TxnEngineError):
+    """The call itself is wrong. Nothing was written."""
+
+    code = "INVALID_REQUEST"
+
+
+class InvalidRecordError(TxnEngineError):
+    """The records do not fit the topic's schema. Nothing was written."""
+
+    code = "INVALID_RECORD"
+    default_action = "`topics describe` shows the schema; nothing of this call was written"
+
+
+class InvalidTopicError(TxnEngineError):
+    """The topic's name or definition is not allowed."""
+
+    code = "INVALID_TOPIC_EXCEPTION"
+
+
+class InvalidPartitionsError(TxnEngineError):
+    """The number of partitions is not allowed."""
+
+    code = "INVALID_PARTITIONS"
+
+
+class TopicExistsError(TxnEngineError):
+    """A topic of that name is there already."""
+
+    code = "TOPIC_ALREADY_EXISTS"
+
+
+class UnknownTopicOrPartitionError(TxnEngineError):
+    """No such topic, or no such partition of it."""
+
+    code = "UNKNOWN_TOPIC_OR_PARTITION"
+    default_action = "`topics list` shows what there is"
+
+
+class OffsetOutOfRangeError(TxnEngineError):
+    """The offset lies before the log's start or behind its end."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+
+
+class GroupIdNotFoundError(TxnEngineError):
+    """No such consumer group."""
+
+    code = "GROUP_ID_NOT_FOUND"
+    default_action = "`groups list` shows the groups there are"
+
+
+class InvalidGroupIdError(TxnEngineError):
+    """The call needs a group id, or the one given is not allowed."""
+
+    code = "INVALID_GROUP_ID"
+
+
+# --- consumer offsets -------------------------------------------------------------------------------------
+
+
+class UnstableOffsetCommitError(TxnEngineError):
+    """A transaction that commits offsets for this partition is still undecided. Try again."""
+
+    code = "UNSTABLE_OFFSET_COMMIT"
+    retriable = True
+    default_action = "try again when that transaction is complete"
+
+
+class OffsetsPendingError(TxnEngineError):
+    """Another producer's commit for the same group and partition is pending. Try again later."""
+
+    code = "OFFSETS_PENDING"
+    retriable = True
+    abortable = True
+    default_action = "abort this transaction and try again when that one is complete"
+
+
+class OffsetsMovedError(TxnEngineError):
+    """The group has moved on since this reader fetched its position: somebody else processed the range."""
+
+    code = "OFFSETS_MOVED"
+    abortable = True
+    default_action = "abort, and read again from the group's position; do not repeat this range"
+
+
+# --- the store --------------------------------------------------------------------------------------------
+
+
+class OutcomeUnknownError(TxnEngineError):
+    """A write may or may not have happened, and nothing that can still be read tells which."""
+
+    code = "OUTCOME_UNKNOWN"
+    abortable = True
+    default_action = "do not send it again under another name; abort, or ask the log once the store answers"
+
+
+class CorruptObjectError(TxnEngineError):
+    """An object on the store is damaged: it was changed, cut or mixed up after it was written."""
+
+    code = "CORRUPT_MESSAGE"
+    default_action = "run `txn-engine verify`, and restore the named object from a copy"
+
+
+class UnsupportedFormatError(TxnEngineError):
+    """The store was written by a later version of the engine, or holds a control kind that this one does not know."""
+
+    code = "UNSUPPORTED_VERSION"
+    default_action = "upgrade txn-engine"
+
+
+class StoreUnavailableError(TxnEngineError):
+    """The store does not answer. Nothing is known to be wrong with the data."""
+
+    code = "NETWORK_EXCEPTION"
+    retriable = True
+
+
+class StoreAccessError(TxnEngineError):
+    """The store refuses: wrong credentials, missing bucket, unwritable folder, or no put-if-absent."""
+
+    code = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class RequestTimedOutError(TxnEngineError):
+    """The engine's own retries did not end within the time limit."""
+
+    code = "REQUEST_TIMED_OUT"
+    retriable = True
+
+
+class IllegalStateError(TxnEngineError):
+    """A call out of order, for instance a commit without a begin. Nothing was written."""
+
+    code = "ILLEGAL_STATE"

@@ -1,0 +1,233 @@
+"""Entries as Parquet (docs/FORMAT.md): batch descriptors to bytes and back, for each of the three kinds of log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from storage import decode_parquet, encode_parquet
+from txn_engine.errors import CorruptObjectError, UnsupportedFormatError
+from txn_engine.log.objects import store_errors
+from txn_engine.protocol.batches import NO_FILE, BatchDescriptor, Control, FileRef
+from txn_engine.protocol.offset_commits import OffsetCommit, OffsetKey
+from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow, TransactionState
+
+DESCRIPTOR_FIELDS: list[pa.Field[Any]] = [
+    pa.field("base_offset", pa.int64(), nullable=False),
+    pa.field("last_offset", pa.int64(), nullable=False),
+    pa.field("producer_id", pa.int64(), nullable=False),
+    pa.field("producer_epoch", pa.int16(), nullable=False),
+    pa.field("base_sequence", pa.int32(), nullable=False),
+    pa.field("is_transactional", pa.bool_(), nullable=False),
+    pa.field("control", pa.string(), nullable=False),
+    pa.field("coordinator_epoch", pa.int64(), nullable=False),
+    pa.field("first_timestamp", pa.int64(), nullable=False),
+    pa.field("max_timestamp", pa.int64(), nullable=False),
+    pa.field("record_count", pa.int32(), nullable=False),
+    pa.field("data_path", pa.string(), nullable=False),
+    pa.field("data_bytes", pa.int64(), nullable=False),
+    pa.field("checksum", pa.string(), nullable=False),
+    pa.field("append_time", pa.int64(), nullable=False),
+    pa.field("control_value", pa.string(), nullable=False),
+]
+
+_PARTITION_TYPE = pa.struct([("topic", pa.string()), ("incarnation", pa.int32()), ("partition", pa.int32())])
+
+TRANSACTION_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("transactional_id", pa.string()),
+    ("state", pa.string()),
+    ("producer_id", pa.int64()),
+    ("producer_epoch", pa.int16()),
+    ("last_producer_epoch", pa.int16()),
+    ("previous_producer_id", pa.int64()),
+    ("next_producer_id", pa.int64()),
+    ("transaction_timeout_ms", pa.int32()),
+    ("start_ms", pa.int64()),
+    ("update_ms", pa.int64()),
+    ("partitions", pa.list_(_PARTITION_TYPE)),
+    ("run_id", pa.string()),
+    ("committed_run_ids", pa.list_(pa.string())),
+    ("run_ids_complete", pa.bool_()),
+    ("decision_offset", pa.int64()),
+]
+
+OFFSET_COMMIT_FIELDS: list[tuple[str, pa.DataType]] = [
+    ("group_id", pa.string()),
+    ("topic", pa.string()),
+    ("incarnation", pa.int32()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("leader_epoch", pa.int32()),
+    ("metadata", pa.string()),
+    ("commit_ms", pa.int64()),
+    ("member_id", pa.string()),
+    ("fetched_row", pa.int64()),
+    ("fetched_end", pa.int64()),
+]
+
+
+def transaction_to_dict(row: TransactionRow) -> dict[str, Any]:
+    """A transaction row as its Parquet struct."""
+    values: dict[str, Any] = {name: getattr(row, name) for name, _ in TRANSACTION_FIELDS}
+    values["state"] = row.state.value
+    values["partitions"] = [
+        {"topic": part.topic, "incarnation": part.incarnation, "partition": part.partition}
+        for part in row.partitions
+    ]
+    values["committed_run_ids"] = list(row.committed_run_ids)
+    return values
+
+
+def transaction_from_dict(values: Mapping[str, Any]) -> TransactionRow:
+    """The transaction row of a Parquet struct."""
+    fields = {name: values[name] for name, _ in TRANSACTION_FIELDS}
+    fields["state"] = TransactionState(values["state"])
+    fields["partitions"] = tuple(TransactionPartition(**part) for part in values["partitions"])
+    fields["committed_run_ids"] = tuple(values["committed_run_ids"])
+    return TransactionRow(**fields)
+
+
+_KEY_FIELDS = ("group_id", "topic", "incarnation", "partition")
+
+
+def offset_commit_to_dict(commit: OffsetCommit) -> dict[str, Any]:
+    """A group's offset as its Parquet struct."""
+    return {
+        name: getattr(commit.key if name in _KEY_FIELDS else commit, name) for name, _ in OFFSET_COMMIT_FIELDS
+    }
+
+
+def offset_commit_from_dict(values: Mapping[str, Any]) -> OffsetCommit:
+    """The group's offset of a Parquet struct."""
+    key = OffsetKey(**{name: values[name] for name in _KEY_FIELDS})
+    rest = {name: values[name] for name, _ in OFFSET_COMMIT_FIELDS if name not in _KEY_FIELDS}
+    return OffsetCommit(key, **rest)
+
+
+@dataclass(frozen=True, slots=True)
+class LogKind:
+    """A kind of log: its entries' schema, and how the row that an internal topic's entry carries is written."""
+
+    name: str
+    schema: pa.Schema
+    row_column: str | None = None
+    row_to_dict: Callable[[Any], dict[str, Any]] | None = None
+    row_from_dict: Callable[[Mapping[str, Any]], Any] | None = None
+
+
+USER_LOG = LogKind("user", pa.schema(DESCRIPTOR_FIELDS))
+TRANSACTION_LOG = LogKind(
+    "transaction",
+    pa.schema([*DESCRIPTOR_FIELDS, pa.field("transaction", pa.struct(TRANSACTION_FIELDS))]),
+    "transaction",
+    transaction_to_dict,
+    transaction_from_dict,
+)
+OFFSETS_LOG = LogKind(
+    "offset_commit",
+    pa.schema([*DESCRIPTOR_FIELDS, pa.field("offset_commit", pa.struct(OFFSET_COMMIT_FIELDS))]),
+    "offset_commit",
+    offset_commit_to_dict,
+    offset_commit_from_dict,
+)
+
+
+def entry_table(kind: LogKind, batches: Sequence[BatchDescriptor]) -> pa.Table:
+    """The rows of an entry."""
+    files = [batch.file or NO_FILE for batch in batches]
+    columns: list[list[Any]] = [
+        [batch.base_offset for batch in batches],
+        [batch.last_offset for batch in batches],
+        [batch.producer_id for batch in batches],
+        [batch.producer_epoch for batch in batches],
+        [batch.base_sequence for batch in batches],
+        [batch.is_transactional for batch in batches],
+        [batch.control.value for batch in batches],
+        [batch.coordinator_epoch for batch in batches],
+        [batch.first_timestamp for batch in batches],
+        [batch.max_timestamp for batch in batches],
+        [batch.record_count for batch in batches],
+        [file.data_path for file in files],
+        [file.data_bytes for file in files],
+        [file.checksum for file in files],
+        [batch.append_time for batch in batches],
+        [batch.control_value for batch in batches],
+    ]
+    if kind.row_to_dict is not None:
+        to_dict = kind.row_to_dict
+        columns.append([None if batch.row is None else to_dict(batch.row) for batch in batches])
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, kind.schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=kind.schema)
+
+
+def encode_entry(kind: LogKind, batches: Sequence[BatchDescriptor], write_id: str) -> bytes:
+    """An entry's bytes; the write id makes them this writer's own."""
+    return encode_parquet(entry_table(kind, batches), kind="entry", metadata={"write_id": write_id})
+
+
+def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> list[BatchDescriptor]:
+    """The batches of an entry.
+
+    Raises `CorruptObjectError` for a damaged one and for one that does not belong in this slot, and
+    `UnsupportedFormatError` for what a later version wrote: a seal, or a control kind that is not known.
+    """
+    with store_errors():
+        table, metadata = decode_parquet(data, key=key)
+    if metadata.get("kind") != "entry":
+        raise UnsupportedFormatError(
+            f"an object of kind {metadata.get('kind')!r}", place=key, expected="an entry"
+        )
+    if table.schema.names != kind.schema.names or not table.num_rows:
+        raise CorruptObjectError(
+            f"columns {table.schema.names}, {table.num_rows} rows", place=key, expected="an entry's"
+        )
+    batches = _batches(kind, table, key)
+    expected = base_offset
+    for batch in batches:
+        if batch.base_offset != expected or batch.last_offset < batch.base_offset:
+            raise CorruptObjectError(
+                f"a batch with offsets {batch.base_offset} to {batch.last_offset}",
+                place=key,
+                expected=f"one from offset {expected} on",
+            )
+        expected = batch.last_offset + 1
+    return batches
+
+
+def _batches(kind: LogKind, table: pa.Table, key: str) -> list[BatchDescriptor]:
+    columns = [column.to_pylist() for column in table.columns]
+    batches: list[BatchDescriptor] = []
+    for values in zip(*columns, strict=True):
+        if values[6] not in _CONTROLS:
+            raise UnsupportedFormatError(
+                f"control kind {values[6]!r} at offset {values[0]}",
+                place=key,
+                expected=f"one of {sorted(_CONTROLS)}",
+            )
+        row = values[16] if kind.row_column else None
+        batches.append(
+            BatchDescriptor(
+                base_offset=values[0],
+                last_offset=values[1],
+                append_time=values[14],
+                producer_id=values[2],
+                producer_epoch=values[3],
+                base_sequence=values[4],
+                is_transactional=values[5],
+                control=_CONTROLS[values[6]],
+                coordinator_epoch=values[7],
+                first_timestamp=values[8],
+                max_timestamp=values[9],
+                record_count=values[10],
+                file=FileRef(values[11], values[12], values[13]) if values[11] else None,
+                control_value=values[15],
+                row=kind.row_from_dict(row) if row is not None and kind.row_from_dict else None,
+            )
+        )
+    return batches
+
+
+_CONTROLS = {control.value: control for control in Control}

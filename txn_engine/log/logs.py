@@ -1,0 +1,93 @@
+"""All logs of a store, one shared view each."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+from txn_engine.errors import IllegalStateError
+from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, LogKind
+from txn_engine.log.entry_log import EntryLog, LogTools
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, StoreConfig
+from txn_engine.log.topics import TopicRegistry, partition_prefix
+from txn_engine.protocol.hashing import partition_for_id
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.protocol.transaction_rows import TransactionPartition
+
+
+class Logs:
+    """Where every part of the engine gets its logs from.
+
+    `workers` runs whole operations on several logs at once. A task on it may wait for the logs' own
+    read-ahead threads, never for another worker.
+    """
+
+    def __init__(
+        self, tools: LogTools, config: StoreConfig, topics: TopicRegistry, workers: Executor
+    ) -> None:
+        self.tools = tools
+        self.workers = workers
+        self.config = config
+        self.topics = topics
+        self._lock = threading.Lock()
+        self._logs: dict[str, EntryLog] = {}
+
+    def get(self, topic: str, incarnation: int, partition: int) -> EntryLog:
+        """The log of a partition; the same object for all who ask."""
+        prefix = partition_prefix(topic, incarnation, partition)
+        with self._lock:
+            log = self._logs.get(prefix)
+            if log is None:
+                log = self._logs[prefix] = EntryLog(self.tools, prefix, _kind(topic))
+            return log
+
+    def of(self, partition: TransactionPartition) -> EntryLog:
+        """The log of a transaction's partition."""
+        return self.get(partition.topic, partition.incarnation, partition.partition)
+
+    def coordinator(self, transactional_id: str) -> EntryLog:
+        """The log that keeps a transactional id's rows."""
+        return self.get(TRANSACTION_STATE_TOPIC, 0, self.coordinator_partition(transactional_id))
+
+    def coordinator_partition(self, transactional_id: str) -> int:
+        """The partition of `__transaction_state` that keeps an id's rows."""
+        return partition_for_id(transactional_id, self.config.internal_partitions[TRANSACTION_STATE_TOPIC])
+
+    def group_partition(self, group_id: str) -> TransactionPartition:
+        """The partition of `__consumer_offsets` that keeps a group's offsets."""
+        count = self.config.internal_partitions[CONSUMER_OFFSETS_TOPIC]
+        return TransactionPartition(CONSUMER_OFFSETS_TOPIC, 0, partition_for_id(group_id, count))
+
+    def internal(self, topic: str) -> list[EntryLog]:
+        """All logs of an internal topic, in the order of its partitions."""
+        return [self.get(topic, 0, number) for number in range(self.config.internal_partitions[topic])]
+
+    def refresh_all(self, logs: Iterable[EntryLog]) -> list[PartitionState]:
+        """Look at the ends of several logs at once."""
+        return list(self.workers.map(EntryLog.refresh, logs))
+
+
+def _kind(topic: str) -> LogKind:
+    return {TRANSACTION_STATE_TOPIC: TRANSACTION_LOG, CONSUMER_OFFSETS_TOPIC: OFFSETS_LOG}.get(
+        topic, USER_LOG
+    )
+
+
+class ForkSafeExecutor(ThreadPoolExecutor):
+    """Threads that know their process: used in a forked child, it refuses instead of waiting for ever."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        super().__init__(threads, thread_name_prefix=name)
+        self._made_in = os.getpid()
+
+    def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
+        """Run in a thread of this process."""
+        if os.getpid() != self._made_in:
+            raise IllegalStateError(
+                "an engine was carried over a fork",
+                expected="one engine a process",
+                action="connect again in the child",
+            )
+        return super().submit(fn, *args, **kwargs)

@@ -1,0 +1,110 @@
+"""The edge between the engine and the store: the store's errors leave here as the engine's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from storage import (
+    DamagedObjectError,
+    MappableStore,
+    ObjectNotFoundError,
+    ObjectStore,
+    PutOutcome,
+    PutOutcomeUnknownError,
+    StorageError,
+    StoreUnreachableError,
+    settle_put_if_absent,
+)
+from storage import decode_json as storage_decode_json
+from storage import encode_json as storage_encode_json
+from storage.settle import default_jittered_pause
+from txn_engine.errors import (
+    CorruptObjectError,
+    OutcomeUnknownError,
+    StoreAccessError,
+    StoreUnavailableError,
+    TxnEngineError,
+)
+
+
+def translated(error: StorageError) -> TxnEngineError:
+    """The engine's error for one of the store's, with the same words."""
+    if isinstance(error, DamagedObjectError):
+        kind: type[TxnEngineError] = CorruptObjectError
+    elif isinstance(error, PutOutcomeUnknownError):
+        kind = OutcomeUnknownError
+    elif isinstance(error, (StoreUnreachableError,)):
+        kind = StoreUnavailableError
+    elif isinstance(error, ObjectNotFoundError):
+        kind = CorruptObjectError
+    else:
+        kind = StoreAccessError
+    return kind(
+        error.seen, actor=error.actor, place=error.place, expected=error.expected, action=error.action
+    )
+
+
+@contextmanager
+def store_errors() -> Iterator[None]:
+    """Raise the engine's errors for the store's."""
+    try:
+        yield
+    except StorageError as error:
+        raise translated(error) from error
+
+
+class Objects:
+    """The store's operations that the engine uses, with the engine's errors."""
+
+    def __init__(self, store: ObjectStore, pause: Callable[[int], None] = default_jittered_pause) -> None:
+        self.store = store
+        self._pause = pause
+
+    def find(self, key: str) -> bytes | None:
+        """The whole object, or None where there is none."""
+        with store_errors():
+            try:
+                return self.store.get(key)
+            except ObjectNotFoundError:
+                return None
+
+    def read(self, key: str) -> bytes | memoryview:
+        """The whole object, without a copy where the store can. A missing one is `CorruptObjectError`:
+        something named it.
+        """
+        with store_errors():
+            if isinstance(self.store, MappableStore):
+                return self.store.map(key)
+            return self.store.get(key)
+
+    def create(self, key: str, data: bytes) -> PutOutcome:
+        """Put-if-absent, settled by reading back. `OutcomeUnknownError` where that cannot be learned."""
+        with store_errors():
+            return settle_put_if_absent(self.store, key, data, pause=self._pause)
+
+    def keys(self, prefix: str, *, start_after: str | None = None) -> list[str]:
+        """All keys below a prefix, ascending."""
+        with store_errors():
+            return [info.key for info in self.store.list(prefix, start_after=start_after)]
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names of the folders right below a prefix."""
+        with store_errors():
+            return self.store.list_folders(prefix)
+
+    def uri(self, key: str) -> str:
+        """What another engine opens the object by."""
+        return self.store.uri(key)
+
+
+def encode_json(value: Mapping[str, Any], kind: str) -> bytes:
+    """A JSON object that checks itself."""
+    return storage_encode_json(value, kind)
+
+
+def decode_json(data: bytes, *, key: str, kind: str) -> dict[str, Any]:
+    """The object's fields; `CorruptObjectError` where it is damaged."""
+    with store_errors():
+        return storage_decode_json(data, key=key, kind=kind)

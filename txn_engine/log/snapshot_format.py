@@ -1,0 +1,188 @@
+"""Snapshots as Parquet (docs/FORMAT.md): a partition's state to bytes and back. The same state gives the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+from immutables import Map
+
+from storage import decode_parquet, encode_parquet
+from txn_engine.errors import CorruptObjectError
+from txn_engine.log.entry_format import (
+    OFFSET_COMMIT_FIELDS,
+    TRANSACTION_FIELDS,
+    offset_commit_from_dict,
+    offset_commit_to_dict,
+    transaction_from_dict,
+    transaction_to_dict,
+)
+from txn_engine.log.objects import store_errors
+from txn_engine.protocol.batches import FileRef
+from txn_engine.protocol.offset_commits import GroupOffsets, OffsetKey, StoredCommit
+from txn_engine.protocol.partition import AbortedRange, DeadFile, LogFile, PartitionState
+from txn_engine.protocol.producers import BatchMetadata, ProducerEntry
+from txn_engine.protocol.transaction_rows import StoredRow
+
+_I16, _I32, _I64, _STR = pa.int16(), pa.int32(), pa.int64(), pa.string()
+
+_PARTITION = [
+    "log_end_offset",
+    "last_append_time",
+    "log_start_offset",
+    "entries_start",
+    "floor",
+    "last_stable_offset",
+]
+_BATCH: list[tuple[str, pa.DataType]] = [
+    ("base_sequence", _I32),
+    ("last_sequence", _I32),
+    ("base_offset", _I64),
+    ("last_offset", _I64),
+    ("timestamp", _I64),
+]
+_PRODUCER: list[tuple[str, pa.DataType]] = [
+    ("producer_id", _I64),
+    ("producer_epoch", _I16),
+    ("coordinator_epoch", _I64),
+    ("last_timestamp", _I64),
+    ("open_first_offset", _I64),
+    ("batches", pa.list_(pa.struct(_BATCH))),
+]
+_FILE: list[tuple[str, pa.DataType]] = [
+    ("status", _STR),
+    ("died_ms", _I64),
+    ("producer_id", _I64),
+    ("producer_epoch", _I16),
+    ("base_offset", _I64),
+    ("last_offset", _I64),
+    ("record_count", _I32),
+    ("first_timestamp", _I64),
+    ("max_timestamp", _I64),
+    ("data_path", _STR),
+    ("data_bytes", _I64),
+    ("checksum", _STR),
+]
+_ABORTED: list[tuple[str, pa.DataType]] = [
+    (name, _I64) for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+]
+
+SNAPSHOT_SCHEMA = pa.schema(
+    [
+        pa.field("section", _STR, nullable=False),
+        pa.field("partition", pa.struct([(name, _I64) for name in _PARTITION])),
+        pa.field("producer", pa.struct(_PRODUCER)),
+        pa.field("file", pa.struct(_FILE)),
+        pa.field("aborted", pa.struct(_ABORTED)),
+        pa.field("transaction", pa.struct([("row_offset", _I64), *TRANSACTION_FIELDS])),
+        pa.field(
+            "offset_commit",
+            pa.struct([("row_offset", _I64), ("pending_producer_id", _I64), *OFFSET_COMMIT_FIELDS]),
+        ),
+    ]
+)
+
+
+def encode_snapshot(state: PartitionState) -> bytes:
+    """The snapshot of a state that was built from entries read back."""
+    rows = [{"section": section, section: values} for section, values in _sections(state)]
+    return encode_parquet(pa.Table.from_pylist(rows, schema=SNAPSHOT_SCHEMA), kind="snapshot")
+
+
+def _sections(state: PartitionState) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "partition", {name: getattr(state, name) for name in _PARTITION}
+    for _, producer in sorted(state.producers.items()):
+        yield "producer", asdict(producer)
+    for _, row in sorted(_file_rows(state)):
+        yield "file", row
+    for _, aborted in sorted(state.aborted.items()):
+        yield "aborted", asdict(aborted)
+    for _, stored in sorted(state.transactions.items()):
+        yield "transaction", {"row_offset": stored.offset, **transaction_to_dict(stored.row)}
+    commits = [(key, -1, commit) for key, commit in state.group_offsets.committed.items()]
+    for producer_id, pending in state.group_offsets.pending.items():
+        commits += [(key, producer_id, commit) for key, commit in pending.items()]
+    for _, producer_id, commit in sorted(commits, key=lambda item: item[:2]):
+        values = {"row_offset": commit.offset, "pending_producer_id": producer_id}
+        yield "offset_commit", {**values, **offset_commit_to_dict(commit.commit)}
+
+
+def _file_rows(state: PartitionState) -> Iterator[tuple[int, dict[str, Any]]]:
+    for status, files in (("live", state.live), ("undecided", state.undecided)):
+        for base, log_file in files.items():
+            yield base, _file_row(log_file, status, -1)
+    for base, dead in state.dead.items():
+        yield base, _file_row(dead.log_file, dead.status, dead.died_ms)
+
+
+def _file_row(log_file: LogFile, status: str, died_ms: int) -> dict[str, Any]:
+    values = asdict(log_file)
+    values |= values.pop("file")
+    return {"status": status, "died_ms": died_ms, **values}
+
+
+def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
+    """The state of a snapshot; `CorruptObjectError` where it is damaged."""
+    with store_errors():
+        table, _ = decode_parquet(data, key=key, kind="snapshot")
+    if table.schema.names != SNAPSHOT_SCHEMA.names:
+        raise CorruptObjectError(f"columns {table.schema.names}", place=key, expected="a snapshot's columns")
+    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SNAPSHOT_SCHEMA.names[1:]}
+    for row in table.to_pylist():
+        sections[row["section"]].append(row[row["section"]])
+    header = sections["partition"][0]
+    producers = [_producer(values) for values in sections["producer"]]
+    state = PartitionState(
+        **{name: header[name] for name in _PARTITION if name != "last_stable_offset"},
+        producers=Map({entry.producer_id: entry for entry in producers}),
+        open_transactions=Map(
+            {entry.producer_id: entry.open_first_offset for entry in producers if entry.is_open}
+        ),
+        aborted=Map({values["last_offset"]: AbortedRange(**values) for values in sections["aborted"]}),
+        transactions=Map(
+            {
+                v["transactional_id"]: StoredRow(v["row_offset"], transaction_from_dict(v))
+                for v in sections["transaction"]
+            }
+        ),
+        group_offsets=_group_offsets(sections["offset_commit"]),
+        **_files(sections["file"]),
+    )
+    if state.last_stable_offset != header["last_stable_offset"]:
+        raise CorruptObjectError(
+            f"last stable offset {header['last_stable_offset']}",
+            place=key,
+            expected=str(state.last_stable_offset),
+        )
+    return state
+
+
+def _producer(values: Mapping[str, Any]) -> ProducerEntry:
+    batches = tuple(BatchMetadata(**batch) for batch in values["batches"])
+    return ProducerEntry(**{**values, "batches": batches})
+
+
+def _files(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    files: dict[str, dict[int, Any]] = {"live": {}, "undecided": {}, "dead": {}}
+    for values in rows:
+        status, died_ms = values.pop("status"), values.pop("died_ms")
+        file = FileRef(values.pop("data_path"), values.pop("data_bytes"), values.pop("checksum"))
+        log_file = LogFile(**values, file=file)
+        if status in ("live", "undecided"):
+            files[status][log_file.base_offset] = log_file
+        else:
+            files["dead"][log_file.base_offset] = DeadFile(log_file, status, died_ms)
+    return {status: Map(by_base) for status, by_base in files.items()}
+
+
+def _group_offsets(rows: list[dict[str, Any]]) -> GroupOffsets:
+    committed: dict[OffsetKey, StoredCommit] = {}
+    pending: dict[int, dict[OffsetKey, StoredCommit]] = {}
+    for values in rows:
+        stored = StoredCommit(values["row_offset"], offset_commit_from_dict(values))
+        producer_id = values["pending_producer_id"]
+        target = committed if producer_id == -1 else pending.setdefault(producer_id, {})
+        target[stored.commit.key] = stored
+    return GroupOffsets(Map(committed), Map({pid: Map(commits) for pid, commits in pending.items()}))

@@ -1,0 +1,86 @@
+"""`store.json`: what everybody who opens the store must agree on, written once (protocol, section 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from storage import ObjectStore, prove_put_if_absent
+from txn_engine.clock import Clock
+from txn_engine.errors import InvalidRequestError
+from txn_engine.ids import IdSource
+from txn_engine.log.objects import Objects, decode_json, encode_json, store_errors
+
+STORE_KEY = "store.json"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Limits that hold for every client of the store (Kafka's broker settings of those names), in ms."""
+
+    max_transaction_timeout_ms: int = 900_000
+    transactional_id_expiration_ms: int = 604_800_000
+    producer_id_expiration_ms: int = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """The store's format, limits, internal partition counts, and the proof that it can keep the protocol."""
+
+    store_id: str
+    created_ms: int
+    put_if_absent_proof: Mapping[str, Any]
+    limits: StoreLimits = StoreLimits()
+    internal_partitions: Mapping[str, int] = field(
+        default_factory=lambda: {TRANSACTION_STATE_TOPIC: 50, CONSUMER_OFFSETS_TOPIC: 50}
+    )
+
+
+def read_store_config(objects: Objects) -> StoreConfig | None:
+    """The store's configuration, or None for a store that was never used."""
+    data = objects.find(STORE_KEY)
+    return None if data is None else _decode(data)
+
+
+def open_store_config(objects: Objects, clock: Clock, new_id: IdSource) -> StoreConfig:
+    """The store's configuration; a fresh store is proven and set up first.
+
+    Raises `StoreAccessError` for a store that does not keep put-if-absent: nothing is set up there.
+    """
+    config = read_store_config(objects)
+    if config is not None:
+        return config
+    _refuse_foreign_objects(objects)
+    proof = _prove(objects.store)
+    fresh = StoreConfig(new_id(), clock(), proof)
+    outcome = objects.create(STORE_KEY, encode_json(asdict(fresh), "store"))
+    return _decode(outcome.winner)
+
+
+def _prove(store: ObjectStore) -> dict[str, Any]:
+    with store_errors():
+        return asdict(prove_put_if_absent(store))
+
+
+def _refuse_foreign_objects(objects: Objects) -> None:
+    if objects.folders("topics"):
+        raise InvalidRequestError(
+            "there are topics, but no store.json",
+            place=objects.store.url,
+            expected="a store with its store.json, or an empty place",
+            action="restore store.json from a copy, or name another place",
+        )
+
+
+def _decode(data: bytes) -> StoreConfig:
+    values = decode_json(data, key=STORE_KEY, kind="store")
+    return StoreConfig(
+        values["store_id"],
+        values["created_ms"],
+        values["put_if_absent_proof"],
+        StoreLimits(**values["limits"]),
+        values["internal_partitions"],
+    )

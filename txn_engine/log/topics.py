@@ -1,0 +1,238 @@
+"""Topics: one small object an incarnation, the highest one counts. A topic deleted and made again is another topic."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from storage import InvalidKeyError, validate_name
+from txn_engine.clock import Clock
+from txn_engine.errors import (
+    InvalidPartitionsError,
+    InvalidRecordError,
+    InvalidTopicError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
+from txn_engine.log.objects import Objects, decode_json, encode_json
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+
+KAFKA_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+MAX_PARTITIONS = 10_000
+_KEY_TYPES = (pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+_CACHED_MS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """One incarnation of a topic."""
+
+    name: str
+    incarnation: int
+    partitions: int
+    schema: pa.Schema
+    key: str | None
+    retention_ms: int
+    created_ms: int
+
+    def prefix(self, partition: int) -> str:
+        """The folder of one partition."""
+        return partition_prefix(self.name, self.incarnation, partition)
+
+    def check_partition(self, partition: int) -> None:
+        """Raise unless the topic has this partition."""
+        if not 0 <= partition < self.partitions:
+            raise UnknownTopicOrPartitionError(
+                f"partition {partition} of topic {self.name!r}", expected=f"0 to {self.partitions - 1}"
+            )
+
+
+def partition_prefix(topic: str, incarnation: int, partition: int) -> str:
+    """The folder that holds a partition's log, data and snapshots."""
+    return f"topics/{topic}/{incarnation}/{partition}"
+
+
+def _topic_key(name: str, incarnation: int) -> str:
+    return f"topics/{name}/{incarnation}.json"
+
+
+class TopicRegistry:
+    """The topics of a store. What it knows of a topic is looked up again after five seconds."""
+
+    def __init__(self, objects: Objects, clock: Clock) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[int, Topic]] = {}
+
+    def get(self, name: str) -> Topic:
+        """The topic as it is now, give or take five seconds. Raises `UnknownTopicOrPartitionError`."""
+        with self._lock:
+            known = self._known.get(name)
+        if known is not None and 0 <= self._clock() - known[0] < _CACHED_MS:
+            return known[1]
+        return self.look_up(name)
+
+    def look_up(self, name: str) -> Topic:
+        """The topic as the store has it now. Raises `UnknownTopicOrPartitionError`."""
+        _check_name(name)
+        incarnation, topic = self._latest(name)
+        with self._lock:
+            if topic is None:
+                self._known.pop(name, None)
+            else:
+                self._known[name] = (self._clock(), topic)
+        if topic is None:
+            gone = "was deleted" if incarnation >= 0 else "does not exist"
+            raise UnknownTopicOrPartitionError(f"topic {name!r} {gone}", place=self._objects.store.url)
+        return topic
+
+    def exists(self, name: str, incarnation: int) -> bool:
+        """Whether this very incarnation is in use."""
+        if name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+            return incarnation == 0
+        try:
+            return self.look_up(name).incarnation == incarnation
+        except UnknownTopicOrPartitionError:
+            return False
+
+    def create(
+        self, name: str, *, partitions: int, schema: pa.Schema | None, key: str | None, retention_ms: int
+    ) -> Topic:
+        """Make the topic; exactly one of several callers does. Raises `TopicExistsError`."""
+        _check_name(name)
+        schema, key = _checked_schema(name, schema, key)
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise InvalidPartitionsError(
+                f"{partitions} partitions", actor=f"topic {name!r}", expected=f"1 to {MAX_PARTITIONS}"
+            )
+        incarnation, there = self._latest(name)
+        if there is not None:
+            raise _exists(name)
+        topic = Topic(name, incarnation + 1, partitions, schema, key, retention_ms, self._clock())
+        outcome = self._objects.create(_topic_key(name, topic.incarnation), _encode(topic, deleted=False))
+        if not outcome.won:
+            raise _exists(name)
+        return topic
+
+    def delete(self, name: str) -> Topic:
+        """Put a tombstone as the next incarnation; the objects stay until the clean-up. Returns what was deleted."""
+        topic = self.look_up(name)
+        tombstone = Topic(
+            name,
+            topic.incarnation + 1,
+            topic.partitions,
+            topic.schema,
+            topic.key,
+            topic.retention_ms,
+            self._clock(),
+        )
+        outcome = self._objects.create(
+            _topic_key(name, tombstone.incarnation), _encode(tombstone, deleted=True)
+        )
+        with self._lock:
+            self._known.pop(name, None)
+        if not outcome.won:
+            raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
+        return topic
+
+    def names(self) -> list[str]:
+        """All topics there are, without the internal ones, sorted."""
+        internal = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
+        names = [name for name in self._objects.folders("topics") if name not in internal]
+        return sorted(name for name in names if self._latest(name)[1] is not None)
+
+    def _latest(self, name: str) -> tuple[int, Topic | None]:
+        """The highest incarnation (-1: none), and the topic unless that is a tombstone."""
+        incarnation, topic = -1, None
+        while (data := self._objects.find(key := _topic_key(name, incarnation + 1))) is not None:
+            incarnation += 1
+            topic = _decode(data, key)
+        return incarnation, topic
+
+
+def _exists(name: str) -> TopicExistsError:
+    return TopicExistsError(f"topic {name!r} exists", action="choose another name, or delete it first")
+
+
+def _check_name(name: str) -> None:
+    if name.startswith("__"):
+        raise InvalidTopicError(
+            f"topic name {name!r}", expected="a name that does not begin with two underscores"
+        )
+    try:
+        validate_name(name)
+    except InvalidKeyError as error:
+        raise InvalidTopicError(
+            f"topic name {name!r}", expected="1 to 249 of letters, digits, '.', '_' and '-'"
+        ) from error
+
+
+def _checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tuple[pa.Schema, str | None]:
+    if schema is None:
+        return KAFKA_SCHEMA, key if key is not None else "key"
+    actor = f"topic {name!r}"
+    if not len(schema):
+        raise InvalidRecordError("a schema without columns", actor=actor, expected="at least one column")
+    if len(set(schema.names)) != len(schema.names):
+        raise InvalidRecordError("a schema with a column twice", actor=actor, expected="different names")
+    reserved = [column for column in schema.names if column.startswith("_") or not column]
+    if reserved:
+        raise InvalidRecordError(
+            f"column {reserved[0]!r}",
+            actor=actor,
+            expected="names that do not begin with an underscore (those are ours)",
+        )
+    if key is not None and key not in schema.names:
+        raise InvalidRecordError(f"key column {key!r}", actor=actor, expected=f"one of {schema.names}")
+    if key is not None and schema.field(key).type not in _KEY_TYPES:
+        raise InvalidRecordError(
+            f"key column {key!r} of type {schema.field(key).type}",
+            actor=actor,
+            expected="int64, int32, string or binary",
+        )
+    return schema.remove_metadata(), key
+
+
+def _encode(topic: Topic, *, deleted: bool) -> bytes:
+    fields = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in topic.schema]
+    return encode_json(
+        {
+            "topic": topic.name,
+            "incarnation": topic.incarnation,
+            "partitions": topic.partitions,
+            "key": topic.key,
+            "schema": fields,
+            "arrow_schema": base64.b64encode(topic.schema.serialize().to_pybytes()).decode("ascii"),
+            "retention_ms": topic.retention_ms,
+            "created_ms": topic.created_ms,
+            "deleted": deleted,
+        },
+        "topic",
+    )
+
+
+def _decode(data: bytes, key: str) -> Topic | None:
+    values: dict[str, Any] = decode_json(data, key=key, kind="topic")
+    if values["deleted"]:
+        return None
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["arrow_schema"])))
+    return Topic(
+        values["topic"],
+        values["incarnation"],
+        values["partitions"],
+        schema,
+        values["key"],
+        values["retention_ms"],
+        values["created_ms"],
+    )

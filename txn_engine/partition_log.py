@@ -1,0 +1,184 @@
+"""A partition alone, with the rules that its leader keeps in Kafka."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.log.data_files import conform
+from txn_engine.log.logs import Logs
+from txn_engine.log.reading import check_start, choose_files, empty_table, read_slices
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+from txn_engine.log.topics import Topic
+from txn_engine.log.uploads import MAX_BATCH_ROWS, upload_records
+from txn_engine.protocol.batches import NO_FILE
+from txn_engine.protocol.partition import (
+    DataProposal,
+    Duplicate,
+    MarkerProposal,
+    PartitionState,
+    Refused,
+    Verdict,
+    check_batch_shape,
+)
+from txn_engine.scan import check_isolation
+from txn_engine.types import AbortedTransaction, AppendResult, IsolationLevel, ProducerState
+
+_UNNAMED_MAX_OFFSET = 2**63 - 1
+
+
+class PartitionLog:
+    """The log of one partition. It takes any producer id and does not ask the coordinator: the producer does.
+
+    Every property and call looks at the store afresh.
+    """
+
+    def __init__(self, logs: Logs, topic: str, partition: int) -> None:
+        self._logs = logs
+        self._topic: Topic | None = None
+        incarnation = 0
+        if topic != CONSUMER_OFFSETS_TOPIC:
+            self._topic = logs.topics.look_up(topic)
+            self._topic.check_partition(partition)
+            incarnation = self._topic.incarnation
+        self.topic = topic
+        self.partition = partition
+        self._log = logs.get(topic, incarnation, partition)
+
+    # --- append ---------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        table: pa.Table,
+        *,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        is_transactional: bool = False,
+        timestamp_ms: int | None = None,
+    ) -> AppendResult:
+        """Append one batch under the sequence rules of a partition leader; a re-sent one returns where the
+        first went.
+        """
+        topic = self._with_records()
+        records = conform(table, topic.schema, topic=topic.name)
+        if records.num_rows > MAX_BATCH_ROWS:
+            raise InvalidRequestError(
+                f"a batch of {records.num_rows} rows", expected=f"at most {MAX_BATCH_ROWS}"
+            )
+        identity = {"producer_id": producer_id, "producer_epoch": producer_epoch}
+        stamp = self._logs.tools.clock() if timestamp_ms is None else timestamp_ms
+        shape = DataProposal(
+            records.num_rows,
+            stamp,
+            stamp,
+            NO_FILE,
+            **identity,
+            base_sequence=base_sequence,
+            is_transactional=is_transactional,
+        )
+        check_batch_shape(shape)
+        encoded = upload_records(
+            self._logs.tools.objects,
+            self._logs.tools.new_id,
+            self._log.keys.prefix,
+            records,
+            log_end=self._log.view().log_end_offset,
+            timestamp_ms=stamp,
+            **identity,
+        )
+        return _result(self._log.append([replace(shape, file=encoded.file)])[0])
+
+    def append_marker(
+        self, *, producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int
+    ) -> AppendResult:
+        """Append a commit or abort marker under the rules of transactions V2; a repeated one writes nothing
+        (offsets -1).
+        """
+        return _result(
+            self._log.append([MarkerProposal(producer_id, producer_epoch, committed, coordinator_epoch)])[0]
+        )
+
+    # --- read -----------------------------------------------------------------------------------------------
+
+    def read(
+        self, start: int, *, end: int | None = None, isolation_level: IsolationLevel = "read_committed"
+    ) -> pa.Table:
+        """The records from `start` on, up to `end` or what the isolation level lets be seen; empty when there
+        is nothing.
+        """
+        check_isolation(isolation_level)
+        topic = self._with_records()
+        state = self._log.refresh()
+        check_start(state, self.topic, self.partition, start)
+        parts = choose_files(
+            state, self.partition, start, _UNNAMED_MAX_OFFSET if end is None else end, isolation_level
+        )
+        tables = list(read_slices(self._logs.tools.objects, topic, parts))
+        return pa.concat_tables(tables) if tables else empty_table(topic)
+
+    def _with_records(self) -> Topic:
+        if self._topic is None:
+            raise InvalidRequestError("records of an internal topic", expected="a topic of the user's")
+        return self._topic
+
+    # --- what it is at --------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> PartitionState:
+        """All that the log says, as of now."""
+        return self._log.refresh()
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is still there."""
+        return self._log.refresh().log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The log's end."""
+        return self._log.refresh().high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Where a read_committed reader has to stop."""
+        return self._log.refresh().last_stable_offset
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """What a fetch of [start, end) must know of aborted transactions (`TransactionIndex.collectAbortedTxns`)."""
+        found = []
+        for _, aborted in sorted(self._log.refresh().aborted.items()):
+            if aborted.last_offset >= start and aborted.first_offset < end:
+                found.append(
+                    AbortedTransaction(
+                        aborted.producer_id,
+                        aborted.first_offset,
+                        aborted.last_offset,
+                        aborted.last_stable_offset,
+                    )
+                )
+            if aborted.last_stable_offset >= end:
+                break
+        return found
+
+    def producers(self) -> list[ProducerState]:
+        """What the partition remembers of each producer, by id."""
+        return [
+            ProducerState(
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.last_sequence,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.open_first_offset,
+            )
+            for _, entry in sorted(self._log.refresh().producers.items())
+        ]
+
+
+def _result(verdict: Verdict) -> AppendResult:
+    if isinstance(verdict, Refused):
+        raise verdict.error
+    return AppendResult(verdict.base_offset, verdict.last_offset, isinstance(verdict, Duplicate))

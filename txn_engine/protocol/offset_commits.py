@@ -1,0 +1,137 @@
+"""Group offsets: what a commit names, when it is refused, and what a marker does to the pending ones.
+
+Kafka's `OffsetMetadataManager` and KIP-447, and beyond them the rule on start positions (protocol, section 5): a commit
+names the row of the group's log that its reader fetched, so that of two overlapping runs one is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from immutables import Map
+
+from txn_engine.errors import OffsetsMovedError, OffsetsPendingError
+
+FETCHED_NOTHING = -2
+NO_ROW = -1
+TOMBSTONE_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetKey:
+    """What an offset is kept for."""
+
+    group_id: str
+    topic: str
+    incarnation: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommit:
+    """A row of `__consumer_offsets`; the producer of a transactional one stands in its descriptor."""
+
+    key: OffsetKey
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_ms: int = -1
+    member_id: str = ""
+    fetched_row: int = FETCHED_NOTHING
+    fetched_end: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCommit:
+    """A commit with the offset its row stands at."""
+
+    offset: int
+    commit: OffsetCommit
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """All offsets that one partition of `__consumer_offsets` keeps: committed ones, and pending ones by producer id.
+
+    A tombstone stays as a row: a later commit that says "there was none" must see that there has been one.
+    """
+
+    committed: Map[OffsetKey, StoredCommit] = Map()
+    pending: Map[int, Map[OffsetKey, StoredCommit]] = Map()
+
+    def pending_by_other(self, key: OffsetKey, producer_id: int) -> int | None:
+        """The producer, other than this one, whose commit for the key is pending."""
+        for other, commits in self.pending.items():
+            if other != producer_id and key in commits:
+                return other
+        return None
+
+    def find_duplicate(self, commit: OffsetCommit, producer_id: int) -> StoredCommit | None:
+        """The row that this very commit, sent before, has left.
+
+        A producer's row is known by its producer, a member's by its member id; the time of sending does not count.
+        """
+        stored = (
+            self.pending.get(producer_id, Map()).get(commit.key)
+            if producer_id >= 0
+            else self.committed.get(commit.key)
+        )
+        if stored is None or not (producer_id >= 0 or commit.member_id):
+            return None
+        return stored if replace(stored.commit, commit_ms=commit.commit_ms) == commit else None
+
+    def check(self, commit: OffsetCommit, producer_id: int) -> None:
+        """Raise where the commit is not legal now: first what is pending, then what has moved (in this order)."""
+        key = commit.key
+        other = self.pending_by_other(key, producer_id)
+        if other is not None:
+            raise OffsetsPendingError(
+                f"a commit of group {key.group_id!r} for {key.topic}-{key.partition} by producer id {other} is pending",
+                actor=_committer(commit, producer_id),
+            )
+        if commit.fetched_row == FETCHED_NOTHING:
+            return
+        latest = self.committed.get(key)
+        if commit.fetched_row == NO_ROW:
+            unmoved = latest is None or latest.offset < commit.fetched_end
+        else:
+            unmoved = latest is not None and latest.offset == commit.fetched_row
+        if not unmoved and not self._is_own_pending(commit, producer_id):
+            raise _moved(commit, producer_id, latest)
+
+    def _is_own_pending(self, commit: OffsetCommit, producer_id: int) -> bool:
+        mine = self.pending.get(producer_id, Map()).get(commit.key) if producer_id >= 0 else None
+        return mine is not None and mine.offset == commit.fetched_row
+
+    def with_commit(
+        self, commit: OffsetCommit, offset: int, producer_id: int, *, is_transactional: bool
+    ) -> GroupOffsets:
+        """After the row at `offset`. Never refuses: replay takes the log as it is."""
+        stored = StoredCommit(offset, commit)
+        if not is_transactional:
+            return replace(self, committed=self.committed.set(commit.key, stored))
+        mine = self.pending.get(producer_id, Map()).set(commit.key, stored)
+        return replace(self, pending=self.pending.set(producer_id, mine))
+
+    def with_marker(self, producer_id: int, *, committed: bool) -> GroupOffsets:
+        """After a marker: the producer's pending offsets become the committed ones, or are dropped."""
+        mine = self.pending.get(producer_id)
+        if mine is None:
+            return self
+        applied = self.committed.update(mine) if committed else self.committed
+        return GroupOffsets(committed=applied, pending=self.pending.delete(producer_id))
+
+
+def _committer(commit: OffsetCommit, producer_id: int) -> str:
+    return f"producer {producer_id}" if producer_id >= 0 else f"member {commit.member_id or '(unnamed)'}"
+
+
+def _moved(commit: OffsetCommit, producer_id: int, latest: StoredCommit | None) -> OffsetsMovedError:
+    key = commit.key
+    now = f"offset {latest.commit.offset} by row {latest.offset}" if latest else "without a committed offset"
+    named = f"row {commit.fetched_row}" if commit.fetched_row >= 0 else f"no row before {commit.fetched_end}"
+    return OffsetsMovedError(
+        f"group {key.group_id!r} at {key.topic}-{key.partition} is now at {now}",
+        actor=_committer(commit, producer_id),
+        expected=f"{named}, which this reader had fetched",
+    )

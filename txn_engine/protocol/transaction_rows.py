@@ -1,0 +1,96 @@
+"""A row of `__transaction_state`, and the table of states it may move through (`TransactionState.java`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+MAX_RUN_IDS = 100
+
+
+class TransactionState(StrEnum):
+    """Kafka's transaction states, under Kafka's names."""
+
+    EMPTY = "Empty"  # initialised, nothing added: AddPartitions leads out, or an abort of nothing
+    ONGOING = "Ongoing"  # partitions added: EndTxn, a time-out or a fence leads out
+    PREPARE_COMMIT = "PrepareCommit"  # decided: only completion leads out
+    PREPARE_ABORT = "PrepareAbort"  # decided: only completion leads out
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"  # a tombstone: the id was idle too long. InitProducerId starts afresh
+
+    @property
+    def is_prepared(self) -> bool:
+        """Decided and not complete: what Kafka calls pending."""
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
+    def is_expirable(self) -> bool:
+        """At rest, so that an idle id may be forgotten."""
+        return self in (
+            TransactionState.EMPTY,
+            TransactionState.COMPLETE_COMMIT,
+            TransactionState.COMPLETE_ABORT,
+        )
+
+
+_AT_REST = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)
+
+VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
+    TransactionState.EMPTY: _AT_REST | {TransactionState.DEAD},
+    TransactionState.ONGOING: _AT_REST | {TransactionState.ONGOING},
+    TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
+    TransactionState.PREPARE_ABORT: _AT_REST | {TransactionState.ONGOING},
+    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
+    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+    TransactionState.DEAD: _AT_REST,
+}
+"""Which states may come before a state. `Dead` before `Empty` is ours: a tombstone keeps its run ids
+(protocol, section 4).
+"""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TransactionPartition:
+    """A partition in a transaction. The incarnation tells a deleted topic from its namesake."""
+
+    topic: str
+    incarnation: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRow:
+    """The whole state of one transactional id, as one row keeps it; -1 for "none" in every number."""
+
+    transactional_id: str
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    last_producer_epoch: int = -1
+    previous_producer_id: int = -1
+    next_producer_id: int = -1
+    transaction_timeout_ms: int = 60_000
+    start_ms: int = -1
+    update_ms: int = -1
+    partitions: tuple[TransactionPartition, ...] = ()
+    run_id: str | None = None
+    committed_run_ids: tuple[str, ...] = ()
+    run_ids_complete: bool = True
+    decision_offset: int = -1
+
+    def has_committed(self, run_id: str) -> bool | None:
+        """Whether that run's transaction was decided to commit; None where the row no longer knows."""
+        if run_id in self.committed_run_ids:
+            return True
+        return False if self.run_ids_complete else None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRow:
+    """A row with the offset it stands at."""
+
+    offset: int
+    row: TransactionRow

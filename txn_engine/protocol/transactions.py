@@ -1,0 +1,438 @@
+"""The coordinator's decisions (`TransactionCoordinator`, `TransactionMetadata`), for transactions V2
+(KIP-890).
+
+Each function gets the id's latest row and a request, and returns what to write and what to answer, or raises
+what Kafka's broker would answer. Where Kafka says "pending", here stands a Prepare* row without its Complete
+row: there is no process whose memory could hold anything else. One decision is one row: a fence and the abort
+that it brings are one row and one bump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    IllegalStateError,
+    InvalidProducerIdMappingError,
+    InvalidTransactionTimeoutError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    TransactionAbortableError,
+)
+from txn_engine.protocol.transaction_rows import (
+    MAX_RUN_IDS,
+    VALID_PREVIOUS_STATES,
+    StoredRow,
+    TransactionPartition,
+    TransactionRow,
+    TransactionState,
+)
+from txn_engine.types import ProducerIdAndEpoch
+
+MAX_EPOCH = 2**15 - 1
+NO_PRODUCER_EPOCH = -1
+NO_TIMEOUT = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The row to write (None: nothing), the answer, and whether the caller must come again once the row is
+    completed.
+    """
+
+    row: TransactionRow | None
+    reply: ProducerIdAndEpoch
+    concurrent: bool = False
+    used_new_producer_id: bool = False
+
+
+def check_timeout(transaction_timeout_ms: int, max_transaction_timeout_ms: int) -> None:
+    """Raise where a transaction's timeout is not above 0 or is above the store's limit."""
+    if not 0 < transaction_timeout_ms <= max_transaction_timeout_ms:
+        raise InvalidTransactionTimeoutError(
+            f"a transaction timeout of {transaction_timeout_ms} ms",
+            expected=f"1 to {max_transaction_timeout_ms} ms",
+        )
+
+
+def is_exhausted(producer_epoch: int) -> bool:
+    """Whether no client may be given an epoch after this one (32767 is kept for the last fence)."""
+    return producer_epoch >= MAX_EPOCH - 1
+
+
+# --- InitProducerId ---------------------------------------------------------------------------------------
+
+
+def init_producer_id(
+    current: StoredRow | None,
+    *,
+    transactional_id: str,
+    transaction_timeout_ms: int,
+    expected: ProducerIdAndEpoch | None,
+    new_producer_id: int,
+    now_ms: int,
+) -> Decision:
+    """Fence whoever used this id before, and give out the next epoch (KIP-98, KIP-360).
+
+    With an open transaction: decides its abort under a bumped epoch; the answer is then CONCURRENT_TRANSACTIONS.
+    """
+    if current is None or current.row.state is TransactionState.DEAD:
+        return _first_producer_id(current, transactional_id, transaction_timeout_ms, new_producer_id, now_ms)
+    row = current.row
+    if row.state.is_prepared:
+        raise _concurrent(row, "InitProducerId")
+    if expected is not None and not _is_valid_producer_id(row, expected):
+        raise _fenced(row, expected.producer_id, expected.producer_epoch)
+    if row.state is TransactionState.ONGOING:
+        return Decision(fence_and_abort(row, now_ms), ProducerIdAndEpoch(-1, -1), concurrent=True)
+    return _next_epoch(row, transaction_timeout_ms, expected, new_producer_id, now_ms)
+
+
+def _first_producer_id(
+    current: StoredRow | None, transactional_id: str, timeout_ms: int, new_producer_id: int, now_ms: int
+) -> Decision:
+    row = TransactionRow(
+        transactional_id,
+        TransactionState.EMPTY,
+        new_producer_id,
+        0,
+        transaction_timeout_ms=timeout_ms,
+        update_ms=now_ms,
+        committed_run_ids=current.row.committed_run_ids if current else (),
+        run_ids_complete=current.row.run_ids_complete if current else True,
+    )
+    return Decision(row, ProducerIdAndEpoch(new_producer_id, 0), used_new_producer_id=True)
+
+
+def _is_valid_producer_id(row: TransactionRow, expected: ProducerIdAndEpoch) -> bool:
+    return (
+        row.producer_epoch == NO_PRODUCER_EPOCH
+        or expected.producer_id == row.producer_id
+        or (expected.producer_id == row.previous_producer_id and is_exhausted(expected.producer_epoch))
+    )
+
+
+def _next_epoch(
+    row: TransactionRow,
+    timeout_ms: int,
+    expected: ProducerIdAndEpoch | None,
+    new_producer_id: int,
+    now_ms: int,
+) -> Decision:
+    """Bump the epoch, or rotate the producer id where epochs have run out (`prepareIncrementProducerEpoch`)."""
+    base = replace(
+        row,
+        state=TransactionState.EMPTY,
+        transaction_timeout_ms=timeout_ms,
+        start_ms=-1,
+        update_ms=now_ms,
+        partitions=(),
+        run_id=None,
+        decision_offset=-1,
+    )
+    if is_exhausted(row.producer_epoch) and (
+        expected is None or expected.producer_epoch == row.producer_epoch
+    ):
+        rotated = replace(
+            base,
+            producer_id=new_producer_id,
+            producer_epoch=0,
+            previous_producer_id=row.producer_id,
+            last_producer_epoch=row.producer_epoch if expected is not None else NO_PRODUCER_EPOCH,
+        )
+        return Decision(rotated, ProducerIdAndEpoch(new_producer_id, 0), used_new_producer_id=True)
+    last_epoch = NO_PRODUCER_EPOCH
+    if expected is not None:
+        if row.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_epoch == row.producer_epoch:
+            last_epoch = row.producer_epoch
+        elif expected.producer_epoch == row.last_producer_epoch:
+            return Decision(None, ProducerIdAndEpoch(row.producer_id, row.producer_epoch))
+        else:
+            raise _fenced(row, expected.producer_id, expected.producer_epoch)
+    bumped = replace(base, producer_epoch=row.producer_epoch + 1, last_producer_epoch=last_epoch)
+    return Decision(bumped, ProducerIdAndEpoch(bumped.producer_id, bumped.producer_epoch))
+
+
+def fence_and_abort(row: TransactionRow, now_ms: int) -> TransactionRow:
+    """The PrepareAbort row that fences an Ongoing transaction's producer: one row, one bump.
+
+    At epoch 32767 nothing is left to bump; the epoch stays (Kafka after 4.2), and the next initialisation
+    rotates the id.
+    """
+    if row.state is not TransactionState.ONGOING:
+        raise IllegalStateError(f"a fence in state {row.state}", expected="Ongoing")
+    return replace(
+        row,
+        state=TransactionState.PREPARE_ABORT,
+        producer_epoch=min(row.producer_epoch + 1, MAX_EPOCH),
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+        update_ms=now_ms,
+    )
+
+
+# --- AddPartitionsToTxn -----------------------------------------------------------------------------------
+
+
+def add_partitions(
+    current: StoredRow | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: Sequence[TransactionPartition],
+    now_ms: int,
+) -> TransactionRow | None:
+    """The Ongoing row with these partitions, or None where all of them are in it already."""
+    row = _known(current, producer_id)
+    if row.state.is_prepared:
+        raise _concurrent(row, "AddPartitionsToTxn")
+    if row.producer_id != producer_id:
+        raise _wrong_mapping(row, producer_id)
+    if row.producer_epoch != producer_epoch:
+        raise _fenced(row, producer_id, producer_epoch)
+    ongoing = row.state is TransactionState.ONGOING
+    if ongoing and set(partitions) <= set(row.partitions):
+        return None
+    return replace(
+        row,
+        state=TransactionState.ONGOING,
+        partitions=tuple(sorted({*row.partitions, *partitions})),
+        start_ms=row.start_ms if ongoing and row.start_ms >= 0 else now_ms,
+        update_ms=now_ms,
+        run_id=row.run_id if ongoing else None,
+        decision_offset=-1,
+    )
+
+
+def verify_partition(
+    current: StoredRow | None, *, producer_id: int, producer_epoch: int, partition: TransactionPartition
+) -> None:
+    """Raise unless this very transaction is Ongoing with the partition in it (verify-only AddPartitions, KIP-890)."""
+    row = _known(current, producer_id)
+    if row.producer_id != producer_id:
+        raise _wrong_mapping(row, producer_id)
+    if row.producer_epoch != producer_epoch:
+        raise _fenced(row, producer_id, producer_epoch)
+    if row.state.is_prepared:
+        raise _concurrent(row, "a write")
+    if row.state is not TransactionState.ONGOING or partition not in row.partitions:
+        raise TransactionAbortableError(
+            f"{partition.topic}-{partition.partition} is not in the transaction (state {row.state})",
+            actor=f"transactional id {row.transactional_id!r}",
+            expected="AddPartitions before the first write",
+        )
+
+
+# --- EndTxn -----------------------------------------------------------------------------------------------
+
+
+def end_transaction(
+    current: StoredRow | None,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    committed: bool,
+    run_id: str | None,
+    new_producer_id: int,
+    now_ms: int,
+) -> Decision:
+    """Decide a transaction, with the epoch bump of transactions V2, by the table of kafka-rules.md."""
+    row = _known(current, producer_id)
+    over = _is_retry_after_rotation(row, producer_id, producer_epoch)
+    if row.producer_id != producer_id and not over:
+        if row.state.is_prepared:
+            raise _concurrent(row, "EndTxn")
+        raise _wrong_mapping(row, producer_id)
+    is_current = producer_epoch == row.producer_epoch and not over
+    is_retry = over or producer_epoch == row.producer_epoch - 1
+    if row.state is TransactionState.ONGOING and is_current:
+        return _decide(row, committed, run_id, new_producer_id, now_ms)
+    if row.state.is_prepared and is_retry:
+        if committed == (row.state is TransactionState.PREPARE_COMMIT):
+            raise _concurrent(row, "EndTxn")
+        raise _invalid_state(row, committed)
+    if row.state in (
+        TransactionState.EMPTY,
+        TransactionState.COMPLETE_COMMIT,
+        TransactionState.COMPLETE_ABORT,
+    ):
+        if is_current:
+            if committed:
+                raise _invalid_state(row, committed)
+            return _decide(row, committed, run_id, new_producer_id, now_ms)
+        if is_retry and row.state is not TransactionState.EMPTY:
+            if committed == (row.state is TransactionState.COMPLETE_COMMIT):
+                return Decision(None, ProducerIdAndEpoch(row.producer_id, row.producer_epoch))
+            raise _invalid_state(row, committed)
+    raise _fenced(row, producer_id, producer_epoch)
+
+
+def _is_retry_after_rotation(row: TransactionRow, producer_id: int, producer_epoch: int) -> bool:
+    return (
+        row.previous_producer_id == producer_id
+        and producer_id >= 0
+        and producer_epoch == MAX_EPOCH - 1
+        and row.producer_epoch == 0
+    )
+
+
+def _decide(
+    row: TransactionRow, committed: bool, run_id: str | None, new_producer_id: int, now_ms: int
+) -> Decision:
+    rotate = is_exhausted(row.producer_epoch)
+    prepared = replace(
+        row,
+        state=TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
+        producer_epoch=row.producer_epoch + 1 if row.producer_epoch < MAX_EPOCH else MAX_EPOCH,
+        last_producer_epoch=row.producer_epoch,
+        next_producer_id=new_producer_id if rotate else -1,
+        start_ms=row.start_ms if row.state is TransactionState.ONGOING else now_ms,
+        update_ms=now_ms,
+        partitions=row.partitions if row.state is TransactionState.ONGOING else (),
+        run_id=run_id,
+        decision_offset=-1,
+    )
+    if committed and run_id is not None:
+        prepared = with_run_id(prepared, run_id)
+    reply = (
+        ProducerIdAndEpoch(new_producer_id, 0)
+        if rotate
+        else ProducerIdAndEpoch(row.producer_id, prepared.producer_epoch)
+    )
+    return Decision(prepared, reply, used_new_producer_id=rotate)
+
+
+def with_run_id(row: TransactionRow, run_id: str) -> TransactionRow:
+    """The row knowing one more committed run, the last 100 kept."""
+    ids = (*(kept for kept in row.committed_run_ids if kept != run_id), run_id)
+    return replace(
+        row,
+        committed_run_ids=ids[-MAX_RUN_IDS:],
+        run_ids_complete=row.run_ids_complete and len(ids) <= MAX_RUN_IDS,
+    )
+
+
+def complete_transaction(
+    current: StoredRow | None, *, decision_offset: int, now_ms: int
+) -> TransactionRow | None:
+    """The Complete row for the decision at that offset; None where that is not the id's latest row (any more)."""
+    if current is None or current.offset != decision_offset or not current.row.state.is_prepared:
+        return None
+    row = current.row
+    completed = replace(
+        row,
+        state=TransactionState.COMPLETE_COMMIT
+        if row.state is TransactionState.PREPARE_COMMIT
+        else TransactionState.COMPLETE_ABORT,
+        partitions=(),
+        update_ms=now_ms,
+        decision_offset=decision_offset,
+    )
+    if row.next_producer_id < 0:
+        return completed
+    return replace(
+        completed,
+        producer_id=row.next_producer_id,
+        producer_epoch=0,
+        previous_producer_id=row.producer_id,
+        next_producer_id=-1,
+    )
+
+
+# --- sweeps -----------------------------------------------------------------------------------------------
+
+
+def has_timed_out(row: TransactionRow, now_ms: int) -> bool:
+    """Ongoing for longer than its timeout (strictly), and not one that waits for another system's decision."""
+    start = row.start_ms if row.start_ms >= 0 else row.update_ms
+    return (
+        row.state is TransactionState.ONGOING
+        and row.transaction_timeout_ms != NO_TIMEOUT
+        and start + row.transaction_timeout_ms < now_ms
+    )
+
+
+def time_out(
+    current: StoredRow | None, *, producer_id: int, producer_epoch: int, now_ms: int
+) -> TransactionRow | None:
+    """The row that fences and aborts a timed-out transaction; None where it has moved on since the sweep saw it."""
+    if current is None or (current.row.producer_id, current.row.producer_epoch) != (
+        producer_id,
+        producer_epoch,
+    ):
+        return None
+    return fence_and_abort(current.row, now_ms) if has_timed_out(current.row, now_ms) else None
+
+
+def has_expired(row: TransactionRow, now_ms: int, expiration_ms: int) -> bool:
+    """Idle, with nothing open or undecided, for at least the expiration time."""
+    return row.state.is_expirable and now_ms - row.update_ms >= expiration_ms
+
+
+def expire(current: StoredRow | None, *, now_ms: int, expiration_ms: int) -> TransactionRow | None:
+    """The tombstone of an idle id, which keeps its run ids; None where it is in use."""
+    if current is None or not has_expired(current.row, now_ms, expiration_ms):
+        return None
+    row = current.row
+    return TransactionRow(
+        row.transactional_id,
+        TransactionState.DEAD,
+        -1,
+        -1,
+        update_ms=now_ms,
+        transaction_timeout_ms=row.transaction_timeout_ms,
+        committed_run_ids=row.committed_run_ids,
+        run_ids_complete=row.run_ids_complete,
+    )
+
+
+def is_valid_move(previous: TransactionState | None, following: TransactionState) -> bool:
+    """Whether the table of valid previous states allows it. An id's first row is Empty."""
+    if previous is None:
+        return following is TransactionState.EMPTY
+    return previous in VALID_PREVIOUS_STATES[following]
+
+
+# --- answers ----------------------------------------------------------------------------------------------
+
+
+def _known(current: StoredRow | None, producer_id: int) -> TransactionRow:
+    if current is None or current.row.state is TransactionState.DEAD:
+        raise InvalidProducerIdMappingError(
+            "the coordinator does not know this transactional id (never initialised, or idle too long and expired)",
+            actor=f"producer {producer_id}",
+        )
+    return current.row
+
+
+def _actor(row: TransactionRow) -> str:
+    return f"transactional id {row.transactional_id!r}"
+
+
+def _concurrent(row: TransactionRow, request: str) -> ConcurrentTransactionsError:
+    return ConcurrentTransactionsError(
+        f"{request} while the previous transaction is in {row.state}", actor=_actor(row)
+    )
+
+
+def _wrong_mapping(row: TransactionRow, producer_id: int) -> InvalidProducerIdMappingError:
+    return InvalidProducerIdMappingError(
+        f"producer id {producer_id}", actor=_actor(row), expected=f"producer id {row.producer_id}"
+    )
+
+
+def _fenced(row: TransactionRow, producer_id: int, producer_epoch: int) -> ProducerFencedError:
+    return ProducerFencedError(
+        f"producer {producer_id} epoch {producer_epoch} in state {row.state}",
+        actor=_actor(row),
+        expected=f"producer {row.producer_id} epoch {row.producer_epoch}",
+    )
+
+
+def _invalid_state(row: TransactionRow, committed: bool) -> InvalidTxnStateError:
+    return InvalidTxnStateError(
+        f"EndTxn({'commit' if committed else 'abort'}) in state {row.state}",
+        actor=_actor(row),
+        expected="an open transaction of this producer and epoch",
+    )

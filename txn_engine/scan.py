@@ -1,0 +1,153 @@
+"""A bounded read: the list of committed files up to a fixed end, for us or for any engine that reads Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError
+from txn_engine.log.logs import Logs
+from txn_engine.log.reading import FileSlice, check_start, choose_files, empty_table, end_of, read_slice
+from txn_engine.log.topics import Topic
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.types import IsolationLevel, ScanFile, TopicPartition
+
+TOPIC = "_topic"
+
+
+class Scan:
+    """What a topic holds between two sets of offsets, fixed when the scan was made.
+
+    read_committed: all records of committed transactions and plain producers below the last stable offset,
+    each once, none of an aborted one. The same scan gives the same files, as long as they are kept.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        topics: Sequence[str],
+        *,
+        partitions: Sequence[int] | None,
+        start: Mapping[TopicPartition, int] | None,
+        end: Mapping[TopicPartition, int] | None,
+        isolation_level: IsolationLevel,
+    ) -> None:
+        check_isolation(isolation_level)
+        self._logs = logs
+        self._topics = [logs.topics.look_up(name) for name in topics]
+        self._isolation: IsolationLevel = isolation_level
+        targets = [TopicPartition(t.name, p) for t in self._topics for p in _chosen(t, partitions)]
+        for bounds in (start or {}, end or {}):
+            unknown = [str(tp) for tp in bounds if tp not in targets]
+            if unknown:
+                raise InvalidRequestError(f"a bound for {unknown[0]}", expected="partitions that are read")
+        by_name = {topic.name: topic for topic in self._topics}
+        states = logs.refresh_all(
+            [logs.get(tp.topic, by_name[tp.topic].incarnation, tp.partition) for tp in targets]
+        )
+        self._slices: list[tuple[Topic, FileSlice]] = []
+        self.offsets: dict[TopicPartition, int] = {}
+        for tp, state in zip(targets, states, strict=True):
+            first, last = self._bounds(tp, state, start or {}, end or {})
+            self.offsets[tp] = last
+            chosen = choose_files(state, tp.partition, first, last, isolation_level)
+            self._slices += [(by_name[tp.topic], part) for part in chosen]
+
+    def _bounds(
+        self,
+        tp: TopicPartition,
+        state: PartitionState,
+        start: Mapping[TopicPartition, int],
+        end: Mapping[TopicPartition, int],
+    ) -> tuple[int, int]:
+        stable = end_of(state, self._isolation)
+        first = start.get(tp, state.log_start_offset)
+        check_start(state, tp.topic, tp.partition, first)
+        last = end.get(tp, stable)
+        if not first <= last <= state.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"end offset {last} of {tp}", expected=f"{first} to {state.high_watermark}"
+            )
+        return first, max(first, min(last, stable))
+
+    def files(self) -> list[ScanFile]:
+        """The files, whole, by partition and offset; `first_row` and `end_row` say what of each belongs to the scan."""
+        objects = self._logs.tools.objects
+        return [
+            ScanFile(
+                uri=objects.uri(f"{topic.prefix(part.partition)}/{part.log_file.file.data_path}"),
+                topic=topic.name,
+                partition=part.partition,
+                base_offset=part.log_file.base_offset,
+                record_count=part.log_file.record_count,
+                bytes=part.log_file.file.data_bytes,
+                first_row=part.first_row,
+                end_row=part.end_row,
+            )
+            for topic, part in self._slices
+        ]
+
+    def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The records, a file at a time; files are read a few ahead. `columns` may name `_partition`,
+        `_offset`, `_timestamp`.
+        """
+        for table in self._tables(columns):
+            yield from table.to_batches()
+
+    def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All records in one table, by partition and offset."""
+        tables = list(self._tables(columns))
+        if not tables:
+            return self._with_topic(
+                self._topics[0], empty_table(self._topics[0], self._physical(columns)), columns
+            )
+        return pa.concat_tables(tables, promote_options="default" if len(self._topics) > 1 else "none")
+
+    def _tables(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+        physical = self._physical(columns)
+        for topic in self._topics:
+            for name in physical or ():
+                if name not in (*topic.schema.names, "_partition", "_offset", "_timestamp"):
+                    raise InvalidRequestError(
+                        f"column {name!r} of topic {topic.name!r}",
+                        expected=f"some of {[*topic.schema.names, '_partition', '_offset', '_timestamp']}",
+                    )
+        objects = self._logs.tools.objects
+
+        def read(item: tuple[Topic, FileSlice]) -> pa.Table:
+            topic, part = item
+            return self._with_topic(topic, read_slice(objects, topic, part, physical), columns)
+
+        for begin in range(0, len(self._slices), _FILES_AHEAD):
+            yield from self._logs.workers.map(read, self._slices[begin : begin + _FILES_AHEAD])
+
+    def _physical(self, columns: Sequence[str] | None) -> list[str] | None:
+        return None if columns is None else [name for name in columns if name != TOPIC]
+
+    def _with_topic(self, topic: Topic, table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+        wanted = len(self._topics) > 1 if columns is None else TOPIC in columns
+        if not wanted:
+            return table
+        names = pa.repeat(pa.scalar(topic.name, pa.string()), table.num_rows)
+        table = table.append_column(TOPIC, names)
+        return table if columns is None else table.select(list(columns))
+
+
+_FILES_AHEAD = 32
+
+
+def check_isolation(isolation_level: str) -> None:
+    """Raise for anything but Kafka's two isolation levels."""
+    if isolation_level not in ("read_committed", "read_uncommitted"):
+        raise InvalidRequestError(
+            f"isolation level {isolation_level!r}", expected="'read_committed' or 'read_uncommitted'"
+        )
+
+
+def _chosen(topic: Topic, partitions: Sequence[int] | None) -> Sequence[int]:
+    if partitions is None:
+        return range(topic.partitions)
+    for number in partitions:
+        topic.check_partition(number)
+    return list(dict.fromkeys(partitions))

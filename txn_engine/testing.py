@@ -1,0 +1,61 @@
+"""For tests, users' own among them: a clock that is set by hand, and rows put into the coordinator's log as
+they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from txn_engine.engine import Engine
+from txn_engine.protocol.partition import TransactionProposal
+from txn_engine.protocol.transaction_rows import TransactionRow, TransactionState
+from txn_engine.types import TopicPartition
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move. Milliseconds since the epoch."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = start_ms
+
+    def __call__(self) -> int:
+        """The time it was set to."""
+        return self._now_ms
+
+    def advance(self, ms: int) -> int:
+        """Move on (or back, with a negative number); the time then."""
+        self._now_ms += ms
+        return self._now_ms
+
+
+def write_transaction_state(
+    engine: Engine,
+    transactional_id: str,
+    *,
+    state: str,
+    producer_id: int,
+    producer_epoch: int,
+    last_producer_epoch: int = -1,
+    transaction_timeout_ms: int = 60_000,
+    partitions: Iterable[TopicPartition] = (),
+    last_update_ms: int | None = None,
+) -> int:
+    """Append a row to the coordinator's log as it is, whatever stood there; its offset.
+
+    Its start time is its last update, the engine's time when not given. How a test gets near the end of the epochs, or
+    leaves a dead coordinator's PrepareCommit behind.
+    """
+    at = engine.clock() if last_update_ms is None else last_update_ms
+    row = TransactionRow(
+        transactional_id,
+        TransactionState(state),
+        producer_id,
+        producer_epoch,
+        last_producer_epoch=last_producer_epoch,
+        transaction_timeout_ms=transaction_timeout_ms,
+        start_ms=at,
+        update_ms=at,
+        partitions=tuple(sorted(engine.coordinator.resolve(TopicPartition(*each)) for each in partitions)),
+    )
+    proposal = TransactionProposal(transactional_id, lambda _: row)
+    return engine.logs.coordinator(transactional_id).append_one(proposal).base_offset

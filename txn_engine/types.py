@@ -1,0 +1,208 @@
+"""The values users pass and get: immutable, named and filled as Kafka's clients name and fill them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+IsolationLevel = Literal["read_committed", "read_uncommitted"]
+MarkerMode = Literal["inline", "deferred"]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndMetadata(NamedTuple):
+    """The next offset a group will read, with a note of the committer's."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """What a producer writes under."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+class RecordMetadata(NamedTuple):
+    """Where one partition's share of a `produce` call went; offsets inclusive."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class AppendResult(NamedTuple):
+    """Where an append went, or where the original of a duplicate stands."""
+
+    base_offset: int
+    last_offset: int
+    is_duplicate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """A producer as one partition knows it (Kafka's DescribeProducers); -1 for what is not there."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    current_transaction_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedTransaction:
+    """One entry of a partition's aborted-transaction index; `last_offset` is the marker's."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id as its coordinator knows it (Kafka's DescribeTransactions)."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    transaction_timeout_ms: int
+    transaction_start_ms: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """One line of `transactions list`."""
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """An open transaction on a partition that nobody will end (Kafka's find-hanging)."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    start_offset: int
+    last_timestamp_ms: int
+    duration_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFile:
+    """One committed data file of a scan, for a native reader.
+
+    Whole files: where a bound lies inside one, rows `first_row` (inclusive) to `end_row` (exclusive) belong
+    to the scan.
+    """
+
+    uri: str
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+    bytes: int
+    first_row: int
+    end_row: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedRow:
+    """The row of the group's log that a consumer's position came from; what its commit will name.
+
+    `row_offset` -1: there was none, and `log_end` is the group log's end at that fetch.
+    """
+
+    row_offset: int
+    log_end: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupMetadata:
+    """Who commits, and from which fetched rows (protocol, section 5)."""
+
+    group_id: str
+    member_id: str
+    fetched: Mapping[TopicPartition, FetchedRow] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic as `describe_topic` shows it; `schema` is a pyarrow schema."""
+
+    topic: str
+    incarnation: int
+    partitions: int
+    key: str | None
+    schema: object
+    retention_ms: int
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """A partition's four offsets (`list_offsets`)."""
+
+    topic: str
+    partition: int
+    log_start_offset: int
+    last_stable_offset: int
+    high_watermark: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """One partition of `describe_group`: committed position, what is pending, and the lag against the LSO
+    (-1: unknown).
+    """
+
+    topic: str
+    partition: int
+    committed_offset: int
+    pending_offset: int
+    pending_producer_id: int
+    last_stable_offset: int
+    lag: int
+    metadata: str
+    commit_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A consumer group with all its partitions."""
+
+    group_id: str
+    partitions: tuple[GroupOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """What a sweep did: transactional ids it acted on, entries it wrote, and what it could not finish and why."""
+
+    transactional_ids: tuple[str, ...] = ()
+    partitions_marked: int = 0
+    objects_written: int = 0
+    failures: tuple[str, ...] = ()

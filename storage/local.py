@@ -9,7 +9,6 @@ import fcntl
 import mmap
 import os
 import stat
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,7 @@ from storage.errors import (
     StoreNotWritableError,
 )
 from storage.keys import TEMPORARY_FOLDER, validate_key, validate_prefix
-from storage.memory import short_range
+from storage.ranges import short_range, validate_range
 from storage.store import ObjectInfo
 from storage.temporary import sweep_temporary, temporary_name
 
@@ -33,6 +32,7 @@ _CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _CHUNK_BYTES: Final = 1 << 30  # Linux moves at most 2 GiB in one call
 # A file's change time comes from a clock that ticks every few milliseconds and so runs behind.
 _CLOCK_TICK_NS: Final = 20_000_000
+_CONFIRMED_MAX: Final = 4_096
 
 
 class LocalStore:
@@ -52,9 +52,11 @@ class LocalStore:
         self._root = os.path.abspath(os.fspath(path))
         self._temporary = f"{self._root}/{TEMPORARY_FOLDER}"
         self._create = create
-        self._lock = threading.Lock()
         self._folders: set[str] = set()
         self._synced_ns: dict[str, int] = {}
+        self._confirmed: dict[
+            str, int
+        ] = {}  # key to inode of young objects whose name is known to be on disk
         self._open_root()
         sweep_temporary(self._temporary)
 
@@ -69,21 +71,21 @@ class LocalStore:
         An error after the link says so, and the object may then be there: settle reads it back.
         """
         final = self._path(key)
-        temporary = self._write_temporary(key, data)
+        temporary, inode = self._write_temporary(key, data)
         try:
             linked = self._link(temporary, final, key)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
         if linked:
-            self._sync_folder(final.rpartition("/")[0], key)
+            self._confirm(key, inode)
         return linked
 
     def put(self, key: str, data: bytes) -> None:
         """Write a temporary file, sync it, rename it over the name, sync the folder."""
         final = self._path(key)
         folder = final.rpartition("/")[0]
-        temporary = self._write_temporary(key, data)
+        temporary, inode = self._write_temporary(key, data)
         try:
             self._ensure_folder(folder, key)
             try:
@@ -96,7 +98,7 @@ class LocalStore:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             self._refuse_write(error, key)
-        self._sync_folder(folder, key)
+        self._confirm(key, inode)
 
     def get(self, key: str) -> bytes:
         """Return the whole object."""
@@ -113,8 +115,7 @@ class LocalStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly `length` bytes from `start` on."""
-        if start < 0 or length < 0:
-            raise ValueError(f"a range starts at 0 or later and is not negative, not {start}, {length}")
+        validate_range(start, length)
         descriptor, size = self._open(key)
         try:
             if start + length > size:
@@ -182,6 +183,7 @@ class LocalStore:
         """Forget the cached folders."""
         self._folders.clear()
         self._synced_ns.clear()
+        self._confirmed.clear()
 
     def __repr__(self) -> str:
         return f"LocalStore({self._root})"
@@ -234,7 +236,8 @@ class LocalStore:
 
     # -- writing
 
-    def _write_temporary(self, key: str, data: bytes) -> str:
+    def _write_temporary(self, key: str, data: bytes) -> tuple[str, int]:
+        """Put the bytes on the disk under a name of no meaning; return that name and the inode."""
         path = f"{self._temporary}/{temporary_name()}"
         try:
             descriptor = self._create_temporary(path)
@@ -243,6 +246,7 @@ class LocalStore:
                 while rest:
                     rest = rest[os.write(descriptor, rest[:_CHUNK_BYTES]) :]
                 _sync_file(descriptor)
+                inode = os.fstat(descriptor).st_ino
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
@@ -251,7 +255,7 @@ class LocalStore:
                 os.close(descriptor)
         except OSError as error:
             self._refuse_write(error, key)
-        return path
+        return path, inode
 
     def _create_temporary(self, path: str) -> int:
         try:
@@ -295,8 +299,9 @@ class LocalStore:
         _fsync_folder(parent)
         self._folders.add(folder)
 
-    def _sync_folder(self, folder: str, key: str) -> None:
-        """Put the names in `folder` on the disk, and remember since when they are."""
+    def _confirm(self, key: str, inode: int) -> None:
+        """Put the object's name on the disk, and remember that it, and all older ones beside it, are there."""
+        folder = self.uri(key).rpartition("/")[0]
         started_ns = time.time_ns()
         try:
             _fsync_folder(folder)
@@ -307,9 +312,11 @@ class LocalStore:
                 place=self.uri(key),
                 action="read the object back; look at the disk",
             ) from error
-        with self._lock:
-            if started_ns > self._synced_ns.get(folder, 0):
-                self._synced_ns[folder] = started_ns
+        # No lock, which a fork could leave held: a time lost to another thread costs one more sync.
+        self._synced_ns[folder] = max(started_ns, self._synced_ns.get(folder, 0))
+        if len(self._confirmed) >= _CONFIRMED_MAX:
+            self._confirmed.clear()
+        self._confirmed[key] = inode
 
     # -- reading
 
@@ -324,9 +331,9 @@ class LocalStore:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise self._not_found(key)
-            folder = path.rpartition("/")[0]
-            if found.st_ctime_ns + _CLOCK_TICK_NS > self._synced_ns.get(folder, 0):
-                self._sync_folder(folder, key)
+            synced_ns = self._synced_ns.get(path.rpartition("/")[0], 0)
+            if found.st_ctime_ns + _CLOCK_TICK_NS > synced_ns and self._confirmed.get(key) != found.st_ino:
+                self._confirm(key, found.st_ino)
         except BaseException:
             os.close(descriptor)
             raise

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-from storage.errors import DamagedObjectError, ObjectNotFoundError, StorageError
+from storage.errors import ObjectNotFoundError, StorageError
 from storage.keys import validate_key, validate_name, validate_prefix
+from storage.ranges import short_range, validate_range
 from storage.store import ObjectInfo
 
 
@@ -76,7 +77,11 @@ class MemoryStore:
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly `length` bytes from `start` on."""
-        return exact_range(self.get(key), start, length, place=self.uri(key))
+        validate_range(start, length)
+        data = self.get(key)
+        if start + length > len(data):
+            raise short_range(self.uri(key), start, length, len(data))
+        return data[start : start + length]
 
     def map(self, key: str) -> memoryview:
         """Return the object itself, which is never changed in place."""
@@ -137,24 +142,3 @@ class MemoryStore:
         if held is None:
             raise ObjectNotFoundError("there is no such object", actor="memory store", place=self.uri(key))
         return held
-
-
-def exact_range(data: bytes, start: int, length: int, *, place: str) -> bytes:
-    """Return `length` bytes of `data` from `start` on; DamagedObjectError where the object ends before."""
-    if start < 0 or length < 0:
-        raise ValueError(f"a range starts at 0 or later and is not negative, not {start}, {length}")
-    if start + length > len(data):
-        raise short_range(place, start, length, len(data))
-    return data[start : start + length]
-
-
-def short_range(place: str, start: int, length: int, size: int | None) -> DamagedObjectError:
-    """The error of an object that ends before the range asked for."""
-    seen = "fewer bytes" if size is None else f"{size} bytes"
-    return DamagedObjectError(
-        f"the object has {seen}, too few for bytes {start} to {start + length}",
-        actor="store",
-        place=place,
-        expected=f"at least {start + length} bytes",
-        action="restore the object from where it was written",
-    )

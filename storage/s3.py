@@ -22,7 +22,7 @@ from storage.errors import (
     StoreUnreachableError,
 )
 from storage.keys import validate_key, validate_prefix
-from storage.memory import short_range
+from storage.ranges import short_range, validate_range
 from storage.runtime import Obstore, obstore_of_this_process
 from storage.store import ObjectInfo
 
@@ -204,8 +204,7 @@ class S3Store:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly `length` bytes from `start` on."""
         validate_key(key)
-        if start < 0 or length < 0:
-            raise ValueError(f"a range starts at 0 or later and is not negative, not {start}, {length}")
+        validate_range(start, length)
         if length == 0:
             if self.head(key).size < start:
                 raise short_range(self.uri(key), start, length, None)

@@ -25,7 +25,7 @@ from txn_engine.log.topics import Topic
 from txn_engine.partition_log import PartitionLog
 from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET, GroupOffsets, OffsetKey, StoredCommit
 from txn_engine.protocol.partition import MarkerProposal, PartitionState
-from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow, TransactionState
+from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionState
 from txn_engine.types import (
     ConsumerGroupMetadata,
     GroupDescription,
@@ -126,7 +126,7 @@ class Admin:
                 continue
             if wanted_ids is not None and row.producer_id not in wanted_ids:
                 continue
-            if duration_ms is not None and duration_ms >= 0 and not _runs_longer(row, now_ms, duration_ms):
+            if duration_ms is not None and duration_ms >= 0 and now_ms - row.start_ms <= duration_ms:
                 continue
             found.append(TransactionListing(row.transactional_id, row.producer_id, row.state.value))
         return sorted(found, key=lambda listing: listing.transactional_id)
@@ -147,7 +147,7 @@ class Admin:
             row.producer_id,
             row.producer_epoch,
             row.transaction_timeout_ms,
-            row.start_ms if row.state is TransactionState.ONGOING or row.state.is_prepared else -1,
+            row.start_ms,
             tuple(TopicPartition(part.topic, part.partition) for part in row.partitions),
         )
 
@@ -416,8 +416,3 @@ def _pattern(pattern: str | None) -> Callable[[str], bool]:
     except re.error as error:
         raise InvalidRequestError(f"pattern {pattern!r}: {error}", expected="a regular expression") from error
     return lambda name: compiled.fullmatch(name) is not None
-
-
-def _runs_longer(row: TransactionRow, now_ms: int, duration_ms: int) -> bool:
-    running = row.state is TransactionState.ONGOING or row.state.is_prepared
-    return running and row.start_ms >= 0 and now_ms - row.start_ms > duration_ms

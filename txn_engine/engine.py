@@ -25,7 +25,6 @@ from txn_engine.log.store_config import StoreConfig, open_store_config
 from txn_engine.log.topics import TopicRegistry
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
-from txn_engine.protocol.transactions import check_timeout
 from txn_engine.scan import Scan
 from txn_engine.types import IsolationLevel, MarkerMode, TopicPartition
 
@@ -113,8 +112,6 @@ class Engine:
         """A producer: idempotent, and with a transactional id transactional. `markers="deferred"` leaves them
         to the sweep.
         """
-        if transactional_id is not None:
-            check_timeout(transaction_timeout_ms, self.config.limits.max_transaction_timeout_ms)
         return Producer(
             self._producer_tools,
             transactional_id=transactional_id,

@@ -16,6 +16,7 @@ from txn_engine.errors import (
     InvalidRequestError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
 )
 from txn_engine.ids import IdSource
 from txn_engine.log.logs import Logs
@@ -134,7 +135,8 @@ class Consumer:
         """The next records, at most so many, with `_partition`, `_offset`, `_timestamp` (and `_topic` for
         several topics).
 
-        None when there is nothing to read yet, after waiting for up to `timeout_ms`. Positions move behind
+        None when there is nothing to read yet, after waiting for up to `timeout_ms`;
+        `UnstableOffsetCommitError` where the group's position is undecided for that long. Positions move behind
         what is returned, and over the gaps that markers and aborted transactions leave.
         """
         self._open()
@@ -144,7 +146,12 @@ class Consumer:
             raise IllegalStateError("poll without partitions", expected="subscribe() or assign() before")
         deadline = monotonic_ms() + timeout_ms
         while True:
-            table = self._poll_once(max_records)
+            try:
+                table = self._poll_once(max_records)
+            except UnstableOffsetCommitError:
+                table = None
+                if monotonic_ms() >= deadline:
+                    raise
             left = deadline - monotonic_ms()
             if table is not None or left <= 0:
                 return table

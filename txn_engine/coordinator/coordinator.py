@@ -125,9 +125,11 @@ class Coordinator:
         self, transactional_id: str, producer_id: int, producer_epoch: int, partition: TransactionPartition
     ) -> None:
         """Raise unless the transaction is Ongoing, at this epoch, with this partition in it, as of now."""
-        current = self._logs.coordinator(transactional_id).refresh().transactions.get(transactional_id)
         transactions.verify_partition(
-            current, producer_id=producer_id, producer_epoch=producer_epoch, partition=partition
+            self.current(transactional_id),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            partition=partition,
         )
 
     def end_transaction(
@@ -160,7 +162,7 @@ class Coordinator:
 
         decision = self._decide(transactional_id, decide)
         if markers == "inline" and decision.row is not None:
-            self.finish(transactional_id)
+            self._finish(self._logs.coordinator(transactional_id).view().transactions.get(transactional_id))
         return decision.reply
 
     def _decide(self, transactional_id: str, decide: Callable[[StoredRow | None, int], Decision]) -> Decision:
@@ -187,7 +189,9 @@ class Coordinator:
 
     def finish(self, transactional_id: str) -> SweepReport:
         """Write what is missing of this id's decided transaction, whoever decided it."""
-        current = self._logs.coordinator(transactional_id).refresh().transactions.get(transactional_id)
+        return self._finish(self.current(transactional_id))
+
+    def _finish(self, current: StoredRow | None) -> SweepReport:
         if current is None or not current.row.state.is_prepared:
             return SweepReport()
         return self._markers.finish([current])

@@ -53,7 +53,8 @@ def open_store_config(objects: Objects, clock: Clock, new_id: IdSource) -> Store
     config = read_store_config(objects)
     if config is not None:
         return config
-    _refuse_foreign_objects(objects)
+    if objects.folders("topics"):
+        return _set_up_meanwhile(objects)
     proof = _prove(objects.store)
     fresh = StoreConfig(new_id(), clock(), proof)
     outcome = objects.create(STORE_KEY, encode_json(asdict(fresh), "store"))
@@ -65,14 +66,17 @@ def _prove(store: ObjectStore) -> dict[str, Any]:
         return asdict(prove_put_if_absent(store))
 
 
-def _refuse_foreign_objects(objects: Objects) -> None:
-    if objects.folders("topics"):
+def _set_up_meanwhile(objects: Objects) -> StoreConfig:
+    """There are topics: somebody has just set the store up, or `store.json` is gone."""
+    config = read_store_config(objects)
+    if config is None:
         raise InvalidRequestError(
             "there are topics, but no store.json",
             place=objects.store.url,
             expected="a store with its store.json, or an empty place",
             action="restore store.json from a copy, or name another place",
         )
+    return config
 
 
 def _decode(data: bytes) -> StoreConfig:

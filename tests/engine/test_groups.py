@@ -1,0 +1,296 @@
+"""Consumers and group offsets: positions, pending commits, and the start position that refuses an overlapping run."""
+
+from __future__ import annotations
+
+import pytest
+
+import txn_engine
+from tests.engine.conftest import SCHEMA, payments
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition
+from txn_engine.errors import (
+    GroupIdNotFoundError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    OffsetsMovedError,
+    OffsetsPendingError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+from txn_engine.testing import ManualClock
+
+P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
+
+
+def load(engine: Engine, *accounts: int, partition: int | None = None) -> None:
+    with engine.producer() as producer:
+        producer.produce("payments", payments(*accounts), partition=partition).result()
+
+
+def test_polling_reads_each_record_once(engine: Engine) -> None:
+    """Whatever the poll size, each record comes once and in order, and None says that there is no more yet."""
+    load(engine, *range(50))
+    load(engine, *range(50, 100))
+    for size in (1, 7, 1000):
+        with engine.consumer() as consumer:
+            consumer.subscribe(["payments"])
+            seen: list[tuple[int, int]] = []
+            while (batch := consumer.poll(size)) is not None:
+                assert batch.num_rows <= size
+                seen += zip(batch["_partition"].to_pylist(), batch["_offset"].to_pylist(), strict=True)
+            assert len(seen) == len(set(seen)) == 100
+            for partition in (0, 1):
+                offsets = [offset for number, offset in seen if number == partition]
+                assert offsets == sorted(offsets)
+
+
+def test_positions_step_over_gaps(engine: Engine) -> None:
+    """Behind an aborted transaction and its marker the position is the LSO, and the lag 0 (FET-01, FET-08)."""
+    producer = engine.producer(transactional_id="load")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", payments(1, 2), partition=0).result()
+    producer.abort_transaction()
+    consumer = engine.consumer()
+    consumer.assign([P0])
+    assert consumer.lag() == {P0: 3}
+    assert consumer.poll() is None
+    assert consumer.position(P0) == 3
+    assert consumer.lag() == {P0: 0}
+    uncommitted = engine.consumer(isolation_level="read_uncommitted")
+    uncommitted.assign([P0])
+    batch = uncommitted.poll()
+    assert batch is not None
+    assert batch["account_id"].to_pylist() == [1, 2]
+
+
+def test_a_group_goes_on_where_it_was(engine: Engine) -> None:
+    """Committed positions survive the consumer, with their metadata; another group begins anew."""
+    load(engine, *range(10), partition=0)
+    with engine.consumer(group_id="g") as first:
+        first.assign([P0])
+        assert first.poll(4) is not None
+        first.commit({P0: OffsetAndMetadata(4, "so far")})
+        first.commit({P0: 4})
+        assert first.committed([P0, P1]) == {P0: OffsetAndMetadata(4)}
+    with engine.consumer(group_id="g") as second:
+        second.assign([P0])
+        batch = second.poll()
+        assert batch is not None
+        assert batch["_offset"].to_pylist() == [4, 5, 6, 7, 8, 9]
+    with engine.consumer(group_id="other") as third:
+        third.assign([P0])
+        assert third.position(P0) == 0
+    described = engine.admin.describe_group("g").partitions[0]
+    assert (described.committed_offset, described.lag) == (4, 6)
+    assert engine.admin.list_groups() == ["g"]
+    with pytest.raises(GroupIdNotFoundError):
+        engine.admin.describe_group("nobody")
+
+
+def test_of_two_plain_readers_one_commits(engine: Engine) -> None:
+    """Two members fetched the same position: the second commit is OFFSETS_MOVED, even to the same offset."""
+    load(engine, *range(10), partition=0)
+    first, second = engine.consumer(group_id="g"), engine.consumer(group_id="g")
+    for consumer in (first, second):
+        consumer.assign([P0])
+        consumer.poll()
+    first.commit()
+    with pytest.raises(OffsetsMovedError):
+        second.commit()
+    load(engine, 11, partition=0)
+    assert first.poll() is not None
+    first.commit()
+
+
+def test_a_reset_is_not_mistaken_for_no_change(engine: Engine) -> None:
+    """A commit names the row, not the value: after a reset back to the same value a reader that was under way
+    is refused.
+    """
+    load(engine, *range(10), partition=0)
+    reader = engine.consumer(group_id="g")
+    reader.assign([P0])
+    reader.poll()
+    reader.commit({P0: 3})
+    late = engine.consumer(group_id="g")
+    late.assign([P0])
+    late.poll()
+    assert engine.admin.reset_offsets("g", {P0: 0}) == {P0: (3, 0)}
+    assert engine.admin.describe_group("g").partitions[0].committed_offset == 3
+    engine.admin.reset_offsets("g", {P0: 0}, execute=True)
+    engine.admin.reset_offsets("g", {P0: 3}, execute=True)
+    with pytest.raises(OffsetsMovedError):
+        late.commit()
+    with pytest.raises(OffsetOutOfRangeError):
+        engine.admin.reset_offsets("g", {P0: 99})
+
+
+def test_pending_offsets(engine: Engine) -> None:
+    """Offsets in an open transaction are pending: unstable to a read_committed reader, refused to others,
+    applied at the end.
+    """
+    load(engine, *range(10), partition=0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    consumer.poll()
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+    reader = engine.consumer(group_id="g")
+    reader.assign([P0])
+    with pytest.raises(UnstableOffsetCommitError):
+        reader.committed([P0])
+    dirty = engine.consumer(group_id="g", isolation_level="read_uncommitted")
+    dirty.assign([P0])
+    assert dirty.committed([P0]) == {}
+    with pytest.raises(OffsetsPendingError):
+        dirty.commit({P0: 1})
+    with pytest.raises(OffsetsPendingError):
+        engine.admin.reset_offsets("g", {P0: 0}, execute=True)
+    pending = engine.admin.describe_group("g").partitions[0]
+    assert (pending.committed_offset, pending.pending_offset) == (-1, 10)
+    producer.commit_transaction()
+    assert reader.committed([P0]) == {P0: OffsetAndMetadata(10)}
+
+
+def test_aborted_offsets_are_dropped(engine: Engine) -> None:
+    """An abort leaves the group where it was, and the same reader may try again."""
+    load(engine, *range(10), partition=0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    consumer.poll()
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    for commit in (False, True):
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+            assert consumer.committed([P0]) == {}
+    assert consumer.committed([P0]) == {P0: OffsetAndMetadata(10)}
+
+
+def test_a_loop_of_transactions_keeps_its_place(engine: Engine) -> None:
+    """One consumer and one producer go round and round: each transaction names the row that the one before has left."""
+    engine.admin.create_topic("out", partitions=1, schema=SCHEMA)
+    load(engine, *range(10), partition=0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    rounds = 0
+    while (batch := consumer.poll(3)) is not None:
+        with producer.transaction():
+            producer.produce("out", batch.select(SCHEMA.names))
+            producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+        rounds += 1
+    assert rounds == 4
+    assert engine.scan("out").to_table()["account_id"].to_pylist() == list(range(10))
+    assert engine.admin.verify().ok
+
+
+def test_two_members_of_one_producer_are_still_two(engine: Engine) -> None:
+    """A producer that commits for two overlapping members of a group: the second is refused, though it knows
+    the row itself.
+    """
+    load(engine, *range(10), partition=0)
+    members = [engine.consumer(group_id="g") for _ in range(2)]
+    for member in members:
+        member.assign([P0])
+        member.poll()
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    with producer.transaction():
+        producer.send_offsets_to_transaction(members[0].positions(), members[0].group_metadata())
+    producer.begin_transaction()
+    with pytest.raises(OffsetsMovedError):
+        producer.send_offsets_to_transaction(members[1].positions(), members[1].group_metadata())
+    producer.abort_transaction()
+
+
+def test_offsets_of_a_topic_made_again(engine: Engine, clock: ManualClock) -> None:
+    """A topic deleted and made again is another topic: the group begins there anew."""
+    load(engine, *range(10), partition=0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    consumer.poll()
+    consumer.commit()
+    engine.admin.delete_topic("payments")
+    clock.advance(60_000)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        consumer.poll()
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+    load(engine, 77, partition=0)
+    batch = consumer.poll()
+    assert batch is not None
+    assert batch["account_id"].to_pylist() == [77]
+
+
+def test_where_a_consumer_begins(engine: Engine) -> None:
+    """earliest, latest and none do as in Kafka where the group has no offset."""
+    load(engine, 1, 2, partition=0)
+    for reset, expected in (("earliest", 0), ("latest", 2)):
+        consumer = engine.consumer(auto_offset_reset=reset)  # type: ignore[arg-type]
+        consumer.assign([P0])
+        assert consumer.position(P0) == expected
+    strict = engine.consumer(group_id="g", auto_offset_reset="none")
+    strict.assign([P0])
+    with pytest.raises(OffsetOutOfRangeError, match="no committed offset"):
+        strict.poll()
+    strict.seek(P0, 1)
+    assert strict.position(P0) == 1
+    with pytest.raises(OffsetOutOfRangeError):
+        strict.seek(P0, 3)
+
+
+def test_offsets_for_times(engine: Engine, clock: ManualClock) -> None:
+    """The first offset at or after a time; none behind what may be read (INT-01)."""
+    start = clock()
+    load(engine, 1, 2, partition=0)
+    clock.advance(1_000)
+    load(engine, 3, partition=0)
+    consumer = engine.consumer()
+    assert consumer.offsets_for_times({P0: start}) == {P0: 0}
+    assert consumer.offsets_for_times({P0: start + 1}) == {P0: 2}
+    assert consumer.offsets_for_times({P0: start + 1_001}) == {P0: None}
+    assert consumer.end_offsets([P0]) == {P0: 3}
+    assert consumer.beginning_offsets([P0]) == {P0: 0}
+
+
+def test_bad_calls(engine: Engine) -> None:
+    """Each is refused with a line that says what was expected."""
+    with pytest.raises(InvalidGroupIdError):
+        engine.consumer(group_id="")
+    with pytest.raises(InvalidGroupIdError):
+        engine.consumer().commit({P0: 0})
+    with pytest.raises(InvalidRequestError, match="isolation"):
+        engine.consumer(isolation_level="serializable")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError):
+        engine.consumer().subscribe("payments")
+    consumer = engine.consumer(group_id="g")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        consumer.assign([TopicPartition("payments", 9)])
+    with pytest.raises(InvalidRequestError):
+        consumer.commit({P0: -5})
+
+
+def test_several_topics_at_once(engine: Engine, url: str) -> None:
+    """A consumer of several topics says which one each record is from."""
+    engine.admin.create_topic("fees", partitions=1, schema=SCHEMA)
+    load(engine, 1, partition=0)
+    with engine.producer() as producer:
+        producer.produce("fees", payments(2)).result()
+    with txn_engine.connect(url) as other:
+        consumer = other.consumer()
+        consumer.subscribe(["payments", "fees"])
+        batch = consumer.poll()
+        assert batch is not None
+        assert sorted(zip(batch["_topic"].to_pylist(), batch["account_id"].to_pylist(), strict=True)) == [
+            ("fees", 2),
+            ("payments", 1),
+        ]
+        table = other.scan(["payments", "fees"]).to_table()
+        assert sorted(table["_topic"].to_pylist()) == ["fees", "payments"]

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from minio.commonconfig import ENABLED, Filter
+from minio.lifecycleconfig import Expiration, LifecycleConfig, NoncurrentVersionExpiration, Rule
+from minio.versioningconfig import VersioningConfig
+
+from storage import AccessDeniedError, InvalidStoreUrlError, StoreUnreachableError
+from storage.bucket import create_bucket_if_missing, inspect_bucket
+from storage.s3 import S3Config, s3_config
+from tests.conftest import MinioBucket
+
+
+def config_of(bucket: MinioBucket, prefix: str = "", **changes: Any) -> S3Config:
+    arguments = {
+        "endpoint": bucket.endpoint,
+        "access_key": bucket.access_key,
+        "secret_key": bucket.secret_key,
+    } | changes
+    return s3_config(
+        changes.pop("name", bucket.name), prefix, **{k: v for k, v in arguments.items() if k != "name"}
+    )
+
+
+@pytest.mark.minio
+def test_a_plain_bucket_is_healthy(minio_bucket: MinioBucket) -> None:
+    """A fresh bucket: there, not versioned, no rules, nothing to warn of."""
+    report = inspect_bucket(config_of(minio_bucket))
+    assert (report.exists, report.versioning, report.lifecycle_rules, report.warnings) == (
+        True,
+        "Off",
+        (),
+        (),
+    )
+    assert report.healthy
+
+
+@pytest.mark.minio
+def test_a_missing_bucket_is_a_report_and_can_be_made(minio_bucket: MinioBucket) -> None:
+    """Absent, then made by exactly one call, then there."""
+    config = config_of(minio_bucket, name=minio_bucket.name + "-new")
+    report = inspect_bucket(config)
+    assert (report.exists, report.healthy) == (False, False)
+    assert create_bucket_if_missing(config) is True
+    assert create_bucket_if_missing(config) is False
+    assert inspect_bucket(config).healthy
+
+
+@pytest.mark.minio
+@pytest.mark.parametrize(
+    ("rule_prefix", "store_prefix", "dangerous"),
+    [
+        ("", "", True),
+        ("", "ledger", True),
+        ("led", "ledger", True),
+        ("ledger/", "ledger", True),
+        ("ledger/topics/", "ledger", True),
+        ("ledger2/", "ledger", False),
+        ("logs/", "ledger", False),
+        ("logs/", "", True),
+    ],
+)
+def test_a_rule_that_deletes_our_objects_is_a_danger(
+    minio_bucket: MinioBucket, rule_prefix: str, store_prefix: str, dangerous: bool
+) -> None:
+    """An expiration rule is dangerous when what it covers and what the store holds overlap."""
+    minio_bucket.client().set_bucket_lifecycle(
+        minio_bucket.name,
+        LifecycleConfig(
+            [
+                Rule(
+                    ENABLED,
+                    rule_id="tidy",
+                    rule_filter=Filter(prefix=rule_prefix),
+                    expiration=Expiration(days=7),
+                )
+            ]
+        ),
+    )
+    report = inspect_bucket(config_of(minio_bucket, store_prefix))
+    assert report.lifecycle_rules is not None
+    (rule,) = report.lifecycle_rules
+    assert (rule.rule_id, rule.prefix, rule.expires_after_days, rule.dangerous) == (
+        "tidy",
+        rule_prefix,
+        7,
+        dangerous,
+    )
+    assert report.healthy is not dangerous
+    assert bool(report.warnings) is dangerous
+    assert all("\n" not in warning for warning in report.warnings)
+
+
+@pytest.mark.minio
+def test_versioning_is_told_and_its_clean_up_is_no_danger(minio_bucket: MinioBucket) -> None:
+    """Versioning costs space, which is said; a rule for old versions only takes nothing of ours."""
+    client = minio_bucket.client()
+    client.set_bucket_versioning(minio_bucket.name, VersioningConfig(ENABLED))
+    client.set_bucket_lifecycle(
+        minio_bucket.name,
+        LifecycleConfig(
+            [
+                Rule(
+                    ENABLED,
+                    rule_id="old",
+                    rule_filter=Filter(prefix=""),
+                    noncurrent_version_expiration=NoncurrentVersionExpiration(noncurrent_days=1),
+                )
+            ]
+        ),
+    )
+    report = inspect_bucket(config_of(minio_bucket))
+    assert (report.versioning, report.lifecycle_rules, report.healthy) == ("Enabled", (), True)
+    assert len(report.warnings) == 1
+
+
+@pytest.mark.minio
+def test_wrong_credentials(minio_bucket: MinioBucket) -> None:
+    """A wrong secret is AccessDeniedError without the secret in it."""
+    for call in (inspect_bucket, create_bucket_if_missing):
+        with pytest.raises(AccessDeniedError) as caught:
+            call(config_of(minio_bucket, secret_key="wrongwrongwrong"))
+        assert "wrongwrong" not in str(caught.value)
+
+
+def test_an_unreachable_store_is_told_soon() -> None:
+    """Nobody listens: StoreUnreachableError within 20 seconds."""
+    config = s3_config("bucket", endpoint="http://127.0.0.1:1", access_key="a", secret_key="b")
+    for call in (inspect_bucket, create_bucket_if_missing):
+        started = time.monotonic()
+        with pytest.raises(StoreUnreachableError):
+            call(config)
+        assert time.monotonic() - started < 20
+
+
+def test_a_name_minio_cannot_use_is_an_invalid_url() -> None:
+    """What minio-py refuses before asking is the caller's mistake, in our words."""
+    config = s3_config("bad..name", endpoint="http://127.0.0.1:1", access_key="a", secret_key="b")
+    with pytest.raises(InvalidStoreUrlError):
+        inspect_bucket(config)

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+import storage.errors
+from storage import StorageError
+
+KINDS = [
+    kind
+    for kind in vars(storage.errors).values()
+    if isinstance(kind, type) and issubclass(kind, StorageError)
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_survive_pickling(kind: type[StorageError]) -> None:
+    """Every error comes through a pickle and a copy with its kind, text, parts, notes and cause's text."""
+    error = kind("it failed", actor="store", place="s3://b/k", expected="success", action="try again")
+    error.add_note("partition 3")
+    for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(other) is kind
+        assert str(other) == str(error)
+        assert (other.actor, other.place, other.seen, other.expected, other.action) == (
+            "store",
+            "s3://b/k",
+            "it failed",
+            "success",
+            "try again",
+        )
+        assert other.__notes__ == ["partition 3"]
+
+
+def test_the_line() -> None:
+    """Actor, place, seen, expected, action: one readable line, shorter when parts are missing."""
+    error = StorageError("it failed", actor="store", place="k", expected="success", action="try again")
+    assert str(error) == "store at k: it failed; expected success; try again"
+    assert str(StorageError("it failed")) == "it failed"
+    assert str(StorageError("it failed", place="k")) == "at k: it failed"
+
+
+def test_one_line_without_secrets() -> None:
+    """Line breaks become blanks, long texts end, and secrets in URLs and signed requests are cut out."""
+    text = str(
+        StorageError(
+            "GET http://user:topsecret@host/b?X-Amz-Signature=deadbeef&X-Amz-Credential=AKIA/x&a=1\n\nDebug: "
+            + "x" * 5_000,
+            place="https://user:topsecret@host:9000/",
+        )
+    )
+    for secret in ("topsecret", "deadbeef", "AKIA"):
+        assert secret not in text
+    assert "host:9000" in text
+    assert "\n" not in text
+    assert len(text) < 1_000

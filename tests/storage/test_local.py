@@ -1,0 +1,472 @@
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from storage import (
+    BucketNotFoundError,
+    DamagedObjectError,
+    InvalidKeyError,
+    LocalStore,
+    ObjectNotFoundError,
+    ObjectStore,
+    PutOutcomeUnknownError,
+    StorageError,
+    StoreNotWritableError,
+    settle_put_if_absent,
+)
+from storage.temporary import sweep_temporary, temporary_name
+from tests.faults import keys_of, no_pause
+from tests.storage.conformance import StoreConformance, run_race_in_processes
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def path_of(store: ObjectStore, key: str) -> Path:
+    return Path(store.uri(key))
+
+
+class TestLocalStore(StoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> ObjectStore:
+        return LocalStore(tmp_path / "store")
+
+    def raw_put(self, store: ObjectStore, key: str, data: bytes) -> None:
+        path_of(store, key).parent.mkdir(parents=True, exist_ok=True)
+        path_of(store, key).write_bytes(data)
+
+    def raw_get(self, store: ObjectStore, key: str) -> bytes:
+        return path_of(store, key).read_bytes()
+
+    def raw_exists(self, store: ObjectStore, key: str) -> bool:
+        return path_of(store, key).exists()
+
+    def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
+        return run_race_in_processes(store)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path / "store")
+
+
+# -- durability
+
+
+class Tape:
+    """Records the calls that make a put durable, in order, and fails the ones it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+        self.calls: list[str] = []
+        self.fail: Callable[[str], bool] = lambda _call: False
+        self._root = str(root)
+        self._names: dict[int, str] = {}
+        real_open = os.open
+
+        def open_(path: str, *args: object, **kwargs: object) -> int:
+            descriptor = real_open(path, *args, **kwargs)  # type: ignore[arg-type]
+            self._names[descriptor] = self._short(path)
+            return descriptor
+
+        monkeypatch.setattr(os, "open", open_)
+        for name in ("fsync", "fdatasync"):
+            self._wrap(monkeypatch, name, lambda descriptor: self._names[descriptor])
+        for name in ("link", "replace"):
+            self._wrap(monkeypatch, name, lambda _source, target: self._short(target))
+        for name in ("unlink", "mkdir"):
+            self._wrap(monkeypatch, name, lambda path, *_mode: self._short(path))
+
+    def _short(self, path: str) -> str:
+        relative = os.path.relpath(path, self._root)
+        return "TEMP" if relative.startswith(".tmp/") else relative
+
+    def _wrap(self, monkeypatch: pytest.MonkeyPatch, name: str, what: Callable[..., str]) -> None:
+        real = getattr(os, name)
+
+        def call(*args: object) -> object:
+            line = f"{name} {what(*args)}"
+            self.calls.append(line)
+            if self.fail(line):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return real(*args)
+
+        monkeypatch.setattr(os, name, call)
+
+
+@pytest.fixture
+def tape(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tape:
+    return Tape(monkeypatch, tmp_path / "store")
+
+
+def test_the_order_of_a_put(store: LocalStore, tape: Tape) -> None:
+    """Bytes before name, name before return, and the name of every new folder before what is in it."""
+    assert store.put_if_absent("a/b/1", b"x")
+    assert tape.calls == [
+        "mkdir .tmp",
+        "fdatasync TEMP",
+        "mkdir a", "fsync .", "mkdir a/b", "fsync a",
+        "link a/b/1",
+        "unlink TEMP",
+        "fsync a/b",
+    ]  # fmt: skip
+    tape.calls.clear()
+    assert store.put_if_absent("a/b/2", b"x")
+    assert tape.calls == ["fdatasync TEMP", "link a/b/2", "unlink TEMP", "fsync a/b"]
+    tape.calls.clear()
+    store.put("a/b/2", b"y")
+    assert tape.calls == ["fdatasync TEMP", "replace a/b/2", "fsync a/b"]
+
+
+def test_a_folder_made_by_another_process_is_synced_too(store: LocalStore, tape: Tape) -> None:
+    """A folder that is already there may not be on the disk yet: its name is synced once all the same."""
+    os.makedirs(path_of(store, "a/b"))
+    tape.calls.clear()
+    store.put_if_absent("a/b/1", b"x")
+    assert [call for call in tape.calls if call.startswith("fsync")] == ["fsync .", "fsync a", "fsync a/b"]
+
+
+def test_a_reader_makes_durable_what_it_saw(store: LocalStore, tape: Tape, tmp_path: Path) -> None:
+    """A writer stopped between link and sync leaves a name that a power cut takes back: the reader syncs it
+    first.
+
+    One sync serves all that is older, so a reader of old objects pays nothing.
+    """
+    for number in range(3):
+        path_of(store, f"a/{number}").parent.mkdir(exist_ok=True)
+        path_of(store, f"a/{number}").write_bytes(b"x")
+    time.sleep(0.05)
+    reader = LocalStore(tmp_path / "store")
+    tape.calls.clear()
+    assert [reader.get(f"a/{number}") for number in range(3)] == [b"x"] * 3
+    assert tape.calls == ["fsync a"]
+
+
+def test_a_reader_syncs_a_young_object_once(store: LocalStore, tape: Tape, tmp_path: Path) -> None:
+    """What was put or read here is known to be on the disk; what another put in its place is not."""
+    store.put_if_absent("a/1", b"x")
+    tape.calls.clear()
+    assert store.get("a/1") == b"x"
+    assert tape.calls == []
+    other = LocalStore(tmp_path / "store")
+    assert [other.get("a/1"), other.get("a/1")] == [b"x", b"x"]
+    assert tape.calls == ["fsync a"]
+    os.replace(_written(tmp_path / "seal"), path_of(store, "a/1"))
+    tape.calls.clear()
+    assert [store.get("a/1"), store.get("a/1")] == [b"seal", b"seal"]
+    assert tape.calls == ["fsync a"]
+
+
+def _written(path: Path) -> Path:
+    path.write_bytes(b"seal")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("failing", "stored"),
+    [("fdatasync", False), ("link", False), ("fsync a", True), ("unlink", True)],
+)
+def test_an_error_on_the_way_is_settled_by_reading_back(
+    store: LocalStore, tape: Tape, failing: str, stored: bool
+) -> None:
+    """An error before the link stored nothing; one after it did, and is never reported as "not stored"."""
+    store.put_if_absent("a/0", b"warm")
+    tape.fail = lambda call: call.startswith(failing)
+    if failing == "unlink":
+        assert store.put_if_absent("a/1", b"x") is True
+    else:
+        with pytest.raises(StorageError):
+            store.put_if_absent("a/1", b"x")
+    tape.fail = lambda _call: False
+    assert path_of(store, "a/1").exists() is stored
+    assert settle_put_if_absent(store, "a/1", b"x", pause=no_pause).won
+
+
+def test_a_name_that_the_disk_never_confirms_is_unknown(store: LocalStore, tape: Tape) -> None:
+    """While the folder cannot be synced, reading back does not count as proof: the outcome is unknown."""
+    store.put_if_absent("a/0", b"warm")
+    tape.fail = lambda call: call == "fsync a"
+    with pytest.raises(PutOutcomeUnknownError):
+        settle_put_if_absent(store, "a/1", b"x", pause=no_pause)
+
+
+def test_no_temporary_file_stays(store: LocalStore, tape: Tape) -> None:
+    """Won, lost or failed: the folder of temporary files is empty afterwards."""
+    temporary = path_of(store, ".tmp")
+    store.put_if_absent("a/1", b"x")
+    store.put_if_absent("a/1", b"y")
+    store.put("a/1", b"z")
+    for failing in ("fdatasync", "link", "replace"):
+        tape.fail = lambda call, failing=failing: call.startswith(failing)  # type: ignore[misc]
+        for put in (store.put_if_absent, store.put):
+            try:
+                put("a/2", b"x")
+            except StoreNotWritableError:
+                continue
+    assert os.listdir(temporary) == []
+
+
+# -- folders behind the store's back
+
+
+@pytest.mark.parametrize("put", ["put", "put_if_absent"])
+def test_removed_folders_are_made_again(store: LocalStore, put: str) -> None:
+    """Someone removes folders that the store has cached, its temporary folder too: the next put makes them
+    again.
+    """
+    getattr(store, put)("a/b/1", b"x")
+    os.unlink(path_of(store, "a/b/1"))
+    os.rmdir(path_of(store, "a/b"))
+    os.rmdir(path_of(store, "a"))
+    os.rmdir(path_of(store, ".tmp"))
+    getattr(store, put)("a/b/1", b"y")
+    assert store.get("a/b/1") == b"y"
+
+
+def test_a_root_that_is_gone_is_not_an_empty_store(store: LocalStore, tmp_path: Path) -> None:
+    """When the root disappears (an unmounted disk), reads say so instead of "no such object"; no new root
+    appears.
+    """
+    store.put("a/1", b"x")
+    (tmp_path / "store").rename(tmp_path / "moved")
+    for call in (
+        lambda: store.get("a/1"),
+        lambda: store.head("a/1"),
+        lambda: list(store.list("")),
+        lambda: store.list_folders(""),
+    ):
+        with pytest.raises(BucketNotFoundError):
+            call()
+    for put in (store.put, store.put_if_absent):
+        with pytest.raises(StoreNotWritableError):
+            put("a/1", b"x")
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_folder_where_an_object_should_be(store: LocalStore) -> None:
+    """A file system cannot hold `a` and `a/b`: that is an error of its own, neither stored nor taken."""
+    store.put("a/b", b"x")
+    store.put("file", b"x")
+    for key in ("a", "file/below"):
+        for put in (store.put, store.put_if_absent):
+            with pytest.raises(StoreNotWritableError):
+                put(key, b"x")
+        store.delete(key)
+    assert keys_of(store.list("")) == ["a/b", "file"]
+
+
+def test_a_file_cut_short_while_read(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that ends before its size said so is damaged; short reads in between are fine."""
+    store.put("a", b"0123456789")
+    real = os.read
+    monkeypatch.setattr(os, "read", lambda descriptor, size: real(descriptor, min(size, 3)))
+    assert store.get("a") == b"0123456789"
+    assert store.get_range("a", 2, 7) == b"2345678"
+    monkeypatch.setattr(os, "read", lambda _descriptor, _size: b"")
+    with pytest.raises(DamagedObjectError):
+        store.get("a")
+
+
+# -- opening
+
+
+def test_opening_makes_the_root_but_not_its_parent(tmp_path: Path) -> None:
+    """A missing root is made, with permissions by umask; a missing parent is a mistyped path."""
+    LocalStore(tmp_path / "new")
+    assert (tmp_path / "new").is_dir()
+    assert os.listdir(tmp_path / "new") == []
+    with pytest.raises(StoreNotWritableError) as caught:
+        LocalStore(tmp_path / "no" / "new")
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path / "no" / "new") in str(caught.value)
+
+
+def test_opening_without_create(tmp_path: Path) -> None:
+    """A reader does not make the store that it expected to find."""
+    with pytest.raises(BucketNotFoundError):
+        LocalStore(tmp_path / "absent", create=False)
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    """A root that is a file, or below one, is refused in one line."""
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StoreNotWritableError) as caught:
+            LocalStore(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_permissions_follow_the_umask(store: LocalStore) -> None:
+    """Objects and folders are as readable for others as the umask says."""
+    mask = os.umask(0o027)
+    try:
+        store.put_if_absent("p/1", b"x")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(path_of(store, "p/1").stat().st_mode) == 0o640
+    assert stat.S_IMODE(path_of(store, "p").stat().st_mode) == 0o750
+
+
+def test_pickled_as_a_path(store: LocalStore) -> None:
+    """A pickled store opens the same folder."""
+    store.put("a", b"x")
+    other = pickle.loads(pickle.dumps(store))
+    assert (other.url, other.get("a")) == (store.url, b"x")
+
+
+def test_a_path_with_odd_characters(tmp_path: Path) -> None:
+    """The folder itself may be named anything; url quotes it, uri does not."""
+    store = LocalStore(tmp_path / "my store #1 ü")
+    store.put("a", b"x")
+    assert store.url.endswith("/my%20store%20%231%20%C3%BC")
+    assert store.uri("a").endswith("/my store #1 ü/a")
+
+
+def as_nobody(script: str, *arguments: str) -> str:
+    """Run a script as a user who may write nothing of ours; root may write anywhere."""
+    drop = "import os\nif os.geteuid() == 0:\n    os.setgid(65534); os.setuid(65534)\n"
+    source = f"import sys\nsys.path.insert(0, {str(REPOSITORY)!r})\n{PRELOAD}{drop}{textwrap.dedent(script)}"
+    done = subprocess.run(
+        [sys.executable, "-c", source, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+PRELOAD = "import storage\nfrom storage import *\n"
+
+
+@pytest.fixture
+def open_to_all(tmp_path: Path) -> Path:
+    """A folder that another user can reach: pytest's own are private."""
+    for folder in [tmp_path, *tmp_path.parents]:
+        if folder.owner() == Path.home().owner() and folder != Path(folder.anchor):
+            try:
+                folder.chmod(folder.stat().st_mode | 0o055)
+            except PermissionError:
+                break
+    return tmp_path
+
+
+def test_reading_a_folder_one_may_not_write(open_to_all: Path) -> None:
+    """Reading needs no permission to write, and makes no folder; a write then says in one line what is
+    missing.
+    """
+    root = open_to_all / "readonly"
+    LocalStore(root).put("a/1", b"x")
+    os.rmdir(root / ".tmp")
+    for folder in (root / "a", root):
+        folder.chmod(0o555)
+    try:
+        said = as_nobody(
+            """
+            store = LocalStore(sys.argv[1], create=False)
+            print(store.get("a/1"), [i.key for i in store.list("")], store.list_folders(""), bytes(store.map("a/1")))
+            for put in (store.put, store.put_if_absent):
+                try:
+                    put("a/2", b"x")
+                except StoreNotWritableError as error:
+                    print(error)
+            """,
+            str(root),
+        )
+    finally:
+        root.chmod(0o755)
+    first, *errors = said.splitlines()
+    assert first == "b'x' ['a/1'] ['a'] b'x'"
+    assert len(errors) == 2
+    assert all("permission denied" in line for line in errors)
+    assert sorted(os.listdir(root)) == ["a"]
+
+
+def test_making_a_store_where_one_may_not(open_to_all: Path) -> None:
+    """A root that cannot be made is refused in one line."""
+    (open_to_all / "closed").mkdir()
+    (open_to_all / "closed").chmod(0o555)
+    said = as_nobody(
+        """
+        try:
+            LocalStore(sys.argv[1])
+        except StoreNotWritableError as error:
+            print(error)
+        """,
+        str(open_to_all / "closed" / "new"),
+    )
+    assert "permission denied" in said
+    assert len(said.splitlines()) == 1
+
+
+# -- leftovers
+
+
+def test_a_killed_writer_s_file_is_swept(tmp_path: Path) -> None:
+    """What a killed process left is removed at the next opening; what a living one is writing is not."""
+    root = tmp_path / "store"
+    script = f"""
+import os, sys
+sys.path.insert(0, {str(REPOSITORY)!r})
+from storage import LocalStore
+store = LocalStore({str(root)!r})
+os.link = lambda *a: os.kill(os.getpid(), 9)
+store.put_if_absent("a/1", b"x")
+"""
+    assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == -9
+    assert len(os.listdir(root / ".tmp")) == 1
+    mine = root / ".tmp" / temporary_name()
+    mine.write_bytes(b"being written")
+    LocalStore(root)
+    assert os.listdir(root / ".tmp") == [mine.name]
+
+
+def test_what_the_sweep_leaves_alone(tmp_path: Path) -> None:
+    """Files of other machines or boots stay for a day, and foreign files for ever."""
+    host, pid, started = temporary_name().removeprefix("put-").split("-")[:3]
+    dead_here = f"put-{host}-{pid}-{int(started) + 1}-0"
+    elsewhere, elsewhere_old = "put-0123456789ab-1-1-0", "put-0123456789ab-1-1-1"
+    names = [dead_here, elsewhere, elsewhere_old, "somebody-s.txt", f"put-{host}-{pid}-{started}-9"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"x")
+    two_days_ago = time.time() - 2 * 86_400
+    for name in (elsewhere_old, "somebody-s.txt"):
+        os.utime(tmp_path / name, (two_days_ago, two_days_ago))
+    assert sweep_temporary(str(tmp_path)) == 2
+    assert sorted(os.listdir(tmp_path)) == sorted(
+        [elsewhere, "somebody-s.txt", f"put-{host}-{pid}-{started}-9"]
+    )
+
+
+def test_temporary_files_are_no_objects(store: LocalStore) -> None:
+    """What lies in .tmp is neither listed nor reachable by a key."""
+    store.put("a/1", b"x")
+    (path_of(store, ".tmp") / "put-0123456789ab-1-1-0").write_bytes(b"half an object")
+    assert keys_of(store.list("")) == ["a/1"]
+    assert store.list_folders("") == ["a"]
+    with pytest.raises(InvalidKeyError):
+        store.get(".tmp/put-0123456789ab-1-1-0")
+
+
+def test_a_swept_file_of_a_sleeping_writer_is_an_error(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that slept for more than a day finds its temporary file gone: an error, nothing stored."""
+    real = os.link
+
+    def link(source: str, target: str) -> None:
+        os.unlink(source)
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(StorageError):
+        store.put_if_absent("a/1", b"x")
+    with pytest.raises(ObjectNotFoundError):
+        store.get("a/1")

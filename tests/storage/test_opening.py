@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from storage import (
+    BucketNotFoundError,
+    InvalidStoreUrlError,
+    LocalStore,
+    MemoryStore,
+    StorageError,
+    StoreNotWritableError,
+    open_store,
+)
+from storage.s3 import S3Store
+
+
+def test_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file URL, an absolute, a relative and a path object name the same store."""
+    monkeypatch.chdir(tmp_path)
+    wanted = (tmp_path / "my store").as_uri()
+    for url in (
+        wanted,
+        f"file://localhost{tmp_path}/my store",
+        str(tmp_path / "my store"),
+        "my store",
+        "./my store/",
+    ):
+        store = open_store(url)
+        assert isinstance(store, LocalStore)
+        assert store.url == wanted
+    assert open_store(tmp_path / "my store").url == wanted
+
+
+def test_a_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A path that begins with a tilde is the user's."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_store("~/x").url == (tmp_path / "x").as_uri()
+
+
+def test_memory() -> None:
+    """memory://name is the store of that name in this process."""
+    open_store("memory://opening").put("a", b"x")
+    store = open_store("memory://opening/")
+    assert isinstance(store, MemoryStore)
+    assert store.get("a") == b"x"
+
+
+@pytest.mark.parametrize(
+    ("url", "wanted"),
+    [
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/", "s3://bucket"),
+        ("s3://bucket/a/b/", "s3://bucket/a/b"),
+        ("s3a://my.bucket-1/a", "s3://my.bucket-1/a"),
+    ],
+)
+def test_s3_needs_no_server_to_open(url: str, wanted: str) -> None:
+    """Opening asks nobody: it is the first call that does."""
+    store = open_store(url, endpoint="http://127.0.0.1:1", access_key="a", secret_key="b")
+    assert isinstance(store, S3Store)
+    assert store.url == wanted
+    assert store.uri("k") == f"{wanted}/k"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", " ", "gs://bucket", "http://host/bucket", "file://host/path", "file://", "file://relative", "memory://", "memory://a/b",
+     "s3://", "s3:///key", "s3://b", "s3://bucket?x=1", "s3://bucket/a#b", "s3://bucket/a b", "s3://bucket/../x",
+     "s3://bucket:80/x", "s3://[bucket/x", "a\0b"],
+)  # fmt: skip
+def test_what_is_not_a_store(url: str) -> None:
+    """Anything else is InvalidStoreUrlError, in one line that says what a URL looks like."""
+    with pytest.raises(InvalidStoreUrlError) as caught:
+        open_store(url)
+    assert "\n" not in str(caught.value)
+
+
+def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
+    """A URL with user and password is refused; the message does not show them."""
+    with pytest.raises(InvalidStoreUrlError) as caught:
+        open_store("s3://AKIAKEY:topsecret@bucket/x")
+    assert "topsecret" not in str(caught.value)
+    assert "AKIAKEY" not in str(caught.value)
+    assert "AWS_ACCESS_KEY_ID" in str(caught.value)
+
+
+def test_create(tmp_path: Path) -> None:
+    """create=False makes nothing; create=True makes the folder, not its parents."""
+    with pytest.raises(BucketNotFoundError):
+        open_store(tmp_path / "a", create=False)
+    with pytest.raises(StoreNotWritableError):
+        open_store(tmp_path / "a" / "b")
+    open_store(tmp_path / "a")
+    assert (tmp_path / "a").is_dir()
+
+
+def test_all_errors_are_storage_errors(tmp_path: Path) -> None:
+    """One except clause is enough around opening."""
+    (tmp_path / "file").write_text("")
+    for url in (str(tmp_path / "file"), "x://y", "s3://UPPER_/.."):
+        with pytest.raises(StorageError):
+            open_store(url)

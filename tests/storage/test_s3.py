@@ -1,0 +1,453 @@
+"""The S3 store on a real MinIO, and in front of servers that misbehave."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import os
+import pickle
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import pytest
+
+from storage import (
+    AccessDeniedError,
+    BucketNotFoundError,
+    InvalidStoreUrlError,
+    NotConnectedError,
+    ObjectNotFoundError,
+    ObjectStore,
+    PutIfAbsentUnsupportedError,
+    StorageError,
+    StoreUnreachableError,
+    open_store,
+    settle_put_if_absent,
+)
+from storage.bucket import inspect_bucket
+from storage.s3 import S3Store, s3_config
+from tests.conftest import MinioBucket
+from tests.faults import keys_of, no_pause
+from tests.storage.conformance import StoreConformance, run_race_in_processes
+
+UNREACHABLE_S_MAX = 20.0
+
+
+def store_of(bucket: MinioBucket, prefix: str = "pre/fix", **changes: Any) -> S3Store:
+    arguments = {
+        "endpoint": bucket.endpoint,
+        "access_key": bucket.access_key,
+        "secret_key": bucket.secret_key,
+    } | changes
+    return S3Store(s3_config(bucket.name, prefix, **arguments))
+
+
+@pytest.fixture(autouse=True)
+def no_aws_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_") or name == "TXN_ENGINE_S3_ENDPOINT":
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.minio
+class TestS3Store(StoreConformance):
+    @pytest.fixture
+    def store(self, minio_bucket: MinioBucket) -> ObjectStore:
+        self.bucket = minio_bucket
+        self.raw = minio_bucket.client()
+        return store_of(minio_bucket)
+
+    def raw_put(self, _store: ObjectStore, key: str, data: bytes) -> None:
+        self.raw.put_object(self.bucket.name, f"pre/fix/{key}", io.BytesIO(data), len(data))
+
+    def raw_get(self, _store: ObjectStore, key: str) -> bytes:
+        answer = self.raw.get_object(self.bucket.name, f"pre/fix/{key}")
+        try:
+            return bytes(answer.read())
+        finally:
+            answer.close()
+            answer.release_conn()
+
+    def raw_exists(self, _store: ObjectStore, key: str) -> bool:
+        return any(
+            found.object_name == f"pre/fix/{key}"
+            for found in self.raw.list_objects(self.bucket.name, prefix=f"pre/fix/{key}")
+        )
+
+    def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
+        return run_race_in_processes(store)
+
+    def test_a_prefix_is_a_wall(self, store: ObjectStore) -> None:
+        """Two prefixes of one bucket are two stores, and a prefix that only begins alike is a third."""
+        store.put("a", b"x")
+        neighbours = [store_of(self.bucket, prefix) for prefix in ("pre/fi", "pre/fix2", "pre", "")]
+        assert [keys_of(other.list("")) for other in neighbours] == [[], [], ["fix/a"], ["pre/fix/a"]]
+        assert [other.uri("a") for other in neighbours[2:]] == [
+            f"s3://{self.bucket.name}/pre/a",
+            f"s3://{self.bucket.name}/a",
+        ]
+
+    def test_a_fork_gets_clients_of_its_own(self, store: ObjectStore) -> None:
+        """A child forked after the parent used the store can use it too, instead of waiting for ever."""
+        store.put("parent", b"x")
+
+        def child() -> bytes:
+            won = settle_put_if_absent(store, "child", b"made by the child").won
+            lost = not store.put_if_absent("parent", b"y")
+            try:
+                store.get("nothing")
+            except ObjectNotFoundError:
+                return b"%d %d %s" % (won, lost, store.get("parent"))
+            return b"absent object found"
+
+        assert in_forked_child(child) == b"1 1 x"
+        assert store.get("child") == b"made by the child"
+
+    def test_a_fork_of_a_fork(self, store: ObjectStore) -> None:
+        """So does the child of such a child (Airflow forks twice)."""
+        store.put("a", b"x")
+        assert (
+            in_forked_child(lambda: store.get("a") + in_forked_child(lambda: store.get("a") + b"2")) == b"xx2"
+        )
+
+
+def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes:
+    """Fork, run, and return what the child wrote; the child is killed when it does not answer."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writer, work())
+        except BaseException as error:  # noqa: BLE001 -- the parent shows it
+            os.write(writer, repr(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    killer = threading.Timer(timeout_s, os.kill, (pid, 9))
+    killer.start()
+    try:
+        said = b""
+        while part := os.read(reader, 65_536):
+            said += part
+        return said
+    finally:
+        os.waitpid(pid, 0)
+        killer.cancel()
+        os.close(reader)
+
+
+# -- errors of the real server
+
+
+def operations(store: ObjectStore) -> list[tuple[str, Callable[[], object]]]:
+    return [
+        ("get", lambda: store.get("a")),
+        ("get_range", lambda: store.get_range("a", 0, 1)),
+        ("head", lambda: store.head("a")),
+        ("list", lambda: list(store.list(""))),
+        ("list_folders", lambda: store.list_folders("")),
+        ("put_if_absent", lambda: store.put_if_absent("a", b"x")),
+        ("put", lambda: store.put("a", b"x")),
+        ("delete", lambda: store.delete("a")),
+    ]
+
+
+def error_of(call: Callable[[], object]) -> StorageError:
+    with pytest.raises(StorageError) as caught:
+        call()
+    return caught.value
+
+
+@pytest.mark.minio
+def test_a_missing_bucket_is_named(minio_bucket: MinioBucket) -> None:
+    """Every operation tells a missing bucket from a missing object; a settled put raises it as itself."""
+    arguments = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
+    store = S3Store(s3_config("no-such-bucket", endpoint=minio_bucket.endpoint, **arguments))
+    for name, call in operations(store):
+        error = error_of(call)
+        assert type(error) is BucketNotFoundError, name
+        assert "no-such-bucket" in str(error)
+        assert minio_bucket.endpoint in str(error)
+    with pytest.raises(BucketNotFoundError):
+        settle_put_if_absent(store, "a", b"x", pause=no_pause)
+
+
+@pytest.mark.minio
+@pytest.mark.parametrize("wrong", ["access_key", "secret_key"])
+def test_wrong_credentials_are_access_denied(minio_bucket: MinioBucket, wrong: str) -> None:
+    """A wrong key id or secret is AccessDeniedError everywhere, in one line without any secret."""
+    store = store_of(minio_bucket, **{wrong: "wrongwrongwrongwrong"})
+    for name, call in operations(store):
+        error = error_of(call)
+        assert type(error) is AccessDeniedError, name
+        for text in (str(error), repr(error), repr(store), repr(store.config)):
+            assert minio_bucket.secret_key not in text
+            assert "wrongwrong" not in text
+            assert "\n" not in text
+    with pytest.raises(AccessDeniedError):
+        settle_put_if_absent(store, "a", b"x", pause=no_pause)
+
+
+@pytest.mark.minio
+def test_credentials_come_from_the_environment(
+    minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys and endpoint from the environment open the store; the endpoint's names have an order."""
+    for name, value in minio_bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    open_store(minio_bucket.url).put("a", b"x")
+    monkeypatch.delenv("TXN_ENGINE_S3_ENDPOINT")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", minio_bucket.endpoint)
+    assert open_store(minio_bucket.url).get("a") == b"x"
+
+
+@pytest.mark.minio
+def test_keywords_are_not_mixed_with_the_environment(
+    minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key pair given by keyword is used alone: a session token or key in the environment is not added to
+    it.
+    """
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "other")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "other-secret")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "a-token-of-another-key")
+    store_of(minio_bucket).put("a", b"x")
+    assert store_of(minio_bucket).get("a") == b"x"
+
+
+@pytest.mark.minio
+def test_what_is_pickled(minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys given by keyword go along in a pickle; keys from the environment do not, but the endpoint does."""
+    given = store_of(minio_bucket)
+    given.put("a", b"x")
+    assert pickle.loads(pickle.dumps(given)).get("a") == b"x"
+    for name, value in minio_bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    from_environment = open_store(f"{minio_bucket.url}/pre/fix")
+    packed = pickle.dumps(from_environment)
+    assert minio_bucket.secret_key.encode() not in packed
+    monkeypatch.delenv("TXN_ENGINE_S3_ENDPOINT")
+    assert pickle.loads(packed).get("a") == b"x"
+
+
+@pytest.mark.minio
+def test_no_credentials_are_explained(minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any credentials the answer comes soon and says which variables to set, or that access is
+    denied.
+    """
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    started = time.monotonic()
+    error = error_of(lambda: S3Store(s3_config(minio_bucket.name, endpoint=minio_bucket.endpoint)).get("a"))
+    assert time.monotonic() - started < UNREACHABLE_S_MAX
+    assert isinstance(error, (AccessDeniedError, StoreUnreachableError))
+
+
+# -- stores that cannot be reached
+
+
+def test_a_refused_connection_is_unreachable() -> None:
+    """Nobody listens: every operation, and a settled put, says soon that nothing was sent."""
+    store = S3Store(s3_config("bucket", endpoint="http://127.0.0.1:1", access_key="a", secret_key="b"))
+    for name, call in operations(store):
+        started = time.monotonic()
+        error = error_of(call)
+        assert type(error) is NotConnectedError, name
+        assert "127.0.0.1:1" in str(error)
+        assert "connection refused" in str(error)
+        assert time.monotonic() - started < UNREACHABLE_S_MAX
+    started = time.monotonic()
+    with pytest.raises(NotConnectedError):
+        settle_put_if_absent(store, "a", b"x")
+    assert time.monotonic() - started < UNREACHABLE_S_MAX
+
+
+def test_a_host_that_does_not_resolve_is_unreachable() -> None:
+    """An unknown host is StoreUnreachableError."""
+    store = S3Store(s3_config("bucket", endpoint="http://store.invalid:9000", access_key="a", secret_key="b"))
+    started = time.monotonic()
+    error = error_of(lambda: store.get("a"))
+    assert type(error) is NotConnectedError
+    assert time.monotonic() - started < UNREACHABLE_S_MAX
+
+
+@pytest.mark.slow
+def test_a_silent_server_is_unreachable() -> None:
+    """A server that takes the connection and says nothing: a read, and a settled put, end within 20
+    seconds.
+    """
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(16)
+        store = S3Store(
+            s3_config(
+                "bucket",
+                endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}",
+                access_key="a",
+                secret_key="b",
+            )
+        )
+        for call in (lambda: store.get("a"), lambda: settle_put_if_absent(store, "a", b"x")):
+            started = time.monotonic()
+            error = error_of(call)
+            assert "no answer in time" in str(error)
+            assert time.monotonic() - started < UNREACHABLE_S_MAX
+
+
+# -- servers that answer oddly
+
+
+class OddServer:
+    """Answers every request by a script of (status, body), the last one for ever, and counts the requests."""
+
+    def __init__(self, *script: tuple[int, bytes], retry_after_s: int = 0) -> None:
+        self.script = list(script)
+        self.requests: list[str] = []
+        odd = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length") or 0))
+                odd.requests.append(f"{self.command} {self.path}")
+                status, body = odd.script.pop(0) if len(odd.script) > 1 else odd.script[0]
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header("ETag", '"0"')
+                if status == 503 and retry_after_s:
+                    self.send_header("Retry-After", str(retry_after_s))
+                self.send_header("Last-Modified", "Sat, 21 Nov 2026 00:00:00 GMT")
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer
+
+            def log_message(self, *arguments: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{self._server.server_port}"
+        self.store = S3Store(s3_config("bucket", endpoint=endpoint, access_key="a", secret_key="b"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def xml(code: str) -> bytes:
+    return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>m</Message></Error>".encode()
+
+
+def test_a_404_that_is_not_s3_s_is_not_absence() -> None:
+    """A proxy's 404 must not pass for "no such object": the settling would take a taken slot for a free
+    one.
+    """
+    with OddServer((404, b"<html>not here</html>")) as server:
+        for name, call in operations(server.store):
+            assert type(error_of(call)) is StoreUnreachableError, name
+
+
+def test_a_conditional_put_is_sent_once() -> None:
+    """A 500 or 503 on put_if_absent is an error after exactly one request: nobody resends it behind our
+    back.
+    """
+    for status, code in ((500, "InternalError"), (503, "SlowDown")):
+        with OddServer((status, xml(code))) as server:
+            error = error_of(lambda: server.store.put_if_absent("a", b"x"))
+            assert f"{status} {code}" in str(error)
+            assert len(server.requests) == 1
+
+
+def test_a_read_is_tried_again() -> None:
+    """A passing 503 on a read is not seen by the caller."""
+    with OddServer((503, xml("SlowDown")), (200, b"data")) as server:
+        assert server.store.get("a") == b"data"
+        assert len(server.requests) == 2
+
+
+def test_a_server_that_asks_for_a_minute_gets_seconds() -> None:
+    """A 503 with Retry-After: 60, as a starting MinIO sends it, does not hold a caller for longer than 20 seconds."""
+    with OddServer((503, xml("SlowDown")), retry_after_s=60) as server:
+        for call in (
+            lambda: server.store.get("a"),
+            lambda: server.store.put_if_absent("a", b"x"),
+            lambda: inspect_bucket(server.store.config),
+        ):
+            started = time.monotonic()
+            assert type(error_of(call)) in (StorageError, StoreUnreachableError)
+            assert time.monotonic() - started < UNREACHABLE_S_MAX
+
+
+@pytest.mark.parametrize("status", [409, 412])
+def test_taken_is_only_a_hint(status: int) -> None:
+    """412 and 409 are False; whether we or another wrote is for settle to find out by reading."""
+    with OddServer((status, xml("Conflict")), (200, b"ours")) as server:
+        outcome = settle_put_if_absent(server.store, "a", b"ours", pause=no_pause)
+        assert outcome.won
+        assert [request.split()[0] for request in server.requests] == ["PUT", "GET"]
+
+
+def test_a_409_that_wrote_nothing_is_sent_again() -> None:
+    """S3's 409 means that nothing was written: the same bytes go to the same key again."""
+    with OddServer((409, xml("ConditionalRequestConflict")), (404, xml("NoSuchKey")), (200, b"")) as server:
+        assert settle_put_if_absent(server.store, "a", b"ours", pause=no_pause).won
+        assert [request.split()[0] for request in server.requests] == ["PUT", "GET", "PUT"]
+
+
+def test_a_store_without_conditional_writes_says_so() -> None:
+    """A 501 to the conditional header is PutIfAbsentUnsupportedError."""
+    with OddServer((501, xml("NotImplemented"))) as server:
+        assert type(error_of(lambda: server.store.put_if_absent("a", b"x"))) is PutIfAbsentUnsupportedError
+
+
+def test_a_wrong_region_is_explained() -> None:
+    """A redirect to another region names the region used."""
+    with OddServer((301, xml("PermanentRedirect"))) as server:
+        assert "us-east-1" in str(error_of(lambda: server.store.get("a")))
+
+
+# -- configuration
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "127.0.0.1:9000",
+        "ftp://host",
+        "http://user:topsecret@host:9000",
+        "http://",
+        "http://host/?x=topsecret",
+        "http://a b",
+    ],
+)
+def test_bad_endpoints(endpoint: str) -> None:
+    """An endpoint is http(s)://host[:port]; credentials in it are refused and not repeated."""
+    with pytest.raises(InvalidStoreUrlError) as caught:
+        s3_config("bucket", endpoint=endpoint)
+    if "@" in endpoint:
+        assert "topsecret" not in str(caught.value)
+
+
+def test_half_a_key_pair_is_refused() -> None:
+    """An access key without its secret is a mistake, not a reason to look elsewhere."""
+    with pytest.raises(InvalidStoreUrlError, match="only one of"):
+        s3_config("bucket", access_key="a")
+
+
+def test_region_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keyword, then AWS_REGION, then AWS_DEFAULT_REGION, then us-east-1."""
+    assert s3_config("bucket").region == "us-east-1"
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    assert s3_config("bucket").region == "eu-west-1"
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert s3_config("bucket").region == "eu-north-1"
+    assert s3_config("bucket", region="ap-east-1").region == "ap-east-1"

@@ -11,6 +11,7 @@ from storage.envelope import (
     decode_parquet,
     encode_json,
     encode_parquet,
+    stored_checksum,
     verify_checksum,
 )
 from storage.errors import (
@@ -67,6 +68,7 @@ __all__ = [
     "open_store",
     "prove_put_if_absent",
     "settle_put_if_absent",
+    "stored_checksum",
     "validate_key",
     "validate_name",
     "verify_checksum",

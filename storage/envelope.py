@@ -174,15 +174,25 @@ def decode_json(data: ObjectBytes, *, key: str, kind: str) -> dict[str, Any]:
 def checksum_of(data: ObjectBytes, key: str = "") -> str:
     """Return the checksum that stands in the object, after checking that it is the object's."""
     view = memoryview(data).cast("B")
-    mark = _mark_of(view, key)
-    position = _position(view, mark)
+    position, stored = _stored(view, key)
+    found = _hash(view, position)
+    if found != stored:
+        _damaged(key, f"checksum {found} over {len(view)} bytes", f"checksum {stored}")
+    return found
+
+
+def stored_checksum(data: ObjectBytes, key: str = "") -> str:
+    """Return the checksum that stands in the object, unchecked: for bytes that were encoded just now."""
+    return _stored(memoryview(data).cast("B"), key)[1]
+
+
+def _stored(view: memoryview, key: str) -> tuple[int, str]:
+    """Where the digits stand, and which."""
+    position = _position(view, _mark_of(view, key))
     stored = bytes(view[position : position + CHECKSUM_CHARS]) if position >= 0 else b""
     if _DIGITS.fullmatch(stored) is None:
         _damaged(key, f"{len(view)} bytes without a checksum", "a checksum in the object's metadata")
-    found = _hash(view, position)
-    if found.encode() != stored:
-        _damaged(key, f"checksum {found} over {len(view)} bytes", f"checksum {stored.decode()}")
-    return found
+    return position, stored.decode()
 
 
 def verify_checksum(data: ObjectBytes, key: str) -> str:

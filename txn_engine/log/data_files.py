@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from storage import LARGE, SMALL, checksum_of, decode_parquet, encode_parquet
+from storage import LARGE, SMALL, decode_parquet, encode_parquet, stored_checksum
 from txn_engine.errors import CorruptObjectError, InvalidRecordError
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.protocol.batches import FileRef
@@ -88,7 +88,7 @@ def encode_data_file(records: pa.Table, name: DataFileName, timestamp_ms: int) -
     table = table.append_column(pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False), stamps)
     profile = LARGE if records.nbytes >= _LARGE_FROM_BYTES else SMALL
     data = encode_parquet(table, kind="data", metadata={"write_id": name.write_id}, profile=profile)
-    file = FileRef(name.data_path, len(data), checksum_of(data, key=name.data_path))
+    file = FileRef(name.data_path, len(data), stored_checksum(data))
     return data, EncodedFile(file, count, timestamp_ms, timestamp_ms)
 
 

@@ -1,0 +1,183 @@
+"""Stores that are damaged, foreign, or not what the protocol needs: one readable line, and nothing made worse."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import txn_engine
+from storage import MemoryStore
+from tests.conftest import MinioBucket
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.faults import OverwritingStore
+from txn_engine import Engine
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidRequestError,
+    StoreAccessError,
+    StoreUnavailableError,
+    TxnEngineError,
+)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """A local store with three transactions, snapshots of them, and one after the snapshots."""
+    with txn_engine.connect(f"file://{tmp_path}/ledger") as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
+        with engine.producer(transactional_id="load") as producer:
+            producer.init_transactions()
+            for turn in range(4):
+                with producer.transaction():
+                    producer.produce("payments", payments(turn, turn + 10))
+                if turn == 2:
+                    engine.admin.snapshot()
+    return tmp_path / "ledger"
+
+
+def change_one_byte(path: Path) -> None:
+    """Turn one bit over in the middle of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.chmod(path.stat().st_mode | stat.S_IWUSR)
+    path.write_bytes(bytes(content))
+
+
+def first(ledger: Path, pattern: str) -> Path:
+    return min(ledger.glob(f"topics/payments/0/0/{pattern}"))
+
+
+def last(ledger: Path, pattern: str) -> Path:
+    return max(ledger.glob(f"topics/payments/0/0/{pattern}"))
+
+
+@pytest.mark.parametrize(
+    ("which", "pattern"), [(last, "log/*"), (first, "data/*")], ids=["entry", "data file"]
+)
+def test_a_damaged_object_is_named(ledger: Path, which: Callable[[Path, str], Path], pattern: str) -> None:
+    """One changed byte in an entry or a data file: reading names the object, appending leaves the log as it is."""
+    victim = which(ledger, pattern)
+    change_one_byte(victim)
+    with txn_engine.connect(f"file://{ledger}") as engine:
+        with pytest.raises(CorruptObjectError) as caught:
+            engine.scan("payments").to_table()
+        assert victim.name in str(caught.value)
+        assert "\n" not in str(caught.value)
+        findings = engine.admin.verify().findings
+        assert any(victim.name in str(finding) for finding in findings)
+    assert len(list(ledger.glob("topics/payments/0/0/log/*"))) == 8
+
+
+def test_a_damaged_snapshot_is_passed_over(ledger: Path) -> None:
+    """A reader falls back from a damaged snapshot and loses nothing; the audit names it; nobody deletes it."""
+    victim = first(ledger, "snapshots/*")
+    change_one_byte(victim)
+    with txn_engine.connect(f"file://{ledger}") as engine:
+        assert accounts_in(engine) == [0, 1, 2, 3, 10, 11, 12, 13]
+        assert any(victim.name in str(finding) for finding in engine.admin.verify().findings)
+    assert victim.exists()
+
+
+def test_a_missing_data_file_is_named(ledger: Path) -> None:
+    """A committed file that is gone is an error that names it, never a shorter answer."""
+    victim = first(ledger, "data/*")
+    victim.unlink()
+    with (
+        txn_engine.connect(f"file://{ledger}") as engine,
+        pytest.raises(CorruptObjectError, match=victim.name),
+    ):
+        engine.scan("payments").to_table()
+
+
+def test_a_store_without_put_if_absent_is_refused() -> None:
+    """A store that overwrites is refused before anything is set up there."""
+    inner = MemoryStore("overwriting")
+    with pytest.raises(StoreAccessError, match="put-if-absent"):
+        Engine(OverwritingStore(inner))
+    assert [info.key for info in inner.list("") if not info.key.startswith("probes/")] == []
+
+
+def test_a_reader_needs_no_right_to_write(ledger: Path) -> None:
+    """A store that is set up can be read by who may not write."""
+    for path in sorted(ledger.rglob("*"), reverse=True):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    ledger.chmod(0o555)
+    before = sorted(path.name for path in ledger.rglob("*"))
+    try:
+        with txn_engine.connect(f"file://{ledger}") as engine:
+            assert len(accounts_in(engine)) == 8
+            assert engine.admin.verify().ok
+    finally:
+        for path in [ledger, *ledger.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    assert sorted(path.name for path in ledger.rglob("*")) == before
+
+
+def test_topics_without_a_store_json(ledger: Path) -> None:
+    """A store whose store.json is gone is not set up a second time."""
+    (ledger / "store.json").unlink()
+    with pytest.raises(InvalidRequestError, match=r"store\.json"):
+        txn_engine.connect(f"file://{ledger}")
+    assert not (ledger / "store.json").exists()
+
+
+def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
+    """A path that is a file, or lies in no folder, is one readable line."""
+    (tmp_path / "file").write_text("not a folder")
+    for place in ("file", "nowhere/at/all"):
+        with pytest.raises(TxnEngineError) as caught:
+            txn_engine.connect(f"file://{tmp_path}/{place}")
+        assert str(tmp_path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_no_store_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a URL and without TXN_ENGINE_URL the error says so; an unknown scheme is named."""
+    monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
+    with pytest.raises(InvalidRequestError, match="TXN_ENGINE_URL"):
+        txn_engine.connect()
+    with pytest.raises(TxnEngineError, match="hdfs"):
+        txn_engine.connect("hdfs://somewhere/else")
+
+
+def test_an_unreachable_store() -> None:
+    """Nobody listens there: a retriable error that names the place."""
+    with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1"):
+        txn_engine.connect(
+            "s3://bucket/prefix",
+            endpoint="http://127.0.0.1:1",
+            access_key="a",
+            secret_key="b",
+            region="us-east-1",
+        )
+
+
+@pytest.mark.minio
+def test_the_same_on_minio(minio_bucket: MinioBucket) -> None:
+    """Transactions on a real MinIO; a missing bucket and wrong credentials are one line each, without the secret."""
+    how = {"endpoint": minio_bucket.endpoint, "region": "us-east-1"}
+    keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
+    with txn_engine.connect(f"{minio_bucket.url}/ledger", **how, **keys) as engine:
+        engine.admin.create_topic("payments", partitions=4, schema=SCHEMA, key="account_id")
+        producer = engine.producer(transactional_id="load")
+        producer.init_transactions()
+        for turn in range(3):
+            with producer.transaction():
+                producer.produce("payments", payments(*range(turn * 20, turn * 20 + 20)))
+        producer.begin_transaction()
+        producer.produce("payments", payments(999)).result()
+        producer.abort_transaction()
+        assert accounts_in(engine) == list(range(60))
+        engine.admin.snapshot()
+        assert engine.admin.verify().ok
+    with pytest.raises(StoreAccessError, match="no-such-bucket-here"):
+        txn_engine.connect("s3://no-such-bucket-here", **how, **keys)
+    wrong = os.urandom(8).hex()
+    with pytest.raises(StoreAccessError) as caught:
+        txn_engine.connect(minio_bucket.url, **how, access_key=minio_bucket.access_key, secret_key=wrong)
+    assert wrong not in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -154,6 +154,24 @@ def test_pending_offsets(engine: Engine) -> None:
     assert reader.committed([P0]) == {P0: OffsetAndMetadata(10)}
 
 
+def test_none_while_pending_is_not_none_afterwards(engine: Engine) -> None:
+    """Who fetched "no offset" while one was pending is refused once that one is committed."""
+    load(engine, *range(10), partition=0)
+    first = engine.consumer(group_id="g")
+    first.assign([P0])
+    first.poll()
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(first.positions(), first.group_metadata())
+    overlapping = engine.consumer(group_id="g", isolation_level="read_uncommitted")
+    overlapping.assign([P0])
+    overlapping.poll()
+    producer.commit_transaction()
+    with pytest.raises(OffsetsMovedError):
+        overlapping.commit()
+
+
 def test_aborted_offsets_are_dropped(engine: Engine) -> None:
     """An abort leaves the group where it was, and the same reader may try again."""
     load(engine, *range(10), partition=0)

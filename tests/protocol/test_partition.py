@@ -196,6 +196,15 @@ def test_markers_of_transactions_v2() -> None:
     assert error(log.marker(1, 7, committed=True, coordinator_epoch=9)) is TransactionCoordinatorFencedError
 
 
+def test_a_fence_at_the_last_epoch_ends_what_is_open() -> None:
+    """At 32767 nothing is left to bump: the fence's marker carries that epoch and ends the transaction, once (TM-09)."""
+    log = Log()
+    log.data(1, 32767, 0)
+    at(log.marker(1, 32767, committed=False, coordinator_epoch=1))
+    assert log.state.last_stable_offset == log.state.high_watermark
+    assert log.marker(1, 32767, committed=False, coordinator_epoch=1) == Duplicate(-1, -1)
+
+
 def test_a_zombie_cannot_write_behind_a_marker() -> None:
     """After the fence's marker the old epoch's batch is INVALID_PRODUCER_EPOCH, also where it never wrote before."""
     log = Log()

@@ -93,7 +93,10 @@ class GroupOffsets:
             return
         latest = self.committed.get(key)
         if commit.fetched_row == NO_ROW:
-            unmoved = latest is None or latest.offset < commit.fetched_end
+            # A row below the fetched end may have been pending at the fetch: only a tombstone there is still "none".
+            unmoved = latest is None or (
+                latest.commit.offset == TOMBSTONE_OFFSET and latest.offset < commit.fetched_end
+            )
         else:
             unmoved = latest is not None and latest.offset == commit.fetched_row
         if not unmoved and not self._is_own_pending(commit, producer_id):

@@ -13,6 +13,7 @@ from txn_engine.errors import (
 from txn_engine.protocol.sequences import NO_SEQUENCE, in_sequence, last_sequence
 
 BATCHES_TO_RETAIN = 5
+MAX_EPOCH = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,11 @@ def check_marker(
     if entry is None:
         return True
     actor = f"marker for producer {producer_id} epoch {producer_epoch}"
-    if producer_epoch < entry.producer_epoch or (producer_epoch == entry.producer_epoch and entry.is_open):
+    # Above 32767 there is no epoch: what a fence finds open there is ended at the epoch it has.
+    ends_open = entry.is_open and producer_epoch == entry.producer_epoch == MAX_EPOCH
+    if producer_epoch < entry.producer_epoch or (
+        producer_epoch == entry.producer_epoch and entry.is_open and not ends_open
+    ):
         raise InvalidProducerEpochError(
             f"marker epoch {producer_epoch}", actor=actor, expected=f"an epoch above {entry.producer_epoch}"
         )
@@ -161,7 +166,7 @@ def check_marker(
             actor=actor,
             expected=f"{entry.coordinator_epoch} or later",
         )
-    return producer_epoch > entry.producer_epoch
+    return producer_epoch > entry.producer_epoch or ends_open
 
 
 def check_operator_abort(

@@ -21,6 +21,7 @@ from txn_engine.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
+from txn_engine.protocol.producers import MAX_EPOCH
 from txn_engine.protocol.transaction_rows import (
     MAX_RUN_IDS,
     VALID_PREVIOUS_STATES,
@@ -31,7 +32,6 @@ from txn_engine.protocol.transaction_rows import (
 )
 from txn_engine.types import ProducerIdAndEpoch
 
-MAX_EPOCH = 2**15 - 1
 NO_PRODUCER_EPOCH = -1
 NO_TIMEOUT = 2**31 - 1
 

@@ -1,0 +1,234 @@
+"""A small healthy ledger: a commit over two partitions, an abort, offsets in a transaction, snapshots in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tests.verify.raw_ledger import Ledger, Row, java_partition, marker
+
+LOAD = "load"  # transactional id of producer 0
+SUMS = "sums"  # transactional id of producer 1
+GROUP = "readers"
+
+
+@dataclass(slots=True)
+class Story:
+    """The ledger and what stands where in it."""
+
+    ledger: Ledger
+    load_home: int
+    sums_home: int
+    group_home: int
+    commit_row: int  # PrepareCommit of LOAD
+    abort_row: int  # PrepareAbort of LOAD
+    sums_row: int  # PrepareCommit of SUMS
+    files: dict[str, Row]  # descriptor rows by name
+
+    def path(self, name: str) -> str:
+        """A data file's key."""
+        topic, partition, _ = name.split("/")
+        return f"topics/{topic}/0/{partition}/{self.files[name]['data_path']}"
+
+    def entry(self, topic: str, partition: int, base: int) -> str:
+        """An entry's key."""
+        return self.ledger.entry_key(topic, partition, base)
+
+
+def healthy() -> Story:
+    """Build it. Offsets of payments-0: 0-2, 3-4 by producer 0, 5-6 plain, commit 7, 8-9 aborted by 10, 11 plain."""
+    ledger = Ledger()
+    ledger.create()
+    ledger.topic("payments", 2)
+    ledger.topic("balances", 1)
+    homes = {name: java_partition(name, ledger.internal_partitions) for name in (LOAD, SUMS, GROUP)}
+    files: dict[str, Row] = {}
+    commit_row = _commit_load(ledger, files)
+    abort_row = _abort_load(ledger, files)
+    sums_row = _commit_sums(ledger, files, homes[GROUP])
+    return Story(ledger, homes[LOAD], homes[SUMS], homes[GROUP], commit_row, abort_row, sums_row, files)
+
+
+def _commit_load(ledger: Ledger, files: dict[str, Row]) -> int:
+    both = [("payments", 0, 0), ("payments", 0, 1)]
+    ledger.transaction(LOAD, "Empty", 0, 0)
+    ledger.transaction(LOAD, "Ongoing", 0, 0, partitions=both[:1])
+    ledger.transaction(LOAD, "Ongoing", 0, 0, partitions=both)
+    for name, partition, pid, sequence, count in (
+        ("payments/0/first", 0, 0, 0, 3),
+        ("payments/1/first", 1, 0, 0, 3),
+        ("payments/0/second", 0, 0, 3, 2),
+        ("payments/0/plain", 0, 5, 0, 2),
+    ):
+        files[name] = ledger.batch(
+            "payments", partition, pid, 0, sequence, count=count, transactional=pid == 0
+        )
+        ledger.entry("payments", partition, files[name])
+    _snapshot_open(ledger, files)
+    ids = {"run_id": "day-1", "committed_run_ids": ["day-1"]}
+    prepared = ledger.transaction(LOAD, "PrepareCommit", 0, 1, partitions=both, **ids)
+    ledger.entry("payments", 0, marker(0, 1, "commit", prepared))
+    ledger.entry("payments", 1, marker(0, 1, "commit", prepared))
+    ledger.transaction(LOAD, "CompleteCommit", 0, 1, decision_offset=prepared, **ids)
+    return prepared
+
+
+def _abort_load(ledger: Ledger, files: dict[str, Row]) -> int:
+    ids = {"committed_run_ids": ["day-1"]}
+    places = [("payments", 0, 0)]
+    ledger.transaction(LOAD, "Ongoing", 0, 1, partitions=places, **ids)
+    files["payments/0/aborted"] = ledger.batch("payments", 0, 0, 1, 0, count=2, transactional=True)
+    ledger.entry("payments", 0, files["payments/0/aborted"])
+    prepared = ledger.transaction(LOAD, "PrepareAbort", 0, 2, partitions=places, **ids)
+    ledger.entry("payments", 0, marker(0, 2, "abort", prepared))
+    ledger.transaction(LOAD, "CompleteAbort", 0, 2, decision_offset=prepared, **ids)
+    files["payments/0/plain2"] = ledger.batch("payments", 0, 5, 0, 2, count=1)
+    ledger.entry("payments", 0, files["payments/0/plain2"])
+    _snapshot_end(ledger, files, prepared)
+    return prepared
+
+
+def _commit_sums(ledger: Ledger, files: dict[str, Row], group_home: int) -> int:
+    places = [("__consumer_offsets", 0, group_home), ("balances", 0, 0)]
+    ledger.transaction(SUMS, "Empty", 1, 0)
+    ledger.transaction(SUMS, "Ongoing", 1, 0, partitions=places)
+    files["balances/0/first"] = ledger.batch("balances", 0, 1, 0, 0, count=2, transactional=True)
+    ledger.entry("balances", 0, files["balances/0/first"])
+    ledger.commit(GROUP, "payments", 0, 12, 1, 0, fetched_row=-1, fetched_end=0)
+    _snapshot_pending(ledger, group_home)
+    prepared = ledger.transaction(SUMS, "PrepareCommit", 1, 1, partitions=places)
+    ledger.entry("balances", 0, marker(1, 1, "commit", prepared))
+    ledger.entry("__consumer_offsets", group_home, marker(1, 1, "commit", prepared))
+    ledger.transaction(SUMS, "CompleteCommit", 1, 1, decision_offset=prepared)
+    ledger.commit(GROUP, "payments", 0, 12, fetched_row=0, member_id="me")
+    _snapshot_coordinator(ledger)
+    return prepared
+
+
+# --- snapshots, written out by hand -----------------------------------------------------------------------
+
+
+def file_row(row: Row, base: int, status: str, died_ms: int = -1) -> Row:
+    """A snapshot's row for a data file."""
+    names = (
+        "producer_id",
+        "producer_epoch",
+        "record_count",
+        "first_timestamp",
+        "data_path",
+        "data_bytes",
+        "checksum",
+    )
+    return {
+        **{name: row[name] for name in names},
+        "status": status,
+        "died_ms": died_ms,
+        "base_offset": base,
+        "last_offset": base + row["record_count"] - 1,
+        "max_timestamp": row["first_timestamp"],
+    }
+
+
+def producer_row(
+    pid: int, epoch: int, coordinator_epoch: int, timestamp: int, opened: int, *batches: Any
+) -> Row:
+    """A snapshot's row for a producer; batches: (base sequence, base offset, count, timestamp)."""
+    return {
+        "producer_id": pid,
+        "producer_epoch": epoch,
+        "coordinator_epoch": coordinator_epoch,
+        "last_timestamp": timestamp,
+        "open_first_offset": opened,
+        "batches": [
+            {
+                "base_sequence": sequence,
+                "last_sequence": sequence + count - 1,
+                "base_offset": base,
+                "last_offset": base + count - 1,
+                "timestamp": stamp,
+            }
+            for sequence, base, count, stamp in batches
+        ],
+    }
+
+
+def partition_row(end: int, append_time: int, stable: int) -> Row:
+    """A snapshot's first row."""
+    return {
+        "log_end_offset": end,
+        "last_append_time": append_time,
+        "log_start_offset": 0,
+        "entries_start": 0,
+        "floor": 0,
+        "last_stable_offset": stable,
+    }
+
+
+def _snapshot_open(ledger: Ledger, files: dict[str, Row]) -> None:
+    first, second, plain = (files[f"payments/0/{name}"] for name in ("first", "second", "plain"))
+    stamps = [row["first_timestamp"] for row in (first, second, plain)]
+    ledger.snapshot(
+        "payments",
+        0,
+        7,
+        [
+            ("partition", partition_row(7, ledger.now_ms, 0)),
+            ("producer", producer_row(0, 0, -1, stamps[1], 0, (0, 0, 3, stamps[0]), (3, 3, 2, stamps[1]))),
+            ("producer", producer_row(5, 0, -1, stamps[2], -1, (0, 5, 2, stamps[2]))),
+            ("file", file_row(first, 0, "undecided")),
+            ("file", file_row(second, 3, "undecided")),
+            ("file", file_row(plain, 5, "live")),
+        ],
+    )
+
+
+def _snapshot_end(ledger: Ledger, files: dict[str, Row], prepared: int) -> None:
+    aborted_at = ledger.rows(ledger.entry_key("payments", 0, 10))[0]["append_time"]
+    plain, plain2 = files["payments/0/plain"], files["payments/0/plain2"]
+    batches = ((0, 5, 2, plain["first_timestamp"]), (2, 11, 1, plain2["first_timestamp"]))
+    ledger.snapshot(
+        "payments",
+        0,
+        12,
+        [
+            ("partition", partition_row(12, ledger.now_ms, 12)),
+            ("producer", producer_row(0, 2, prepared, aborted_at, -1)),
+            ("producer", producer_row(5, 0, -1, plain2["first_timestamp"], -1, *batches)),
+            ("file", file_row(files["payments/0/first"], 0, "live")),
+            ("file", file_row(files["payments/0/second"], 3, "live")),
+            ("file", file_row(plain, 5, "live")),
+            ("file", file_row(files["payments/0/aborted"], 8, "aborted", aborted_at)),
+            ("file", file_row(plain2, 11, "live")),
+            ("aborted", {"producer_id": 0, "first_offset": 8, "last_offset": 10, "last_stable_offset": 11}),
+        ],
+    )
+
+
+def _snapshot_pending(ledger: Ledger, home: int) -> None:
+    row = ledger.rows(ledger.entry_key("__consumer_offsets", home, 0))[0]
+    ledger.snapshot(
+        "__consumer_offsets",
+        home,
+        1,
+        [
+            ("partition", partition_row(1, ledger.now_ms, 0)),
+            ("producer", producer_row(1, 0, -1, row["max_timestamp"], 0)),
+            ("offset_commit", {"row_offset": 0, "pending_producer_id": 1, **row["offset_commit"]}),
+        ],
+    )
+
+
+def _snapshot_coordinator(ledger: Ledger) -> None:
+    """The latest row of LOAD."""
+    home = java_partition(LOAD, ledger.internal_partitions)
+    end = ledger.ends["__transaction_state", home]
+    row = ledger.rows(ledger.entry_key("__transaction_state", home, end - 1))[0]
+    ledger.snapshot(
+        "__transaction_state",
+        home,
+        end,
+        [
+            ("partition", partition_row(end, row["append_time"], end)),
+            ("transaction", {"row_offset": end - 1, **row["transaction"]}),
+        ],
+    )

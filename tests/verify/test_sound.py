@@ -1,0 +1,366 @@
+"""What is sound is not called damage: wrap-around, rotation, operators, seals, clean-up, and a store in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from storage.errors import StoreUnreachableError
+from storage.memory import MemoryStore
+from tests.verify.raw_ledger import Ledger, marker
+from tests.verify.story import GROUP, LOAD, SUMS, Story, file_row, healthy, partition_row, producer_row
+from txn_engine.errors import UnknownTopicOrPartitionError
+from txn_engine.verify import VerifyReport, verify_store
+
+DAY_MS = 86_400_000
+
+
+def texts(report: VerifyReport) -> list[str]:
+    return [str(finding) for finding in report.findings]
+
+
+def empty() -> Ledger:
+    ledger = Ledger()
+    ledger.create()
+    ledger.topic("payments", 2)
+    return ledger
+
+
+def test_sequences_wrap() -> None:
+    """After 2^31-1 comes 0, within a batch and between two."""
+    ledger = empty()
+    last = 2**31 - 1
+    ledger.entry("payments", 0, ledger.batch("payments", 0, 1, 0, last - 1, count=4))
+    ledger.entry("payments", 0, ledger.batch("payments", 0, 1, 0, 2, count=1))
+    ledger.entry("payments", 1, ledger.batch("payments", 1, 1, 0, last, count=1))
+    ledger.entry("payments", 1, ledger.batch("payments", 1, 1, 0, 0, count=1))
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_batches_without_a_producer() -> None:
+    """Plain appends carry no producer, epoch or sequence; one entry may hold several batches."""
+    ledger = empty()
+    ledger.entry("payments", 0, ledger.batch("payments", 0), ledger.batch("payments", 0, count=1))
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_the_producer_id_rotates_where_epochs_run_out() -> None:
+    """The Prepare row keeps the old id at epoch 32767, the Complete row carries the next one at 0."""
+    ledger = empty()
+    ledger.transaction("t", "Empty", 3, 32766)
+    ledger.transaction("t", "Ongoing", 3, 32766, partitions=[("payments", 0, 0)])
+    ledger.entry("payments", 0, ledger.batch("payments", 0, 3, 32766, 0, transactional=True))
+    row = ledger.transaction(
+        "t", "PrepareCommit", 3, 32767, partitions=[("payments", 0, 0)], next_producer_id=4
+    )
+    ledger.entry("payments", 0, marker(3, 32767, "commit", row))
+    ledger.transaction("t", "CompleteCommit", 4, 0, decision_offset=row, previous_producer_id=3)
+    ledger.transaction("t", "Ongoing", 4, 0, partitions=[("payments", 0, 0)])
+    ledger.entry("payments", 0, ledger.batch("payments", 0, 4, 0, 0, transactional=True))
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_an_expired_id_starts_again() -> None:
+    """A tombstone, then a new producer id, with the run ids carried on."""
+    ledger = healthy().ledger
+    ids = {"committed_run_ids": ["day-1"]}
+    ledger.transaction(LOAD, "Dead", -1, -1, **ids)
+    ledger.transaction(LOAD, "Empty", 7, 0, **ids)
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_the_oldest_of_a_hundred_run_ids_is_dropped() -> None:
+    """And the row says that its list is not complete any more."""
+    ledger = empty()
+    ids = [f"run-{number}" for number in range(100)]
+    ledger.transaction("t", "Empty", 3, 0, committed_run_ids=ids)
+    ledger.transaction("t", "Ongoing", 3, 0, committed_run_ids=ids)
+    ids = [*ids[1:], "run-100"]
+    rest = {"committed_run_ids": ids, "run_id": "run-100", "run_ids_complete": False}
+    row = ledger.transaction("t", "PrepareCommit", 3, 1, **rest)
+    ledger.transaction("t", "CompleteCommit", 3, 1, decision_offset=row, **rest)
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_an_operator_may_abort_what_nobody_will_decide() -> None:
+    """The marker repeats the stored epochs, 0 for the coordinator's where none is stored."""
+    ledger = healthy().ledger
+    ledger.entry("payments", 1, ledger.batch("payments", 1, 77, 0, 0, transactional=True))
+    ledger.entry("payments", 1, marker(77, 0, "abort", 0))
+    ledger.entry("payments", 1, ledger.batch("payments", 1, 77, 0, 3, transactional=True))
+    ledger.entry("payments", 1, marker(77, 0, "abort", 0))
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_an_idempotent_producer_goes_on_after_it_was_forgotten() -> None:
+    """Any first sequence, once its state has expired."""
+    ledger = healthy().ledger
+    ledger.control("payments", 0, "expire", {"producer_ids": [5]})
+    ledger.entry("payments", 0, ledger.batch("payments", 0, 5, 0, 40))
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_rewrite_trim_and_floor() -> None:
+    """Live files may be rewritten, settled ones cut off, and the floor raised."""
+    story = healthy()
+    ledger = story.ledger
+    output = ledger.batch("payments", 0, count=2)
+    inputs = [story.files[name]["data_path"] for name in ("payments/0/second", "payments/0/plain")]
+    written = {**file_row(output, 3, "live"), "last_offset": 6}
+    ledger.control("payments", 0, "rewrite", {"inputs": inputs, "outputs": [written]})
+    ledger.control("payments", 0, "trim", {"log_start_offset": 3, "entries_start": 0})
+    ledger.control("payments", 0, "floor", {"floor": 12})
+    report = verify_store(ledger.store)
+    assert texts(report) == []
+    assert next(stats for stats in report.stats.partitions if stats.topic == "payments").records == {
+        "aborted": 2,
+        "live": 3,
+        "replaced": 7,
+    }
+
+
+def test_a_dead_file_may_go_after_a_day() -> None:
+    """Before, its absence is a warning: a long job may still hold its name."""
+    story = healthy()
+    story.ledger.store.delete(story.path("payments/0/aborted"))
+    early = verify_store(story.ledger.store)
+    assert [(finding.code, finding.severity) for finding in early.findings] == [
+        ("data-file-missing", "warning")
+    ]
+    assert early.ok
+    assert texts(verify_store(story.ledger.store, now_ms=story.ledger.now_ms + DAY_MS)) == []
+
+
+def test_orphans_are_counted() -> None:
+    """A file that no entry names is not damage: an upload under way, or work for the clean-up."""
+    ledger = healthy().ledger
+    ledger.batch("payments", 1, 9, 0, 0)
+    report = verify_store(ledger.store)
+    assert texts(report) == []
+    assert report.stats.orphan_files == 1
+
+
+def test_work_for_the_sweeps_is_a_warning() -> None:
+    """A decision without its completion, and a transaction past its time-out, each with the command that ends it."""
+    ledger = healthy().ledger
+    ids = {"committed_run_ids": ["day-1"]}
+    ledger.transaction(LOAD, "Ongoing", 0, 2, partitions=[("payments", 0, 0)], **ids)
+    ledger.entry("payments", 0, ledger.batch("payments", 0, 0, 2, 0, transactional=True))
+    ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=[("payments", 0, 1)])
+    ledger.transaction(SUMS, "PrepareCommit", 1, 2, partitions=[("payments", 0, 1)])
+    report = verify_store(ledger.store, now_ms=ledger.now_ms + 60_000)
+    assert report.ok
+    found = {finding.code: finding for finding in report.findings}
+    assert found.keys() == {"transaction-timed-out", "transaction-pending"}
+    assert "sweep" in found["transaction-timed-out"].action
+    assert "markers" in found["transaction-pending"].action
+    assert report.stats.transactions == {
+        "CompleteAbort": 1,
+        "CompleteCommit": 2,
+        "Ongoing": 1,
+        "PrepareCommit": 1,
+    }
+    assert [finding.code for finding in verify_store(ledger.store).findings] == ["transaction-pending"]
+
+
+def test_a_topic_made_again_is_another_topic() -> None:
+    """Decisions and offsets for the deleted incarnation count as done; the new one begins at 0."""
+    story = healthy()
+    ledger = story.ledger
+    ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=[("payments", 0, 1)])
+    row = ledger.transaction(SUMS, "PrepareCommit", 1, 2, partitions=[("payments", 0, 1)])
+    ledger.transaction(SUMS, "CompleteCommit", 1, 2, decision_offset=row)
+    ledger.topic("payments", 2, 1, deleted=True)
+    assert texts(verify_store(ledger.store)) == []
+    ledger.topic("payments", 1, 2)
+    report = verify_store(ledger.store)
+    assert texts(report) == []
+    assert [stats.log_end_offset for stats in report.stats.partitions if stats.topic == "payments"] == [0]
+
+
+def sealed(story: Story, to: int, end: int) -> None:
+    """Seal payments-1 below `to`, with a snapshot at `end` to start from."""
+    row = story.ledger.rows(story.entry("payments", 1, 3))[0]
+    rows = [
+        ("partition", partition_row(end, row["append_time"], end)),
+        ("producer", producer_row(0, 1, story.commit_row, row["max_timestamp"], -1)),
+        ("file", file_row(story.files["payments/1/first"], 0, "live")),
+    ]
+    story.ledger.snapshot("payments", 1, end, rows)
+    for base in (base for base in (0, 3) if base < to):
+        story.ledger.seal("payments", 1, base)
+
+
+@pytest.mark.parametrize("to", [3, 4])
+def test_sealed_entries_stand_in_a_snapshot(to: int) -> None:
+    """Where entries are sealed, the replay starts from the oldest snapshot beyond them, and goes on from there."""
+    story = healthy()
+    sealed(story, to, 4)
+    ledger = story.ledger
+    ledger.entry("payments", 1, ledger.batch("payments", 1, 8, 0, 0))
+    assert texts(verify_store(ledger.store)) == []
+    ledger.entry("payments", 1, ledger.batch("payments", 1, 8, 0, 0))
+    assert [finding.code for finding in verify_store(ledger.store).findings] == ["sequence-repeated"]
+
+
+def test_an_offset_committed_from_its_own_pending_row() -> None:
+    """A transaction may commit a group's offset twice: from the row it fetched, or from its own."""
+    story = healthy()
+    ledger = story.ledger
+    places = [("__consumer_offsets", 0, story.group_home)]
+    ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=places)
+    ledger.commit(GROUP, "payments", 0, 8, 1, 1, fetched_row=2)
+    ledger.commit(GROUP, "payments", 0, 9, 1, 1, fetched_row=2)
+    ledger.commit(GROUP, "payments", 0, 10, 1, 1, fetched_row=4)
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_a_tombstone_is_no_row() -> None:
+    """Who fetched behind a tombstone says that there was none; who fetched before it does not."""
+    story = healthy()
+    ledger = story.ledger
+    ledger.commit(GROUP, "payments", 0, -1)
+    ledger.commit(GROUP, "payments", 0, 4, fetched_row=-1, fetched_end=4)
+    assert texts(verify_store(ledger.store)) == []
+    ledger.commit(GROUP, "payments", 0, -1)
+    ledger.commit(GROUP, "payments", 0, 4, fetched_row=-1, fetched_end=4)
+    assert [finding.code for finding in verify_store(ledger.store).findings] == ["offset-moved"]
+
+
+class StoreInUse(MemoryStore):
+    """Runs a step of somebody else's work before each listing of a partition's log."""
+
+    def __init__(self, source: MemoryStore, work: Callable[[str], None]) -> None:
+        super().__init__()
+        self._shelf = source._shelf
+        self._work = work
+
+    def list(self, prefix, *, start_after=None):  # type: ignore[no-untyped-def]
+        self._work(prefix)
+        return super().list(prefix, start_after=start_after)
+
+
+def test_a_store_in_use_gives_no_false_findings() -> None:
+    """A transaction begun, committed and completed while the audit is under way is not called anything."""
+    story = healthy()
+    ledger = story.ledger
+    epoch = [1]
+
+    def newcomer() -> None:
+        """A topic and a transactional id that were not there when the audit began."""
+        ledger.topic("fresh", 1)
+        places = [("fresh", 0, 0), ("payments", 0, 1)]
+        ledger.transaction("newcomer", "Empty", 40, 0)
+        ledger.transaction("newcomer", "Ongoing", 40, 0, partitions=places)
+        for topic, _, partition in places:
+            ledger.entry(topic, partition, ledger.batch(topic, partition, 40, 0, 0, transactional=True))
+        row = ledger.transaction("newcomer", "PrepareCommit", 40, 1, partitions=places)
+        for topic, _, partition in places:
+            ledger.entry(topic, partition, marker(40, 1, "commit", row))
+        ledger.transaction("newcomer", "CompleteCommit", 40, 1, decision_offset=row)
+
+    def work(prefix: str) -> None:
+        if prefix == f"topics/__transaction_state/0/{story.sums_home}/log/" and "fresh" not in str(
+            ledger.ends
+        ):
+            newcomer()
+        if not prefix.startswith(("topics/payments/0/", "topics/balances/0/")) or not prefix.endswith(
+            "/log/"
+        ):
+            return
+        pid, now = 1, epoch[0]
+        epoch[0] += 1
+        places = [("payments", 0, 0), ("payments", 0, 1), ("balances", 0, 0)]
+        ledger.transaction(SUMS, "Ongoing", pid, now, partitions=places)
+        for topic, _, partition in places:
+            ledger.entry(topic, partition, ledger.batch(topic, partition, pid, now, 0, transactional=True))
+        row = ledger.transaction(SUMS, "PrepareCommit", pid, now + 1, partitions=places)
+        for topic, _, partition in places:
+            ledger.entry(topic, partition, marker(pid, now + 1, "commit", row))
+        ledger.transaction(SUMS, "CompleteCommit", pid, now + 1, decision_offset=row)
+
+    report = verify_store(StoreInUse(ledger.store, work))
+    assert texts(report) == []
+    assert epoch[0] == 4
+    assert ("fresh", 0) in ledger.ends
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_only_some_topics() -> None:
+    """Only these topics' data is read; an unknown one is an error of the call."""
+    story = healthy()
+    story.ledger.flip(story.entry("payments", 0, 3))
+    report = verify_store(story.ledger.store, topics=["balances"])
+    assert report.ok
+    assert {stats.topic for stats in report.stats.partitions} == {
+        "__consumer_offsets",
+        "__transaction_state",
+        "balances",
+    }
+    assert not verify_store(story.ledger.store, topics=["payments"]).ok
+    with pytest.raises(UnknownTopicOrPartitionError):
+        verify_store(story.ledger.store, topics=["nothing"])
+
+
+def test_without_reading_the_data_files() -> None:
+    """Their presence and size are judged all the same."""
+    story = healthy()
+    story.ledger.flip(story.path("payments/0/first"), 40)
+    assert verify_store(story.ledger.store, check_data=False).ok
+    key = story.path("payments/0/second")
+    story.ledger.store.put(key, story.ledger.store.get(key)[:-1])
+    report = verify_store(story.ledger.store, check_data=False)
+    assert [(finding.code, finding.object) for finding in report.findings] == [("data-file-truncated", key)]
+
+
+def test_the_same_objects_give_the_same_report() -> None:
+    """Findings come in one order: errors first, then by place."""
+    story = healthy()
+    for key in (story.entry("payments", 1, 0), story.path("payments/0/first"), story.entry("balances", 0, 2)):
+        story.ledger.flip(key)
+    first, second = verify_store(story.ledger.store), verify_store(story.ledger.store)
+    assert texts(first) == texts(second)
+    assert len(first.findings) == 3
+    assert [finding.order for finding in first.findings] == sorted(
+        finding.order for finding in first.findings
+    )
+
+
+def test_a_flood_is_counted_not_listed() -> None:
+    """Twenty of a kind in a partition are listed; memory stays bounded however bad the log is."""
+    ledger = empty()
+    for _ in range(50):
+        ledger.entry("payments", 0, ledger.batch("payments", 0, 5, 0, 7))
+    report = verify_store(ledger.store)
+    assert len(report.findings) == 20
+    assert report.stats.findings_not_listed == 29
+
+
+def test_progress_is_told() -> None:
+    """What is read, how many objects of it are done, of how many."""
+    told: list[tuple[str, int, int]] = []
+    verify_store(healthy().ledger.store, progress=lambda what, done, total: told.append((what, done, total)))
+    assert ("payments-0 entries", 7, 7) in told
+    assert ("payments-0 data files", 5, 5) in told
+
+
+def test_the_store_s_own_errors_are_raised() -> None:
+    """An unreachable store is no finding."""
+
+    class Unreachable(MemoryStore):
+        def get(self, key: str) -> bytes:
+            raise StoreUnreachableError("no route to host")
+
+    store = Unreachable()
+    store._shelf = healthy().ledger.store._shelf
+    with pytest.raises(StoreUnreachableError):
+        verify_store(store)
+
+
+def test_an_empty_store() -> None:
+    """Nothing there is one finding: no store object."""
+    report = verify_store(MemoryStore())
+    assert [(finding.code, finding.object) for finding in report.findings] == [
+        ("object-missing", "store.json")
+    ]

@@ -1,0 +1,11 @@
+"""The auditor: judges a store from its raw objects, sharing no code with the engine's read path (docs/FORMAT.md).
+
+`verify_store` replays every log by the rules of the protocol as written down, not as the engine implements them, and
+reports what does not hold (protocol, section 7).
+"""
+
+from txn_engine.verify.findings import CODES, Finding, Severity
+from txn_engine.verify.report import PartitionStats, VerifyReport, VerifyStats
+from txn_engine.verify.run import verify_store
+
+__all__ = ["verify_store", "VerifyReport", "VerifyStats", "PartitionStats", "Finding", "Severity", "CODES"]

@@ -1,0 +1,231 @@
+"""The coordinator's log: replayed first, asked by every marker, and read again at last (invariants 3 and 6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from txn_engine.verify.control_rules import ControlRule
+from txn_engine.verify.decisions import DecisionTable
+from txn_engine.verify.descriptor_rules import DescriptorRule
+from txn_engine.verify.descriptors import Batch, TransactionRow
+from txn_engine.verify.findings import Place
+from txn_engine.verify.marker_rules import MAX_EPOCH, places_of
+from txn_engine.verify.partition_audit import Audit, PartitionAudit
+from txn_engine.verify.partition_state import PartitionState, StoredTransaction
+from txn_engine.verify.scene import Rule, Scene
+from txn_engine.verify.transaction_rules import TransactionRule
+
+TOPIC = "__transaction_state"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that a partition has not seen decided."""
+
+    place: Place
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    since_ms: int
+
+
+class CoordinatorAudit:
+    """All partitions of `__transaction_state`.
+
+    A marker's Prepare row is written before it, and a Complete row after all markers. So this log is read before the
+    partitions (what is complete by then must show in them) and again after them (what they show must stand in it):
+    a store in use gives no false findings.
+    """
+
+    def __init__(self, audit: Audit, partitions: int, existing: Callable[[], list[int]]) -> None:
+        self.decisions = DecisionTable()
+        self._audit = audit
+        self._owners: dict[int, tuple[str, int]] = {}  # producer id -> transactional id, its partition
+        self._shared: set[tuple[int, str]] = set()
+        self._reread = False
+        self._existing = existing
+        self._rules: list[Rule] = [
+            DescriptorRule(),
+            ControlRule(),
+            TransactionRule(partitions),
+            _Recorder(self),
+        ]
+        self._audits: dict[int, PartitionAudit] = {}
+
+    @property
+    def audits(self) -> list[PartitionAudit]:
+        """The partitions, by number."""
+        return [self._audits[number] for number in sorted(self._audits)]
+
+    def advance(self) -> None:
+        """Read all that is there; the second time, all that came meanwhile."""
+        for number in self._existing():
+            if number not in self._audits:
+                self._audits[number] = PartitionAudit(self._audit, Place(TOPIC, 0, number), self._rules)
+        for audit in self.audits:
+            audit.advance()
+            if audit.starts_at > 0:
+                self._recall(audit)
+        self._reread = True
+
+    def _recall(self, audit: PartitionAudit) -> None:
+        """Learn from the latest rows what the sealed entries said of ids that are still in use."""
+        for name, (offset, row) in audit.state.transactions.items():
+            if row.producer_id >= 0:
+                self._owners.setdefault(row.producer_id, (name, audit.place.partition))
+            if offset < audit.starts_at and row.state.startswith("Prepare"):
+                committed = row.state == "PrepareCommit"
+                partitions = places_of(row.partitions)
+                self.decisions.add(
+                    row.producer_id, offset, row.producer_epoch, committed=committed, partitions=partitions
+                )
+
+    def record(self, state: PartitionState, batch: Batch, row: TransactionRow, scene: Scene) -> None:
+        """Keep what the partitions will be judged by."""
+        if row.producer_id >= 0:
+            self._own(row, batch, scene)
+        if row.state in ("PrepareCommit", "PrepareAbort"):
+            self.decisions.add(
+                row.producer_id,
+                batch.base_offset,
+                row.producer_epoch,
+                committed=row.state == "PrepareCommit",
+                partitions=places_of(row.partitions),
+            )
+        elif row.state in ("CompleteCommit", "CompleteAbort") and row.decision_offset >= 0:
+            before = state.transactions.get(row.transactional_id)
+            prepared = before is not None and before.offset == row.decision_offset
+            producer_id = before.row.producer_id if before is not None and prepared else row.producer_id
+            self.decisions.complete(producer_id, row.decision_offset, due=not self._reread)
+
+    def _own(self, row: TransactionRow, batch: Batch, scene: Scene) -> None:
+        owner = self._owners.setdefault(row.producer_id, (row.transactional_id, scene.place.partition))
+        if owner[0] != row.transactional_id and (row.producer_id, row.transactional_id) not in self._shared:
+            self._shared.add((row.producer_id, row.transactional_id))
+            scene.findings.add(
+                "producer-id-shared",
+                scene.key,
+                f"transactional id {row.transactional_id!r} writes as producer {row.producer_id}",
+                expected=f"a producer id of its own: {owner[0]!r} has this one",
+                place=scene.place,
+                offsets=batch.offsets,
+                producer_id=row.producer_id,
+                since_ms=batch.append_time,
+            )
+
+    # --- what markers ask ---------------------------------------------------------------------------------
+
+    def is_blind(self, producer_id: int, offset: int) -> bool:
+        """Whether damage or sealing hides what stands at that offset for that producer."""
+        owner = self._owners.get(producer_id)
+        if owner is None or owner[1] not in self._audits:
+            return any(not audit.sound or audit.starts_at > 0 for audit in self._audits.values())
+        home = self._audits[owner[1]]
+        if home.broken_at is not None and offset >= home.broken_at:
+            return True
+        return offset < home.starts_at
+
+    def is_behind(self, producer_id: int, offset: int) -> bool:
+        """Whether the row at that offset may have been written since this log was read."""
+        owner = self._owners.get(producer_id)
+        return owner is None or offset >= self._audits[owner[1]].state.log_end_offset
+
+    def owner_of(self, producer_id: int) -> str | None:
+        """The transactional id that writes as this producer."""
+        owner = self._owners.get(producer_id)
+        return None if owner is None else owner[0]
+
+    def locate(self, producer_id: int, offset: int) -> str:
+        """The row in words."""
+        name, number = self._owners.get(producer_id, ("?", -1))
+        return f"row {offset} of {TOPIC}-{number} (transactional id {name!r})"
+
+    # --- what only the end tells --------------------------------------------------------------------------
+
+    def unexplained(self, opened: OpenTransaction) -> str | None:
+        """None where somebody will decide it, or damage hides whether; otherwise what this log says of it."""
+        owner = self._owners.get(opened.producer_id)
+        if owner is None:
+            blind = self.is_blind(opened.producer_id, 0)
+            return None if blind else "no transactional id has this producer id"
+        home = self._audits[owner[1]]
+        if not home.sound:
+            return None
+        stored = home.state.transactions.get(owner[0])
+        decision = self.decisions.at_epoch(opened.producer_id, min(opened.producer_epoch + 1, MAX_EPOCH))
+        if decision is None:
+            return None if stored is None or _is_ongoing(stored, opened) else _said(stored)
+        if opened.place in decision.partitions:
+            return None  # pending, or complete only now, or a finding of its own: decision-not-carried-out
+        return f"{self.locate(opened.producer_id, decision.offset)} decided it without this partition"
+
+    def count(self, transactions: Counter[str]) -> None:
+        """Add the transactions by how far they are."""
+        self.decisions.count(transactions)
+        for audit in self.audits:
+            transactions["Ongoing"] += sum(
+                stored.row.state == "Ongoing" for stored in audit.state.transactions.values()
+            )
+
+    def judge_open(self, now_ms: int) -> None:
+        """Warn of what a sweep will end: transactions past their timeout, and decisions not carried out yet."""
+        for audit in self.audits:
+            for _, stored in sorted(audit.state.transactions.items()):
+                if audit.sound:
+                    self._judge_latest(audit.place, stored, now_ms)
+
+    def _judge_latest(self, place: Place, stored: StoredTransaction, now_ms: int) -> None:
+        row = stored.row
+        started = row.start_ms if row.start_ms >= 0 else row.update_ms
+        named = f"transactional id {row.transactional_id!r}: {row.state}"
+        if row.state.startswith("Prepare"):
+            code, seen, expected = (
+                "transaction-pending",
+                f"{named}, decided and not complete",
+                "its Complete row",
+            )
+        elif row.state == "Ongoing" and row.transaction_timeout_ms != 2**31 - 1:
+            if started + row.transaction_timeout_ms >= now_ms:
+                return
+            code, seen = "transaction-timed-out", f"{named}, open for {now_ms - started} ms"
+            expected = f"an end within {row.transaction_timeout_ms} ms"
+        else:
+            return
+        self._audit.findings.add(
+            code,
+            f"{place.prefix}/log/",
+            seen,
+            expected=expected,
+            place=place,
+            offsets=(stored.offset, stored.offset),
+            producer_id=row.producer_id,
+            since_ms=row.update_ms if row.state.startswith("Prepare") else started,
+        )
+
+
+def _is_ongoing(stored: StoredTransaction, opened: OpenTransaction) -> bool:
+    row = stored.row
+    same = (row.producer_id, row.producer_epoch) == (opened.producer_id, opened.producer_epoch)
+    return row.state == "Ongoing" and same and opened.place in places_of(row.partitions)
+
+
+def _said(stored: StoredTransaction) -> str:
+    row = stored.row
+    return (
+        f"transactional id {row.transactional_id!r} is in {row.state} at producer {row.producer_id} "
+        f"epoch {row.producer_epoch} (row {stored.offset}), without this transaction"
+    )
+
+
+class _Recorder:
+    """Hands each row on to the audit, legal or not."""
+
+    def __init__(self, coordinator: CoordinatorAudit) -> None:
+        self._coordinator = coordinator
+
+    def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
+        """Judges nothing itself but whose producer id it is."""
+        if isinstance(batch.row, TransactionRow):
+            self._coordinator.record(state, batch, batch.row, scene)

@@ -1,0 +1,136 @@
+"""Every decision the coordinator's log holds, kept small: about 40 bytes each, whatever the number of records."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from txn_engine.verify.findings import Place
+
+_COMMITTED, _COMPLETE, _DUE = 1, 2, 4
+_EPOCH_SHIFT = 3
+
+
+class Decision(NamedTuple):
+    """A PrepareCommit or PrepareAbort row: what every partition in its list must show."""
+
+    producer_id: int
+    offset: int
+    producer_epoch: int
+    committed: bool
+    partitions: tuple[Place, ...]
+
+    @property
+    def kind(self) -> str:
+        """The control of its markers."""
+        return "commit" if self.committed else "abort"
+
+
+@dataclass(slots=True)
+class _OfProducer:
+    """Parallel columns, by ascending offset of the Prepare row."""
+
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    facts: array[int] = field(default_factory=lambda: array("i"))
+    partition_sets: array[int] = field(default_factory=lambda: array("l"))
+    shown: list[int] = field(default_factory=list)
+
+    def find(self, offset: int) -> int:
+        """The index of the decision at that offset, -1 for none."""
+        index = bisect_left(self.offsets, offset)
+        return index if index < len(self.offsets) and self.offsets[index] == offset else -1
+
+
+class DecisionTable:
+    """The decisions by producer id and Prepare row, and which partitions have shown each."""
+
+    def __init__(self) -> None:
+        self._of_producer: dict[int, _OfProducer] = {}
+        self._sets: list[tuple[Place, ...]] = []
+        self._set_index: dict[tuple[Place, ...], int] = {}
+
+    def add(
+        self,
+        producer_id: int,
+        offset: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        partitions: tuple[Place, ...],
+    ) -> None:
+        """Note a Prepare row; offsets come in ascending order."""
+        index = self._set_index.get(partitions)
+        if index is None:
+            index = self._set_index[partitions] = len(self._sets)
+            self._sets.append(partitions)
+        held = self._of_producer.get(producer_id)
+        if held is None:
+            held = self._of_producer[producer_id] = _OfProducer()
+        if held.offsets and held.offsets[-1] >= offset:
+            return  # two transactional ids share this producer id: a finding of its own
+        held.offsets.append(offset)
+        held.facts.append(producer_epoch << _EPOCH_SHIFT | (_COMMITTED if committed else 0))
+        held.partition_sets.append(index)
+        held.shown.append(0)
+
+    def complete(self, producer_id: int, offset: int, *, due: bool) -> None:
+        """Note a Complete row that names the Prepare row at `offset`.
+
+        due: it was read before the partitions were, so all of them show it by now.
+        """
+        held = self._of_producer.get(producer_id)
+        index = held.find(offset) if held is not None else -1
+        if held is not None and index >= 0:
+            held.facts[index] |= _COMPLETE | (_DUE if due else 0)
+
+    def find(self, producer_id: int, offset: int) -> Decision | None:
+        """The decision of that producer's transaction written at `offset`."""
+        held = self._of_producer.get(producer_id)
+        index = held.find(offset) if held is not None else -1
+        return None if held is None or index < 0 else self._view(producer_id, held, index)
+
+    def at_epoch(self, producer_id: int, producer_epoch: int) -> Decision | None:
+        """The latest decision of that producer written at that epoch (the epoch its markers carry)."""
+        held = self._of_producer.get(producer_id)
+        if held is None:
+            return None
+        for index in reversed(range(len(held.offsets))):
+            if held.facts[index] >> _EPOCH_SHIFT == producer_epoch:
+                return self._view(producer_id, held, index)
+        return None
+
+    def show(self, decision: Decision, place: Place) -> None:
+        """Note that this partition has the decision's marker."""
+        held = self._of_producer[decision.producer_id]
+        held.shown[held.find(decision.offset)] |= 1 << decision.partitions.index(place)
+
+    def not_shown(self) -> Iterator[tuple[Decision, tuple[Place, ...]]]:
+        """The decisions that are due, each with the partitions that do not show it."""
+        for producer_id, held in sorted(self._of_producer.items()):
+            for index, fact in enumerate(held.facts):
+                places = self._sets[held.partition_sets[index]]
+                if fact & _DUE and held.shown[index] != (1 << len(places)) - 1:
+                    shown = held.shown[index]
+                    missing = tuple(place for bit, place in enumerate(places) if not shown >> bit & 1)
+                    yield self._view(producer_id, held, index), missing
+
+    def count(self, transactions: Counter[str]) -> None:
+        """Add the decisions by state: the Complete row's where it was read, else the Prepare row's."""
+        for held in self._of_producer.values():
+            for fact in held.facts:
+                stage = "Complete" if fact & _COMPLETE else "Prepare"
+                transactions[f"{stage}{'Commit' if fact & _COMMITTED else 'Abort'}"] += 1
+
+    def _view(self, producer_id: int, held: _OfProducer, index: int) -> Decision:
+        fact = held.facts[index]
+        return Decision(
+            producer_id,
+            held.offsets[index],
+            fact >> _EPOCH_SHIFT,
+            bool(fact & _COMMITTED),
+            self._sets[held.partition_sets[index]],
+        )

@@ -1,0 +1,219 @@
+"""What there is to audit: the store's own objects, its topics and their partitions (docs/FORMAT.md, "JSON objects")."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+
+from txn_engine.errors import UnknownTopicOrPartitionError
+from txn_engine.verify.data_file_audit import RecordSchema
+from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.objects import Damaged, ObjectReader, open_json
+
+INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
+_INTERNAL_PARTITIONS: Final = 50
+_BLOCK_IDS: Final = 1_000
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+_BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """The incarnation of a topic that counts. `schema` is None where its object does not tell."""
+
+    name: str
+    incarnation: int
+    partitions: int
+    schema: RecordSchema | None
+
+    def places(self) -> list[Place]:
+        """Its partitions."""
+        return [Place(self.name, self.incarnation, number) for number in range(self.partitions)]
+
+
+@dataclass(slots=True)
+class Layout:
+    """The store as its JSON objects describe it.
+
+    `latest`: each topic's highest incarnation, a tombstone's too; `unclear`: topics whose object is missing or damaged.
+    """
+
+    internal_partitions: dict[str, int]
+    topics: dict[str, Topic] = field(default_factory=dict)
+    latest: dict[str, int] = field(default_factory=dict)
+    unclear: set[str] = field(default_factory=set)
+
+    def has(self, place: Place) -> bool | None:
+        """Whether the partition is there now; None where it was deleted with its incarnation, or damage hides it."""
+        if place.topic in INTERNAL:
+            return place.incarnation == 0 and 0 <= place.partition < self.internal_partitions[place.topic]
+        if place.topic in self.unclear or place.incarnation < self.latest.get(place.topic, 0):
+            return None
+        topic = self.topics.get(place.topic)
+        return (
+            topic is not None
+            and place.incarnation == topic.incarnation
+            and 0 <= place.partition < topic.partitions
+        )
+
+
+class LayoutAudit:
+    """Reads every JSON object of the store and judges it."""
+
+    def __init__(self, reader: ObjectReader, findings: FindingLog) -> None:
+        self._reader = reader
+        self._findings = findings
+        self._foreign: set[str] = set()  # folders already called so
+
+    def check_names(self, only: Sequence[str] | None) -> None:
+        """Raise for a topic that the store has not."""
+        names = {*self._reader.folders("topics"), *INTERNAL} if only else set()
+        for name in only or ():
+            if name not in names:
+                raise UnknownTopicOrPartitionError(
+                    f"topic {name!r}", actor="verify", expected="a topic of this store"
+                )
+
+    def existing(self, topic: str, count: int) -> list[int]:
+        """The partitions of an internal topic that hold anything; a folder beyond the count is a finding."""
+        found = []
+        for name in self._reader.folders(f"topics/{topic}/0"):
+            if _NUMBER.fullmatch(name) and int(name) < count:
+                found.append(int(name))
+            else:
+                self._note_foreign_folder(f"topics/{topic}/0/{name}/", count)
+        return sorted(found)
+
+    def run(self, internal_partitions: dict[str, int]) -> Layout:
+        """All topics of the store as they are now, and its other objects judged."""
+        layout = Layout(internal_partitions)
+        for name in self._reader.folders("topics"):
+            if name not in INTERNAL:
+                self._read_topic(name, layout)
+        self._judge_blocks()
+        return layout
+
+    def internal_partitions(self) -> dict[str, int]:
+        """How many partitions the internal topics have; what store.json does not tell is 50."""
+        counts = dict.fromkeys(INTERNAL, _INTERNAL_PARTITIONS)
+        held = self._json("store.json", "store", "the store's own object")
+        if held is None:
+            return counts
+        found = held.get("internal_partitions")
+        for name in INTERNAL:
+            count = found.get(name) if isinstance(found, dict) else None
+            if isinstance(count, int) and count > 0:
+                counts[name] = count
+            else:
+                seen = f"internal_partitions {found!r}"[:200]
+                self._findings.add(
+                    "object-damaged", "store.json", seen, expected=f"a partition count of {name}"
+                )
+        return counts
+
+    def _read_topic(self, name: str, layout: Layout) -> None:
+        folders = self._numbered_folders(f"topics/{name}")
+        held: dict[str, Any] | None = None
+        incarnation = 0
+        while True:
+            key = f"topics/{name}/{incarnation}.json"
+            found = self._reader.read(key, lambda key, data: open_json(key, data, "topic"))
+            if found is None and incarnation > max(folders, default=0):
+                break
+            held = self._judge_topic(key, name, incarnation, found)
+            incarnation += 1
+        latest = layout.latest[name] = incarnation - 1
+        folder = f"topics/{name}/{latest}"
+        if held is None:  # its logs can be judged all the same
+            layout.unclear.add(name)
+            partitions = max(self._numbered_folders(folder), default=-1) + 1
+            layout.topics[name] = Topic(name, latest, partitions, None)
+        elif not held["deleted"]:
+            layout.topics[name] = Topic(
+                name, latest, held["partitions"], self._schema(held, f"{folder}.json")
+            )
+            self._judge_folders(layout.topics[name])
+
+    def _numbered_folders(self, folder: str) -> list[int]:
+        return [int(name) for name in self._reader.folders(folder) if _NUMBER.fullmatch(name)]
+
+    def _judge_topic(
+        self, key: str, name: str, incarnation: int, found: dict[str, Any] | Damaged | None
+    ) -> dict[str, Any] | None:
+        if found is None:
+            self._findings.add(
+                "object-missing", key, "no such object", expected=f"topic {name!r}, which has a log"
+            )
+            return None
+        if isinstance(found, Damaged):
+            self._findings.add("object-damaged", key, found.reason, expected="the object as it was written")
+            return None
+        deleted, partitions = found.get("deleted"), found.get("partitions")
+        named = (found.get("topic"), found.get("incarnation")) == (name, incarnation)
+        counted = isinstance(partitions, int) and partitions > 0
+        if not named or not isinstance(deleted, bool) or not (counted or deleted):
+            seen = f"topic {found.get('topic')!r} incarnation {found.get('incarnation')!r} partitions {partitions!r}"
+            self._findings.add(
+                "object-damaged", key, seen, expected=f"topic {name!r} incarnation {incarnation}"
+            )
+            return None
+        return found
+
+    def _schema(self, held: dict[str, Any], key: str) -> RecordSchema | None:
+        try:
+            encoded = base64.b64decode(held.get("arrow_schema", ""), validate=True)
+            return RecordSchema(pa.ipc.read_schema(pa.py_buffer(encoded)))
+        except (pa.ArrowException, ValueError, OSError, TypeError) as error:
+            seen = f"an arrow_schema that cannot be read: {' '.join(str(error).split())[:120]}"
+            self._findings.add("object-damaged", key, seen, expected="base64 of an Arrow IPC schema message")
+            return None
+
+    def _judge_folders(self, topic: Topic) -> None:
+        folder = f"topics/{topic.name}/{topic.incarnation}"
+        for name in self._reader.folders(folder):
+            if _NUMBER.fullmatch(name) is None or int(name) >= topic.partitions:
+                self._note_foreign_folder(f"{folder}/{name}/", topic.partitions)
+
+    def _note_foreign_folder(self, key: str, partitions: int) -> None:
+        if key not in self._foreign:
+            self._foreign.add(key)
+            expected = f"partitions 0 to {partitions - 1}"
+            self._findings.add("object-misnamed", key, "a folder of no partition", expected=expected)
+
+    def _judge_blocks(self) -> None:
+        due = 0
+        for info in self._reader.listing("producer_ids"):
+            match = _BLOCK.fullmatch(info.key)
+            if match is None:
+                seen = "an object among the producer id blocks"
+                self._findings.add("object-misnamed", info.key, seen, expected="<20 digits>.json")
+                continue
+            number = int(match[1])
+            if number > due:
+                seen = f"no block {due}, and a block {number}"
+                expected = "blocks claimed one after another: ids of a lost block may be given out again"
+                self._findings.add(
+                    "producer-id-block", f"producer_ids/{due:020d}.json", seen, expected=expected
+                )
+            due = number + 1
+            held = self._json(info.key, "producer_ids", "a producer id block")
+            wanted = (number * _BLOCK_IDS, _BLOCK_IDS)
+            if held is not None and (held.get("first_producer_id"), held.get("count")) != wanted:
+                seen = f"ids from {held.get('first_producer_id')!r}, {held.get('count')!r} of them"
+                expected = f"{_BLOCK_IDS} ids from {wanted[0]}: blocks must not overlap"
+                self._findings.add("producer-id-block", info.key, seen, expected=expected, severity="error")
+
+    def _json(self, key: str, kind: str, what: str) -> dict[str, Any] | None:
+        found = self._reader.read(key, lambda key, data: open_json(key, data, kind))
+        if found is None:
+            self._findings.add("object-missing", key, "no such object", expected=what)
+            return None
+        if isinstance(found, Damaged):
+            self._findings.add("object-damaged", key, found.reason, expected=f"{what}, as it was written")
+            return None
+        return found

@@ -1,0 +1,195 @@
+"""Walking a log's entries in order: each whole, in its place, and following the one before (invariant 1)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from storage.store import ObjectInfo
+from txn_engine.verify.descriptors import CONTROLS, Batch, MalformedError, decode_batches
+from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.objects import Damaged, ObjectReader, open_parquet
+
+_OFFSET_NAME = re.compile(r"([0-9]{20})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry in its place. `follows` is False where something before it is missing or unreadable."""
+
+    key: str
+    base_offset: int
+    batches: list[Batch]
+    follows: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """A slot that the clean-up sealed: filled for ever, its rows stand in a snapshot only."""
+
+    base_offset: int
+
+
+def offset_in_name(key: str) -> int | None:
+    """The offset that a key's last segment names; None for any other name."""
+    match = _OFFSET_NAME.fullmatch(key.rpartition("/")[2])
+    return int(match[1]) if match else None
+
+
+class LogWalk:
+    """Walks one log, and can be asked again later for the entries that were written meanwhile."""
+
+    def __init__(self, place: Place, reader: ObjectReader, findings: FindingLog) -> None:
+        self._place = place
+        self._reader = reader
+        self._findings = findings
+        self._folder = f"{place.prefix}/log/"
+        self._last_key: str | None = None
+        self._next: int | None = 0  # the base offset to come; None where damage hides it
+        self._last_append_time = 0
+        self._rows_seen = False
+        self._after_seal = False
+
+    def entries(self) -> Iterator[tuple[Entry | Seal | None, int, int]]:
+        """Yield each new entry (None: an unreadable one) with how many of how many are done."""
+        infos = [
+            info
+            for info in self._reader.listing(self._folder, start_after=self._last_key)
+            if self._is_named(info)
+        ]
+        if infos:
+            self._last_key = infos[-1].key
+        read = self._reader.read_in_order(infos, self._decode)
+        for number, (info, found) in enumerate(read, start=1):
+            yield self._placed(info, found), number, len(infos)
+
+    def _is_named(self, info: ObjectInfo) -> bool:
+        named = offset_in_name(info.key) is not None and info.key.rpartition("/")[0] + "/" == self._folder
+        if not named:
+            self._note("object-misnamed", info.key, "an object in the log's folder", "<20 digits>.parquet")
+        return named
+
+    def _decode(self, key: str, data: bytes) -> list[Batch] | Seal:
+        found = open_parquet(key, data)
+        if found.kind == "seal":
+            return Seal(offset_in_name(key) or 0)
+        if found.kind != "entry":
+            raise MalformedError(f"kind {found.kind!r}, not 'entry'")
+        return decode_batches(found.table(), self._place)
+
+    def _placed(self, info: ObjectInfo, found: list[Batch] | Seal | Damaged | None) -> Entry | Seal | None:
+        base = offset_in_name(info.key) or 0
+        if isinstance(found, Seal):
+            return self._placed_seal(info.key, found)
+        if found is None:
+            self._broken("entry-missing", info.key, base, "an entry that was listed and is gone", "the entry")
+            return None
+        if isinstance(found, Damaged):
+            code = "entry-malformed" if found.malformed else "entry-damaged"
+            self._broken(code, info.key, base, found.reason, "the entry as it was written")
+            return None
+        if not self._is_in_place(info.key, base, found):
+            return None
+        follows = self._follows(info.key, base)
+        self._after_seal = False
+        self._judge_times(info.key, found, follows=follows)
+        self._next = found[-1].last_offset + 1
+        self._rows_seen = True
+        return Entry(info.key, base, found, follows)
+
+    def _placed_seal(self, key: str, seal: Seal) -> Seal:
+        if self._rows_seen:
+            self._note(
+                "seal-misplaced",
+                key,
+                "a seal behind an entry that still holds its rows",
+                "seals before entries only",
+            )
+        self._next = None
+        self._after_seal = True
+        return seal
+
+    def _is_in_place(self, key: str, base: int, rows: list[Batch]) -> bool:
+        """Whether the rows belong at this key and follow one another; otherwise the entry is as good as lost."""
+        if not rows:
+            self._broken("entry-malformed", key, base, "an entry without rows", "at least one row")
+            return False
+        if rows[0].base_offset != base:
+            self._broken(
+                "entry-misnamed",
+                key,
+                base,
+                f"rows from offset {rows[0].base_offset} on",
+                f"rows from {base} on",
+            )
+            return False
+        expected = base
+        for row in rows:
+            if row.base_offset != expected or row.last_offset < row.base_offset:
+                seen = f"a row at offsets {row.base_offset} to {row.last_offset}"
+                self._broken("entry-malformed", key, base, seen, f"a row from {expected} on")
+                return False
+            if row.control not in CONTROLS:
+                seen = f"control kind {row.control!r} at offset {row.base_offset}"
+                self._broken("control-unknown", key, base, seen, "a control kind of format 1")
+                return False
+            expected = row.last_offset + 1
+        return True
+
+    def _follows(self, key: str, base: int) -> bool:
+        if self._next is None:
+            return self._after_seal
+        if base > self._next:
+            missing = f"{self._folder}{self._next:020d}.parquet"
+            seen = f"nothing between offset {self._next} and the entry at {base}"
+            self._broken("entry-missing", missing, self._next, seen, "an entry", last=base - 1)
+            return False
+        if base < self._next:
+            seen = f"an entry at {base} inside the one before, which ends at {self._next - 1}"
+            self._broken("entry-overlaps", key, base, seen, f"the next entry at {self._next}")
+            return False
+        return True
+
+    def _judge_times(self, key: str, rows: list[Batch], *, follows: bool) -> None:
+        before = self._last_append_time if follows else 0
+        if any(row.append_time != rows[0].append_time for row in rows):
+            self._note(
+                "append-time-falls",
+                key,
+                "rows of different append times",
+                "one append time in an entry",
+                rows[0],
+            )
+        elif rows[0].append_time < before:
+            self._note(
+                "append-time-falls", key, f"append time {rows[0].append_time}", f"at least {before}", rows[0]
+            )
+        self._last_append_time = max(before, *(row.append_time for row in rows))
+
+    def _broken(
+        self, code: str, key: str, base: int, seen: str, expected: str, *, last: int | None = None
+    ) -> None:
+        """Note what breaks the log here. Nothing that follows from it is reported again."""
+        self._findings.add(
+            code,
+            key,
+            f"{seen} ({self._place} is not judged further from offset {base})",
+            expected=expected,
+            place=self._place,
+            offsets=(base, base if last is None else last),
+        )
+        self._next = None
+        self._after_seal = False
+
+    def _note(self, code: str, key: str, seen: str, expected: str, row: Batch | None = None) -> None:
+        self._findings.add(
+            code,
+            key,
+            seen,
+            expected=expected,
+            place=self._place,
+            offsets=row.offsets if row else None,
+            producer_id=row.producer_id if row and row.producer_id >= 0 else None,
+            since_ms=row.append_time if row else None,
+        )

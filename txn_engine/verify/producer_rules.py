@@ -1,0 +1,80 @@
+"""Producers: epochs, sequences and open transactions (kafka-rules.md, "Sequence rule"; invariants 4 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from txn_engine.verify.descriptors import ROW_COLUMNS, SEQUENCES, Batch
+from txn_engine.verify.partition_state import PartitionState, Producer
+from txn_engine.verify.scene import Scene
+
+
+class ProducerRule:
+    """Per producer: epochs never fall, sequences have no gap and no repeat, and one transaction is open at a time.
+
+    owner_of: the transactional id that a producer id belongs to, None for an idempotent producer's.
+    """
+
+    def __init__(self, owner_of: Callable[[int], str | None]) -> None:
+        self._owner_of = owner_of
+
+    def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
+        """Note where a batch of records could not have been legal in this state."""
+        if not scene.sound or batch.control != "none" or batch.producer_id < 0:
+            return
+        producer = state.producers.get(batch.producer_id)
+        if producer is not None:
+            _judge_epoch(producer, batch, scene)
+        if not batch.is_transactional and batch.producer_id not in state.open:
+            owner = self._owner_of(batch.producer_id)
+            if owner is not None:
+                seen = f"a batch outside a transaction by the producer of transactional id {owner!r}"
+                scene.note(
+                    "plain-batch-in-transaction", batch, seen, "a transactional batch: an abort must undo it"
+                )
+        if scene.place.topic not in ROW_COLUMNS:
+            _judge_sequence(producer, batch, scene)
+
+
+def _judge_epoch(producer: Producer, batch: Batch, scene: Scene) -> None:
+    seen = f"a batch at epoch {batch.producer_epoch}"
+    if batch.producer_epoch < producer.producer_epoch:
+        scene.note("epoch-falls", batch, seen, f"epoch {producer.producer_epoch} or later")
+        return
+    if producer.open_first_offset < 0:
+        return
+    opened = f"since offset {producer.open_first_offset}"
+    if batch.producer_epoch != producer.producer_epoch:
+        expected = f"epoch {producer.producer_epoch}, whose transaction is open {opened}"
+        scene.note("epoch-mixed", batch, seen, expected)
+    elif not batch.is_transactional:
+        scene.note(
+            "plain-batch-in-transaction",
+            batch,
+            "a batch outside a transaction",
+            f"a marker first: this producer's transaction is open {opened}",
+        )
+
+
+def _judge_sequence(producer: Producer | None, batch: Batch, scene: Scene) -> None:
+    seen = f"sequence {batch.base_sequence} at epoch {batch.producer_epoch}"
+    if batch.base_sequence < 0:
+        scene.note(
+            "sequence-missing", batch, "a batch of a producer without sequences", "a sequence for each record"
+        )
+        return
+    if producer is None and not batch.is_transactional:
+        return  # a forgotten or new idempotent producer starts anywhere
+    if producer is None or producer.producer_epoch != batch.producer_epoch or not producer.batches:
+        expected, after = 0, "the producer's first batch here at this epoch"
+    else:
+        last = producer.batches[-1]
+        expected, after = (
+            (last.last_sequence + 1) % SEQUENCES,
+            f"following the batch at offset {last.base_offset}",
+        )
+    if batch.base_sequence == expected:
+        return
+    behind = (expected - batch.base_sequence) % SEQUENCES
+    code = "sequence-repeated" if behind < SEQUENCES // 2 else "sequence-gap"
+    scene.note(code, batch, seen, f"sequence {expected}, {after}")

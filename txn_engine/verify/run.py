@@ -1,0 +1,209 @@
+"""The audit as a whole: in which order what is read, and what is asked across logs at the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from storage.store import ObjectStore
+from txn_engine.verify.control_rules import ControlRule
+from txn_engine.verify.coordinator_audit import CoordinatorAudit, OpenTransaction
+from txn_engine.verify.descriptor_rules import DescriptorRule
+from txn_engine.verify.descriptors import OffsetCommit
+from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.group_rules import GroupRule
+from txn_engine.verify.layout import Layout, LayoutAudit, Topic
+from txn_engine.verify.marker_rules import MarkerRule
+from txn_engine.verify.objects import ObjectReader
+from txn_engine.verify.partition_audit import Audit, PartitionAudit, Progress
+from txn_engine.verify.producer_rules import ProducerRule
+from txn_engine.verify.report import PartitionStats, Tally, VerifyReport, VerifyStats
+from txn_engine.verify.scene import Rule
+
+_GROUPS = "__consumer_offsets"
+_COORDINATOR = "__transaction_state"
+
+
+def verify_store(
+    store: ObjectStore,
+    *,
+    progress: Progress | None = None,
+    now_ms: int | None = None,
+    topics: Sequence[str] | None = None,
+    check_data: bool = True,
+) -> VerifyReport:
+    """Audit a store from its raw objects: replay everything, judge every invariant (protocol, section 7).
+
+    Guarantee: never changes the store and never raises for damage, which is what findings are for; a store in use
+    gives no false ones. The same objects give the same report. Memory: one partition's live state at a time, and
+    about 40 bytes for each decided transaction, whatever the number of records.
+
+    progress: called with what is being read, how many objects of it are done, and of how many.
+    now_ms: what time-outs and grace periods are judged by; by default the latest append time in the store.
+    topics: only these topics' data (the internal topics always); an unknown one is UnknownTopicOrPartitionError.
+    check_data: read the data files too, not only whether they are there.
+    Errors of the store itself (unreachable, no access) are raised as they come, `storage.errors.StorageError`.
+    """
+    started = time.perf_counter()
+    tally = Tally()
+    findings = FindingLog()
+    with ObjectReader(store, tally) as reader:
+        audit = Audit(reader, findings, tally, progress or _silent)
+        layouts = LayoutAudit(reader, findings)
+        layouts.check_names(topics)
+        run = _Run(audit, layouts, now_ms=now_ms, only=topics, check_data=check_data)
+        run.read_everything()
+        run.judge_across_logs()
+    partitions = tuple(sorted(run.stats, key=lambda stats: (stats.topic, stats.partition)))
+    return VerifyReport(
+        findings.sorted(),
+        VerifyStats(
+            objects=tally.objects,
+            bytes=tally.bytes,
+            entries=tally.entries,
+            batches=tally.batches,
+            records=tally.records,
+            transactions=dict(sorted((+tally.transactions).items())),
+            partitions=partitions,
+            orphan_files=sum(stats.orphan_files for stats in partitions),
+            findings_not_listed=findings.not_listed,
+            seconds=round(time.perf_counter() - started, 3),
+        ),
+    )
+
+
+class _Run:
+    """One audit under way."""
+
+    def __init__(
+        self,
+        audit: Audit,
+        layouts: LayoutAudit,
+        *,
+        now_ms: int | None,
+        only: Sequence[str] | None,
+        check_data: bool,
+    ) -> None:
+        self.stats: list[PartitionStats] = []
+        self._audit = audit
+        self._layouts = layouts
+        self._now_ms = now_ms
+        self._only = only
+        self._check_data = check_data
+        self._counts = layouts.internal_partitions()
+        self._layout = Layout(self._counts)
+        self._coordinator = CoordinatorAudit(
+            audit,
+            self._counts[_COORDINATOR],
+            lambda: layouts.existing(_COORDINATOR, self._counts[_COORDINATOR]),
+        )
+        self._markers = MarkerRule(self._coordinator)
+        self._groups = GroupRule(self._counts[_GROUPS])
+        self._log_ends: dict[Place, int | None] = {}  # None: not judged to its end
+        self._open: list[OpenTransaction] = []
+
+    @property
+    def now_ms(self) -> int:
+        """The time given, else the latest in the store."""
+        return self._audit.tally.latest_append_time if self._now_ms is None else self._now_ms
+
+    def read_everything(self) -> None:
+        """Coordinator, topics, groups, data, and the coordinator's log once more.
+
+        In this order a topic that a complete transaction names is there or has left a tombstone, an offset that was
+        committed is below the log end read later, a complete transaction shows in every partition read later, and a
+        marker's decision stands in the log read last: also while others write.
+        """
+        self._coordinator.advance()
+        self._layout = self._layouts.run(self._counts)
+        shared: list[Rule] = [
+            DescriptorRule(),
+            ProducerRule(self._coordinator.owner_of),
+            self._markers,
+            ControlRule(),
+        ]
+        for number in self._layouts.existing(_GROUPS, self._counts[_GROUPS]):
+            self._read(PartitionAudit(self._audit, Place(_GROUPS, 0, number), [*shared, self._groups]), None)
+        for name, topic in sorted(self._layout.topics.items()):
+            if self._only is None or name in self._only:
+                self._read_topic(topic, shared)
+        self._coordinator.advance()
+        for audit in self._coordinator.audits:
+            self.stats.append(audit.finish(None, check_data=self._check_data, now_ms=self.now_ms))
+
+    def judge_across_logs(self) -> None:
+        """What no single log tells: decisions carried out everywhere, nothing hanging, offsets within their logs."""
+        self._markers.judge_deferred()
+        self._judge_carried_out()
+        for opened in self._open:
+            self._judge_hanging(opened)
+        self._judge_offsets()
+        self._coordinator.judge_open(self.now_ms)
+        self._coordinator.count(self._audit.tally.transactions)
+
+    def _read_topic(self, topic: Topic, rules: list[Rule]) -> None:
+        for place in topic.places():
+            self._read(PartitionAudit(self._audit, place, rules), topic)
+
+    def _read(self, audit: PartitionAudit, topic: Topic | None) -> None:
+        audit.advance()
+        self.stats.append(
+            audit.finish(topic.schema if topic else None, check_data=self._check_data, now_ms=self.now_ms)
+        )
+        judged = audit.sound and audit.starts_at == 0
+        self._log_ends[audit.place] = audit.state.log_end_offset if judged else None
+        if not audit.sound:
+            return
+        for producer_id, first_offset in audit.state.open.items():
+            producer = audit.state.producers[producer_id]
+            self._open.append(
+                OpenTransaction(
+                    audit.place, producer_id, producer.producer_epoch, first_offset, producer.last_timestamp
+                )
+            )
+
+    def _judge_carried_out(self) -> None:
+        for decision, places in self._coordinator.decisions.not_shown():
+            for place in places:
+                judged = self._log_ends.get(place, 0 if self._layout.has(place) is False else None)
+                if judged is None:
+                    continue  # deleted since, damaged, sealed, or not asked for
+                by = self._coordinator.locate(decision.producer_id, decision.offset)
+                self._audit.findings.add(
+                    "decision-not-carried-out",
+                    f"{place.prefix}/log/",
+                    f"no {decision.kind} marker at epoch {decision.producer_epoch}, though the transaction is complete",
+                    expected=f"one for {by}",
+                    place=place,
+                    producer_id=decision.producer_id,
+                )
+
+    def _judge_hanging(self, opened: OpenTransaction) -> None:
+        problem = self._coordinator.unexplained(opened)
+        if problem is None:
+            return
+        self._audit.findings.add(
+            "hanging-transaction",
+            f"{opened.place.prefix}/log/",
+            f"an open transaction of epoch {opened.producer_epoch} that nobody will decide: {problem}",
+            expected="a transactional id with this transaction Ongoing or prepared, and this partition in its list",
+            action=f"`txn-engine transactions abort --topic {opened.place.topic} --partition {opened.place.partition} "
+            f"--start-offset {opened.first_offset}` ends it",
+            place=opened.place,
+            offsets=(opened.first_offset, opened.first_offset),
+            producer_id=opened.producer_id,
+            since_ms=opened.since_ms,
+        )
+
+    def _judge_offsets(self) -> None:
+        for place, (batch, scene) in sorted(self._groups.highest.items()):
+            end = self._log_ends.get(place)
+            commit = batch.row
+            if end is None or not isinstance(commit, OffsetCommit) or commit.offset <= end:
+                continue
+            seen = f"group {commit.group_id!r}: offset {commit.offset} for {place}"
+            scene.note("offset-beyond-end", batch, seen, f"at most {end}, where its log ends")
+
+
+def _silent(_what: str, _done: int, _total: int) -> None:
+    """Tell nobody."""

@@ -1,0 +1,42 @@
+"""Where a rule is being applied, and what a rule is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from txn_engine.verify.descriptors import Batch
+from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.partition_state import PartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The entry being judged. `sound` is False once damage has made the replayed state a guess."""
+
+    place: Place
+    key: str
+    findings: FindingLog
+    sound: bool = True
+
+    def note(self, code: str, batch: Batch, seen: str, expected: str = "", *, action: str = "") -> None:
+        """Note a finding about one row of this entry."""
+        self.findings.add(
+            code,
+            self.key,
+            seen,
+            expected=expected,
+            action=action,
+            place=self.place,
+            offsets=batch.offsets,
+            producer_id=batch.producer_id if batch.producer_id >= 0 else None,
+            since_ms=batch.append_time,
+        )
+
+
+class Rule(Protocol):
+    """One thing that must hold of every row."""
+
+    def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
+        """Note what is wrong with `batch`, given the state before it. Changes nothing of the state."""
+        ...

@@ -138,7 +138,7 @@ class Admin:
         stored = self._coordinator.current(transactional_id)
         if stored is None or stored.row.state is TransactionState.DEAD:
             raise TransactionalIdNotFoundError(
-                f"transactional id {transactional_id!r}", place=self._logs.tools.objects.store.url
+                f"transactional id {transactional_id!r} is not known", place=self._logs.tools.objects.store.url
             )
         row = stored.row
         return TransactionDescription(
@@ -283,7 +283,7 @@ class Admin:
         known |= {key for pending in offsets.pending.values() for key in pending}
         keys = sorted(key for key in known if key.group_id == group_id)
         if not keys:
-            raise GroupIdNotFoundError(f"group {group_id!r}")
+            raise GroupIdNotFoundError(f"group {group_id!r} has no offsets")
         return GroupDescription(group_id, tuple(self._group_offset(key, offsets) for key in keys))
 
     def _group_offset(self, key: OffsetKey, offsets: GroupOffsets) -> GroupOffset:

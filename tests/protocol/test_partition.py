@@ -197,7 +197,7 @@ def test_markers_of_transactions_v2() -> None:
 
 
 def test_a_fence_at_the_last_epoch_ends_what_is_open() -> None:
-    """At 32767 nothing is left to bump: the fence's marker carries that epoch and ends the transaction, once (TM-09)."""
+    """At 32767 nothing is left to bump: the fence's marker has that epoch, and ends it once (TM-09)."""
     log = Log()
     log.data(1, 32767, 0)
     at(log.marker(1, 32767, committed=False, coordinator_epoch=1))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -79,13 +80,22 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+@cache
+def physical_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema of a topic's data files."""
+    own = (
+        pa.field(OFFSET_DELTA, pa.int64(), nullable=False),
+        pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
+    )
+    return pa.schema([*schema, *own])
+
+
 def encode_data_file(records: pa.Table, name: DataFileName, timestamp_ms: int) -> tuple[bytes, EncodedFile]:
     """The bytes of a batch's file; `records` conform to the topic's schema and all get the one timestamp."""
     count = records.num_rows
     deltas = pa.array(np.arange(count, dtype=np.int64))
-    stamps = pa.repeat(pa.scalar(timestamp_ms, TIMESTAMP_TYPE), count)
-    table = records.append_column(pa.field(OFFSET_DELTA, pa.int64(), nullable=False), deltas)
-    table = table.append_column(pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False), stamps)
+    stamps = pa.array(np.full(count, timestamp_ms, dtype=np.int64)).view(TIMESTAMP_TYPE)
+    table = pa.Table.from_arrays([*records.columns, deltas, stamps], schema=physical_schema(records.schema))
     profile = LARGE if records.nbytes >= _LARGE_FROM_BYTES else SMALL
     data = encode_parquet(table, kind="data", metadata={"write_id": name.write_id}, profile=profile)
     file = FileRef(name.data_path, len(data), stored_checksum(data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -145,13 +145,13 @@ def entry_table(kind: LogKind, batches: Sequence[BatchDescriptor]) -> pa.Table:
     """The rows of an entry."""
     rows = [_entry_row(kind, batch) for batch in batches]
     # By way of a struct array: half the time of an array a column, which is what a small append's own time consists of.
-    structs = pa.array(rows, kind.row_type)
+    structs = cast(pa.StructArray, pa.array(rows, kind.row_type))
     return pa.Table.from_batches([pa.RecordBatch.from_struct_array(structs)])
 
 
 def _entry_row(kind: LogKind, batch: BatchDescriptor) -> dict[str, Any]:
     file = batch.file or NO_FILE
-    row = {
+    row: dict[str, Any] = {
         "base_offset": batch.base_offset,
         "last_offset": batch.last_offset,
         "producer_id": batch.producer_id,

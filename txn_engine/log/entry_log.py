@@ -80,6 +80,11 @@ class EntryLog:
             self._loaded()
             return self._token
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether there is a view already, so that `view` and `token` do not ask the store."""
+        return self._state is not None
+
     def view(self) -> PartitionState:
         """The state as last seen, without looking at the store again once loaded."""
         with self._lock:

@@ -25,10 +25,10 @@ def split_by_key(
     chosen = choose_partitions(records.column(key).combine_chunks(), partitions, partition_in_turn)
     order = np.argsort(chosen, kind="stable")
     ordered = records.take(pa.array(order, pa.int64()))
-    present, counts = np.unique(chosen, return_counts=True)
     start = 0
-    for partition, count in zip(present.tolist(), counts.tolist(), strict=True):
-        yield partition, ordered.slice(start, count)
+    for partition, count in enumerate(np.bincount(chosen, minlength=partitions).tolist()):
+        if count:
+            yield partition, ordered.slice(start, count)
         start += count
 
 

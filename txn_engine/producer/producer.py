@@ -450,8 +450,11 @@ class Producer:
     def _lanes_for(self, targets: Sequence[TransactionPartition]) -> list[Lane]:
         """The lanes to these partitions; new ones load their views before the coordinator hears of the partition."""
         missing = [target for target in targets if target not in self._lanes]
-        for target, lane in zip(missing, self._tools.senders.map(self._new_lane, missing), strict=True):
-            self._lanes[target] = lane
+        unloaded = [log for log in map(self._logs.of, missing) if not log.is_loaded]
+        if len(unloaded) > 1:
+            self._logs.refresh_all(unloaded)
+        for target in missing:
+            lane = self._lanes[target] = self._new_lane(target)
             if self.transactional_id is None:
                 lane.added.set_result(None)
         return [self._lanes[target] for target in targets]

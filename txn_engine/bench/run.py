@@ -1,0 +1,95 @@
+"""`txn-engine bench`: all numbers on one store, shown as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+
+from txn_engine.bench.measure import Measured
+from txn_engine.bench.scans import scan_numbers
+from txn_engine.bench.writes import write_numbers
+from txn_engine.clock import system_clock
+from txn_engine.engine import Engine, connect
+
+_AIM_LOCAL, _AIM_REMOTE = 1.3, 1.1
+
+
+def run_bench(
+    *, url: str | None, json_output: bool, console: Console, quick: bool, spark: bool = True
+) -> int:
+    """Measure on the store at `url`, or on a durable local one in a temporary folder that is removed again.
+
+    On a store that is named, the topics it makes (`bench-<time>-...`) are deleted at the end; their objects stay until
+    the clean-up. Always 0: a number that misses its aim is printed as such, it is no failure.
+    """
+    folder = None if url else tempfile.mkdtemp(prefix="txn-engine-bench-", dir=".")
+    try:
+        with connect(url or f"{folder}/ledger") as engine:
+            numbers = _measure(engine, quick=quick, spark=spark)
+            if json_output:
+                print(
+                    json.dumps(
+                        {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]},
+                        indent=2,
+                    )
+                )
+            else:
+                console.print(_table(engine.url, numbers))
+    finally:
+        if folder:
+            shutil.rmtree(folder)
+    return 0
+
+
+def _measure(engine: Engine, *, quick: bool, spark: bool) -> list[Measured]:
+    prefix = f"bench-{system_clock()}"
+    aim = _AIM_REMOTE if engine.url.startswith("s3") else _AIM_LOCAL
+    columns = (
+        TextColumn("[progress.description]{task.description}"),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+    )
+    errors = Console(stderr=True)
+    with Progress(*columns, console=errors, disable=not errors.is_terminal, transient=True) as bar:
+        task = bar.add_task("bench", total=1)
+
+        def progress(what: str, done: int, total: int) -> None:
+            bar.update(task, description=what, completed=done, total=total)
+
+        numbers = list(write_numbers(engine, prefix, quick=quick, aim=aim, progress=progress))
+        numbers += scan_numbers(engine, prefix, quick=quick, spark=spark, progress=progress)
+    for topic in engine.admin.list_topics():
+        if topic.startswith(prefix):
+            engine.admin.delete_topic(topic)
+    return numbers
+
+
+def _table(url: str, numbers: list[Measured]) -> Table:
+    table = Table(title=f"txn-engine bench on {url}", title_justify="left")
+    columns = {
+        "what": "left",
+        "ours": "right",
+        "bare": "right",
+        "unit": "left",
+        "ratio": "right",
+        "aim": "left",
+        "": "left",
+    }
+    for name, justify in columns.items():
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for number in numbers:
+        verdict = "[green]met[/]" if number.met else "[yellow]missed[/]"
+        values = (
+            f"{number.ours:,.2f}",
+            f"{number.bare:,.2f}",
+            number.unit,
+            f"{number.ratio:.2f}",
+            number.aim,
+            verdict,
+        )
+        table.add_row(f"{number.name}\n[dim]{number.note}; {number.rounds} rounds[/]", *values)
+    return table

@@ -1,0 +1,126 @@
+"""read_committed scans, by PyArrow and by Spark, beside the same engine reading the same files bare."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from urllib.parse import urlsplit
+
+import pyarrow.dataset as ds
+import pyarrow.fs as fs
+
+from txn_engine.bench.measure import Measured, paired, ratio_of
+from txn_engine.bench.payments import SCHEMA, payments
+from txn_engine.engine import Engine
+from txn_engine.errors import TxnEngineError
+
+Progress = Callable[[str, int, int], None]
+_BATCH_ROWS = 250_000
+_AIM = 1.1
+
+
+def scan_numbers(
+    engine: Engine, prefix: str, *, quick: bool, spark: bool, progress: Progress
+) -> Iterator[Measured]:
+    """A topic of 5 million committed rows (with aborted ones between them), read in full."""
+    rows = 500_000 if quick else 5_000_000
+    topic = f"{prefix}-scan"
+    _load(engine, topic, rows, progress)
+    files = [file.uri for file in engine.scan(topic).files()]
+    rounds = 3 if quick else 7
+    progress("scan by PyArrow", 0, rounds)
+    yield _pyarrow(engine, topic, files, rows, rounds)
+    if spark:
+        progress("scan by Spark", 0, rounds)
+        yield _spark(engine, topic, files, rows, rounds)
+
+
+def _load(engine: Engine, topic: str, rows: int, progress: Progress) -> None:
+    engine.admin.create_topic(topic, partitions=4, schema=SCHEMA, key="account_id")
+    with engine.producer(transactional_id=topic) as producer:
+        producer.init_transactions()
+        for first in range(0, rows, _BATCH_ROWS):
+            progress("rows for the scan", first, rows)
+            with producer.transaction():
+                producer.produce(topic, payments(min(_BATCH_ROWS, rows - first), first))
+            producer.begin_transaction()
+            producer.produce(topic, payments(1_000, rows + first))
+            producer.flush()
+            producer.abort_transaction()
+
+
+def _pyarrow(engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: int) -> Measured:
+    filesystem = _filesystem(engine.url)
+    paths = [_path(uri) for uri in files]
+
+    def ours() -> None:
+        _expect(engine.scan(topic).to_table().num_rows, rows)
+
+    def bare() -> None:
+        _expect(ds.dataset(paths, format="parquet", filesystem=filesystem).to_table().num_rows, rows)
+
+    mine, theirs = paired(ours, bare, rounds, warm_up=1)
+    return _speed(
+        "read_committed scan, PyArrow", mine, theirs, rows, "bare: pyarrow.dataset over the same files"
+    )
+
+
+def _spark(engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: int) -> Measured:
+    from txn_engine.spark import read_topic, spark_session
+
+    spark = spark_session(engine.url, app_name="txn-engine bench")
+    paths = [uri.replace("s3://", "s3a://", 1) if uri.startswith("s3://") else uri for uri in files]
+    schema = read_topic(spark, engine, topic).df.schema
+
+    def ours() -> None:
+        frame = read_topic(spark, engine, topic).df.select(*SCHEMA.names)
+        frame.write.format("noop").mode("overwrite").save()
+
+    def bare() -> None:
+        wanted = [field for field in schema.fields if field.name in SCHEMA.names]
+        frame = spark.read.schema(type(schema)(wanted)).parquet(*paths)
+        frame.write.format("noop").mode("overwrite").save()
+
+    try:
+        mine, theirs = paired(ours, bare, rounds)
+    finally:
+        spark.stop()
+    return _speed(
+        "read_committed scan, Spark",
+        mine,
+        theirs,
+        rows,
+        "bare: spark.read.schema(...).parquet(the same files)",
+    )
+
+
+def _speed(name: str, mine: list[float], theirs: list[float], rows: int, note: str) -> Measured:
+    ratio = ratio_of(mine, theirs)
+    return Measured(
+        f"{name}, {rows / 1e6:g} M rows", "Mrow/s", rows / statistics.median(mine) / 1e6,
+        rows / statistics.median(theirs) / 1e6, ratio, f"time at most {_AIM}", ratio <= _AIM, len(mine), note,
+    )  # fmt: skip
+
+
+def _expect(seen: int, rows: int) -> None:
+    if seen != rows:
+        raise TxnEngineError(f"{seen} rows were read", actor="bench", expected=f"{rows}")
+
+
+def _filesystem(url: str) -> fs.FileSystem:
+    parts = urlsplit(url)
+    if parts.scheme != "s3":
+        return fs.LocalFileSystem()
+    endpoint = os.environ.get("TXN_ENGINE_S3_ENDPOINT") or os.environ.get("AWS_ENDPOINT_URL")
+    return fs.S3FileSystem(
+        access_key=os.environ.get("AWS_ACCESS_KEY_ID"),
+        secret_key=os.environ.get("AWS_SECRET_ACCESS_KEY"),
+        region=os.environ.get("AWS_REGION", "us-east-1"),
+        endpoint_override=endpoint,
+        scheme="http" if endpoint and endpoint.startswith("http://") else "https",
+    )
+
+
+def _path(uri: str) -> str:
+    return uri.removeprefix("s3://").removeprefix("file://")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,8 @@ def conform(table: pa.Table, schema: pa.Schema, *, topic: str) -> pa.Table:
     Nothing is cast that could lose anything: only between a string's or binary's layouts, and from a
     dictionary to its values.
     """
+    if table.schema.equals(schema) and all(field.nullable for field in schema):
+        return table.replace_schema_metadata(None)
     actor = f"produce to {topic!r}"
     if set(table.schema.names) != set(schema.names) or len(table.schema.names) != len(schema.names):
         missing = [name for name in schema.names if name not in table.schema.names]
@@ -80,7 +82,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-@cache
+@lru_cache(maxsize=256)
 def physical_schema(schema: pa.Schema) -> pa.Schema:
     """The schema of a topic's data files."""
     own = (

@@ -428,6 +428,10 @@ def _classify(error: Exception, operation: str, config: S3Config, place: str) ->
         return StorageError(
             said, actor="s3 store", place=where, action=f"check the region ({config.region}) and the endpoint"
         )
+    if status == 429 or status >= 500:
+        return StoreUnreachableError(
+            said, actor="s3 store", place=where, action="try again; if it stays, look at the store's own log"
+        )
     if status:
         return StorageError(
             said, actor="s3 store", place=where, action="try again; if it stays, look at the store's own log"

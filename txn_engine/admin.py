@@ -138,7 +138,8 @@ class Admin:
         stored = self._coordinator.current(transactional_id)
         if stored is None or stored.row.state is TransactionState.DEAD:
             raise TransactionalIdNotFoundError(
-                f"transactional id {transactional_id!r} is not known", place=self._logs.tools.objects.store.url
+                f"transactional id {transactional_id!r} is not known",
+                place=self._logs.tools.objects.store.url,
             )
         row = stored.row
         return TransactionDescription(
@@ -172,6 +173,8 @@ class Admin:
                 "a partition without a topic", expected="both, or a topic alone, or neither"
             )
         topics = self.list_topics() if topic is None else [topic]
+        if topic is not None and partition is not None:
+            self._logs.topics.look_up(topic).check_partition(partition)
         targets = [
             TransactionPartition(info.name, info.incarnation, number)
             for info in map(self._logs.topics.look_up, topics)
@@ -370,6 +373,8 @@ class Admin:
     def _partitions_of(self, topic: str, partition: int | None) -> list[TransactionPartition]:
         if topic in self._logs.config.internal_partitions:
             count, incarnation = self._logs.config.internal_partitions[topic], 0
+            if partition is not None:
+                self._logs.check_internal(topic, partition)
         else:
             info = self._logs.topics.look_up(topic)
             count, incarnation = info.partitions, info.incarnation

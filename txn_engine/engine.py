@@ -91,7 +91,7 @@ class Engine:
         readers, workers, senders = self._pools
         self._new_id = new_id
         tools = LogTools(objects, clock, new_id, readers)
-        self.logs = Logs(tools, self.config, TopicRegistry(objects, clock), workers)
+        self.logs = Logs(tools, self.config, TopicRegistry(objects, clock, new_id), workers)
         self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id), clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import conform
+from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import check_start, choose_files, empty_table, read_slices
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
@@ -37,15 +38,18 @@ class PartitionLog:
 
     def __init__(self, logs: Logs, topic: str, partition: int) -> None:
         self._logs = logs
-        self._topic: Topic | None = None
-        incarnation = 0
-        if topic != CONSUMER_OFFSETS_TOPIC:
-            self._topic = logs.topics.look_up(topic)
-            self._topic.check_partition(partition)
-            incarnation = self._topic.incarnation
         self.topic = topic
         self.partition = partition
-        self._log = logs.get(topic, incarnation, partition)
+        if topic == CONSUMER_OFFSETS_TOPIC:
+            logs.check_internal(topic, partition)
+        else:
+            logs.topics.look_up(topic).check_partition(partition)
+
+    @property
+    def _log(self) -> EntryLog:
+        """The log under the topic's present incarnation."""
+        incarnation = 0 if self.topic == CONSUMER_OFFSETS_TOPIC else self._with_records().incarnation
+        return self._logs.get(self.topic, incarnation, self.partition)
 
     # --- append ---------------------------------------------------------------------------------------------
 
@@ -80,16 +84,17 @@ class PartitionLog:
             is_transactional=is_transactional,
         )
         check_batch_shape(shape)
+        log = self._log
         encoded = upload_records(
             self._logs.tools.objects,
             self._logs.tools.new_id,
-            self._log.keys.prefix,
+            log.keys.prefix,
             records,
-            log_end=self._log.view().log_end_offset,
+            log_end=log.view().log_end_offset,
             timestamp_ms=stamp,
             **identity,
         )
-        return _result(self._log.append([replace(shape, file=encoded.file)])[0])
+        return _result(log.append([replace(shape, file=encoded.file)])[0])
 
     def append_marker(
         self, *, producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int
@@ -120,9 +125,11 @@ class PartitionLog:
         return pa.concat_tables(tables) if tables else empty_table(topic)
 
     def _with_records(self) -> Topic:
-        if self._topic is None:
+        if self.topic == CONSUMER_OFFSETS_TOPIC:
             raise InvalidRequestError("records of an internal topic", expected="a topic of the user's")
-        return self._topic
+        topic = self._logs.topics.get(self.topic)
+        topic.check_partition(self.partition)
+        return topic
 
     # --- what it is at --------------------------------------------------------------------------------------
 

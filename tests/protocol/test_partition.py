@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ class Log:
     def __init__(self) -> None:
         self.state = PartitionState()
         self.now = 1_000
+        self.write_ids = count()
 
     def append(self, *proposals: Proposal) -> tuple[Verdict, ...]:
         plan = plan_entry(self.state, proposals, self.now)
@@ -53,7 +55,7 @@ class Log:
         named: tuple[int, int] | None = None,
     ) -> Verdict:
         name_pid, name_epoch = named or (pid, epoch)
-        path = f"data/{0:020d}-p{name_pid}-e{name_epoch}-{'ab' * 16}.parquet"
+        path = f"data/{0:020d}-p{name_pid}-e{name_epoch}-{next(self.write_ids):032x}.parquet"
         proposal = DataProposal(
             count, self.now, self.now, FileRef(path, 1, "c"), pid, epoch, seq, transactional
         )

@@ -15,6 +15,7 @@ from txn_engine.errors import (
     InvalidGroupIdError,
     InvalidRequestError,
     OffsetOutOfRangeError,
+    OutcomeUnknownError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
@@ -84,6 +85,9 @@ class Consumer:
         self._reset = auto_offset_reset
         self._cursors: dict[TopicPartition, _Cursor] = {}
         self._fetched: dict[TopicPartition, FetchedRow] = {}
+        self._unsettled: (
+            tuple[ConsumerGroupMetadata, dict[TransactionPartition, OffsetAndMetadata]] | None
+        ) = None
         self._next = 0
         self._closed = False
 
@@ -162,6 +166,17 @@ class Consumer:
         cursors = list(self._cursors.values())
         self._start(cursors)
         states = self._logs.refresh_all([self._logs.of(cursor.key) for cursor in cursors])
+        before = [(cursor.position, cursor.open_file) for cursor in cursors]
+        try:
+            return self._read(cursors, states, max_records)
+        except BaseException:
+            for cursor, (position, open_file) in zip(cursors, before, strict=True):
+                cursor.position, cursor.open_file = position, open_file  # nobody has seen what was read
+            raise
+
+    def _read(
+        self, cursors: Sequence[_Cursor], states: Sequence[PartitionState], max_records: int
+    ) -> pa.Table | None:
         tables: list[pa.Table] = []
         left = max_records
         first = self._next % len(cursors)
@@ -225,7 +240,10 @@ class Consumer:
         fresh = [cursor for cursor in cursors if cursor.position < 0]
         if not fresh:
             return
-        committed = self._fetch([cursor.key for cursor in fresh]) if self.group_id is not None else {}
+        committed: dict[TopicPartition, OffsetAndMetadata] = {}
+        if self.group_id is not None:
+            committed, fetched = self._fetch([cursor.key for cursor in fresh])
+            self._fetched |= fetched
         for cursor in fresh:
             tp = TopicPartition(cursor.topic.name, cursor.partition)
             position = committed.get(tp)
@@ -245,13 +263,15 @@ class Consumer:
             )
         return state.log_start_offset if self._reset == "earliest" else end_of(state, self._isolation)
 
-    def _fetch(self, partitions: Sequence[TransactionPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+    def _fetch(
+        self, partitions: Sequence[TransactionPartition]
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, FetchedRow]]:
+        """The group's offsets, and the rows they stand in."""
         group_id = check_group_id(self.group_id)
         stable = self._isolation == "read_committed"
         found = self._groups.fetch(group_id, partitions, require_stable=stable)
-        for tp, (_, fetched) in found.items():
-            self._fetched.setdefault(tp, fetched)
-        return {tp: position for tp, (position, _) in found.items() if position is not None}
+        offsets = {tp: position for tp, (position, _) in found.items() if position is not None}
+        return offsets, {tp: fetched for tp, (_, fetched) in found.items()}
 
     def _refresh(self, cursor: _Cursor) -> PartitionState:
         return self._logs.of(cursor.key).refresh()
@@ -287,7 +307,13 @@ class Consumer:
         some pending.
         """
         self._open()
-        return self._fetch([self._target(TopicPartition(*tp)) for tp in partitions])
+        offsets, fetched = self._fetch([self._target(TopicPartition(*tp)) for tp in partitions])
+        for (
+            tp,
+            row,
+        ) in fetched.items():  # who asks first and seeks then has fetched this; polling fetches anew
+            self._fetched.setdefault(tp, row)
+        return offsets
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
         """Commit these offsets, or the positions, plainly. `OffsetsMovedError`: somebody else processed this range."""
@@ -299,8 +325,21 @@ class Consumer:
             self._target(TopicPartition(*tp)): OffsetAndMetadata(at) if isinstance(at, int) else at
             for tp, at in wanted.items()
         }
-        if positions:
-            self._fetched |= self._groups.commit(self.group_metadata(), positions)
+        self._settle_commit()
+        if not positions:
+            return
+        commit = (self.group_metadata(), positions)
+        try:
+            self._fetched |= self._groups.commit(*commit)
+        except OutcomeUnknownError:
+            self._unsettled = commit
+            raise
+
+    def _settle_commit(self) -> None:
+        """Learn what became of a commit that had no answer: sent again it is recognised, whether or not it landed."""
+        if self._unsettled is not None:
+            self._fetched |= self._groups.commit(*self._unsettled)
+            self._unsettled = None
 
     def _target(self, tp: TopicPartition) -> TransactionPartition:
         topic = self._logs.topics.get(tp.topic)

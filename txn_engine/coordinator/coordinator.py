@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,7 @@ from txn_engine.protocol.transactions import Decision
 from txn_engine.types import MarkerMode, ProducerIdAndEpoch, SweepReport, TopicPartition
 
 MAX_TRANSACTIONAL_ID_CHARS = 1_000
+_LOGGER = logging.getLogger(__name__)
 
 
 class Coordinator:
@@ -148,6 +150,8 @@ class Coordinator:
         markers and completes it, as far as that goes: what is left is for the marker sweep.
         """
         _check_id(transactional_id)
+        if markers not in ("inline", "deferred"):
+            raise InvalidRequestError(f"markers={markers!r}", expected="'inline' or 'deferred'")
 
         def decide(current: StoredRow | None, new_producer_id: int) -> Decision:
             return transactions.end_transaction(
@@ -162,7 +166,9 @@ class Coordinator:
 
         decision = self._decide(transactional_id, decide)
         if markers == "inline" and decision.row is not None:
-            self._finish(self._logs.coordinator(transactional_id).view().transactions.get(transactional_id))
+            decided = self._logs.coordinator(transactional_id).view().transactions.get(transactional_id)
+            for failure in self._finish(decided).failures:
+                _LOGGER.warning("decided, but not complete yet; the marker sweep will finish it: %s", failure)
         return decision.reply
 
     def _decide(self, transactional_id: str, decide: Callable[[StoredRow | None, int], Decision]) -> Decision:
@@ -236,6 +242,7 @@ class Coordinator:
     def resolve(self, partition: TopicPartition) -> TransactionPartition:
         """The partition with the incarnation that its topic has now."""
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
+            self._logs.check_internal(*partition)
             return TransactionPartition(partition.topic, 0, partition.partition)
         topic = self._logs.topics.get(partition.topic)
         topic.check_partition(partition.partition)

@@ -84,7 +84,7 @@ class GroupCoordinator:
         self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
     ) -> OffsetCommit:
         """The row of a commit, naming what its reader fetched."""
-        if position.offset < 0 and position.offset != TOMBSTONE_OFFSET:
+        if position.offset < 0:
             raise InvalidRequestError(
                 f"offset {position.offset}", actor=f"group {group.group_id!r}", expected="0 or more"
             )

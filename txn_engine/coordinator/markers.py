@@ -11,6 +11,7 @@ from txn_engine.clock import Clock
 from txn_engine.errors import TxnEngineError
 from txn_engine.log.logs import Logs
 from txn_engine.protocol.partition import Appended, MarkerProposal, Refused, TransactionProposal, Verdict
+from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.protocol.transactions import complete_transaction
 from txn_engine.types import SweepReport
@@ -67,10 +68,8 @@ class MarkerWriter:
             return _PartitionOutcome(dict.fromkeys(decisions, str(error)), 0, 0)
         failed = {}
         for decision, verdict in zip(decisions, verdicts, strict=True):
-            stored = producers.get(decision.row.producer_id)
-            # A stored epoch at or above the marker's: somebody's marker of this decision, or of a later one, is there.
-            if isinstance(verdict, Refused) and (
-                stored is None or stored.producer_epoch < decision.row.producer_epoch
+            if isinstance(verdict, Refused) and not _is_marked(
+                producers.get(decision.row.producer_id), decision
             ):
                 failed[decision] = str(verdict.error)
         marked = sum(isinstance(verdict, Appended) for verdict in verdicts)
@@ -111,6 +110,15 @@ class MarkerWriter:
             for decision in decisions
         ]
         return self._logs.coordinator(decisions[0].row.transactional_id).append(proposals)
+
+
+def _is_marked(stored: ProducerEntry | None, decision: StoredRow) -> bool:
+    """Whether the partition has this decision's marker, or one of a later decision."""
+    if stored is None or stored.producer_epoch < decision.row.producer_epoch:
+        return False
+    if stored.producer_epoch > decision.row.producer_epoch:
+        return True
+    return not stored.is_open or stored.coordinator_epoch >= decision.offset
 
 
 def _marker(decision: StoredRow) -> MarkerProposal:

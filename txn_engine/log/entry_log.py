@@ -144,11 +144,12 @@ class EntryLog:
         return state
 
     def batches(self) -> Iterator[BatchDescriptor]:
-        """All that the log holds, entry by entry from its start, read from the store."""
-        for key in self._tools.objects.keys(self.keys.log_prefix):
-            data = self._tools.objects.find(key)
-            if data is not None:
-                yield from decode_entry(self.kind, data, key=key, base_offset=self.keys.parse_entry(key))
+        """All that the log holds, slot by slot from its start, read from the store."""
+        offset = 0
+        while (data := self._tools.objects.find(key := self.keys.entry(offset))) is not None:
+            for batch in decode_entry(self.kind, data, key=key, base_offset=offset):
+                yield batch
+                offset = batch.last_offset + 1
 
     # --- the append -----------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 
-from txn_engine.errors import IllegalStateError
+from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError
 from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, LogKind
 from txn_engine.log.entry_log import EntryLog, LogTools
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, StoreConfig
@@ -59,6 +59,14 @@ class Logs:
         """The partition of `__consumer_offsets` that keeps a group's offsets."""
         count = self.config.internal_partitions[CONSUMER_OFFSETS_TOPIC]
         return TransactionPartition(CONSUMER_OFFSETS_TOPIC, 0, partition_for_id(group_id, count))
+
+    def check_internal(self, topic: str, partition: int) -> None:
+        """Raise unless the internal topic has this partition."""
+        count = self.config.internal_partitions[topic]
+        if not 0 <= partition < count:
+            raise UnknownTopicOrPartitionError(
+                f"partition {partition} of {topic!r}", expected=f"0 to {count - 1}"
+            )
 
     def internal(self, topic: str) -> list[EntryLog]:
         """All logs of an internal topic, in the order of its partitions."""

@@ -174,7 +174,9 @@ def _files(rows: list[dict[str, Any]]) -> dict[str, Any]:
             files[status][log_file.base_offset] = log_file
         else:
             files["dead"][log_file.base_offset] = DeadFile(log_file, status, died_ms)
-    return {status: Map(by_base) for status, by_base in files.items()}
+    named = {log_file.file.data_path: base for base, log_file in (files["live"] | files["undecided"]).items()}
+    named |= {dead.log_file.file.data_path: base for base, dead in files["dead"].items()}
+    return {"named": Map(named)} | {status: Map(by_base) for status, by_base in files.items()}
 
 
 def _group_offsets(rows: list[dict[str, Any]]) -> GroupOffsets:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from storage import InvalidKeyError, validate_name
-from txn_engine.clock import Clock
+from txn_engine.clock import Clock, monotonic_ms
 from txn_engine.errors import (
     InvalidPartitionsError,
     InvalidRecordError,
@@ -18,6 +18,7 @@ from txn_engine.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects, decode_json, encode_json
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -69,9 +70,13 @@ def _topic_key(name: str, incarnation: int) -> str:
 class TopicRegistry:
     """The topics of a store. What it knows of a topic is looked up again after five seconds."""
 
-    def __init__(self, objects: Objects, clock: Clock) -> None:
+    def __init__(
+        self, objects: Objects, clock: Clock, new_id: IdSource, cache_clock: Clock = monotonic_ms
+    ) -> None:
         self._objects = objects
         self._clock = clock
+        self._new_id = new_id
+        self._cache_clock = cache_clock
         self._lock = threading.Lock()
         self._known: dict[str, tuple[int, Topic]] = {}
 
@@ -79,7 +84,7 @@ class TopicRegistry:
         """The topic as it is now, give or take five seconds. Raises `UnknownTopicOrPartitionError`."""
         with self._lock:
             known = self._known.get(name)
-        if known is not None and 0 <= self._clock() - known[0] < _CACHED_MS:
+        if known is not None and self._cache_clock() - known[0] < _CACHED_MS:
             return known[1]
         return self.look_up(name)
 
@@ -91,11 +96,19 @@ class TopicRegistry:
             if topic is None:
                 self._known.pop(name, None)
             else:
-                self._known[name] = (self._clock(), topic)
+                self._known[name] = (self._cache_clock(), topic)
         if topic is None:
             gone = "was deleted" if incarnation >= 0 else "does not exist"
             raise UnknownTopicOrPartitionError(f"topic {name!r} {gone}", place=self._objects.store.url)
         return topic
+
+    def is_current(self, topic: Topic) -> bool:
+        """Whether this incarnation is still the topic of its name, as of now: one look at the store."""
+        if self._objects.find(_topic_key(topic.name, topic.incarnation + 1)) is None:
+            return True
+        with self._lock:
+            self._known.pop(topic.name, None)
+        return False
 
     def exists(self, name: str, incarnation: int) -> bool:
         """Whether this very incarnation is in use."""
@@ -120,7 +133,9 @@ class TopicRegistry:
         if there is not None:
             raise _exists(name)
         topic = Topic(name, incarnation + 1, partitions, schema, key, retention_ms, self._clock())
-        outcome = self._objects.create(_topic_key(name, topic.incarnation), _encode(topic, deleted=False))
+        outcome = self._objects.create(
+            _topic_key(name, topic.incarnation), _encode(topic, self._new_id(), deleted=False)
+        )
         if not outcome.won:
             raise _exists(name)
         return topic
@@ -138,7 +153,7 @@ class TopicRegistry:
             self._clock(),
         )
         outcome = self._objects.create(
-            _topic_key(name, tombstone.incarnation), _encode(tombstone, deleted=True)
+            _topic_key(name, tombstone.incarnation), _encode(tombstone, self._new_id(), deleted=True)
         )
         with self._lock:
             self._known.pop(name, None)
@@ -180,7 +195,7 @@ def _check_name(name: str) -> None:
 
 def _checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tuple[pa.Schema, str | None]:
     if schema is None:
-        return KAFKA_SCHEMA, key if key is not None else "key"
+        schema, key = KAFKA_SCHEMA, "key" if key is None else key
     actor = f"topic {name!r}"
     if not len(schema):
         raise InvalidRecordError("a schema without columns", actor=actor, expected="at least one column")
@@ -204,7 +219,7 @@ def _checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tup
     return schema.remove_metadata(), key
 
 
-def _encode(topic: Topic, *, deleted: bool) -> bytes:
+def _encode(topic: Topic, write_id: str, *, deleted: bool) -> bytes:
     fields = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in topic.schema]
     return encode_json(
         {
@@ -217,6 +232,7 @@ def _encode(topic: Topic, *, deleted: bool) -> bytes:
             "retention_ms": topic.retention_ms,
             "created_ms": topic.created_ms,
             "deleted": deleted,
+            "write_id": write_id,
         },
         "topic",
     )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txn_engine.errors import TransactionAbortableError, TxnEngineError
+from txn_engine.errors import IllegalStateError, TransactionAbortableError
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_log import EntryLog, LogTools, ViewToken
 from txn_engine.log.uploads import upload_records
@@ -71,7 +71,17 @@ class Lane:
             if self._running:
                 return
             self._running = True
-        self._senders.submit(self._drain)
+        try:
+            self._senders.submit(self._drain)
+        except RuntimeError as error:  # the engine was closed: nobody will drain this queue any more
+            closed = IllegalStateError("the engine is closed", expected="an open engine")
+            closed.__cause__ = error
+            with self._lock:
+                self._running = False
+                stranded = list(self._queue)
+                self._queue.clear()
+            self._fail(stranded, closed)
+            raise closed from error
 
     def cancel(self, reason: BaseException) -> None:
         """Fail what is queued and not yet on its way."""
@@ -107,16 +117,15 @@ class Lane:
             raise TransactionAbortableError(f"the transaction failed elsewhere: {self._failure}")
         proposals = [_proposal(batch, encoded) for batch, encoded in uploaded]
         verdicts = self.log.append(proposals, self._first_write_check(self))
-        refused: TxnEngineError | None = None
+        refused = next((verdict.error for verdict in verdicts if isinstance(verdict, Refused)), None)
+        if refused is not None:  # the producer hears of it before anybody who waits for one of these batches
+            self._fail([], refused)
         for (batch, _), verdict in zip(uploaded, verdicts, strict=True):
             if isinstance(verdict, Refused):
-                refused = refused or verdict.error
                 batch.done.set_exception(verdict.error)
                 continue
             place = (self.partition.topic, self.partition.partition, verdict.base_offset, verdict.last_offset)
             batch.done.set_result(RecordMetadata(*place, batch.timestamp_ms))
-        if refused is not None:
-            self._fail([], refused)
 
     def _upload(self, batch: Batch) -> EncodedFile:
         if isinstance(batch.records, EncodedFile):

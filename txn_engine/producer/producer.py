@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn, Self, TypeVar
 
@@ -14,18 +14,21 @@ import pyarrow as pa
 
 from txn_engine.clock import monotonic_ms, pause_ms
 from txn_engine.coordinator.coordinator import Coordinator
-from txn_engine.coordinator.groups import GroupCoordinator
+from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
 from txn_engine.errors import (
     ConcurrentTransactionsError,
+    CorruptObjectError,
     IllegalStateError,
     InvalidProducerIdMappingError,
     InvalidRequestError,
     OutcomeUnknownError,
     ProducerFencedError,
     RequestTimedOutError,
+    StoreAccessError,
     StoreUnavailableError,
     TransactionAbortableError,
     TxnEngineError,
+    UnknownTopicOrPartitionError,
 )
 from txn_engine.log.data_files import EncodedFile, conform
 from txn_engine.log.logs import Logs
@@ -62,6 +65,13 @@ BUFFER_BYTES = 256 * 1024 * 1024
 READER_PART_BYTES = 32 * 1024 * 1024
 CONCURRENT_RETRY_LIMIT_MS = 30_000
 _RETRY_PAUSE_MS = 20
+_STORE_ERRORS = (
+    OutcomeUnknownError,
+    StoreUnavailableError,
+    StoreAccessError,
+    CorruptObjectError,
+    RequestTimedOutError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +121,8 @@ class Producer:
         self._lanes: dict[TransactionPartition, Lane] = {}
         self._in_transaction: set[TransactionPartition] = set()
         self._reached_coordinator = False
+        self._is_ending = False
+        self._checked_topics: dict[str, Future[bool]] = {}
         self._outstanding: set[Future[RecordMetadata]] = set()
         self._group_memory = GroupMemory()
         self._buffer = threading.Condition()
@@ -165,12 +177,11 @@ class Producer:
     @contextmanager
     def _call(self, *allowed: ProducerState) -> Iterator[None]:
         """One call at a time, in this process, in a state that allows it."""
+        self._check_process()
         with self._lock:
-            if os.getpid() != self._made_in:
-                raise IllegalStateError(
-                    "a producer was carried over a fork", expected="each process makes its own"
-                )
             self._absorb_failure()
+            if self._is_ending:
+                raise IllegalStateError("a call while the transaction is being ended", actor=self._actor())
             if self._state is ProducerState.FATAL_ERROR and self._error is not None:
                 raise self._error
             if self._state is ProducerState.ABORTABLE_ERROR and self._state not in allowed:
@@ -184,6 +195,23 @@ class Producer:
                     expected=" or ".join(sorted(allowed)),
                 )
             yield
+
+    def _check_process(self) -> None:
+        """Refuse in a forked child, before a lock that somebody may have held at the fork."""
+        if os.getpid() != self._made_in:
+            raise IllegalStateError(
+                "a producer was carried over a fork", expected="each process makes its own"
+            )
+
+    @contextmanager
+    def _ending(self, *allowed: ProducerState) -> Iterator[None]:
+        """The end of a transaction: no other call until it is over, and no lock held while it waits for writes."""
+        with self._call(*allowed):
+            self._is_ending = True
+        try:
+            yield
+        finally:
+            self._is_ending = False
 
     def _absorb_failure(self) -> None:
         """Move to the state that a failed write has led to."""
@@ -262,6 +290,7 @@ class Producer:
         self._identity = identity
         self._lanes.clear()
         self._in_transaction.clear()
+        self._checked_topics.clear()
         self._outstanding.clear()
         self._reached_coordinator = False
         self._failure = None
@@ -295,60 +324,87 @@ class Producer:
             raise
 
     def commit_transaction(self) -> None:
-        """Wait for all writes, then decide to commit. With "inline" markers readers see it when this returns.
+        """Wait for all writes, then decide to commit.
 
-        `TransactionAbortableError`: a write failed, only `abort_transaction` is left. `OutcomeUnknownError`
-        or `StoreUnavailableError`: call it again; the answer is then the log's. `ProducerFencedError`: it was
-        not committed.
+        With "inline" markers readers see it when this returns, unless the store failed between the decision
+        and a marker: that is logged, and left to the marker sweep. `TransactionAbortableError`: a write failed,
+        only `abort_transaction` is left. `OutcomeUnknownError` or `StoreUnavailableError`: call it again; the
+        answer is then the log's. `ProducerFencedError`: it was not committed.
         """
         self._transactional()
-        with self._call(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):
-            if self._state is ProducerState.IN_TRANSACTION:
-                self._wait_for_outstanding()
-                self._absorb_failure()
-                if self._error is not None:
-                    raise self._error
-                if self._failure is not None:
-                    raise TransactionAbortableError(
-                        f"a write of the transaction failed: {self._failure}", actor=self._actor()
-                    ) from self._failure
-            self._end(committed=True)
+        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):
+            self._wait_for_outstanding()
+            with self._lock:
+                if self._state is ProducerState.IN_TRANSACTION:
+                    self._check_writes()
+                self._end(committed=True)
+
+    def _check_writes(self) -> None:
+        """Raise unless every write of the transaction is in the log, and in a topic that is still the same."""
+        for name, is_current in self._checked_topics.items():
+            if not is_current.result():
+                self._note_failure(
+                    UnknownTopicOrPartitionError(
+                        f"topic {name!r} was deleted during the transaction", actor=self._actor()
+                    )
+                )
+        self._absorb_failure()
+        if self._error is not None:
+            raise self._error
+        if self._failure is not None:
+            raise TransactionAbortableError(
+                f"a write of the transaction failed: {self._failure}", actor=self._actor()
+            ) from self._failure
 
     def abort_transaction(self) -> None:
         """Drop what is not sent, and decide to abort."""
         self._transactional()
         allowed = (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR, ProducerState.ABORTING)
-        with self._call(*allowed):
+        with self._ending(*allowed):
             aborting = TransactionAbortableError("the transaction is being aborted", actor=self._actor())
             for lane in self._lanes.values():
                 lane.cancel(aborting)
                 if not lane.added.done():
                     lane.added.set_exception(aborting)
             self._wait_for_outstanding()
-            self._end(committed=False)
+            with self._lock:
+                self._end(committed=False)
 
     def _end(self, *, committed: bool) -> None:
-        if not self._reached_coordinator:
+        if not self._reached_coordinator and not (committed and self._run_id is not None):
             self._start_epoch(self._identity)
             self._state = ProducerState.READY
             return
+        if not self._reached_coordinator:
+            self._join(
+                []
+            )  # a run that had nothing to write is a run all the same: its id needs a row to stand in
         self._state = ProducerState.COMMITTING if committed else ProducerState.ABORTING
         try:
             identity = self._retry_concurrent(lambda: self._ask_end(committed), "the transaction's end")
-        except (OutcomeUnknownError, StoreUnavailableError, RequestTimedOutError):
+        except _STORE_ERRORS:
             raise  # the state stays: the same call again learns what happened
         except (ProducerFencedError, InvalidProducerIdMappingError) as error:
+            # Asked before anything is final: where the log cannot be read now, the same call may be made again.
+            answered = committed and self._tools.coordinator.was_committed(
+                self._transactional(), *self._identity
+            )
             self._fatal(error)
-            if committed and self._tools.coordinator.was_committed(self._transactional(), *self._identity):
-                return
-            raise
+            if not answered:
+                raise
+            self._learn_end(committed)
+            return
         except TxnEngineError as error:
-            raise self._fatal(error) from error.__cause__
+            self._fatal(error)
+            raise
+        self._learn_end(committed)
+        self._start_epoch(identity)
+        self._state = ProducerState.READY
+
+    def _learn_end(self, committed: bool) -> None:
         self._group_memory.end(committed=committed)
         if committed and self._run_id is not None and self._history is not None:
             self._history = with_run_id(self._history, self._run_id)
-        self._start_epoch(identity)
-        self._state = ProducerState.READY
 
     def _ask_end(self, committed: bool) -> ProducerIdAndEpoch:
         return self._tools.coordinator.end_transaction(
@@ -391,7 +447,7 @@ class Producer:
                     conformed = conform(records, info.schema, topic=topic)
                     for part in slices(conformed):
                         futures += self._send(info, part, partition, stamp)
-            except TxnEngineError as error:
+            except BaseException as error:
                 if futures:  # a part of this call is on its way: the call can only be undone as a whole
                     self._note_failure(error)
                 raise
@@ -417,9 +473,17 @@ class Producer:
             return _gathered(self._send_parts(parts))
 
     def flush(self) -> None:
-        """Wait until all that was sent is in the log or has failed; the futures, and the commit, tell which."""
+        """Wait until all that was sent is in the log or has failed.
+
+        A transaction's failures are told by its futures and its commit. An idempotent producer's are raised here,
+        and by every later call.
+        """
+        self._check_process()
+        self._wait_for_outstanding()
         with self._lock:
-            self._wait_for_outstanding()
+            self._absorb_failure()
+            if self._error is not None:
+                raise self._error
 
     def _send(
         self, topic: Topic, records: pa.Table, partition: int | None, stamp: int
@@ -443,9 +507,35 @@ class Producer:
     ) -> list[Future[RecordMetadata]]:
         targets = list(dict.fromkeys(target for target, _ in parts))
         lanes = dict(zip(targets, self._lanes_for(targets), strict=True))
-        futures = [self._queue(lanes[target], part, stamp) for target, part in parts]
-        self._join(targets)
+        self._check_topics(targets)
+        futures: list[Future[RecordMetadata]] = []
+        try:
+            for target, part in parts:
+                if not self._has_room(part):  # room comes from lanes that wait for these very partitions
+                    self._join(targets)
+                futures.append(self._queue(lanes[target], part, stamp))
+            self._join(targets)
+        except BaseException as error:
+            self._note_failure(error)
+            for lane in lanes.values():
+                if not lane.added.done():
+                    lane.added.set_exception(error)
+            raise
         return futures
+
+    def _check_topics(self, targets: Sequence[TransactionPartition]) -> None:
+        """Ask, beside the uploads, whether the topics are still the ones known; the commit waits for the answer."""
+        if self.transactional_id is None:
+            return
+        for target in targets:
+            if target.topic not in self._checked_topics:
+                known = self._logs.topics.get(target.topic)
+                asked = self._logs.workers.submit(self._logs.topics.is_current, known)
+                self._checked_topics[target.topic] = asked
+
+    def _has_room(self, records: pa.Table | EncodedFile) -> bool:
+        with self._buffer:
+            return self._buffered_bytes + _buffer_size(records) <= BUFFER_BYTES
 
     def _lanes_for(self, targets: Sequence[TransactionPartition]) -> list[Lane]:
         """The lanes to these partitions; new ones load their views before the coordinator hears of the partition."""
@@ -467,21 +557,23 @@ class Producer:
 
     def _queue(self, lane: Lane, records: pa.Table | EncodedFile, stamp: int) -> Future[RecordMetadata]:
         done: Future[RecordMetadata] = Future()
+        size = _buffer_size(records)
         if isinstance(records, EncodedFile):
-            size, count, stamp = 1, records.record_count, records.max_timestamp
+            count, stamp = records.record_count, records.max_timestamp
         else:
-            size, count = max(min(records.nbytes, BUFFER_BYTES), 1), records.num_rows
+            count = records.num_rows
         with self._buffer:
             self._buffer.wait_for(lambda: self._buffered_bytes + size <= BUFFER_BYTES)
             self._buffered_bytes += size
-        done.add_done_callback(lambda _: self._free(size))
         self._outstanding.add(done)
+        done.add_done_callback(lambda _: self._settled(done, size))
         sequence = lane.next_sequence
         lane.next_sequence = increment_sequence(sequence, count)
         lane.send(Batch(records, self._identity, sequence, self.transactional_id is not None, stamp, done))
         return done
 
-    def _free(self, size: int) -> None:
+    def _settled(self, done: Future[RecordMetadata], size: int) -> None:
+        self._outstanding.discard(done)
         with self._buffer:
             self._buffered_bytes -= size
             self._buffer.notify_all()
@@ -491,7 +583,7 @@ class Producer:
         if self.transactional_id is None:
             return
         new = [target for target in targets if target not in self._in_transaction]
-        if not new:
+        if not new and self._reached_coordinator:
             return
         self._reached_coordinator = True
         try:
@@ -525,8 +617,7 @@ class Producer:
         return check
 
     def _wait_for_outstanding(self) -> None:
-        wait(self._outstanding)
-        self._outstanding.clear()
+        wait(set(self._outstanding))
 
     # --- offsets --------------------------------------------------------------------------------------------
 
@@ -540,6 +631,7 @@ class Producer:
         """
         self._transactional()
         with self._call(ProducerState.IN_TRANSACTION):
+            check_group_id(group_metadata.group_id)
             if not offsets:
                 return
             positions = {self._target(tp): _position(value) for tp, value in offsets.items()}
@@ -556,7 +648,7 @@ class Producer:
                         raise verdict.error
                     place = TopicPartition(commit.key.topic, commit.key.partition)
                     self._group_memory.wrote(group_metadata, place, verdict.base_offset)
-            except TxnEngineError as error:
+            except BaseException as error:
                 self._note_failure(error)
                 raise
 
@@ -568,23 +660,38 @@ class Producer:
     # --- the end --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wait for what was sent, abort an open transaction, and let go. A second call does nothing."""
-        with self._lock:
-            if self._state is ProducerState.CLOSED:
-                return
-            try:
-                self._wait_for_outstanding()
-                self._absorb_failure()
-                if self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
-                    self.abort_transaction()
-            finally:
-                self._state = ProducerState.CLOSED
+        """Wait for what was sent, abort an open transaction, and let go. A second call does nothing.
+
+        Raises what an idempotent producer's batches failed with, where nobody has heard of it yet. In a forked child it
+        only lets go.
+        """
+        if os.getpid() != self._made_in:
+            self._state = ProducerState.CLOSED
+            return
+        if self._state is ProducerState.CLOSED:
+            return
+        self._absorb_failure()
+        try:
+            if self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
+                self.abort_transaction()
+            elif self.transactional_id is None and self._error is None:
+                self.flush()
+        finally:
+            self._state = ProducerState.CLOSED
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.close()
+            return
+        with suppress(TxnEngineError):  # the error that is under way says more than one of closing
+            self.close()
+
+
+def _buffer_size(records: pa.Table | EncodedFile) -> int:
+    return 1 if isinstance(records, EncodedFile) else max(min(records.nbytes, BUFFER_BYTES), 1)
 
 
 def _tables(table: Records) -> Iterator[pa.Table]:

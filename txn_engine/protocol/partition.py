@@ -18,13 +18,14 @@ from txn_engine.protocol.batches import NO_PRODUCER_ID, BatchDescriptor, Control
 from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.protocol.offset_commits import GroupOffsets, OffsetCommit
 from txn_engine.protocol.producers import (
+    MAX_EPOCH,
     BatchMetadata,
     ProducerEntry,
     check_data,
     check_marker,
     check_operator_abort,
 )
-from txn_engine.protocol.sequences import last_sequence
+from txn_engine.protocol.sequences import MAX_SEQUENCE, last_sequence
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionRow
 
 
@@ -63,7 +64,7 @@ class AbortedRange:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Everything that replaying a log up to `log_end_offset` tells."""
+    """All that replaying a log up to `log_end_offset` tells. `named`: the batch that each data file belongs to."""
 
     log_end_offset: int = 0
     last_append_time: int = 0
@@ -76,6 +77,7 @@ class PartitionState:
     undecided: Map[int, LogFile] = Map()
     dead: Map[int, DeadFile] = Map()
     aborted: Map[int, AbortedRange] = Map()
+    named: Map[str, int] = Map()
     transactions: Map[str, StoredRow] = Map()
     group_offsets: GroupOffsets = GroupOffsets()
 
@@ -126,6 +128,7 @@ def _apply_batch(state: PartitionState, batch: BatchDescriptor) -> PartitionStat
         state = replace(state, group_offsets=offsets)
     if batch.file is not None:
         log_file = _log_file(batch, batch.file)
+        state = replace(state, named=state.named.set(batch.file.data_path, batch.base_offset))
         if batch.is_transactional:
             state = replace(state, undecided=state.undecided.set(batch.base_offset, log_file))
         else:
@@ -380,6 +383,11 @@ def check_batch_shape(proposal: DataProposal) -> None:
             f"producer id {proposal.producer_id}, epoch {proposal.producer_epoch}, sequence {proposal.base_sequence}",
             expected="all three, or none of them (-1)",
         )
+    if proposal.producer_epoch > MAX_EPOCH or proposal.base_sequence > MAX_SEQUENCE:
+        raise InvalidRequestError(
+            f"epoch {proposal.producer_epoch}, sequence {proposal.base_sequence}",
+            expected=f"at most {MAX_EPOCH} and {MAX_SEQUENCE}",
+        )
     if proposal.is_transactional and not with_producer:
         raise InvalidRequestError("a transactional batch without a producer id", expected="a producer id")
 
@@ -392,6 +400,11 @@ def _check_file_name(state: PartitionState, proposal: DataProposal) -> None:
             f"data file {proposal.file.data_path}",
             actor=f"producer {proposal.producer_id} epoch {proposal.producer_epoch}",
             expected="a file uploaded by this producer at this epoch",
+        )
+    if proposal.file.data_path in state.named:
+        raise InvalidRequestError(
+            f"data file {proposal.file.data_path} a second time",
+            expected=f"one batch a file; this one's is at offset {state.named[proposal.file.data_path]}",
         )
     if name.log_end > state.log_end_offset:
         raise InvalidRequestError(

@@ -153,7 +153,11 @@ def check_marker(
         return True
     actor = f"marker for producer {producer_id} epoch {producer_epoch}"
     # Above 32767 there is no epoch: what a fence finds open there is ended at the epoch it has.
-    ends_open = entry.is_open and producer_epoch == entry.producer_epoch == MAX_EPOCH
+    ends_open = (
+        entry.is_open
+        and producer_epoch == entry.producer_epoch == MAX_EPOCH
+        and coordinator_epoch > entry.coordinator_epoch
+    )
     if producer_epoch < entry.producer_epoch or (
         producer_epoch == entry.producer_epoch and entry.is_open and not ends_open
     ):

@@ -1,0 +1,391 @@
+"""Cases that broke an earlier version: each a way to lose, tear, double or hang, found by attack."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import Future
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+import txn_engine.producer.producer as producer_module
+from storage import MemoryStore, StoreUnreachableError
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
+from txn_engine import Engine, TopicPartition
+from txn_engine.errors import (
+    IllegalStateError,
+    InvalidRequestError,
+    ProducerFencedError,
+    StoreAccessError,
+    StoreUnavailableError,
+    TopicExistsError,
+    TransactionAbortableError,
+    TxnEngineError,
+)
+from txn_engine.producer import Producer
+from txn_engine.protocol.batches import FileRef
+from txn_engine.testing import ManualClock, write_transaction_state
+
+P0 = TopicPartition("payments", 0)
+_NAMES = count()
+
+
+def started(engine: Engine, transactional_id: str = "job") -> Producer:
+    """A producer in the middle of an empty transaction."""
+    producer = engine.producer(transactional_id=transactional_id)
+    producer.init_transactions()
+    producer.begin_transaction()
+    return producer
+
+
+def within(seconds: float, work: threading.Thread) -> bool:
+    """Whether a thread comes to its end in time."""
+    work.start()
+    work.join(seconds)
+    return not work.is_alive()
+
+
+def foreign_file(engine: Engine) -> tuple[int, object]:
+    """A data file that another epoch uploaded: a batch that names it is refused."""
+    from txn_engine.log.data_files import EncodedFile
+
+    name = f"data/{0:020d}-p999-e7-{'ab' * 16}.parquet"
+    return 0, EncodedFile(FileRef(name, 10, "0" * 32), 1, 0, 0)
+
+
+def test_a_refused_batch_cannot_slip_past_the_commit(engine: Engine) -> None:
+    """The producer knows of a refusal before anybody who waits for the batch: the commit fails, nothing is torn."""
+    producer = started(engine)
+    producer.produce("payments", payments(1), partition=1)
+    sent = producer.produce_files("payments", [foreign_file(engine)])  # type: ignore[list-item]
+    sent.add_done_callback(lambda _: time.sleep(0.3))
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert accounts_in(engine) == []
+
+
+def test_a_file_belongs_to_one_batch(engine: Engine) -> None:
+    """A data file that the log names already is refused, however it comes."""
+    producer = started(engine)
+    producer.produce("payments", payments(1, 2), partition=0).result()
+    (log_file,) = engine.partition("payments", 0).state.undecided.values()
+    from txn_engine.log.data_files import EncodedFile
+
+    again = EncodedFile(
+        log_file.file, log_file.record_count, log_file.first_timestamp, log_file.max_timestamp
+    )
+    with pytest.raises(InvalidRequestError, match="a second time"):
+        producer.produce_files("payments", [(0, again)]).result()
+
+
+def test_a_failed_read_moves_no_position(clock: ManualClock) -> None:
+    """A poll that fails half-way returns everything the next time."""
+    inner = MemoryStore(f"hard-{next(_NAMES)}")
+    with Engine(inner, clock=clock) as healthy:
+        healthy.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        for turn in range(3):
+            healthy.partition("payments", 0).append(payments(turn, turn + 10))
+    failing = {"on": False}
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        return "before" if failing["on"] and "data/00000000000000000002" in key else None
+
+    store = FaultyStore(inner, decide=decide, error=raising(StoreUnreachableError))
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        consumer = engine.consumer()
+        consumer.assign([P0])
+        failing["on"] = True
+        with pytest.raises(StoreUnavailableError):
+            consumer.poll()
+        failing["on"] = False
+        batch = consumer.poll()
+        assert batch is not None
+        assert batch["account_id"].to_pylist() == [0, 10, 1, 11, 2, 12]
+
+
+def test_a_commit_stays_open_until_the_log_has_answered(clock: ManualClock) -> None:
+    """Fenced after a lost reply, with the log not to be read: the same call again still learns that it committed."""
+    inner = MemoryStore(f"hard-{next(_NAMES)}")
+    mode = {"now": "well"}
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        if "__transaction_state" not in key or mode["now"] == "well":
+            return None
+        if mode["now"] == "lost reply" and operation == "put_if_absent":
+            mode["now"] = "deaf"
+            return "after"
+        if mode["now"] == "no history" and not key.endswith("00000.parquet"):
+            return None
+        return "before"
+
+    with (
+        Engine(inner, clock=clock) as other,
+        Engine(FaultyStore(inner, decide=decide), clock=clock, pause=no_pause) as engine,
+    ):
+        other.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        producer = engine.producer(transactional_id="job")
+        producer.init_transactions()
+        producer.begin_transaction("r1")
+        producer.produce("payments", payments(1)).result()
+        mode["now"] = "lost reply"
+        with pytest.raises(TxnEngineError):
+            producer.commit_transaction()
+        other.producer(transactional_id="job").init_transactions()
+        mode["now"] = "no history"
+        with pytest.raises(StoreAccessError):
+            producer.commit_transaction()
+        mode["now"] = "well"
+        producer.commit_transaction()
+        assert producer.has_committed("r1") is True
+        assert accounts_in(other) == [1]
+        with pytest.raises(ProducerFencedError):
+            producer.begin_transaction()
+
+
+def test_a_reader_that_breaks_takes_the_transaction_with_it(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream of records that fails after its first part leaves no half that could be committed."""
+    monkeypatch.setattr(producer_module, "READER_PART_BYTES", 1)
+
+    def batches():  # type: ignore[no-untyped-def]
+        yield from payments(1).to_batches()
+        raise ValueError("the source broke")
+
+    producer = started(engine)
+    with pytest.raises(ValueError, match="the source broke"):
+        producer.produce("payments", pa.RecordBatchReader.from_batches(SCHEMA, batches()))
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert accounts_in(engine) == []
+
+
+def test_more_than_the_buffer_holds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction's first call may be larger than the buffer: what frees it is not what it waits for."""
+    monkeypatch.setattr(producer_module, "BUFFER_BYTES", 200)
+    producer = started(engine)
+    assert within(20, threading.Thread(target=lambda: producer.produce("payments", payments(*range(200)))))
+    producer.commit_transaction()
+    assert accounts_in(engine) == list(range(200))
+
+
+def test_interrupted_between_queue_and_join(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a batch waits for its partition to be added: close aborts and returns."""
+    producer = started(engine)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine.coordinator, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.produce("payments", payments(1))
+    monkeypatch.undo()
+    assert within(20, threading.Thread(target=producer.close))
+    assert accounts_in(engine) == []
+
+
+def test_an_engine_that_was_closed(url: str, clock: ManualClock) -> None:
+    """Producing over a closed engine fails at once, and closing the producer does not hang."""
+    engine = txn_engine_on(url, clock)
+    producer = engine.producer()
+    producer.produce("payments", payments(1)).result()
+    engine.close()
+    with pytest.raises(IllegalStateError):
+        producer.produce("payments", payments(2))
+    assert within(20, threading.Thread(target=producer.close))
+
+
+def txn_engine_on(url: str, clock: ManualClock) -> Engine:
+    engine = Engine(MemoryStore(url.removeprefix("memory://")), clock=clock)
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+    return engine
+
+
+def test_producing_from_a_callback(engine: Engine) -> None:
+    """A future's callback may send the next batch while another thread flushes."""
+    with engine.producer() as producer:
+        chained: Future[object] = Future()
+
+        def send_more(_: object) -> None:
+            chained.set_result(producer.produce("payments", payments(2), partition=0).result)
+
+        producer.produce("payments", payments(1), partition=0).add_done_callback(send_more)
+        assert within(20, threading.Thread(target=producer.flush))
+        assert callable(chained.result(timeout=20))
+    assert accounts_in(engine) == [1, 2]
+
+
+def test_a_forked_child_does_not_hang(engine: Engine) -> None:
+    """In a forked child every call is refused, and close only lets go."""
+    producer = started(engine)
+    producer.produce("payments", payments(1)).result()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            try:
+                producer.flush()
+            except IllegalStateError:
+                producer.close()
+                status = 0
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 20
+    while (waited := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if waited == (0, 0):
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        pytest.fail("the child hung")
+    assert os.waitstatus_to_exitcode(waited[1]) == 0
+    producer.commit_transaction()
+    assert accounts_in(engine) == [1]
+
+
+def test_an_idempotent_producer_tells_of_what_it_lost(engine: Engine) -> None:
+    """A batch that failed is raised by flush, by later calls, and by the end of the with block."""
+    producer = engine.producer()
+    producer.produce("payments", payments(1), partition=0).result()
+    log = engine.partition("payments", 0)
+    log.append_marker(
+        producer_id=producer.producer_id, producer_epoch=9, committed=False, coordinator_epoch=0
+    )
+    producer.produce("payments", payments(2), partition=0)
+    with pytest.raises(TxnEngineError, match="INVALID_PRODUCER_EPOCH"):
+        producer.flush()
+    with pytest.raises(TxnEngineError, match="INVALID_PRODUCER_EPOCH"):
+        producer.produce("payments", payments(3))
+
+
+def test_the_last_epoch_is_not_ended_by_an_old_decision(engine: Engine, clock: ManualClock) -> None:
+    """At epoch 32767 a marker of the decision before cannot end the transaction that came after it."""
+    write_transaction_state(engine, "job", state="Empty", producer_id=777, producer_epoch=32766)
+    engine.coordinator.add_partitions("job", 777, 32766, [P0])
+    clock.advance(100_000)
+    engine.coordinator.abort_timed_out_transactions()
+    stale = engine.partition("payments", 0).producers()[0]
+    assert engine.coordinator.end_transaction("job", 777, 32766, committed=False) == (777, 32767)
+    engine.coordinator.add_partitions("job", 777, 32767, [P0])
+    log = engine.partition("payments", 0)
+    log.append(payments(5), producer_id=777, producer_epoch=32767, base_sequence=0, is_transactional=True)
+    with pytest.raises(TxnEngineError, match="INVALID_PRODUCER_EPOCH"):
+        log.append_marker(
+            producer_id=777, producer_epoch=32767, committed=False, coordinator_epoch=stale.coordinator_epoch
+        )
+    engine.coordinator.end_transaction("job", 777, 32767, committed=True)
+    assert accounts_in(engine) == [5]
+    assert engine.admin.verify().ok
+
+
+def test_a_partition_without_the_marker_is_not_done(engine: Engine) -> None:
+    """A decision whose marker is refused while its epoch is open stays pending, and says so."""
+    log = engine.partition("payments", 0)
+    log.append(payments(1), producer_id=9, producer_epoch=1, base_sequence=0, is_transactional=True)
+    write_transaction_state(
+        engine, "odd", state="PrepareCommit", producer_id=9, producer_epoch=1, partitions=[P0]
+    )
+    assert engine.coordinator.write_pending_markers().failures != ()
+    assert engine.admin.describe_transaction("odd").state == "PrepareCommit"
+
+
+def test_asking_for_the_offset_pins_nothing(engine: Engine) -> None:
+    """committed() before the first poll does not make the poll's commit name what was there then."""
+    engine.partition("payments", 0).append(payments(1, 2, 3))
+    first, second = engine.consumer(group_id="g"), engine.consumer(group_id="g")
+    for consumer in (first, second):
+        consumer.assign([P0])
+    assert first.committed([P0]) == {}
+    assert second.poll(1) is not None
+    second.commit()
+    batch = first.poll()
+    assert batch is not None
+    assert batch["account_id"].to_pylist() == [2, 3]
+    first.commit()
+
+
+def test_a_commit_without_an_answer_is_the_members_own(clock: ManualClock) -> None:
+    """A plain commit that landed without an answer is recognised when the member commits again."""
+    inner = MemoryStore(f"hard-{next(_NAMES)}")
+    deaf = {"on": False, "armed": False}
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        if deaf["armed"] and operation == "put_if_absent" and "__consumer_offsets" in key:
+            deaf.update(on=True, armed=False)
+            return "after"
+        return "before" if deaf["on"] else None
+
+    with Engine(FaultyStore(inner, decide=decide), clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        engine.partition("payments", 0).append(payments(1, 2, 3))
+        consumer = engine.consumer(group_id="g")
+        consumer.assign([P0])
+        consumer.poll(1)
+        deaf["armed"] = True
+        with pytest.raises(TxnEngineError, match="OUTCOME_UNKNOWN"):
+            consumer.commit()
+        deaf["on"] = False
+        consumer.poll(1)
+        consumer.commit()
+        assert consumer.committed([P0])[P0].offset == 2
+
+
+def test_two_makers_of_a_topic(url: str, clock: ManualClock) -> None:
+    """Of two who make the same topic at the same time exactly one is told that it did."""
+    store = MemoryStore(f"hard-{next(_NAMES)}")
+    outcomes: list[str] = []
+    with Engine(store, clock=clock) as first, Engine(store, clock=clock) as second:
+        barrier = threading.Barrier(2)
+
+        def make(engine: Engine) -> None:
+            barrier.wait()
+            try:
+                engine.admin.create_topic("t", partitions=1, schema=SCHEMA)
+                outcomes.append("made")
+            except TopicExistsError:
+                outcomes.append("exists")
+
+        threads = [threading.Thread(target=make, args=(engine,)) for engine in (first, second)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(outcomes) == ["exists", "made"]
+
+
+def test_a_topic_made_again_during_a_transaction(url: str, clock: ManualClock) -> None:
+    """A transaction that wrote into a topic's earlier incarnation cannot commit as if nothing had happened."""
+    store = MemoryStore(f"hard-{next(_NAMES)}")
+    with Engine(store, clock=clock) as engine, Engine(store, clock=clock) as other:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        producer = engine.producer(transactional_id="job")
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("payments", payments(1))
+        other.admin.delete_topic("payments")
+        other.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        producer.begin_transaction()
+        producer.produce("payments", payments(2))
+        with pytest.raises(TransactionAbortableError, match="was deleted"):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.produce("payments", payments(3))
+        assert accounts_in(other) == [3]
+
+
+def test_a_run_that_had_nothing_to_write(engine: Engine) -> None:
+    """An empty transaction with a run id is remembered: the run need not be made again."""
+    with engine.producer(transactional_id="job") as producer:
+        producer.init_transactions()
+        with producer.transaction(run_id="sunday"):
+            pass
+    again = engine.producer(transactional_id="job")
+    again.init_transactions()
+    assert again.has_committed("sunday") is True
+    assert engine.admin.verify().ok

@@ -1,0 +1,129 @@
+"""A cell of the file and a value of the topic are written down alike exactly when they mean the same."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.quality.canonical import cells_text, column_text, row_differences, row_text
+from txn_engine.quality.money import scale_of, text_of_unscaled, unscaled_of_text
+
+UTC = dt.UTC
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "kind"),
+    [
+        ("7", 7, pa.int64()),
+        ("007", 7, pa.int32()),
+        ("-7", -7, pa.int16()),
+        ("700.00", Decimal("700.00"), pa.decimal128(18, 2)),
+        ("700", Decimal("700.00"), pa.decimal128(18, 2)),
+        ("0.5", Decimal("0.50"), pa.decimal128(18, 2)),
+        ("-0.05", Decimal("-0.05"), pa.decimal128(18, 2)),
+        ("12", Decimal(12), pa.decimal128(18, 0)),
+        ("930101", dt.date(1993, 1, 1), pa.date32()),
+        ("1993-01-01", dt.date(1993, 1, 1), pa.date32()),
+        ("930101", 930101, pa.int32()),
+        ("930101", "930101", pa.string()),
+        ("930101", dt.datetime(1993, 1, 1, tzinfo=UTC), pa.timestamp("ms", "UTC")),
+        ("930101", dt.datetime(1993, 1, 1), pa.timestamp("us")),  # noqa: DTZ001
+        ("PRIJEM", "PRIJEM", pa.large_string()),
+        ("", None, pa.string()),
+        ("", "", pa.string()),
+        ("", None, pa.int64()),
+        ("", None, pa.decimal128(18, 2)),
+        ("true", True, pa.bool_()),
+        ("0.1", 0.1, pa.float64()),
+        ("AB", b"AB", pa.binary()),
+        ("AB", "AB", pa.dictionary(pa.int32(), pa.string())),
+    ],
+)
+def test_the_same_value_is_written_alike(cell: str, value: object, kind: pa.DataType) -> None:
+    """Whatever type the topic gave the column."""
+    assert cells_text([cell], kind, "%y%m%d").to_pylist() == column_text(pa.array([value], kind)).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("cell", "value", "kind"),
+    [
+        ("700.001", Decimal("700.00"), pa.decimal128(18, 2)),
+        ("700.01", Decimal("700.00"), pa.decimal128(18, 2)),
+        ("90071992547409.93", Decimal("90071992547409.92"), pa.decimal128(18, 2)),
+        ("930102", dt.date(1993, 1, 1), pa.date32()),
+        ("soon", dt.date(1993, 1, 1), pa.date32()),
+        ("x", 7, pa.int64()),
+        ("0", None, pa.int64()),
+        (" PRIJEM", "PRIJEM", pa.string()),
+    ],
+)
+def test_another_value_is_written_otherwise(cell: str, value: object, kind: pa.DataType) -> None:
+    """Also where a float would not see it, and where the cell does not fit the type."""
+    assert cells_text([cell], kind, "%y%m%d").to_pylist() != column_text(pa.array([value], kind)).to_pylist()
+
+
+def test_chunked_and_empty_columns() -> None:
+    """A scan's columns come in chunks, or without any."""
+    chunked = pa.chunked_array([[dt.date(1993, 1, 1)], [None]], pa.date32())
+    assert column_text(chunked).to_pylist() == ["1993-01-01", ""]
+    for kind in (pa.date32(), pa.string(), pa.int64(), pa.decimal128(18, 2), pa.bool_()):
+        assert column_text(pa.chunked_array([], kind)).to_pylist() == []
+
+
+@given(
+    st.tuples(st.text(max_size=6, alphabet="ab|\\= "), st.text(max_size=6, alphabet="ab|\\= ")),
+    st.tuples(st.text(max_size=6, alphabet="ab|\\= "), st.text(max_size=6, alphabet="ab|\\= ")),
+)
+def test_rows_are_written_alike_only_when_they_are_equal(
+    one: tuple[str, str], other: tuple[str, str]
+) -> None:
+    """No value can pretend to be the border between two columns."""
+    texts = [
+        row_text([("x", pa.array([row[0]])), ("y", pa.array([row[1]]))]).to_pylist()[0]
+        for row in (one, other)
+    ]
+    assert (texts[0] == texts[1]) == (one == other)
+
+
+def test_differences_name_their_columns() -> None:
+    """Only the columns that differ, with both values."""
+    rows = [
+        row_text(
+            [("id", pa.array(["1"])), ("amount", pa.array([amount])), ("bank", pa.array(["A | B"]))]
+        ).to_pylist()[0]
+        for amount in ("1.00", "2.00")
+    ]
+    assert row_differences(rows[0], rows[1]) == [("amount", "1.00", "2.00")]
+
+
+@given(st.integers(min_value=-(10**30), max_value=10**30), st.integers(min_value=0, max_value=9))
+def test_money_survives_being_written_and_read(number: int, scale: int) -> None:
+    """Exact at every size and scale."""
+    assert unscaled_of_text(text_of_unscaled(number, scale), scale) == number
+
+
+@pytest.mark.parametrize(
+    ("number", "scale", "text"),
+    [
+        (0, 2, "0.00"),
+        (-5, 2, "-0.05"),
+        (123456789, 2, "1,234,567.89"),
+        (1000, 0, "1,000"),
+        (-100000, 2, "-1,000.00"),
+    ],
+)
+def test_money_is_shown_in_groups_of_thousands(number: int, scale: int, text: str) -> None:
+    """As the report's tables show it."""
+    assert text_of_unscaled(number, scale, grouped=True) == text
+
+
+def test_floats_are_no_money() -> None:
+    """A float column is refused, in one line that says what is expected."""
+    with pytest.raises(InvalidRequestError, match="money is compared exactly"):
+        scale_of("amount", pa.float64())

@@ -1,0 +1,251 @@
+"""The real engine, from its API to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from tests.quality.ledger import (
+    BALANCES,
+    CHECK,
+    PAYMENTS,
+    ROWS,
+    TURNOVERS,
+    balances_table,
+    payments_table,
+    write_input,
+)
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
+from txn_engine.producer import Producer
+from txn_engine.quality import QualityResult, check_exactly_once
+from txn_engine.quality.gather import gather
+
+PLACES = [TopicPartition("payments", number) for number in range(2)]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with txn_engine.connect(f"memory://{tmp_path.name}") as connected:
+        make_topics(connected)
+        yield connected
+
+
+def make_topics(engine: Engine) -> None:
+    engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
+    engine.admin.create_topic("balances", partitions=2, schema=BALANCES, key="account_id")
+
+
+def load(engine: Engine, transactional_id: str = "load") -> None:
+    """The ledger's rows in two transactions, with an aborted try between them."""
+    with engine.producer(transactional_id=transactional_id) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("payments", payments_table(ROWS[:4]))
+        producer.begin_transaction()
+        producer.produce("payments", payments_table(ROWS[4:6]))
+        producer.flush()
+        producer.abort_transaction()
+        with producer.transaction():
+            producer.produce("payments", payments_table(ROWS[4:]))
+
+
+def consume(engine: Engine, rows: list[tuple[int, str, int]] = TURNOVERS) -> None:
+    """The consumer's output and its offsets in one transaction."""
+    with engine.producer(transactional_id="balances") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        produce_output(engine, producer, rows)
+        producer.commit_transaction()
+
+
+def produce_output(engine: Engine, producer: Producer, rows: list[tuple[int, str, int]]) -> None:
+    with engine.consumer(group_id="balances") as consumer:
+        consumer.subscribe(["payments"])
+        while consumer.poll(max_records=100) is not None:
+            pass
+        producer.produce("balances", balances_table(rows))
+        positions = {place: OffsetAndMetadata(consumer.position(place)) for place in PLACES}
+        producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+
+
+def prove(engine: Engine, folder: Path, *, with_file: bool = True) -> QualityResult:
+    path = write_input(folder / "trans.csv") if with_file else None
+    return check_exactly_once(engine, CHECK, input_file=path, report_folder=folder / "report")
+
+
+def not_passed(result: QualityResult) -> dict[str, str]:
+    return {check.name: check.status for check in result.checks if check.status != "passed"}
+
+
+def test_a_right_run_is_proven(engine: Engine, tmp_path: Path) -> None:
+    """Two loads, one aborted try, one consumer: everything passes, and the steps are told."""
+    load(engine)
+    consume(engine)
+    told: list[str] = []
+    result = check_exactly_once(
+        engine,
+        CHECK,
+        input_file=write_input(tmp_path / "trans.csv"),
+        report_folder=tmp_path / "report",
+        run_name="nightly",
+        progress=told.append,
+    )
+    assert not_passed(result) == {}
+    assert result.success
+    assert result.statistics["input_rows"] == result.statistics["committed_records"] == 8
+    assert result.statistics["aborted_records"] == 2
+    assert len(told) >= 5
+    assert "nightly" in result.report.read_text(encoding="utf-8")
+
+
+def test_without_a_file(engine: Engine, tmp_path: Path) -> None:
+    """The sums are taken from the committed records."""
+    load(engine)
+    consume(engine)
+    assert prove(engine, tmp_path, with_file=False).success
+
+
+def test_a_load_that_ran_twice(engine: Engine, tmp_path: Path) -> None:
+    """Loaded again under another id: the records are there twice, and the consumer has not read the second ones."""
+    load(engine)
+    consume(engine)
+    load(engine, "load-again")
+    assert not_passed(prove(engine, tmp_path)) == {"record_ids_unique": "failed", "group_at_lso": "failed"}
+
+
+def test_an_open_transaction(engine: Engine, tmp_path: Path) -> None:
+    """Its records are hidden and rightly so; that it is open is said three times, and its rows are missing."""
+    with engine.producer(transactional_id="load") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("payments", payments_table(ROWS[:4]))
+        consume(engine, [(1, "649.95", 2), (2, "999.90", 2)])
+        producer.begin_transaction()
+        producer.produce("payments", payments_table(ROWS[4:]))
+        producer.flush()
+        found = not_passed(prove(engine, tmp_path))
+        producer.abort_transaction()
+    assert found == dict.fromkeys(
+        [
+            "no_input_row_missing",
+            "turnover_per_account",
+            "payments_per_account",
+            "lso_at_log_end",
+            "no_open_transaction",
+            "transactions_final",
+        ],
+        "failed",
+    )
+
+
+def test_a_consumer_between_output_and_commit(engine: Engine, tmp_path: Path) -> None:
+    """Its offsets are pending, its output is not visible yet."""
+    load(engine)
+    with engine.producer(transactional_id="balances") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        produce_output(engine, producer, TURNOVERS)
+        producer.flush()
+        found = not_passed(prove(engine, tmp_path))
+        producer.abort_transaction()
+    assert {"nothing_pending", "group_at_lso", "transactions_final", "lso_at_log_end"} <= found.keys()
+    assert set(found.values()) == {"failed"}
+
+
+def test_a_group_that_never_committed(engine: Engine, tmp_path: Path) -> None:
+    """No such group is no error of the check: nothing was consumed."""
+    load(engine)
+    found = not_passed(prove(engine, tmp_path))
+    assert found == {
+        "group_at_lso": "failed",
+        "turnover_per_account": "failed",
+        "payments_per_account": "failed",
+    }
+
+
+def test_another_topics_transaction_is_left_alone(engine: Engine, tmp_path: Path) -> None:
+    """A transaction that is open elsewhere on the store is none of this topic's business."""
+    load(engine)
+    consume(engine)
+    engine.admin.create_topic("other", schema=pa.schema([pa.field("x", pa.int64())]))
+    with engine.producer(transactional_id="elsewhere") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("other", pa.table({"x": [1]}))
+        producer.flush()
+        result = prove(engine, tmp_path)
+        producer.abort_transaction()
+    assert result.success
+
+
+def test_nothing_written_yet(engine: Engine, tmp_path: Path) -> None:
+    """Empty topics: the checks are made, and only the file's rows are missing."""
+    found = not_passed(prove(engine, tmp_path))
+    assert set(found) == {"no_input_row_missing", "turnover_per_account", "payments_per_account"}
+
+
+def _one_file(folder: Path, topic: str) -> Path:
+    return max((folder / "topics" / topic).rglob("data/*.parquet"), key=lambda path: path.stat().st_size)
+
+
+def test_a_damaged_data_file_errs_and_is_named(tmp_path: Path) -> None:
+    """What needs the records cannot be judged; offsets and transactions still are; the audit names the file."""
+    store = tmp_path / "store"
+    with txn_engine.connect(store.as_uri()) as engine:
+        make_topics(engine)
+        load(engine)
+        consume(engine)
+        victim = _one_file(store, "payments")
+        content = bytearray(victim.read_bytes())
+        content[len(content) // 2] ^= 1
+        victim.chmod(0o600)
+        victim.write_bytes(content)
+    with txn_engine.connect(store.as_uri()) as engine:
+        result = prove(engine, tmp_path)
+    found = not_passed(result)
+    assert found["record_ids_unique"] == found["turnover_per_account"] == "errored"
+    assert found["audit_clean"] == "failed"
+    assert "lso_at_log_end" not in found
+    assert "group_at_lso" not in found
+    assert not result.success
+    assert victim.name in result.report.read_text(encoding="utf-8")
+
+
+def test_a_wrong_call_is_refused_before_anything_is_written(engine: Engine, tmp_path: Path) -> None:
+    """Unknown topic, missing column, a broken file: one line, and no report."""
+    load(engine)
+    report = tmp_path / "report"
+    wrong = [
+        (replace(CHECK, topic="absent"), UnknownTopicOrPartitionError, "absent"),
+        (replace(CHECK, output_topic="absent"), UnknownTopicOrPartitionError, "absent"),
+        (replace(CHECK, record_id="id"), InvalidRequestError, "no column id"),
+        (replace(CHECK, output_total="sum"), InvalidRequestError, "no column sum"),
+        (replace(CHECK, amount="type"), InvalidRequestError, "money is compared exactly"),
+        (replace(CHECK, output_count="turnover"), InvalidRequestError, "an integer column"),
+    ]
+    for check, kind, text in wrong:
+        with pytest.raises(kind, match=text):
+            check_exactly_once(engine, check, report_folder=report)
+    bad = write_input(tmp_path / "trans.csv", [(1, 1, "930101", "PRIJEM", "1,00", "")])
+    with pytest.raises(InvalidRecordError, match="line 2"):
+        check_exactly_once(engine, CHECK, input_file=bad, report_folder=report)
+    assert not report.exists()
+
+
+def test_the_evidence_names_the_producers_of_files(engine: Engine, tmp_path: Path) -> None:
+    """Who wrote a record is read from its file's name, so that aborted ranges are judged producer by producer."""
+    load(engine)
+    evidence = gather(engine, CHECK, input_file=None, progress=lambda _: None)
+    files = evidence.rows["payments"].files
+    assert files
+    assert all(file.producer_id is not None for file in files)
+    aborted = {one.producer_id for spans in evidence.rows["payments"].aborted.values() for one in spans}
+    assert aborted <= {file.producer_id for file in files}
+    assert evidence.failures == {}
+    assert evidence.store == engine.url

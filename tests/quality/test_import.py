@@ -1,0 +1,38 @@
+"""Importing the package costs nothing: Great Expectations comes with the first check."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The code in a fresh interpreter."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, check=True)
+
+
+def test_the_import_is_cheap() -> None:
+    """DAG files and the command line may import the package without paying for what they may not use."""
+    heavy = ("great_expectations", "pandas", "jinja2")
+    code = f"import sys, txn_engine.quality; print([name for name in {heavy} if name in sys.modules])"
+    assert run(code).stdout.strip() == "[]"
+
+
+def test_nothing_is_sent_anywhere(tmp_path: Path) -> None:
+    """Great Expectations is told to send nothing, whatever the environment says, and prints nothing either."""
+    code = (
+        "import os, sys; os.environ['GX_ANALYTICS_ENABLED'] = 'true'\n"
+        "from pathlib import Path\n"
+        "from tests.quality.ledger import good_evidence\n"
+        "from txn_engine.quality.exactly_once import report_evidence\n"
+        "folder = Path(sys.argv[1])\n"
+        "assert report_evidence(good_evidence(folder), report_folder=folder).success\n"
+        "print(os.environ['GX_ANALYTICS_ENABLED'])"
+    )
+    done = run(code, str(tmp_path))
+    assert done.stdout.strip() == "false"
+    assert done.stderr == ""

@@ -1,0 +1,497 @@
+"""Each kind of violation makes exactly the check of its name fail; a check that cannot be made is never a pass."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.quality.ledger import (
+    CHECK,
+    ROWS,
+    TURNOVERS,
+    good_evidence,
+    offsets_table,
+    output_rows,
+    payments_table,
+    placed,
+    with_payments,
+)
+from txn_engine.errors import StoreAccessError
+from txn_engine.quality import CheckResult, exactly_once
+from txn_engine.quality.evidence import AuditFinding, Evidence, LogFile, TransactionState
+from txn_engine.quality.exactly_once import report_evidence
+from txn_engine.quality.frames import build_frames
+from txn_engine.quality.judge import judge
+from txn_engine.quality.suite import NamedCheck, named_checks
+from txn_engine.types import AbortedTransaction
+
+Breaker = Callable[[Evidence], Evidence]
+
+
+def judged(evidence: Evidence) -> tuple[CheckResult, ...]:
+    """The results alone, without a report."""
+    checks = named_checks(evidence.check, has_input=evidence.input is not None)
+    now = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+    return judge(build_frames(evidence), checks, run_name="test", run_time=now).checks
+
+
+def named(checks: Iterable[CheckResult], status: str) -> set[str]:
+    """The names of the checks with that status."""
+    return {check.name for check in checks if check.status == status}
+
+
+@pytest.fixture
+def evidence(tmp_path: Path) -> Evidence:
+    return good_evidence(tmp_path)
+
+
+def _committed(evidence: Evidence) -> pa.Table:
+    return evidence.rows["payments"].committed
+
+
+def _without(evidence: Evidence, row: int) -> pa.Table:
+    table = _committed(evidence)
+    return pa.concat_tables([table.slice(0, row), table.slice(row + 1)])
+
+
+def _changed(evidence: Evidence, column: str, row: int, value: object) -> Evidence:
+    table = _committed(evidence)
+    cells = table[column].to_pylist()
+    cells[row] = value
+    at = table.schema.get_field_index(column)
+    return with_payments(
+        evidence, committed=table.set_column(at, column, pa.array(cells, table.schema.field(at).type))
+    )
+
+
+def _added(evidence: Evidence, row: tuple[object, ...], offset: int) -> Evidence:
+    """One more committed record in partition 1, with room for it in the log."""
+    committed = pa.concat_tables([_committed(evidence), placed(payments_table([row]), [(1, offset)])])
+    logged = pa.concat_tables([evidence.rows["payments"].logged, offsets_table([(1, offset)])])
+    return with_payments(
+        _longer(evidence, offset + 1), committed=committed, logged=logged, ends={0: 9, 1: offset + 1}
+    )
+
+
+def _longer(evidence: Evidence, end: int) -> Evidence:
+    states = tuple(
+        replace(state, last_stable_offset=end, high_watermark=end)
+        if (state.topic, state.partition) == ("payments", 1)
+        else state
+        for state in evidence.partitions
+    )
+    group = (evidence.group[0], replace(evidence.group[1], committed_offset=end, last_stable_offset=end))
+    return replace(evidence, partitions=(*states, *evidence.partitions[2:]), group=group)
+
+
+def duplicate_row(evidence: Evidence) -> Evidence:
+    return _added(evidence, ROWS[-1], 6)
+
+
+def missing_row(evidence: Evidence) -> Evidence:
+    logged = [(0, 0), (0, 1), (0, 3), (0, 4), (0, 6), (0, 7), (1, 1), (1, 3), (1, 4)]
+    return with_payments(evidence, committed=_without(evidence, 4), logged=offsets_table(logged))
+
+
+def withheld_row(evidence: Evidence) -> Evidence:
+    return with_payments(evidence, committed=_without(evidence, 4))
+
+
+def extra_row(evidence: Evidence) -> Evidence:
+    return _added(evidence, (999, *ROWS[-1][1:]), 6)
+
+
+def changed_amount(evidence: Evidence) -> Evidence:
+    return _changed(evidence, "amount", 2, Decimal("90071992547409.92"))
+
+
+def changed_text(evidence: Evidence) -> Evidence:
+    return _changed(evidence, "bank", 6, "a | b=c")
+
+
+def aborted_visible(evidence: Evidence) -> Evidence:
+    return with_payments(
+        evidence, aborted={0: (AbortedTransaction(9, 3, 5, 3), AbortedTransaction(7, 6, 8, 6)), 1: ()}
+    )
+
+
+def undecided_visible(evidence: Evidence) -> Evidence:
+    logged = [(0, 0), (0, 1), (0, 3), (0, 4), (0, 6), (0, 7), (1, 0), (1, 1), (1, 3), (1, 6)]
+    changed = _changed(evidence, "_offset", 7, 6)
+    return with_payments(changed, logged=offsets_table(logged))
+
+
+def hidden_by_another_producer(evidence: Evidence) -> Evidence:
+    """A record of producer 7 is withheld; that it lies inside an aborted range of producer 9 is no excuse."""
+    rows = evidence.rows["payments"]
+    return with_payments(evidence, files=tuple(replace(file, producer_id=7) for file in rows.files))
+
+
+def lso_behind(evidence: Evidence) -> Evidence:
+    """Two undecided records at the end of partition 1."""
+    states = (
+        evidence.partitions[0],
+        replace(evidence.partitions[1], high_watermark=8),
+        evidence.partitions[2],
+    )
+    logged = pa.concat_tables([evidence.rows["payments"].logged, offsets_table([(1, 6), (1, 7)])])
+    return with_payments(replace(evidence, partitions=states), logged=logged)
+
+
+def open_transaction(evidence: Evidence) -> Evidence:
+    return replace(
+        evidence, partitions=(replace(evidence.partitions[0], open_transactions=1), *evidence.partitions[1:])
+    )
+
+
+def lag_left(evidence: Evidence) -> Evidence:
+    return replace(evidence, group=(evidence.group[0], replace(evidence.group[1], committed_offset=3, lag=3)))
+
+
+def never_committed(evidence: Evidence) -> Evidence:
+    return replace(evidence, group=())
+
+
+def past_the_end(evidence: Evidence) -> Evidence:
+    return replace(evidence, group=(evidence.group[0], replace(evidence.group[1], committed_offset=7)))
+
+
+def wrong_lag(evidence: Evidence) -> Evidence:
+    return replace(evidence, group=(replace(evidence.group[0], lag=4), evidence.group[1]))
+
+
+def commit_pending(evidence: Evidence) -> Evidence:
+    return replace(
+        evidence,
+        group=(replace(evidence.group[0], pending_producer_id=8, pending_offset=9), evidence.group[1]),
+    )
+
+
+def not_ended(evidence: Evidence) -> Evidence:
+    return replace(evidence, transactions=(*evidence.transactions, TransactionState("slow", "PrepareCommit")))
+
+
+def wrong_turnover(evidence: Evidence) -> Evidence:
+    """One cent on an amount that floats of cents cannot tell from its neighbour."""
+    rows = [*TURNOVERS[:2], (3, "90071992547409.91", 2), *TURNOVERS[3:]]
+    return replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)})
+
+
+def wrong_count(evidence: Evidence) -> Evidence:
+    rows = [(1, "649.95", 3), *TURNOVERS[1:]]
+    return replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)})
+
+
+def account_left_out(evidence: Evidence) -> Evidence:
+    rows = [row for row in TURNOVERS if row[0] != 3]
+    return replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)})
+
+
+def run_counted_twice(evidence: Evidence) -> Evidence:
+    return replace(evidence, rows={**evidence.rows, "balances": output_rows([*TURNOVERS, TURNOVERS[3]])})
+
+
+def audit_finding(evidence: Evidence) -> Evidence:
+    return replace(
+        evidence, findings=(AuditFinding("error entry-damaged: topics/payments/0/0/log/0.parquet"),)
+    )
+
+
+def offset_twice(evidence: Evidence) -> Evidence:
+    logged = [(0, 0), (0, 1), (0, 3), (0, 4), (0, 6), (0, 7), (1, 0), (1, 1), (1, 3), (1, 3)]
+    return with_payments(_changed(evidence, "_offset", 7, 3), logged=offsets_table(logged))
+
+
+def out_of_order(evidence: Evidence) -> Evidence:
+    table = _committed(evidence)
+    return with_payments(evidence, committed=table.take([1, 0, *range(2, table.num_rows)]))
+
+
+VIOLATIONS: list[tuple[Breaker, set[str]]] = [
+    (duplicate_row, {"record_ids_unique"}),
+    (missing_row, {"no_input_row_missing"}),
+    (withheld_row, {"no_input_row_missing", "hidden_records_explained"}),
+    (extra_row, {"no_record_beyond_input"}),
+    (changed_amount, {"row_values_equal"}),
+    (changed_text, {"row_values_equal"}),
+    (aborted_visible, {"nothing_aborted_visible"}),
+    (undecided_visible, {"nothing_undecided_visible"}),
+    (hidden_by_another_producer, {"hidden_records_explained"}),
+    (lso_behind, {"lso_at_log_end"}),
+    (open_transaction, {"no_open_transaction"}),
+    (lag_left, {"group_at_lso"}),
+    (never_committed, {"group_at_lso"}),
+    (past_the_end, {"group_at_lso"}),
+    (wrong_lag, {"group_lag_agrees"}),
+    (commit_pending, {"nothing_pending"}),
+    (not_ended, {"transactions_final"}),
+    (wrong_turnover, {"turnover_per_account"}),
+    (wrong_count, {"payments_per_account"}),
+    (account_left_out, {"turnover_per_account", "payments_per_account"}),
+    (run_counted_twice, {"turnover_per_account", "payments_per_account"}),
+    (audit_finding, {"audit_clean"}),
+    (offset_twice, {"no_offset_twice"}),
+    (out_of_order, {"offsets_ascend"}),
+]
+
+
+def test_a_right_ledger_passes_every_check(evidence: Evidence, tmp_path: Path) -> None:
+    """Nothing wrong: all checks are made and pass, and the report is there."""
+    result = report_evidence(evidence, report_folder=tmp_path / "report")
+    assert [check.name for check in result.checks if not check.success] == []
+    assert result.success
+    assert len(result.checks) == 19
+    assert result.report.is_file()
+    assert result.json.is_file()
+    assert result.statistics["committed_records"] == 8
+    assert result.statistics["aborted_records"] == 2
+
+
+@pytest.mark.parametrize(
+    ("breaker", "expected"), VIOLATIONS, ids=lambda value: getattr(value, "__name__", "")
+)
+def test_a_violation_fails_its_own_check(breaker: Breaker, expected: set[str], evidence: Evidence) -> None:
+    """What is broken is named; everything else still passes; nothing errs."""
+    checks = judged(breaker(evidence))
+    assert named(checks, "failed") == expected
+    assert named(checks, "errored") == set()
+
+
+def test_every_check_has_a_violation() -> None:
+    """No check of the suite is untested."""
+    tested = set().union(*(names for _, names in VIOLATIONS)) | {"input_ids_unique"}
+    assert {check.name for check in named_checks(CHECK, has_input=True)} == tested
+
+
+def test_a_file_that_repeats_an_id_is_said(evidence: Evidence) -> None:
+    """The file's own fault is told apart from the topic's."""
+    rows = evidence.input
+    assert rows is not None
+    doubled = replace(
+        rows,
+        columns={name: [*cells, cells[0]] for name, cells in rows.columns.items()},
+        lines=[*rows.lines, 10],
+    )
+    failed = named(judged(replace(evidence, input=doubled)), "failed")
+    assert "input_ids_unique" in failed
+    assert "record_ids_unique" not in failed
+
+
+@pytest.mark.parametrize(
+    ("part", "checks"),
+    [
+        (
+            "offsets",
+            {
+                "nothing_aborted_visible",
+                "lso_at_log_end",
+                "no_open_transaction",
+                "group_at_lso",
+                "nothing_pending",
+            },
+        ),
+        ("group", {"group_at_lso", "group_lag_agrees", "nothing_pending"}),
+        ("transactions", {"transactions_final"}),
+        ("audit", {"audit_clean"}),
+        ("log:payments", {"hidden_records_explained"}),
+        ("rows:balances", {"turnover_per_account", "payments_per_account", "no_offset_twice"}),
+        (
+            "rows:payments",
+            {"record_ids_unique", "no_input_row_missing", "row_values_equal", "turnover_per_account"},
+        ),
+    ],
+)
+def test_a_part_that_cannot_be_had_errs(
+    part: str, checks: set[str], evidence: Evidence, tmp_path: Path
+) -> None:
+    """Checks that miss their evidence are errored, not failed and not passed; the others are still made."""
+    kind, _, topic = part.partition(":")
+    rows = {name: found for name, found in evidence.rows.items() if not (kind == "rows" and name == topic)}
+    broken = replace(evidence, rows=rows, failures={part: "CorruptObjectError: data/7.parquet is damaged"})
+    result = report_evidence(broken, report_folder=tmp_path)
+    errored = named(result.checks, "errored")
+    assert checks <= errored
+    assert result.failed == ()
+    assert not result.success
+    assert len(errored) < len(result.checks)
+    assert all("data/7.parquet is damaged" in check.detail for check in result.errored)
+
+
+def test_an_expectation_that_raises_is_errored(
+    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Great Expectations says success=False for an exception too; we say errored, and its neighbours are judged."""
+    from txn_engine.quality import suite
+
+    def with_a_broken_one(*arguments: object, **keywords: bool) -> tuple[NamedCheck, ...]:
+        return tuple(
+            replace(check, arguments={"column": "no_such_column"})
+            if check.name == "record_ids_unique"
+            else check
+            for check in named_checks(CHECK, has_input=True)
+        )
+
+    monkeypatch.setattr(suite, "named_checks", with_a_broken_one)
+    result = report_evidence(evidence, report_folder=tmp_path)
+    assert [(check.name, check.status) for check in result.checks if not check.success] == [
+        ("record_ids_unique", "errored")
+    ]
+    assert "no_such_column" in result.errored[0].detail
+    assert not result.success
+    assert "could not be made" in result.report.read_text(encoding="utf-8")
+
+
+def test_an_expectation_that_cannot_be_built_is_errored(
+    evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of the suite itself errs every check of that batch, and no other."""
+    from txn_engine.quality import suite
+
+    def with_a_wrong_argument(*arguments: object, **keywords: bool) -> tuple[NamedCheck, ...]:
+        return tuple(
+            replace(check, arguments={"colum": "state"}) if check.name == "transactions_final" else check
+            for check in named_checks(CHECK, has_input=True)
+        )
+
+    monkeypatch.setattr(suite, "named_checks", with_a_wrong_argument)
+    result = report_evidence(evidence, report_folder=tmp_path)
+    assert [check.name for check in result.errored] == ["transactions_final"]
+    assert result.failed == ()
+
+
+def test_a_transaction_on_another_topic_is_no_concern(evidence: Evidence) -> None:
+    """Somebody else's open transaction does not make this topic's proof fail."""
+    other = replace(evidence, transactions=(TransactionState("elsewhere", "Ongoing", concerns=False),))
+    assert all(check.success for check in judged(other))
+
+
+def test_warnings_of_the_audit_do_not_fail(evidence: Evidence, tmp_path: Path) -> None:
+    """A warning is work that a sweep will do; it is shown, and breaks no rule."""
+    warned = replace(evidence, findings=(AuditFinding("warning producer-id-block: unused", is_error=False),))
+    result = report_evidence(warned, report_folder=tmp_path)
+    assert result.success
+    assert "producer-id-block" in result.report.read_text(encoding="utf-8")
+
+
+def test_an_aborted_range_of_another_producer_hides_nothing(evidence: Evidence) -> None:
+    """Transactions interleave: a committed record inside another producer's aborted range is rightly visible."""
+    aborted = {0: (AbortedTransaction(9, 1, 5, 3),), 1: ()}
+    assert all(check.success for check in judged(with_payments(evidence, aborted=aborted)))
+
+
+def test_a_rewritten_file_does_not_name_its_producer(evidence: Evidence) -> None:
+    """Compaction's files belong to nobody: what they hold was decided, and is not judged by producer."""
+    files = (LogFile(0, 0, None), LogFile(1, 0, None))
+    assert all(check.success for check in judged(with_payments(evidence, files=files)))
+
+
+def test_without_a_file_records_are_judged_by_themselves(evidence: Evidence, tmp_path: Path) -> None:
+    """No input file: ids unique, sums taken from the committed records, and the report says what was not compared."""
+    alone = replace(evidence, input=None)
+    result = report_evidence(alone, report_folder=tmp_path)
+    assert result.success
+    assert {"no_input_row_missing", "row_values_equal"}.isdisjoint(check.name for check in result.checks)
+    assert "none was given" in result.report.read_text(encoding="utf-8")
+    assert named(judged(changed_amount(alone)), "failed") == {"turnover_per_account"}
+    assert named(judged(duplicate_row(alone)), "failed") == {
+        "record_ids_unique",
+        "turnover_per_account",
+        "payments_per_account",
+    }
+
+
+def test_without_output_and_group_less_is_checked(evidence: Evidence, tmp_path: Path) -> None:
+    """A topic alone can be proved too; what is left out is said."""
+    check = replace(CHECK, output_topic=None, group_id=None)
+    states = tuple(state for state in evidence.partitions if state.topic == "payments")
+    alone = replace(
+        evidence, check=check, partitions=states, rows={"payments": evidence.rows["payments"]}, group=()
+    )
+    result = report_evidence(alone, report_folder=tmp_path)
+    assert result.success
+    assert len(result.checks) == 14
+    page = result.report.read_text(encoding="utf-8")
+    assert "no output topic was named" in page
+    assert "no group was named" in page
+
+
+def test_an_empty_topic_and_no_transactions_pass(evidence: Evidence, tmp_path: Path) -> None:
+    """Nothing was written, nothing was read: nothing is wrong, and nothing raises."""
+    empty = {
+        name: replace(
+            rows,
+            committed=rows.committed.slice(0, 0),
+            logged=offsets_table([]),
+            files=(),
+            aborted={},
+            ends={},
+        )
+        for name, rows in evidence.rows.items()
+    }
+    states = tuple(replace(state, last_stable_offset=0, high_watermark=0) for state in evidence.partitions)
+    nothing = replace(evidence, input=None, rows=empty, partitions=states, group=(), transactions=())
+    result = report_evidence(nothing, report_folder=tmp_path)
+    assert [check.name for check in result.checks if not check.success] == []
+
+
+def test_at_most_twenty_examples_and_the_whole_number(evidence: Evidence) -> None:
+    """A thousand missing rows: the number is exact, twenty of them are shown."""
+    rows = evidence.input
+    assert rows is not None
+    more = {name: [*cells, *[cells[0]] * 1000] for name, cells in rows.columns.items()}
+    more["trans_id"] = [*rows.columns["trans_id"], *(str(number) for number in range(5000, 6000))]
+    big = replace(evidence, input=replace(rows, columns=more, lines=list(range(2, 1010))))
+    missing = next(check for check in judged(big) if check.name == "no_input_row_missing")
+    assert missing.observed == "1,000 of 1,008 input rows missing"
+    assert len(missing.examples) == 20
+    assert missing.examples[0] == {"line": "10", "record_id": "5000", "committed_rows": "0"}
+
+
+def test_a_changed_value_is_shown_by_column(evidence: Evidence) -> None:
+    """The example names where the record stands and only the columns that differ."""
+    changed = next(check for check in judged(changed_amount(evidence)) if not check.success)
+    example = changed.examples[0]
+    assert example["in the file"].startswith("amount ")
+    assert example["in the topic"].startswith("amount ")
+    assert (example["partition"], example["offset"]) == ("0", "6")
+
+
+def test_the_json_holds_both_sides(evidence: Evidence, tmp_path: Path) -> None:
+    """Our results and Great Expectations' own, for a machine to read."""
+    result = report_evidence(audit_finding(evidence), report_folder=tmp_path, run_name="nightly")
+    data = json.loads(result.json.read_text(encoding="utf-8"))
+    assert data["run_name"] == "nightly"
+    assert data["success"] is False
+    assert {check["name"]: check["status"] for check in data["checks"]}["audit_clean"] == "failed"
+    assert data["great_expectations"]["audit"]["success"] is False
+    assert data["great_expectations"]["records"]["results"][0]["expectation_config"]["meta"]["name"]
+    assert data["data_docs_failure"] == ""
+
+
+def test_a_second_run_replaces_the_first(evidence: Evidence, tmp_path: Path) -> None:
+    """The folder holds one run: no page, result or Data Docs of an earlier one."""
+    report_evidence(audit_finding(evidence), report_folder=tmp_path, run_name="first")
+    result = report_evidence(evidence, report_folder=tmp_path, run_name="second")
+    assert result.success
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data_docs", "index.html", "validation.json"]
+    assert not list(tmp_path.rglob("*first*"))
+
+
+def test_file_names_come_from_the_run_name_safely() -> None:
+    """A run name never leads out of the folder."""
+    assert exactly_once._file_name("../../etc/passwd <b>") == "etc-passwd-b"
+    assert exactly_once._file_name("///") == "run"
+
+
+def test_a_folder_that_cannot_be_written(evidence: Evidence, tmp_path: Path) -> None:
+    """One line that names the folder."""
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(StoreAccessError, match="the report cannot be written"):
+        report_evidence(evidence, report_folder=tmp_path / "file" / "report")

@@ -1,0 +1,180 @@
+"""`consume`: what is committed, in every format, and a group's offsets behind it."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.conftest import SCHEMA, Answer, Run
+from txn_engine import connect
+from txn_engine.cli.record_text import JsonLines
+from txn_engine.cli.schema_text import parse_schema
+
+
+@pytest.fixture
+def filled(run: Run, payments: str, good: Path) -> str:
+    """Three payments in partition 0."""
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    return payments
+
+
+def lines(answer: Answer) -> list[dict[str, Any]]:
+    assert answer.code == 0, answer.stderr
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+def test_every_format_has_the_same_records(run: Run, filled: str, tmp_path: Path) -> None:
+    """jsonl, csv, parquet, one JSON document and a table: the topic's columns, then partition, offset and time."""
+    found = lines(run("consume", filled, "--format", "jsonl"))
+    names = ["id", "account_id", "day", "amount", "note", "_partition", "_offset", "_timestamp"]
+    assert [list(row) for row in found] == [names] * 3
+    assert found[2] | {"_timestamp": ""} == {
+        "id": 3,
+        "account_id": 10,
+        "day": "2026-01-02",
+        "amount": "-7.50",
+        "note": "a, quoted\nnote",
+        "_partition": 0,
+        "_offset": 2,
+        "_timestamp": "",
+    }
+    assert found[0]["_timestamp"].endswith("Z")
+    assert run("consume", filled, "--json").json == {
+        "records": found,
+        "record_count": 3,
+        "topic": filled,
+        "group": None,
+    }
+    as_csv = list(csv.DictReader(io.StringIO(run("consume", filled, "--format", "csv").stdout)))
+    assert [{k: v or None for k, v in row.items()} for row in as_csv] == [
+        {k: None if v is None else str(v) for k, v in row.items()} for row in found
+    ]
+    out = tmp_path / "o.parquet"
+    assert run("consume", filled, "--format", "parquet", "--output", str(out)).code == 0
+    assert [str(row["amount"]) for row in pq.read_table(out).to_pylist()] == ["100.00", "0.05", "-7.50"]
+    table = run("consume", filled)
+    assert table.stdout.splitlines()[0].split() == names
+    assert len(table.stdout.splitlines()) == 4
+    assert "a, quoted\\nnote" in table.stdout
+    assert table.stderr == "3 records\n"
+
+
+def test_a_group_goes_on_where_it_was(run: Run, filled: str) -> None:
+    """Each record once over several calls; --from-beginning starts over."""
+    arguments = ["consume", filled, "--group", "g", "--format", "jsonl"]
+    assert [row["id"] for row in lines(run(*arguments, "--max-records", "2"))] == [1, 2]
+    assert [row["id"] for row in lines(run(*arguments))] == [3]
+    assert lines(run(*arguments)) == []
+    assert [row["id"] for row in lines(run(*arguments, "--from-beginning", "--max-records", "1"))] == [1]
+    assert [row["id"] for row in lines(run(*arguments))] == [2, 3]
+    offsets = run("groups", "describe", "g", "--json").json["offsets"]
+    assert [(row["partition"], row["current_offset"], row["lag"]) for row in offsets] == [
+        (0, 3, 0),
+        (1, 0, 0),
+    ]
+
+
+def test_without_a_group_nothing_is_committed(run: Run, filled: str) -> None:
+    """The whole topic, every time."""
+    assert len(lines(run("consume", filled, "--format", "jsonl"))) == 3
+    assert len(lines(run("consume", filled, "--format", "jsonl"))) == 3
+    assert run("groups", "list", "--json").json == {"groups": []}
+
+
+def test_the_isolation_level_decides_what_is_seen(run: Run, url: str, filled: str, good: Path) -> None:
+    """Records of an open transaction only with read_uncommitted."""
+    with connect(url) as engine:
+        producer = engine.producer(transactional_id="t")
+        producer.init_transactions()
+        producer.begin_transaction()
+        data = engine.scan(filled).to_table().drop_columns(["_partition", "_offset", "_timestamp"])
+        producer.produce(filled, data, partition=0).result()
+        producer.flush()
+        seen = ["consume", filled, "--format", "jsonl", "--isolation-level"]
+        assert len(lines(run(*seen, "read_committed"))) == 3
+        assert len(lines(run(*seen, "read_uncommitted"))) == 6
+        producer.abort_transaction()
+    assert len(lines(run(*seen, "read_committed"))) == 3
+
+
+def test_one_partition_alone(run: Run, filled: str) -> None:
+    """And an empty one shows its columns only."""
+    assert len(lines(run("consume", filled, "--partition", "0", "--format", "jsonl"))) == 3
+    empty = run("consume", filled, "--partition", "1", "--format", "csv")
+    assert empty.stdout == "id,account_id,day,amount,note,_partition,_offset,_timestamp\n"
+    assert run("consume", filled, "--partition", "1", "--json").json["records"] == []
+
+
+def test_an_empty_topic_as_parquet(run: Run, payments: str, tmp_path: Path) -> None:
+    """A file with the columns and no rows."""
+    out = tmp_path / "o.parquet"
+    assert run("consume", payments, "--format", "parquet", "--output", str(out)).code == 0
+    assert pq.read_table(out).num_rows == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["o.parquet"]
+
+
+def test_a_file_that_cannot_be_written_commits_nothing(run: Run, filled: str, tmp_path: Path) -> None:
+    """One line, and the group stays where it was."""
+    for name in ("csv", "parquet"):
+        out = tmp_path / "missing" / f"o.{name}"
+        answer = run("consume", filled, "--group", "g", "--format", name, "--output", str(out))
+        assert answer.code == 1
+        assert "missing" in answer.error
+    assert run("groups", "list", "--json").json == {"groups": []}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--format", "parquet"], "needs --output"),
+        (["--follow", "--format", "parquet", "--output", "x"], "--follow has no end"),
+        (["--json", "--format", "csv"], "use --format jsonl"),
+        (["--max-records", "0"], "--max-records"),
+        (["--isolation-level", "read_all"], "read_all"),
+    ],
+)
+def test_a_wrong_call(run: Run, filled: str, options: list[str], words: str) -> None:
+    """Exit code 2 and one line."""
+    answer = run("consume", filled, *options)
+    assert answer.code == 2
+    assert words in answer.error
+
+
+def test_many_records_are_written_in_parts(
+    run: Run, url: str, payments: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's offsets follow what was written: after a failure in the middle, the rest and nothing twice."""
+    rows = [
+        {"id": i, "account_id": 0, "day": dt.date(2026, 1, 1), "amount": Decimal(1), "note": None}
+        for i in range(5)
+    ]
+    with connect(url) as engine:
+        records = pa.Table.from_pylist(rows, parse_schema(SCHEMA))
+        engine.producer().produce(payments, records, partition=0).result()
+    monkeypatch.setattr("txn_engine.cli.consume.POLL_RECORDS", 2)
+    write, written = JsonLines.write, [0]
+
+    def full_at_the_second_part(self: JsonLines, table: pa.Table) -> None:
+        written[0] += 1
+        if written[0] == 2:
+            raise OSError(28, "No space left on device")
+        write(self, table)
+
+    monkeypatch.setattr(JsonLines, "write", full_at_the_second_part)
+    arguments = ["consume", payments, "--group", "g", "--format", "jsonl"]
+    first = run(*arguments)
+    assert first.code == 1
+    assert first.error == "error: No space left on device [IO_ERROR]"
+    ids = [json.loads(line)["id"] for line in first.stdout.splitlines()]
+    assert ids == [0, 1]
+    ids += [row["id"] for row in lines(run(*arguments))]
+    assert ids == [0, 1, 2, 3, 4]

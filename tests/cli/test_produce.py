@@ -1,0 +1,201 @@
+"""`produce`: files into a topic, exactly and all or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.conftest import GOOD, Run
+from txn_engine import connect
+from txn_engine.producer import Producer
+
+Write = Callable[..., Path]
+
+
+def records(url: str, isolation_level: Any = "read_committed") -> list[dict[str, Any]]:
+    with connect(url) as engine:
+        found = engine.scan("payments", isolation_level=isolation_level).to_table()
+    return sorted(found.to_pylist(), key=lambda row: row["id"])
+
+
+def test_one_transaction_for_all_files(run: Run, url: str, payments: str, good: Path, write: Write) -> None:
+    """Two files under one transactional id: all records, exact, by key, in one transaction."""
+    more = write("more.jsonl", '{"id": 4, "account_id": 10, "day": "2026-01-03", "amount": "0.10"}\n')
+    answer = run("produce", payments, str(good), str(more), "--transactional-id", "load", "--json")
+    assert answer.code == 0, answer.stderr
+    assert answer.json["records"] == 4
+    assert answer.json["transactional_id"] == "load"
+    assert sum(row["records"] for row in answer.json["produced"]) == 4
+    assert set(answer.json["produced"][0]) == {"topic", "partition", "base_offset", "last_offset", "records"}
+    found = records(url)
+    assert [(row["id"], row["amount"], row["note"]) for row in found] == [
+        (1, Decimal("100.00"), "salary"),
+        (2, Decimal("0.05"), None),
+        (3, Decimal("-7.50"), "a, quoted\nnote"),
+        (4, Decimal("0.10"), None),
+    ]
+    assert len({row["_partition"] for row in found if row["account_id"] == 10}) == 1
+    listed = run("transactions", "list", "--json").json["transactions"]
+    assert [row["transactional_id"] for row in listed] == ["load"]
+
+
+def test_a_table_says_where_records_went(run: Run, payments: str, good: Path) -> None:
+    """Partition and offsets on stdout, the count on stderr."""
+    answer = run("produce", payments, str(good), "--partition", "1")
+    assert answer.stdout.splitlines() == [
+        "Topic     Partition  BaseOffset  LastOffset  Records",
+        "payments          1           0           2        3",
+    ]
+    assert answer.stderr == "3 records\n"
+
+
+def test_a_run_that_was_committed_is_not_loaded_again(run: Run, url: str, payments: str, good: Path) -> None:
+    """The same run id twice loads once; another one loads again."""
+    arguments = ["produce", payments, str(good), "--transactional-id", "load", "--json", "--run-id"]
+    assert run(*arguments, "monday").json["committed_before"] is False
+    again = run(*arguments, "monday")
+    assert (again.code, again.json["committed_before"], again.json["records"]) == (0, True, 0)
+    assert run(*arguments, "tuesday").json["records"] == 3
+    assert len(records(url)) == 6
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("bad.csv", GOOD + "4,1,2026-01-01,1.005,\n", ["amount is '1.005'", "line 6", "2 after it"]),
+        ("bad.csv", GOOD + "4,1,2026-01", ["3 fields", "line 6", "5, as the header has"]),
+        ("bad.csv", "", ["the file is empty"]),
+        ("bad.csv", "id,account_id,day,amount,note\n", ["no records"]),
+        ("bad.csv", "id,account_id,day,note\n1,1,2026-01-01,\n", ["no column 'amount'"]),
+        ("bad.csv", "id,account_id,day,amount,note,x\n1,1,2026-01-01,1,,\n", ["unknown column 'x'"]),
+        ("bad.csv", GOOD.replace("2026-01-02", "tomorrow"), ["day is 'tomorrow'", "line 4"]),
+        ("bad.csv", GOOD.replace("1,10,", "1,,"), ["account_id is empty", "line 2"]),
+        ("bad.jsonl", '{"id": 1', ["no JSON", "line 1"]),
+        ("bad.parquet", "PAR1", ["no Parquet file"]),
+        ("bad.doc", "x", ["the extension '.doc'", "csv, jsonl or parquet"]),
+        (None, "", ["cannot be read", "No such file"]),
+    ],
+)
+def test_a_bad_file_loads_nothing(
+    run: Run,
+    url: str,
+    payments: str,
+    good: Path,
+    write: Write,
+    transactional: bool,
+    name: str | None,
+    text: str,
+    words: list[str],
+) -> None:
+    """One line naming file, line and column, exit code 1, and nothing of the good file before it either."""
+    bad = write(name, text) if name else good.with_name("missing.csv")
+    options = ["--transactional-id", "load"] if transactional else []
+    answer = run("produce", payments, str(good), str(bad), *options)
+    assert answer.code == 1
+    assert all(word in answer.error for word in [*words, str(bad), "nothing was loaded"]), answer.error
+    assert records(url) == []
+    with connect(url) as engine:
+        for at in engine.admin.list_offsets(payments).values():
+            assert at.last_stable_offset == at.high_watermark
+
+
+def test_a_bad_file_after_a_part_was_sent_aborts(
+    run: Run, url: str, payments: str, good: Path, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was sent already is aborted: only a read_uncommitted reader ever sees it."""
+    monkeypatch.setattr("txn_engine.cli.produce.SENT_BYTES", 1)
+    produce = Producer.produce
+
+    def produce_and_wait(self: Producer, *arguments: Any, **options: Any) -> Any:
+        sent = produce(self, *arguments, **options)
+        sent.result()
+        return sent
+
+    monkeypatch.setattr(Producer, "produce", produce_and_wait)
+    bad = write("bad.csv", GOOD + "x,1,2026-01-01,1,\n")
+    answer = run("produce", payments, str(good), str(bad), "--transactional-id", "load", "--json")
+    assert answer.code == 1
+    assert answer.stdout == ""
+    assert '{"error": {"code": "INVALID_RECORD"' in answer.error
+    assert "the transaction was aborted, nothing was loaded" in answer.error
+    assert records(url) == []
+    assert len(records(url, "read_uncommitted")) == 3
+    described = run("transactions", "describe", "load", "--json").json
+    assert described["transaction_state"] in ("CompleteAbort", "Empty")
+
+
+def test_a_record_of_another_type_is_refused(run: Run, url: str, payments: str, tmp_path: Path) -> None:
+    """A Parquet file with money as floats."""
+    path = tmp_path / "f.parquet"
+    floats = {"id": [1], "account_id": [1], "day": pa.array([0], pa.date32()), "amount": [1.5], "note": ["x"]}
+    pq.write_table(pa.table(floats), path)
+    answer = run("produce", payments, str(path))
+    assert "column 'amount' of type double" in answer.error
+    assert "decimal128(18, 2)" in answer.error
+    assert records(url) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--run-id", "r"], "--run-id needs --transactional-id"),
+        (["--format", "xml"], "'xml'"),
+        (["--transaction-timeout", "0"], "--transaction-timeout"),
+        (["--partition", "one"], "'one'"),
+    ],
+)
+def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], words: str) -> None:
+    """Exit code 2, one line, and where the help is."""
+    answer = run("produce", payments, str(good), *options)
+    assert answer.code == 2
+    assert words in answer.error
+    assert "`txn-engine produce --help`" in answer.error
+
+
+def test_a_wrong_delimiter_is_refused_by_name(run: Run, payments: str, good: Path) -> None:
+    """Two characters, or a quote."""
+    for mark in (";;", '"', ""):
+        answer = run("produce", payments, str(good), "--delimiter", mark)
+        assert answer.code == (0 if mark == "" else 1)
+
+
+def test_what_was_consumed_can_be_produced(
+    run: Run, url: str, payments: str, good: Path, tmp_path: Path
+) -> None:
+    """Out as csv, jsonl and parquet, and in again: the same records."""
+    assert run("produce", payments, str(good)).code == 0
+    first = [{k: v for k, v in row.items() if k[0] != "_"} for row in records(url)]
+    for name in ("out.csv", "out.jsonl", "out.parquet"):
+        path = tmp_path / name
+        out = run("consume", payments, "--format", path.suffix[1:], "--output", str(path))
+        assert (out.code, out.stdout) == (0, ""), out.stderr
+        assert run("topics", "delete", payments).code == 0
+        schema = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
+        assert run("topics", "create", payments, "--schema", schema).code == 0
+        assert run("produce", payments, str(path)).code == 0
+        assert [{k: v for k, v in row.items() if k[0] != "_"} for row in records(url)] == first
+
+
+def test_binary_values(run: Run, url: str, write: Write) -> None:
+    """Text is its UTF-8 bytes; base64 goes through whole."""
+    assert run("topics", "create", "events").code == 0
+    assert run("produce", "events", str(write("a.csv", "key,value\nk,é\n"))).code == 0
+    assert (
+        run("produce", "events", str(write("b.csv", "key,value\nAA==,/w==\n")), "--binary", "base64").code
+        == 0
+    )
+    shown = run("consume", "events", "--format", "csv").stdout.splitlines()
+    assert shown[1].startswith("k,é,,0,0,")
+    assert shown[2].startswith("\x00,\\xff,,0,1,")
+    assert (
+        run("consume", "events", "--format", "csv", "--binary", "base64")
+        .stdout.splitlines()[2]
+        .startswith("AA==,/w==,")
+    )

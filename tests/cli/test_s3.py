@@ -1,0 +1,101 @@
+"""The command line on a real MinIO: missing bucket, wrong credentials, the whole way of a file."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import SCHEMA, Run, process
+from tests.conftest import MinioBucket
+from tests.servers import MinioServer
+
+pytestmark = pytest.mark.minio
+
+
+def test_a_file_through_the_bucket(run: Run, minio_bucket: MinioBucket, good: Path) -> None:
+    """Created, loaded, read, verified; --endpoint as option instead of the environment."""
+    env = minio_bucket.environment
+    endpoint = env.pop("TXN_ENGINE_S3_ENDPOINT")
+    store = f"{minio_bucket.url}/ledger"
+
+    def call(*arguments: str) -> str:
+        answer = run(*arguments, "--endpoint", endpoint, store=store, env=env)
+        assert answer.code == 0, answer.stderr
+        return answer.stdout
+
+    call("topics", "create", "payments", "--schema", SCHEMA)
+    call("produce", "payments", str(good), "--transactional-id", "load")
+    assert call("consume", "payments", "--format", "csv").count("\n") == 5
+    assert call("verify").startswith("no errors in s3://")
+    told = call("doctor")
+    for name in (
+        "store",
+        "credentials",
+        "reachable",
+        "bucket",
+        "versioning",
+        "lifecycle",
+        "put-if-absent",
+        "clock",
+    ):
+        assert f"✓ {name}" in told
+    assert "AWS_ACCESS_KEY_ID" in told
+    assert minio_bucket.secret_key not in told
+    assert minio_bucket.access_key not in told
+
+
+def test_a_missing_bucket(run: Run, minio_server: MinioServer, good: Path) -> None:
+    """One line that names it, by every command; doctor fails on that line."""
+    env = minio_server.environment
+    store = "s3://no-such-bucket/ledger"
+    for arguments in (["topics", "create", "t"], ["topics", "list"], ["produce", "t", str(good)], ["verify"]):
+        answer = run(*arguments, store=store, env=env)
+        assert answer.code == 1
+        assert "there is no bucket 'no-such-bucket'" in answer.error
+    answer = run("doctor", store=store, env=env)
+    assert answer.code == 1
+    assert "✗ bucket" in answer.stdout
+    assert "create it" in answer.stdout
+
+
+def test_wrong_credentials(run: Run, minio_bucket: MinioBucket) -> None:
+    """One line that says what to check and shows neither key; unknown key and wrong secret alike."""
+    wrong = (
+        minio_bucket.environment | {"AWS_SECRET_ACCESS_KEY": "not-the-secret-key"},
+        minio_bucket.environment | {"AWS_ACCESS_KEY_ID": "nobodys-key"},
+    )
+    for env in wrong:
+        for arguments in (["topics", "create", "t"], ["topics", "list"], ["verify"]):
+            answer = run(*arguments, store=minio_bucket.url, env=env)
+            assert answer.code == 1
+            assert "check access key, secret key and region" in answer.error
+            assert "not-the-secret-key" not in answer.error
+        answer = run("doctor", store=minio_bucket.url, env=env)
+        assert answer.code == 1
+        assert "✗ reachable" in answer.stdout
+        assert "not-the-secret-key" not in answer.stdout + answer.stderr
+
+
+def test_a_lifecycle_rule_that_deletes_is_unusable(run: Run, minio_bucket: MinioBucket) -> None:
+    """Doctor names the rule and says to remove it."""
+    from minio.commonconfig import ENABLED, Filter
+    from minio.lifecycleconfig import Expiration, LifecycleConfig, Rule
+
+    rule = Rule(ENABLED, rule_filter=Filter(prefix="ledger/"), rule_id="tidy", expiration=Expiration(days=30))
+    minio_bucket.client().set_bucket_lifecycle(minio_bucket.name, LifecycleConfig([rule]))
+    answer = run("doctor", store=f"{minio_bucket.url}/ledger", env=minio_bucket.environment)
+    assert answer.code == 1
+    assert "✗ lifecycle" in answer.stdout
+    assert "'tidy'" in answer.stdout
+
+
+def test_a_store_that_went_down(minio_server: MinioServer) -> None:
+    """Nobody listens there: one line, at once."""
+    env = minio_server.environment | {"TXN_ENGINE_S3_ENDPOINT": "http://127.0.0.1:1"}
+    started = time.monotonic()
+    answer = process("topics", "list", "--url", "s3://bucket/x", env=env)
+    assert time.monotonic() - started < 20
+    assert answer.code == 1
+    assert "connection refused" in answer.error

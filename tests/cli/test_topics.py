@@ -1,0 +1,167 @@
+"""`topics`: made, listed, described, deleted; and what may not be made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.cli.conftest import Run
+from txn_engine import connect
+
+
+def test_a_topic_lives(run: Run, url: str) -> None:
+    """Created with its columns and key, listed, described with each partition's offsets, and deleted."""
+    schema = "a:int32,b:int64?,c:float64,d:bool,e:string?,f:binary,g:date32,h:timestamp,i:decimal(18,2)?"
+    assert run("topics", "create", "t", "--partitions", "3", "--key", "b", "--schema", schema).code == 0
+    with connect(url) as engine:
+        found = engine.admin.describe_topic("t")
+    assert found.schema == pa.schema(
+        [
+            pa.field("a", pa.int32(), nullable=False),
+            pa.field("b", pa.int64()),
+            pa.field("c", pa.float64(), nullable=False),
+            pa.field("d", pa.bool_(), nullable=False),
+            pa.field("e", pa.string()),
+            pa.field("f", pa.binary(), nullable=False),
+            pa.field("g", pa.date32(), nullable=False),
+            pa.field("h", pa.timestamp("ms", tz="UTC"), nullable=False),
+            pa.field("i", pa.decimal128(18, 2)),
+        ]
+    )
+    assert run("topics", "list", "--json").json == {
+        "topics": [{"topic": "t", "partition_count": 3, "key": "b"}]
+    }
+    described = run("topics", "describe", "t", "--json").json
+    assert (described["topic"], described["partition_count"], described["key"]) == ("t", 3, "b")
+    assert ",".join(f"{column['column']}:{column['type']}" for column in described["schema"]) == schema
+    assert described["partitions"] == [
+        {"partition": number, "log_start_offset": 0, "last_stable_offset": 0, "high_watermark": 0}
+        for number in range(3)
+    ]
+    text = run("topics", "describe", "t").stdout
+    assert "Topic: t  PartitionCount: 3  Key: b" in text
+    assert "Partition  LogStartOffset  LastStableOffset  HighWatermark" in text
+    assert run("topics", "delete", "t").stdout == "deleted topic t\n"
+    assert run("topics", "list", "--json").json == {"topics": []}
+    assert "was deleted" in run("topics", "describe", "t").error
+
+
+def test_a_schema_from_a_file(run: Run, tmp_path: Path) -> None:
+    """Of a Parquet file or an Arrow file or stream; something else is a wrong call."""
+    schema = pa.schema([("x", pa.int64()), ("y", pa.decimal128(9, 3))], metadata={"pandas": "noise"})
+    pq.write_table(schema.empty_table(), tmp_path / "s.parquet")
+    with pa.OSFile(str(tmp_path / "s.arrow"), "wb") as sink, pa.ipc.new_file(sink, schema):
+        pass
+    for name in ("s.parquet", "s.arrow"):
+        topic = name.replace(".", "-")
+        assert run("topics", "create", topic, "--schema-file", str(tmp_path / name)).code == 0
+        columns = run("topics", "describe", topic, "--json").json["schema"]
+        assert columns == [{"column": "x", "type": "int64?"}, {"column": "y", "type": "decimal(9,3)?"}]
+    (tmp_path / "bad.parquet").write_text("no")
+    for name in ("bad.parquet", "missing.parquet"):
+        answer = run("topics", "create", "t", "--schema-file", str(tmp_path / name))
+        assert (answer.code, str(tmp_path / name) in answer.error) == (2, True)
+
+
+def test_without_a_schema_it_is_kafkas(run: Run) -> None:
+    """Key, value and headers, by key."""
+    assert run("topics", "create", "events").code == 0
+    described = run("topics", "describe", "events", "--json").json
+    assert [column["column"] for column in described["schema"]] == ["key", "value", "headers"]
+    assert described["key"] == "key"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["payments"], 1, ["'payments'", "exists", "[TOPIC_ALREADY_EXISTS]"]),
+        (["__mine"], 1, ["'__mine'", "underscores", "[INVALID_TOPIC_EXCEPTION]"]),
+        (["a/b"], 1, ["'a/b'", "letters, digits"]),
+        (["t", "--schema", "_offset:int64"], 1, ["column '_offset'", "underscore"]),
+        (["t", "--schema", "a:int64,a:int64"], 1, ["a column twice"]),
+        (
+            ["t", "--schema", "a:float64", "--key", "a"],
+            1,
+            ["key column 'a'", "int64, int32, string or binary"],
+        ),
+        (["t", "--schema", "a:int64", "--key", "b"], 1, ["key column 'b'"]),
+        (["t", "--partitions", "0"], 1, ["0 partitions", "1 to 10000"]),
+        (["t", "--partitions", "x"], 2, ["--partitions", "'x'"]),
+        (["t", "--schema", "a:money"], 2, ["'a:money'", "decimal(18,2)"]),
+        (["t", "--schema", "a:decimal(40,2)"], 2, ["'a:decimal(40,2)'", "1 to 38"]),
+        (["t", "--schema", "a"], 2, ["'a'", "name:type"]),
+        (["t", "--schema", ""], 2, ["name:type"]),
+        (["t", "--schema", "a:int64", "--schema-file", "f"], 2, ["give one of them"]),
+        ([], 2, ["TOPIC"]),
+    ],
+)
+def test_what_cannot_be_created(
+    run: Run, payments: str, arguments: list[str], code: int, words: list[str]
+) -> None:
+    """One line that says what is wrong with it; nothing is made."""
+    answer = run("topics", "create", *arguments)
+    assert answer.code == code
+    assert all(word in answer.error for word in words), answer.error
+    assert [row["topic"] for row in run("topics", "list", "--json").json["topics"]] == [payments]
+
+
+def test_an_unknown_topic_is_named(run: Run, payments: str, good: Path) -> None:
+    """By every command that takes one."""
+    for arguments in (
+        ["topics", "describe", "nope"],
+        ["topics", "delete", "nope"],
+        ["produce", "nope", str(good)],
+        ["consume", "nope"],
+        ["transactions", "describe-producers", "--topic", "nope", "--partition", "0"],
+        ["transactions", "find-hanging", "--topic", "nope"],
+        ["transactions", "abort", "--topic", "nope", "--partition", "0", "--start-offset", "0"],
+        ["groups", "reset-offsets", "g", "--topic", "nope", "--to-earliest"],
+        ["coordinator", "snapshot", "--topic", "nope"],
+    ):
+        answer = run(*arguments)
+        assert answer.code == 1, arguments
+        assert "'nope' does not exist" in answer.error
+        assert "`topics list`" in answer.error
+        assert "[UNKNOWN_TOPIC_OR_PARTITION]" in answer.error
+
+
+def test_a_partition_out_of_range_is_named(run: Run, payments: str, good: Path) -> None:
+    """With the range that there is."""
+    for number in ("2", "-1"):
+        for arguments in (
+            ["produce", payments, str(good), "--partition", number],
+            ["consume", payments, "--partition", number],
+            ["transactions", "describe-producers", "--topic", payments, "--partition", number],
+            ["groups", "reset-offsets", "g", "--topic", f"{payments}:{number}", "--to-earliest"],
+            ["coordinator", "snapshot", "--topic", payments, "--partition", number],
+        ):
+            answer = run(*arguments)
+            assert answer.code == 1, arguments
+            assert f"partition {number} of topic 'payments'" in answer.error
+            assert "0 to 1" in answer.error
+
+
+def test_only_create_begins_a_ledger(run: Run, tmp_path: Path, good: Callable[..., Path]) -> None:
+    """Every other command refuses a place where there is none, and leaves it as it is."""
+    folder = tmp_path / "ledger"
+    for arguments in (
+        ["topics", "list"],
+        ["produce", "t", str(good)],
+        ["consume", "t"],
+        ["transactions", "list"],
+        ["groups", "list"],
+        ["coordinator", "sweep"],
+    ):
+        missing = run(*arguments, store=f"file://{folder}")
+        assert (missing.code, "there is no such folder" in missing.error) == (1, True), arguments
+        assert not folder.exists()
+    folder.mkdir()
+    empty = run("topics", "list", store=f"file://{folder}")
+    assert "there is no ledger here" in empty.error
+    assert "`topics create`" in empty.error
+    assert not list(folder.iterdir())
+    assert run("topics", "create", "t", store=f"file://{folder}").code == 0

@@ -1,0 +1,373 @@
+"""`transactions`, `groups` and `coordinator`: Kafka's columns, and what each of them mends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.cli.conftest import SCHEMA, Run
+from txn_engine import Engine, TopicPartition, connect
+from txn_engine.cli.schema_text import parse_schema
+from txn_engine.clock import system_clock
+from txn_engine.testing import write_transaction_state
+
+
+@pytest.fixture
+def engine(url: str, payments: str) -> Iterator[Engine]:
+    """The engine over the test's store, for what has no command."""
+    with connect(url) as opened:
+        yield opened
+
+
+def batch(engine: Engine, count: int = 1) -> pa.Table:
+    text = [{"id": str(i), "account_id": "1", "day": "2026-01-01", "amount": "1.00"} for i in range(count)]
+    names = ["id", "account_id", "day", "amount"]
+    columns = [
+        pa.array([row[name] for row in text]).cast(parse_schema(SCHEMA).field(name).type) for name in names
+    ]
+    return pa.Table.from_arrays([*columns, pa.nulls(count, pa.string())], schema=parse_schema(SCHEMA))
+
+
+def open_transaction(engine: Engine, name: str, *, timeout_ms: int = 60_000) -> Any:
+    producer = engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", batch(engine), partition=0).result()
+    return producer
+
+
+def hang(engine: Engine, *, age_ms: int) -> None:
+    """A transaction on payments-1 that no coordinator knows of, its last record so old."""
+    engine.partition("payments", 1).append(
+        batch(engine),
+        producer_id=777,
+        producer_epoch=3,
+        base_sequence=0,
+        is_transactional=True,
+        timestamp_ms=system_clock() - age_ms,
+    )
+
+
+def header(text: str) -> list[str]:
+    return text.splitlines()[0].split()
+
+
+def test_list(run: Run, engine: Engine) -> None:
+    """Kafka's columns, filtered by state, producer, duration and pattern."""
+    open_transaction(engine, "load-a")
+    engine.producer(transactional_id="load-b").init_transactions()
+    text = run("transactions", "list").stdout
+    assert header(text) == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+    rows = run("transactions", "list", "--json").json["transactions"]
+    assert [list(row) for row in rows] == [
+        ["transactional_id", "coordinator", "producer_id", "transaction_state"]
+    ] * 2
+    assert rows[0]["coordinator"] == engine.admin.coordinator_partition("load-a")
+
+    def ids(*options: str) -> list[str]:
+        found = run("transactions", "list", "--json", *options).json["transactions"]
+        return [row["transactional_id"] for row in found]
+
+    assert ids("--state", "Ongoing") == ["load-a"]
+    assert ids("--state", "Ongoing", "--state", "Empty") == ["load-a", "load-b"]
+    assert ids("--producer-id", str(rows[1]["producer_id"])) == ["load-b"]
+    assert ids("--transactional-id-pattern", "load-.*") == ["load-a", "load-b"]
+    assert ids("--transactional-id-pattern", "a") == []
+    assert ids("--duration-filter", "3600000", "--state", "Ongoing") == []
+    assert ids("--duration-filter", "0", "--state", "Ongoing") in ([], ["load-a"])
+    assert "'Busy'" in run("transactions", "list", "--state", "Busy").error
+    assert "a regular expression" in run("transactions", "list", "--transactional-id-pattern", "(").error
+
+
+def test_describe(run: Run, engine: Engine) -> None:
+    """Kafka's columns; None where no transaction is open, null in JSON; the id as argument or as Kafka's option."""
+    open_transaction(engine, "load")
+    found = run("transactions", "describe", "load", "--json").json
+    assert list(found) == [
+        "coordinator_id",
+        "transactional_id",
+        "producer_id",
+        "producer_epoch",
+        "transaction_state",
+        "transaction_timeout_ms",
+        "current_transaction_start_time_ms",
+        "transaction_duration_ms",
+        "topic_partitions",
+    ]
+    assert found["transaction_state"] == "Ongoing"
+    assert found["topic_partitions"] == [{"topic": "payments", "partition": 0}]
+    assert 0 <= found["transaction_duration_ms"] < 60_000
+    text = run("transactions", "describe", "--transactional-id", "load").stdout
+    assert header(text) == [
+        "CoordinatorId",
+        "TransactionalId",
+        "ProducerId",
+        "ProducerEpoch",
+        "TransactionState",
+        "TransactionTimeoutMs",
+        "CurrentTransactionStartTimeMs",
+        "TransactionDurationMs",
+        "TopicPartitions",
+    ]
+    assert text.splitlines()[1].endswith("  payments-0")
+    engine.producer(transactional_id="idle").init_transactions()
+    idle = run("transactions", "describe", "idle", "--json").json
+    assert (idle["current_transaction_start_time_ms"], idle["transaction_duration_ms"]) == (None, None)
+    assert "None" in run("transactions", "describe", "idle").stdout
+    unknown = run("transactions", "describe", "nobody")
+    assert (unknown.code, "'nobody' is not known" in unknown.error) == (1, True)
+    assert run("transactions", "describe").code == 2
+
+
+def test_describe_producers(run: Run, engine: Engine) -> None:
+    """Kafka's columns, with the open transaction's first offset."""
+    producer = open_transaction(engine, "load")
+    arguments = ["transactions", "describe-producers", "--topic", "payments", "--partition", "0"]
+    assert header(run(*arguments).stdout) == [
+        "ProducerId",
+        "ProducerEpoch",
+        "LatestCoordinatorEpoch",
+        "LastSequence",
+        "LastTimestamp",
+        "CurrentTransactionStartOffset",
+    ]
+    (row,) = run(*arguments, "--json").json["producers"]
+    assert row["producer_id"] == producer.producer_id
+    assert row["current_transaction_start_offset"] == 0
+    producer.commit_transaction()
+    (row,) = run(*arguments, "--json").json["producers"]
+    assert row["current_transaction_start_offset"] is None
+
+
+def test_a_hanging_transaction_is_found_and_aborted(run: Run, engine: Engine) -> None:
+    """Kafka's columns; younger than the limit it is none; aborted, readers get past it."""
+    hang(engine, age_ms=20 * 60_000)
+    assert header(run("transactions", "find-hanging").stdout) == [
+        "Topic",
+        "Partition",
+        "ProducerId",
+        "ProducerEpoch",
+        "CoordinatorEpoch",
+        "StartOffset",
+        "LastTimestamp",
+        "Duration(min)",
+    ]
+    (row,) = run("transactions", "find-hanging", "--json").json["hanging_transactions"]
+    assert row | {"last_timestamp": 0} == {
+        "topic": "payments",
+        "partition": 1,
+        "producer_id": 777,
+        "producer_epoch": 3,
+        "coordinator_epoch": -1,
+        "start_offset": 0,
+        "last_timestamp": 0,
+        "duration_min": 20,
+    }
+    none = run("transactions", "find-hanging", "--max-transaction-timeout", "30", "--json")
+    assert none.json == {"hanging_transactions": []}
+    abort = ["transactions", "abort", "--topic", "payments", "--partition", "1", "--start-offset"]
+    wrong = run(*abort, "5")
+    assert (wrong.code, "no transaction is open from offset 5" in wrong.error) == (1, True)
+    assert "no transaction is open" in run(*abort, "-1").error
+    assert run(*abort, "0").stdout == "aborted the transaction from offset 0 of payments-1\n"
+    assert run("transactions", "find-hanging", "--json").json == {"hanging_transactions": []}
+    assert run("verify").code == 0
+    usage = run("transactions", "find-hanging", "--partition", "1")
+    assert (usage.code, "--partition needs --topic" in usage.error) == (2, True)
+
+
+def test_a_transaction_with_an_owner_is_not_aborted(run: Run, engine: Engine) -> None:
+    """The operator is told to let it end, fence its id, or sweep."""
+    open_transaction(engine, "load")
+    answer = run("transactions", "abort", "--topic", "payments", "--partition", "0", "--start-offset", "0")
+    assert answer.code == 1
+    assert "has a coordinator" in answer.error
+    assert "coordinator sweep" in answer.error
+
+
+def test_fence(run: Run, engine: Engine) -> None:
+    """What is open is aborted and the producer shut out; an id that nobody used is not made by fencing it."""
+    producer = open_transaction(engine, "load")
+    (row,) = run("transactions", "fence", "load", "--json").json["fenced"]
+    assert row["transactional_id"] == "load"
+    assert row["producer_epoch"] > producer.producer_epoch
+    with pytest.raises(Exception, match="PRODUCER_FENCED"):
+        producer.commit_transaction()
+    assert run("transactions", "fence", "load", "nobody").code == 1
+    listed = run("transactions", "list", "--json").json["transactions"]
+    assert [found["transactional_id"] for found in listed] == ["load"]
+
+
+# --- groups -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def group(run: Run, payments: str, good: Path) -> str:
+    """A group that has read all three records of partition 0, and of partition 1 none."""
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
+    return "audit"
+
+
+def test_groups_list_and_describe(run: Run, group: str) -> None:
+    """Kafka's columns; lag against the last stable offset."""
+    assert run("groups", "list").stdout == "GROUP\naudit\n"
+    assert header(run("groups", "describe", group).stdout) == [
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LAST-STABLE-OFFSET",
+        "LAG",
+        "PENDING-OFFSET",
+        "PENDING-PRODUCER-ID",
+    ]
+    rows = run("groups", "describe", "--group", group, "--json").json["offsets"]
+    assert rows[0] == {
+        "group": "audit",
+        "topic": "payments",
+        "partition": 0,
+        "current_offset": 3,
+        "last_stable_offset": 3,
+        "lag": 0,
+        "pending_offset": None,
+        "pending_producer_id": None,
+    }
+    unknown = run("groups", "describe", "nobody")
+    assert (unknown.code, "group 'nobody' has no offsets" in unknown.error) == (1, True)
+
+
+def test_a_reset_shows_and_executes(run: Run, group: str) -> None:
+    """Without --execute nothing moves; to the earliest, the latest, an offset; some partitions or all."""
+    reset = ["groups", "reset-offsets", group]
+    shown = run(*reset, "--topic", "payments:0", "--to-earliest")
+    assert header(shown.stdout) == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"]
+    assert "add --execute" in shown.stderr
+    assert run("groups", "describe", group, "--json").json["offsets"][0]["current_offset"] == 3
+    done = run(*reset, "--topic", "payments:0", "--to-offset", "1", "--execute", "--json").json
+    assert done == {
+        "offsets": [
+            {"group": "audit", "topic": "payments", "partition": 0, "current_offset": 3, "new_offset": 1}
+        ],
+        "executed": True,
+    }
+    assert run("groups", "describe", group, "--json").json["offsets"][0]["lag"] == 2
+    every = run(*reset, "--all-topics", "--to-latest", "--execute", "--json").json["offsets"]
+    assert [(row["partition"], row["new_offset"]) for row in every] == [(0, 3), (1, 0)]
+    fresh = run(
+        "groups", "reset-offsets", "new", "--topic", "payments", "--to-earliest", "--execute", "--json"
+    )
+    assert [row["current_offset"] for row in fresh.json["offsets"]] == [None, None]
+
+
+@pytest.mark.parametrize("offset", ["-1", "4", "99999999999999999999"])
+def test_a_negative_or_future_offset_is_refused(run: Run, group: str, offset: str) -> None:
+    """With the range that there is; nothing moves."""
+    answer = run(
+        "groups", "reset-offsets", group, "--topic", "payments:0", "--to-offset", offset, "--execute"
+    )
+    assert answer.code == 1
+    assert f"offset {offset} for payments-0" in answer.error
+    assert "expected 0 to 3" in answer.error
+    assert "[OFFSET_OUT_OF_RANGE]" in answer.error
+    assert run("groups", "describe", group, "--json").json["offsets"][0]["current_offset"] == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--topic", "payments"],
+        ["--to-earliest"],
+        ["--topic", "payments", "--to-earliest", "--to-latest"],
+        ["--topic", "payments", "--all-topics", "--to-earliest"],
+        ["--topic", "payments:x", "--to-earliest"],
+        ["--topic", "payments", "--to-offset", "1.5"],
+        ["--topic", "payments", "--to-earliest", "--execute", "--dry-run"],
+    ],
+)
+def test_a_reset_that_is_not_clear_is_a_wrong_call(run: Run, group: str, options: list[str]) -> None:
+    """Exit code 2 and one line."""
+    answer = run("groups", "reset-offsets", group, *options)
+    assert (answer.code, bool(answer.error)) == (2, True)
+
+
+# --- the coordinator's jobs -------------------------------------------------------------------------------
+
+
+def test_the_sweep_aborts_what_timed_out(run: Run, engine: Engine) -> None:
+    """And nothing else; what it did is said."""
+    open_transaction(engine, "young")
+    write_transaction_state(
+        engine,
+        "old",
+        state="Ongoing",
+        producer_id=4_000,
+        producer_epoch=0,
+        transaction_timeout_ms=1_000,
+        partitions=[TopicPartition("payments", 1)],
+        last_update_ms=system_clock() - 10_000,
+    )
+    answer = run("coordinator", "sweep")
+    assert answer.stdout.startswith("aborted 1 transaction: old")
+    assert run("coordinator", "sweep", "--json").json["transactional_ids"] == []
+    states = {
+        row["transactional_id"]: row["transaction_state"]
+        for row in run("transactions", "list", "--json").json["transactions"]
+    }
+    assert states == {"old": "CompleteAbort", "young": "Ongoing"}
+
+
+def test_markers_finish_what_is_decided(run: Run, engine: Engine) -> None:
+    """A transaction committed with deferred markers is invisible before, visible after."""
+    producer = engine.producer(transactional_id="load", markers="deferred")
+    producer.init_transactions()
+    with producer.transaction():
+        producer.produce("payments", batch(engine, 3), partition=0)
+    assert run("consume", "payments", "--json").json["record_count"] == 0
+    done = run("coordinator", "markers", "--json").json
+    assert (done["transactional_ids"], done["partitions_marked"], done["failures"]) == (["load"], 1, [])
+    assert run("consume", "payments", "--json").json["record_count"] == 3
+
+
+def test_a_sweep_that_could_not_finish_fails(
+    run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was done stands on stdout, why the rest was not on stderr; exit code 1."""
+    from txn_engine.coordinator.coordinator import Coordinator
+    from txn_engine.types import SweepReport
+
+    report = SweepReport(("a",), 1, 2, ("partition 3 is damaged", "and 4"))
+    monkeypatch.setattr(Coordinator, "write_pending_markers", lambda _: report)
+    answer = run("coordinator", "markers", "--json")
+    assert answer.code == 1
+    assert answer.json["failures"] == ["partition 3 is damaged", "and 4"]
+    told = json.loads(answer.error)["error"]
+    assert told["code"] == "SWEEP_INCOMPLETE"
+    assert "partition 3 is damaged (and 1 more)" in told["message"]
+
+
+def test_expire_and_snapshot(run: Run, engine: Engine) -> None:
+    """An id idle for longer than the store keeps it goes; snapshots are written where logs have grown."""
+    write_transaction_state(
+        engine,
+        "idle",
+        state="Empty",
+        producer_id=1,
+        producer_epoch=0,
+        last_update_ms=system_clock() - 8 * 86_400_000,
+    )
+    assert run("coordinator", "expire").stdout == "expired 1 transactional id: idle\n"
+    assert run("transactions", "list", "--json").json == {"transactions": []}
+    engine.producer().produce("payments", batch(engine, 5), partition=0).result()
+    (row,) = run("coordinator", "snapshot", "--topic", "payments", "--json").json["snapshots"]
+    assert row == {"topic": "payments", "partition": 0, "offset": 5}
+    again = run("coordinator", "snapshot", "--topic", "payments", "--partition", "0")
+    assert again.stdout.splitlines() == ["Topic  Partition  Offset"]
+    assert "no log has grown" in again.stderr
+    assert run("coordinator", "snapshot", "--partition", "0").code == 2

@@ -1,0 +1,74 @@
+"""`verify`: exit code 1 with the findings, each naming its object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def ledger(run: Run, tmp_path: Path, good: Path) -> str:
+    """A ledger on disk with a committed load and snapshots."""
+    store = f"file://{tmp_path}/ledger"
+    schema = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
+    assert run("topics", "create", "payments", "--schema", schema, store=store).code == 0
+    assert run("produce", "payments", str(good), "--transactional-id", "load", store=store).code == 0
+    assert run("coordinator", "snapshot", store=store).code == 0
+    return store
+
+
+def test_a_sound_ledger(run: Run, ledger: str) -> None:
+    """Exit code 0, and what was looked at."""
+    answer = run("verify", store=ledger)
+    assert answer.code == 0
+    assert answer.stdout.startswith(f"no errors in {ledger}: ")
+    assert "3 records" in answer.stdout
+    report = run("verify", "--json", store=ledger).json
+    assert (report["ok"], report["findings"]) == (True, [])
+    assert report["stats"]["transactions"] == {"CompleteCommit": 1}
+
+
+@pytest.mark.parametrize("kind", ["log", "data", "snapshots"])
+def test_one_changed_byte_is_found(run: Run, ledger: str, tmp_path: Path, kind: str) -> None:
+    """In an entry, a data file, a snapshot: the object is named, relative to the store, and the exit code is 1."""
+    path = min((tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / kind).glob("*.parquet"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    key = str(path.relative_to(tmp_path / "ledger"))
+    answer = run("verify", store=ledger)
+    assert answer.code == 1
+    assert answer.stderr == ""
+    assert key in answer.stdout
+    report = run("verify", "--json", store=ledger)
+    assert report.code == 1
+    assert key in {finding["object"] for finding in report.json["findings"]}
+
+
+def test_a_damaged_data_file_stops_its_reader(run: Run, ledger: str, tmp_path: Path) -> None:
+    """One line that names the object; nothing of it is printed, and the group stays where it was."""
+    (path,) = (tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / "data").glob("*.parquet")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    answer = run("consume", "payments", "--group", "g", "--format", "jsonl", store=ledger)
+    assert (answer.code, answer.stdout) == (1, "")
+    assert path.name in answer.error
+    assert "restore the object from a copy" in answer.error
+    assert run("groups", "list", "--json", store=ledger).json == {"groups": []}
+
+
+def test_a_place_without_a_ledger_is_no_sound_one(run: Run, tmp_path: Path) -> None:
+    """An empty folder, or none: exit code 1."""
+    (tmp_path / "empty").mkdir()
+    assert run("verify", store=f"file://{tmp_path}/empty").code == 1
+    assert run("verify", store=f"file://{tmp_path}/none").code == 1
+
+
+def test_only_some_topics(run: Run, ledger: str) -> None:
+    """An unknown one is an error."""
+    assert run("verify", "--topic", "payments", "--no-data", store=ledger).code == 0
+    assert "nope" in run("verify", "--topic", "nope", store=ledger).error

@@ -1,0 +1,5 @@
+"""`python -m txn_engine`, the same as `txn-engine`."""
+
+from txn_engine.cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,309 @@
+"""The checks of `doctor`, each with what was seen and what to do about it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from txn_engine.cli.failures import one_line
+
+if TYPE_CHECKING:
+    from storage import ObjectStore
+    from storage.bucket import BucketReport
+    from storage.s3 import S3Config
+    from txn_engine.cli.command import Place
+
+Status = Literal["ok", "warning", "failed"]
+SKEW_MS_MAX = 5_000
+_MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's: what was looked at, how it is, and the remedy where it is not fine."""
+
+    name: str
+    status: Status
+    seen: str
+    remedy: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the store cannot be used for this."""
+        return self.status == "failed"
+
+    @property
+    def mark(self) -> str:
+        """✓, ! or ✗."""
+        return _MARKS[self.status]
+
+    def to_dict(self) -> dict[str, str]:
+        """The check as JSON values."""
+        return {"check": self.name, "status": self.status, "seen": self.seen, "remedy": self.remedy}
+
+
+# --- the store --------------------------------------------------------------------------------------------
+
+
+def check_store(place: Place) -> list[Check]:
+    """Everything about the store, up to the first thing without which the rest cannot be asked."""
+    from storage import StorageError, open_store
+
+    checks: list[Check] = []
+    try:
+        missing = _missing_folder(place.required())
+        if missing is not None:
+            return missing
+        store = open_store(place.required(), endpoint=place.endpoint, create=False)
+        for check in _store_checks(store):
+            checks.append(check)
+            if check.failed:
+                break
+    except StorageError as error:
+        checks.append(_failure("reachable", error))
+    return checks
+
+
+def _failure(name: str, error: Exception) -> Check:
+    """A check that an error answered; its parts become what was seen and the remedy."""
+    seen = str(getattr(error, "seen", error))
+    where = getattr(error, "place", "")
+    expected = getattr(error, "expected", "")
+    told = f"{seen}{f' at {where}' if where else ''}{f'; expected {expected}' if expected else ''}"
+    return Check(name, "failed", one_line(told), one_line(getattr(error, "action", "") or ""))
+
+
+def _missing_folder(url: str) -> list[Check] | None:
+    """For a local store whose folder is not there: whether it can be made."""
+    from urllib.parse import unquote, urlsplit
+
+    if "://" in url and not url.startswith("file://"):
+        return None
+    text = unquote(urlsplit(url).path) if url.startswith("file://") else url
+    folder = Path(os.path.expanduser(text)).absolute()
+    if not text.strip() or folder.exists():
+        return None
+    kind = Check("store", "ok", f"local folder {folder}")
+    if folder.parent.is_dir() and os.access(folder.parent, os.W_OK):
+        return [
+            kind,
+            Check(
+                "reachable", "warning", "the folder is not there yet", "`topics create` or `demo` makes it"
+            ),
+        ]
+    seen = f"neither the folder nor a writable {folder.parent} is there"
+    return [kind, Check("reachable", "failed", seen, "make the parent folder, or mend the URL")]
+
+
+def _store_checks(store: ObjectStore) -> Iterator[Check]:
+    config: S3Config | None = getattr(store, "config", None)
+    if config is not None:
+        yield Check("store", "ok", f"S3, {config.url} at {config.endpoint or 'AWS'}, region {config.region}")
+        yield _credentials(config)
+        yield from _bucket(config)
+    elif store.url.startswith("file:"):
+        yield Check("store", "ok", f"local folder {store.url}")
+        yield Check("reachable", "ok", "the folder can be read")
+    else:
+        yield Check("store", "ok", store.url)
+    is_set_up, facts = _facts(store)
+    yield facts
+    yield from _proof(store, writing_needed=not is_set_up)
+
+
+def _credentials(config: S3Config) -> Check:
+    if config.access_key:
+        source = "given by the caller"
+    elif config.credentials() is not None:
+        token = " and AWS_SESSION_TOKEN" if os.environ.get("AWS_SESSION_TOKEN") else ""
+        source = f"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY{token}, from the environment"
+    else:
+        return Check(
+            "credentials",
+            "warning",
+            "none in the environment: the machine's own role is tried",
+            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, unless this machine has a role",
+        )
+    return Check("credentials", "ok", source)
+
+
+def _bucket(config: S3Config) -> Iterator[Check]:
+    from storage import StorageError
+    from storage.bucket import inspect_bucket
+
+    try:
+        report = inspect_bucket(config)
+    except StorageError as error:
+        failure = _failure("reachable", error)
+        if config.credentials() is None and "credentials" in failure.seen:
+            failure = replace(failure, remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+        yield failure
+        return
+    yield Check("reachable", "ok", "the store answers")
+    if not report.exists:
+        yield Check("bucket", "failed", f"there is no bucket {config.bucket!r}", "create it, or mend the URL")
+        return
+    yield Check("bucket", "ok", f"{config.bucket}")
+    yield _versioning(report)
+    yield _lifecycle(report)
+
+
+def _versioning(report: BucketReport) -> Check:
+    if report.versioning is None:
+        return Check(
+            "versioning", "warning", "the credentials may not ask", "have s3:GetBucketVersioning allowed"
+        )
+    if report.versioning == "Enabled":
+        remedy = "fine for safety; add a lifecycle rule for noncurrent versions only, or pay for every deleted object"
+        return Check("versioning", "warning", "Enabled: deleted objects are kept", remedy)
+    return Check("versioning", "ok", report.versioning)
+
+
+def _lifecycle(report: BucketReport) -> Check:
+    if report.lifecycle_rules is None:
+        return Check(
+            "lifecycle",
+            "warning",
+            "the rules could not be read",
+            "make sure that no rule expires objects of the store",
+        )
+    dangerous = [rule for rule in report.lifecycle_rules if rule.dangerous]
+    if dangerous:
+        warning = next((text for text in report.warnings if text.startswith("lifecycle rule")), "")
+        return Check("lifecycle", "failed", warning, "remove the rule before it deletes committed data")
+    return Check("lifecycle", "ok", "no rule deletes objects of the store")
+
+
+def _facts(store: ObjectStore) -> tuple[bool, Check]:
+    """What store.json says."""
+    from txn_engine.errors import TxnEngineError
+    from txn_engine.log.objects import Objects
+    from txn_engine.log.store_config import read_store_config
+
+    try:
+        config = read_store_config(Objects(store))
+    except TxnEngineError as error:
+        return False, _failure("ledger", error)
+    if config is None:
+        remedy = "`topics create` or `demo` sets one up"
+        return False, Check("ledger", "warning", "the store is reachable and holds none yet", remedy)
+    limits = config.limits
+    seen = (
+        f"format 1, id {config.store_id[:8]}, since {_instant(config.created_ms)}; "
+        f"transactions up to {limits.max_transaction_timeout_ms // 1_000} s, "
+        f"idle ids kept {limits.transactional_id_expiration_ms // 86_400_000} days"
+    )
+    return True, Check("ledger", "ok", seen)
+
+
+def _instant(time_ms: int) -> str:
+    import datetime as dt
+
+    return dt.datetime.fromtimestamp(time_ms / 1_000, dt.UTC).strftime("%Y-%m-%d %H:%MZ")
+
+
+def _proof(store: ObjectStore, *, writing_needed: bool) -> Iterator[Check]:
+    """Put-if-absent once more, and by a fresh object's time the store's clock."""
+    from storage import AccessDeniedError, StorageError, StoreNotWritableError, prove_put_if_absent
+
+    try:
+        proof = prove_put_if_absent(store)
+        yield Check(
+            "put-if-absent",
+            "ok",
+            f"a taken key is refused, its bytes kept; {proof.race_winners} winner of {proof.racers} racing writers; "
+            f"{proof.latency_ms:.1f} ms a put",
+        )
+        yield _skew(store)
+    except (AccessDeniedError, StoreNotWritableError) as error:
+        if writing_needed:
+            yield _failure("put-if-absent", error)
+            return
+        yield Check(
+            "put-if-absent",
+            "warning",
+            "not tried: nothing may be written here (reading works)",
+            "give the credentials the right to write, if this machine is to",
+        )
+    except StorageError as error:
+        yield _failure("put-if-absent", error)
+
+
+def _skew(store: ObjectStore) -> Check:
+    from txn_engine.clock import system_clock
+    from txn_engine.ids import new_write_id
+
+    key = f"probes/clock-{new_write_id()}"
+    before_ms = system_clock()
+    store.put(key, b"what time is it")
+    after_ms = system_clock()
+    try:
+        modified_ms = store.head(key).modified_ms
+    finally:
+        store.delete(key)
+    # S3 tells whole seconds: a time within one of the put says nothing against the clock.
+    ahead_ms = before_ms - modified_ms - 1_000 if before_ms - 1_000 > modified_ms else 0
+    behind_ms = modified_ms - after_ms if modified_ms > after_ms else 0
+    skew_ms = ahead_ms or -behind_ms
+    if abs(skew_ms) <= SKEW_MS_MAX:
+        return Check("clock", "ok", f"within {max(1, round(abs(skew_ms) / 1_000))} s of the store's")
+    way = "ahead of" if skew_ms > 0 else "behind"
+    return Check(
+        "clock",
+        "warning",
+        f"this machine is {abs(skew_ms) / 1_000:.0f} s {way} the store",
+        "set this machine's clock (NTP): time-outs and timestamps are off by as much",
+    )
+
+
+# --- this machine -----------------------------------------------------------------------------------------
+
+
+def check_machine() -> list[Check]:
+    """Java and the versions of what is installed; nothing here makes a store unusable."""
+    checks = [
+        _java(),
+        Check("python", "ok", f"{platform.python_version()} ({platform.system()} {platform.machine()})"),
+    ]
+    for package, extra in (
+        ("txn-engine", ""),
+        ("pyarrow", ""),
+        ("obstore", ""),
+        ("minio", ""),
+        ("pyspark", "spark"),
+        ("apache-airflow", "airflow"),
+        ("great-expectations", "quality"),
+    ):
+        checks.append(_version(package, extra))
+    return checks
+
+
+def _version(package: str, extra: str) -> Check:
+    try:
+        return Check(package, "ok", metadata.version(package))
+    except metadata.PackageNotFoundError:
+        if extra:
+            return Check(
+                package, "warning", "not installed", f"pip install 'txn-engine[{extra}]', where it is used"
+            )
+        if package == "txn-engine":
+            return Check(
+                package, "warning", "not installed: running from its source", "`make setup` installs it"
+            )
+        return Check(package, "warning", "not installed", f"pip install {package}")
+
+
+def _java() -> Check:
+    from txn_engine.errors import TxnEngineError
+    from txn_engine.spark.java import find_java_home
+
+    try:
+        home = find_java_home()
+    except TxnEngineError as error:
+        return Check("java", "warning", error.seen, error.action or "")
+    return Check("java", "ok", str(home))

@@ -1,0 +1,183 @@
+"""What every command has in common: options, help that teaches, and errors that are one line."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from txn_engine.cli.failures import UsageFailed, told_plainly
+from txn_engine.cli.output import Output
+
+if TYPE_CHECKING:
+    from storage import ObjectStore
+    from txn_engine.engine import Engine
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+SETTINGS: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "show_default": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which store a command works on."""
+
+    url: str | None
+    endpoint: str | None
+
+    def required(self) -> str:
+        """The URL; a usage error where none was given."""
+        if not self.url:
+            raise click.UsageError("no store was named: give --url, or set TXN_ENGINE_URL")
+        return self.url
+
+    def to_environment(self) -> None:
+        """Let the processes that this one starts find the endpoint."""
+        if self.endpoint:
+            os.environ["TXN_ENGINE_S3_ENDPOINT"] = self.endpoint
+
+    def open_store(self, *, set_up: bool = False) -> ObjectStore:
+        """The bare store. Only with `set_up` a missing local folder is made; otherwise nothing is written."""
+        from storage import open_store
+        from txn_engine.log.objects import store_errors
+
+        with store_errors():
+            return open_store(self.required(), endpoint=self.endpoint, create=set_up)
+
+    def open(self, *, set_up: bool = False) -> Engine:
+        """The engine over a store that is there; with `set_up` one is begun where there is none."""
+        from txn_engine.engine import Engine
+        from txn_engine.errors import InvalidRequestError
+        from txn_engine.log.objects import Objects
+        from txn_engine.log.store_config import read_store_config
+
+        store = self.open_store(set_up=set_up)
+        if not set_up and read_store_config(Objects(store)) is None:
+            raise InvalidRequestError(
+                "there is no ledger here (no store.json)",
+                actor="txn-engine",
+                place=store.url,
+                expected="one that `topics create` or `demo` has set up",
+                action="check --url",
+            )
+        return Engine(store)
+
+
+class Command(click.Command):
+    """A command whose help ends with examples."""
+
+    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, as they would be typed."""
+        super().format_epilog(ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for example in self.examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+class Group(click.Group):
+    """A command of commands, that suggests what a mistyped name may have meant."""
+
+    command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
+        """The commands in the order in which one meets them."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command, or say which ones come near."""
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=1)
+            known = (
+                f"did you mean {near[0]!r}?" if near else f"there are {', '.join(self.list_commands(ctx))}"
+            )
+            ctx.fail(f"no such command {name!r}: {known}")
+        return super().resolve_command(ctx, args)
+
+
+Group.group_class = Group
+
+
+class Root(Group):
+    """The whole command line: here errors become lines and exit codes."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Note what is to be known even where the command line cannot be parsed."""
+        flags = {"as_json": "--json" in args, "debug": "--debug" in args}
+        if any(word == "--url" or word.startswith("--url=") for word in args[:1]):
+            raise UsageFailed(
+                "USAGE",
+                "txn-engine: options go after the command: txn-engine topics list --url ...",
+                as_json=flags["as_json"],
+            )
+        with told_plainly(**flags):
+            ctx = super().make_context(info_name, args, parent, **extra)
+        ctx.meta[__name__] = flags
+        return ctx
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what it raises is told plainly."""
+        with told_plainly(**ctx.meta[__name__]):
+            return super().invoke(ctx)
+
+
+def store_options(function: Function) -> Function:
+    """Add --url and --endpoint; the command gets them as `place`."""
+
+    @click.option(
+        "--url",
+        envvar="TXN_ENGINE_URL",
+        show_envvar=True,
+        metavar="URL",
+        help=(
+            "The store: file:///folder, or s3://bucket/prefix with credentials in "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+        ),
+    )
+    @click.option(
+        "--endpoint",
+        envvar="TXN_ENGINE_S3_ENDPOINT",
+        show_envvar=True,
+        metavar="URL",
+        help="Where S3 is, when it is not AWS: http://127.0.0.1:9000.",
+    )
+    @functools.wraps(function)
+    def with_place(*args: Any, url: str | None, endpoint: str | None, **kwargs: Any) -> Any:
+        return function(*args, place=Place(url, endpoint), **kwargs)
+
+    return with_place  # type: ignore[return-value]
+
+
+def output_options(function: Function) -> Function:
+    """Add --json and --debug; the command gets an `out`."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print one JSON document; errors as JSON too.")
+    @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+    @functools.wraps(function)
+    def with_output(*args: Any, as_json: bool, debug: bool, **kwargs: Any) -> Any:
+        del debug  # read where errors are told
+        return function(*args, out=Output(as_json=as_json), **kwargs)
+
+    return with_output  # type: ignore[return-value]
+
+
+def common_options(function: Function) -> Function:
+    """All options that every command has."""
+    return store_options(output_options(function))

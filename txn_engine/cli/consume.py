@@ -1,0 +1,224 @@
+"""`txn-engine consume`: a topic's records, to a terminal, a pipe or a file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import click
+
+from txn_engine.cli.command import SETTINGS, Command, Place, common_options
+from txn_engine.cli.output import Output
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txn_engine.cli.record_text import BinaryText, RecordWriter
+    from txn_engine.consumer import Consumer
+    from txn_engine.engine import Engine
+    from txn_engine.types import TopicPartition
+
+POLL_RECORDS = 10_000
+POLL_RECORDS_PARQUET = 200_000
+FOLLOW_WAIT_MS = 500
+Format = Literal["table", "csv", "jsonl", "parquet"]
+
+
+@click.command(
+    cls=Command,
+    short_help="Print a topic's records.",
+    context_settings=SETTINGS,
+    examples=(
+        "txn-engine consume payments --max-records 10",
+        "txn-engine consume payments --group audit --format jsonl | jq .amount",
+        "txn-engine consume payments --format parquet --output payments.parquet",
+        "txn-engine consume payments --follow",
+    ),
+)
+@click.argument("topic")
+@click.option(
+    "--group",
+    metavar="GROUP",
+    help="Begin where this group is, and commit its offsets as records are written.",
+)
+@click.option(
+    "--from-beginning", is_flag=True, help="Begin at the first record, whatever the group has committed."
+)
+@click.option(
+    "--partition", "partitions", type=int, multiple=True, metavar="N", help="Only this partition. Repeatable."
+)
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    help="read_uncommitted shows records of open and aborted transactions too.",
+)
+@click.option(
+    "--max-records",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Stop after so many records; all there are unless told.",
+)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="At the end, wait for more, until Ctrl-C. Without a group it begins at the end.",
+)
+@click.option(
+    "--format",
+    "output_format",
+    type=click.Choice(["table", "csv", "jsonl", "parquet"]),
+    default="table",
+    help="How records are written.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write to this file instead of stdout; parquet needs one.",
+)
+@click.option(
+    "--binary",
+    type=click.Choice(["text", "base64"]),
+    default="text",
+    help="How binary values are written as text; bytes that are no UTF-8 come as \\xNN.",
+)
+@common_options
+def consume(
+    topic: str,
+    group: str | None,
+    from_beginning: bool,
+    partitions: tuple[int, ...],
+    isolation_level: Literal["read_committed", "read_uncommitted"],
+    max_records: int | None,
+    follow: bool,
+    output_format: Format,
+    output: Path | None,
+    binary: BinaryText,
+    place: Place,
+    out: Output,
+) -> None:
+    """Print TOPIC's records, and stop at the end.
+
+    Without a group it reads from the first record on; with one from where the group is (a new group: from the first
+    record on). The group's offsets are committed when what they cover has been written out. Records come in order
+    within a partition. With --json, one document with all records.
+    """
+    if output_format == "parquet" and output is None:
+        raise click.UsageError("--format parquet needs --output FILE")
+    if follow and (output_format == "parquet" or out.as_json):
+        raise click.UsageError("--follow has no end: it goes with table, csv and jsonl only")
+    if out.as_json and (output_format != "table" or output is not None):
+        raise click.UsageError("--json goes without --format and --output: use --format jsonl")
+    start_at_end = follow and group is None and not from_beginning
+    with (
+        place.open() as engine,
+        engine.consumer(
+            group_id=group,
+            isolation_level=isolation_level,
+            auto_offset_reset="latest" if start_at_end else "earliest",
+        ) as consumer,
+    ):
+        assigned = _assign(engine, consumer, topic, partitions)
+        if from_beginning:
+            _rewind(consumer, assigned)
+        with _writer(output_format, output, binary, out) as writer:
+            reading = _Reading(consumer, writer, group=group, in_parts=output_format != "parquet")
+            limit = POLL_RECORDS if output_format != "parquet" else POLL_RECORDS_PARQUET
+            count = reading.run(assigned, max_records, limit, follow=follow)
+            if not count:
+                writer.write(_no_records(engine, topic))
+            writer.close(record_count=count, topic=topic, group=group)
+            reading.commit()
+    out.note(f"{count:,} record{'' if count == 1 else 's'}")
+
+
+def _assign(
+    engine: Engine, consumer: Consumer, topic: str, partitions: tuple[int, ...]
+) -> list[TopicPartition]:
+    from txn_engine.types import TopicPartition
+
+    engine.admin.describe_topic(topic)
+    if partitions:
+        consumer.assign([TopicPartition(topic, number) for number in dict.fromkeys(partitions)])
+    else:
+        consumer.subscribe([topic])
+    return consumer.assignment()
+
+
+def _no_records(engine: Engine, topic: str) -> pa.Table:
+    """The columns, for an output without records."""
+    from txn_engine.log.data_files import logical_schema
+
+    schema: Any = engine.admin.describe_topic(topic).schema
+    return logical_schema(schema).empty_table()
+
+
+def _rewind(consumer: Consumer, assigned: list[TopicPartition]) -> None:
+    """Go to the first records; what the group has is looked up first, so that its commit names what it replaces."""
+    consumer.positions()
+    for tp, offset in consumer.beginning_offsets(assigned).items():
+        consumer.seek(tp, offset)
+
+
+class _Reading:
+    """Reads on and writes out; what was committed is what was written."""
+
+    def __init__(
+        self, consumer: Consumer, writer: RecordWriter, *, group: str | None, in_parts: bool
+    ) -> None:
+        self._consumer = consumer
+        self._writer = writer
+        self._group = group
+        self._in_parts = in_parts
+
+    def run(
+        self, assigned: list[TopicPartition], max_records: int | None, poll_records: int, *, follow: bool
+    ) -> int:
+        """Up to the end as it was at the start, or for ever; the number of records."""
+        ends = self._consumer.end_offsets(assigned)
+        count = 0
+        while max_records is None or count < max_records:
+            left = poll_records if max_records is None else min(poll_records, max_records - count)
+            records = self._consumer.poll(left, FOLLOW_WAIT_MS if follow else 0)
+            if records is not None:
+                self._writer.write(records)
+                count += records.num_rows
+                if self._in_parts:
+                    self._writer.flush()
+                    self.commit()
+            if not follow and (
+                records is None or all(self._consumer.position(tp) >= end for tp, end in ends.items())
+            ):
+                break
+        return count
+
+    def commit(self) -> None:
+        """Commit the group's offsets up to what was written."""
+        if self._group is not None:
+            self._consumer.commit()
+
+
+@contextlib.contextmanager
+def _writer(
+    output_format: Format, output: Path | None, binary: BinaryText, out: Output
+) -> Iterator[RecordWriter]:
+    from txn_engine.cli import record_text
+
+    if output_format == "parquet" and output is not None:
+        file = record_text.ParquetFile(output)
+        try:
+            yield file
+        except BaseException:
+            file.discard()
+            raise
+        return
+    kinds = {"table": record_text.Aligned, "csv": record_text.Csv, "jsonl": record_text.JsonLines}
+    kind = record_text.JsonDocument if out.as_json else kinds[output_format]
+    with contextlib.ExitStack() as stack:
+        stream: IO[str] = record_text.standard_output()
+        if output is not None:
+            stream = stack.enter_context(output.open("w", encoding="utf-8", newline=""))
+        yield kind(stream, binary, sync=output is not None)

@@ -1,0 +1,128 @@
+"""What goes wrong: one readable line on stderr (a JSON object with --json) and an exit code; never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from typing import IO, Any, NoReturn
+
+import click
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_BROKEN_PIPE = 128 + 13
+
+_USERINFO = re.compile(r"(?<=://)[^/\s@]*@")
+
+
+class CommandFailed(click.ClickException):
+    """The command did not do what was asked. `code` is Kafka's name of the error where it has one, else ours."""
+
+    exit_code = EXIT_FAILED
+
+    def __init__(self, code: str, message: str, *, as_json: bool = False) -> None:
+        super().__init__(one_line(message))
+        self.code = code
+        self.as_json = as_json
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the line."""
+        tell_error(self.code, self.message, as_json=self.as_json, file=file)
+
+
+class UsageFailed(CommandFailed):
+    """The command line itself is wrong."""
+
+    exit_code = EXIT_USAGE
+
+
+class OutputClosed(BaseException):
+    """Whoever read our output has gone (`| head`): stop, quietly."""
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without user and password in any URL."""
+    return " ".join(_USERINFO.sub("", text).split())
+
+
+def tell_error(code: str, message: str, *, as_json: bool, file: IO[Any] | None = None) -> None:
+    """Write an error to stderr, as a line or as JSON."""
+    stream = file or sys.stderr
+    if as_json:
+        stream.write(json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False) + "\n")
+        return
+    colour = stream.isatty() and "NO_COLOR" not in os.environ
+    stream.write(f"{click.style('error:', fg='red', bold=True) if colour else 'error:'} {message}\n")
+
+
+@contextlib.contextmanager
+def told_plainly(*, as_json: bool, debug: bool) -> Iterator[None]:
+    """Turn whatever is raised inside into an exit code and a line. With `debug` the traceback comes first."""
+    try:
+        yield
+    except (CommandFailed, click.exceptions.Exit, click.Abort):
+        raise
+    except click.UsageError as error:
+        raise _usage(error, as_json) from error
+    except click.ClickException as error:
+        raise CommandFailed("CLI_ERROR", error.format_message(), as_json=as_json) from error
+    except BrokenPipeError as error:
+        raise OutputClosed from error
+    except Exception as error:  # noqa: BLE001 -- the last place where an error can be turned into a line
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        _raise_failed(error, as_json)
+
+
+def code_and_message(error: BaseException) -> tuple[str, str]:
+    """An exception as code and one line."""
+    if isinstance(error, ModuleNotFoundError):
+        package = (error.name or "").partition(".")[0]
+        return _coded(
+            "MISSING_PACKAGE", f"the package {package!r} is not installed; {_how_to_install(package)}"
+        )
+    from storage import StorageError
+    from txn_engine.errors import TxnEngineError
+
+    if isinstance(error, StorageError):
+        from txn_engine.log.objects import translated
+
+        error = translated(error)
+    if isinstance(error, TxnEngineError):
+        return error.code, one_line(str(error))
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return _coded("IO_ERROR", f"{where}{error.strerror or error}")
+    told = f"an error inside txn-engine: {type(error).__name__}: {error}"
+    return _coded("INTERNAL_ERROR", f"{told}; run it again with --debug and report what that shows")
+
+
+def _coded(code: str, text: str) -> tuple[str, str]:
+    return code, f"{one_line(text)} [{code}]"
+
+
+def _how_to_install(package: str) -> str:
+    extra = {"pyspark": "spark", "airflow": "airflow", "great_expectations": "quality"}.get(package)
+    return (
+        f"pip install 'txn-engine[{extra}]'"
+        if extra
+        else "install txn-engine with all it needs (pip, or `make setup`)"
+    )
+
+
+def _raise_failed(error: Exception, as_json: bool) -> NoReturn:
+    code, message = code_and_message(error)
+    raise CommandFailed(code, message, as_json=as_json) from error
+
+
+def _usage(error: click.UsageError, as_json: bool) -> UsageFailed:
+    context = error.ctx
+    path = context.command_path if context is not None else "txn-engine"
+    text = f"{path}: {error.format_message().rstrip('.')}"
+    return UsageFailed("USAGE", f"{text}; `{path} --help` shows how it is called", as_json=as_json)

@@ -1,0 +1,182 @@
+"""`txn-engine groups`: consumer groups, where they are, and moving them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.output import Output, columns
+from txn_engine.cli.transactions import one_name
+
+if TYPE_CHECKING:
+    from txn_engine.engine import Engine
+    from txn_engine.types import TopicPartition
+
+DESCRIBE = columns(
+    "GROUP",
+    "TOPIC",
+    "PARTITION>",
+    "CURRENT-OFFSET>",
+    "LAST-STABLE-OFFSET>",
+    "LAG>",
+    "PENDING-OFFSET>",
+    "PENDING-PRODUCER-ID>",
+)
+RESET = columns("GROUP", "TOPIC", "PARTITION>", "CURRENT-OFFSET>", "NEW-OFFSET>")
+
+
+@click.group(cls=Group)
+def groups() -> None:
+    """List, describe and reset consumer groups."""
+
+
+@groups.command("list", context_settings=SETTINGS, examples=("txn-engine groups list",))
+@common_options
+def list_groups(place: Place, out: Output) -> None:
+    """List the groups that have offsets, committed or pending."""
+    with place.open() as engine:
+        rows = [{"group": name} for name in engine.admin.list_groups()]
+    out.table("groups", columns("GROUP"), rows)
+
+
+@groups.command(context_settings=SETTINGS, examples=("txn-engine groups describe balances",))
+@click.argument("group", required=False)
+@click.option("--group", "named", metavar="GROUP", help="The group, as kafka-consumer-groups.sh takes it.")
+@common_options
+def describe(group: str | None, named: str | None, place: Place, out: Output) -> None:
+    """Show where GROUP is in each partition.
+
+    LAG counts offsets up to the last stable one, which is as far as read_committed readers get. A pending offset
+    belongs to a transaction that is not decided yet.
+    """
+    name = one_name(group, named, "GROUP")
+    with place.open() as engine:
+        found = engine.admin.describe_group(name)
+    rows = [
+        {
+            "group": name,
+            "topic": at.topic,
+            "partition": at.partition,
+            "current_offset": _known(at.committed_offset),
+            "last_stable_offset": _known(at.last_stable_offset),
+            "lag": _known(at.lag),
+            "pending_offset": _known(at.pending_offset),
+            "pending_producer_id": _known(at.pending_producer_id),
+        }
+        for at in found.partitions
+    ]
+    out.table("offsets", DESCRIBE, rows)
+
+
+def _known(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+@groups.command(
+    "reset-offsets",
+    context_settings=SETTINGS,
+    short_help="Show a move of a group; with --execute, make it.",
+    examples=(
+        "txn-engine groups reset-offsets balances --topic payments --to-earliest",
+        "txn-engine groups reset-offsets balances --topic payments:0,2 --to-offset 1000 --execute",
+    ),
+)
+@click.argument("group", required=False)
+@click.option("--group", "named", metavar="GROUP", help="The group, as kafka-consumer-groups.sh takes it.")
+@click.option(
+    "--topic",
+    "scopes",
+    multiple=True,
+    metavar="TOPIC[:N,...]",
+    help="A topic, or some partitions of it. Repeatable.",
+)
+@click.option("--all-topics", is_flag=True, help="All partitions that the group has offsets for.")
+@click.option("--to-earliest", is_flag=True, help="To the first record that is still there.")
+@click.option(
+    "--to-latest",
+    is_flag=True,
+    help="To the last stable offset; records of transactions still open stay ahead.",
+)
+@click.option("--to-offset", type=int, metavar="OFFSET", help="To this offset, in each partition named.")
+@click.option("--execute", is_flag=True, help="Do it. Without this, only show what would change.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change (the default).")
+@common_options
+def reset_offsets(
+    group: str | None,
+    named: str | None,
+    scopes: tuple[str, ...],
+    all_topics: bool,
+    to_earliest: bool,
+    to_latest: bool,
+    to_offset: int | None,
+    execute: bool,
+    dry_run: bool,
+    place: Place,
+    out: Output,
+) -> None:
+    """Show where GROUP would be moved to; with --execute, move it.
+
+    A reader of the group that is under way meanwhile is refused at its next commit. Refused while a transaction has
+    offsets of the group pending.
+    """
+    name = one_name(group, named, "GROUP")
+    if [to_earliest, to_latest, to_offset is not None].count(True) != 1:
+        raise click.UsageError("give one of --to-earliest, --to-latest and --to-offset")
+    if bool(scopes) == all_topics:
+        raise click.UsageError("give either --topic or --all-topics")
+    if execute and dry_run:
+        raise click.UsageError("give one of --execute and --dry-run")
+    parsed = [_scope(text) for text in scopes]
+    with place.open() as engine:
+        partitions = _partitions(engine, name, parsed)
+        targets = {
+            tp: to_offset if to_offset is not None else _end(engine, tp, latest=to_latest)
+            for tp in partitions
+        }
+        moves = engine.admin.reset_offsets(name, targets, execute=execute)
+    rows = [
+        {
+            "group": name,
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "current_offset": _known(old),
+            "new_offset": new,
+        }
+        for tp, (old, new) in moves.items()
+    ]
+    out.table("offsets", RESET, rows, executed=execute)
+    if not execute:
+        out.note("nothing was changed: add --execute to do it")
+
+
+def _scope(text: str) -> tuple[str, list[int] | None]:
+    """`payments` or `payments:0,2`."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    try:
+        return topic, [int(number) for number in numbers.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r}; expected TOPIC or TOPIC:0,1,2", param_hint="--topic") from error
+
+
+def _partitions(
+    engine: Engine, group: str, scopes: list[tuple[str, list[int] | None]]
+) -> list[TopicPartition]:
+    from txn_engine.types import TopicPartition
+
+    if not scopes:
+        known = engine.admin.describe_group(group).partitions
+        return [TopicPartition(at.topic, at.partition) for at in known]
+    found = []
+    for topic, numbers in scopes:
+        count = engine.admin.describe_topic(topic).partitions
+        found += [TopicPartition(topic, number) for number in (range(count) if numbers is None else numbers)]
+    return list(dict.fromkeys(found))
+
+
+def _end(engine: Engine, tp: TopicPartition, *, latest: bool) -> int:
+    offsets = engine.admin.list_offsets(tp.topic, [tp.partition])[tp]
+    return offsets.last_stable_offset if latest else offsets.log_start_offset

@@ -1,0 +1,104 @@
+"""A topic's schema as text: `account_id:int64,amount:decimal(18,2),note:string?`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TYPES = "int32, int64, float64, bool, string, binary, date32, timestamp, decimal(18,2)"
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)")
+_PRECISION_MAX = 38
+
+
+def parse_schema(text: str) -> pa.Schema:
+    """The schema; a usage error says which part is not one. A '?' behind a type lets the column hold nulls."""
+    import pyarrow as pa
+
+    fields = []
+    for part in _parts(text):
+        name, colon, kind = part.partition(":")
+        if not colon or not name.strip() or not kind.strip():
+            raise _refused(part, "name:type")
+        nullable = kind.rstrip().endswith("?")
+        fields.append(pa.field(name.strip(), _type(kind.strip().rstrip("?").strip(), part), nullable))
+    if not fields:
+        raise _refused(text, "name:type,...")
+    return pa.schema(fields)
+
+
+def read_schema(path: Path) -> pa.Schema:
+    """The schema of a Parquet or Arrow file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise click.BadParameter(f"there is no file {path}", param_hint="--schema-file")
+    try:
+        if path.suffix == ".parquet":
+            return pq.read_schema(path).remove_metadata()
+        with path.open("rb") as stream:
+            data = stream.read()
+        if data.startswith(b"ARROW1"):
+            return pa.ipc.open_file(pa.py_buffer(data)).schema.remove_metadata()
+        return pa.ipc.read_schema(pa.py_buffer(data)).remove_metadata()
+    except (pa.ArrowException, OSError) as error:
+        raise click.BadParameter(
+            f"{path} holds no schema: expected a Parquet file (.parquet) or an Arrow one",
+            param_hint="--schema-file",
+        ) from error
+
+
+def _parts(text: str) -> list[str]:
+    """The text at its commas, but for those in brackets."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
+
+
+def _type(text: str, part: str) -> pa.DataType:
+    import pyarrow as pa
+
+    plain: dict[str, pa.DataType] = {
+        "int32": pa.int32(),
+        "int64": pa.int64(),
+        "float64": pa.float64(),
+        "bool": pa.bool_(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date32": pa.date32(),
+        "timestamp": pa.timestamp("ms", tz="UTC"),
+    }
+    if text in plain:
+        return plain[text]
+    found = _DECIMAL.fullmatch(text)
+    if found is None:
+        raise _refused(part, f"one of the types {TYPES}, with '?' behind it where nulls are allowed")
+    precision, scale = int(found[1]), int(found[2])
+    if not 1 <= precision <= _PRECISION_MAX or scale > precision:
+        raise _refused(part, f"a precision of 1 to {_PRECISION_MAX} and a scale of at most that")
+    return pa.decimal128(precision, scale)
+
+
+def _refused(part: str, expected: str) -> click.BadParameter:
+    return click.BadParameter(f"{part!r}; expected {expected}", param_hint="--schema")
+
+
+def type_text(field: pa.Field[Any]) -> str:
+    """A column's type as `--schema` takes it."""
+    import pyarrow as pa
+
+    kind = field.type
+    text = str(kind)
+    if pa.types.is_decimal(kind):
+        text = f"decimal({kind.precision},{kind.scale})"
+    elif kind == pa.date32():
+        text = "date32"
+    elif kind == pa.timestamp("ms", tz="UTC"):
+        text = "timestamp"
+    elif kind == pa.float64():
+        text = "float64"
+    return f"{text}?" if field.nullable else text

@@ -1,0 +1,157 @@
+"""`txn-engine topics`: what there is, and making and deleting it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.output import Output, columns
+from txn_engine.cli.schema_text import TYPES, parse_schema, read_schema, type_text
+
+
+@click.group(cls=Group)
+def topics() -> None:
+    """List, create, describe and delete topics."""
+
+
+@topics.command(
+    context_settings=SETTINGS,
+    examples=(
+        "txn-engine topics create payments --partitions 4 --key account_id \\",
+        "    --schema 'account_id:int64,date:date32,amount:decimal(18,2),note:string?' --url file:///srv/ledger",
+        "txn-engine topics create payments --schema-file payments.parquet",
+        "txn-engine topics create events      # Kafka's columns: key, value, headers",
+    ),
+)
+@click.argument("topic")
+@click.option("--partitions", type=int, default=1, metavar="N", help="How many partitions, 1 to 10000.")
+@click.option(
+    "--schema",
+    "schema_text",
+    metavar="NAME:TYPE,...",
+    help=(
+        f"The columns. Types: {TYPES}; a '?' behind a type lets the column hold nulls. A "
+        "timestamp counts milliseconds, UTC."
+    ),
+)
+@click.option(
+    "--schema-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take the columns from a Parquet or Arrow file instead.",
+)
+@click.option(
+    "--key",
+    metavar="COLUMN",
+    help=(
+        "The column that decides the partition (int32, int64, string or binary). Without one, "
+        "batches take turns."
+    ),
+)
+@common_options
+def create(
+    topic: str,
+    partitions: int,
+    schema_text: str | None,
+    schema_file: Path | None,
+    key: str | None,
+    place: Place,
+    out: Output,
+) -> None:
+    """Create TOPIC; the first one in a store sets the store up.
+
+    Columns cannot change later. Names that begin with an underscore are reserved. Without --schema the topic has
+    Kafka's columns: key and value (binary) and headers.
+    """
+    if schema_text is not None and schema_file is not None:
+        raise click.UsageError("--schema and --schema-file: give one of them")
+    schema = None
+    if schema_text is not None:
+        schema = parse_schema(schema_text)
+    elif schema_file is not None:
+        schema = read_schema(schema_file)
+    with place.open(set_up=True) as engine:
+        made = engine.admin.create_topic(topic, partitions=partitions, schema=schema, key=key)
+    count = f"{made.partitions} partition{'s' if made.partitions != 1 else ''}"
+    out.line(
+        f"created topic {made.topic}, {count}",
+        topic=made.topic,
+        partition_count=made.partitions,
+        key=made.key,
+        incarnation=made.incarnation,
+    )
+
+
+@topics.command(
+    "list",
+    context_settings=SETTINGS,
+    examples=("txn-engine topics list --url s3://ledger/prod", "txn-engine topics list --json"),
+)
+@common_options
+def list_topics(place: Place, out: Output) -> None:
+    """List the topics, without the internal ones."""
+    with place.open() as engine:
+        rows = []
+        for name in engine.admin.list_topics():
+            found = engine.admin.describe_topic(name)
+            rows.append({"topic": name, "partition_count": found.partitions, "key": found.key})
+    out.table("topics", columns("Topic", "PartitionCount>", "Key"), rows)
+
+
+@topics.command(context_settings=SETTINGS, examples=("txn-engine topics describe payments",))
+@click.argument("topic")
+@common_options
+def describe(topic: str, place: Place, out: Output) -> None:
+    """Show TOPIC's columns, and the offsets of each partition.
+
+    LastStableOffset is how far read_committed readers see; it stays behind HighWatermark while a transaction is open.
+    """
+    with place.open() as engine:
+        found = engine.admin.describe_topic(topic)
+        offsets = engine.admin.list_offsets(topic)
+    schema: Any = found.schema
+    fields = [{"column": field.name, "type": type_text(field)} for field in schema]
+    rows = [
+        {
+            "partition": tp.partition,
+            "log_start_offset": at.log_start_offset,
+            "last_stable_offset": at.last_stable_offset,
+            "high_watermark": at.high_watermark,
+        }
+        for tp, at in offsets.items()
+    ]
+    if out.as_json:
+        out.document(
+            {
+                "topic": found.topic,
+                "partition_count": found.partitions,
+                "key": found.key,
+                "incarnation": found.incarnation,
+                "created_ms": found.created_ms,
+                "schema": fields,
+                "partitions": rows,
+            }
+        )
+        return
+    out.line(f"Topic: {found.topic}  PartitionCount: {found.partitions}  Key: {found.key}")
+    out.blank()
+    out.table("schema", columns("Column", "Type"), fields)
+    out.blank()
+    out.table(
+        "partitions",
+        columns("Partition>", "LogStartOffset>", "LastStableOffset>", "HighWatermark>"),
+        rows,
+    )
+
+
+@topics.command(context_settings=SETTINGS, examples=("txn-engine topics delete payments",))
+@click.argument("topic")
+@common_options
+def delete(topic: str, place: Place, out: Output) -> None:
+    """Delete TOPIC. Its name is free at once; a topic made again under it is another, empty one."""
+    with place.open() as engine:
+        engine.admin.delete_topic(topic)
+    out.line(f"deleted topic {topic}", topic=topic, deleted=True)

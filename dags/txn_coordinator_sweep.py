@@ -1,0 +1,89 @@
+"""
+### Ends the transactions whose producers died
+
+**What it does.** Every minute it looks for transactions that have been open for longer than their own
+timeout, fences their producer (a higher epoch: a producer that wakes up later is refused), aborts them and
+writes their abort markers. In the first five minutes of each hour, and in a run started by hand, it also
+expires transactional ids that have been idle for the store's expiration time (7 days unless `store.json` says
+otherwise). Running it twice, or beside another sweep, is harmless.
+
+**When to worry.**
+
+- *A run is red with `NETWORK_EXCEPTION` (no answer from the store):* nothing is swept meanwhile; readers wait
+  in front of transactions whose producers died. No data is at risk.
+- *A run is red with "could not be finished":* what could be ended has been. A transaction that was aborted
+  but lacks markers is finished by `txn_write_markers`, one that could not be aborted by the next run; the
+  line says what was in the way.
+- *`abort_timed_out_transactions` reports the same transactional id again and again:* that producer's timeout
+  is shorter than its work.
+- *Readers lag while this DAG is green:* see `txn_compute_lso`, column `held_by`.
+
+**What to do.**
+
+    txn-engine doctor                                   does the store answer, are the credentials right
+    txn-engine transactions list                        who is in which state
+    txn-engine transactions describe ID                 its partitions, its timeout, since when
+    txn-engine coordinator sweep                        this sweep by hand
+    txn-engine coordinator expire                       the expiry by hand
+    txn-engine transactions find-hanging                open data that no coordinator row knows
+
+Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. To sweep another store, trigger the DAG
+with its connection in `conn_id`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import Context, Param, dag, task
+
+EXPIRY_MINUTES = 5  # of each hour; a minute that the scheduler skips is no hour lost
+
+
+def expiry_is_due(context: Context) -> bool:
+    """In the first minutes of an hour, and whenever a person asks."""
+    run = context["dag_run"]
+    return run.run_type == "manual" or run.run_after.minute < EXPIRY_MINUTES
+
+
+@dag(
+    dag_id="txn_coordinator_sweep",
+    description="Abort timed-out transactions every minute; expire idle transactional ids hourly",
+    doc_md=__doc__,
+    schedule="* * * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(minutes=15),
+    default_args={
+        "owner": "txn-engine",
+        "retries": 1,
+        "retry_delay": timedelta(seconds=15),
+        "execution_timeout": timedelta(minutes=5),
+    },
+    params={
+        "conn_id": Param("txn_engine_default", type="string", description="Airflow connection of the store")
+    },
+    tags=["txn-engine", "coordinator"],
+)
+def txn_coordinator_sweep() -> None:
+    """Two sweeps that do not wait for each other."""
+
+    @task(multiple_outputs=False)
+    def abort_timed_out_transactions(params: dict[str, str] | None = None):
+        from txn_engine_airflow import sweeps
+
+        return sweeps.abort_timed_out_transactions(params["conn_id"])
+
+    @task.run_if(expiry_is_due, skip_message="ids are expired in the first minutes of each hour")
+    @task(multiple_outputs=False)
+    def expire_transactional_ids(params: dict[str, str] | None = None):
+        from txn_engine_airflow import sweeps
+
+        return sweeps.expire_transactional_ids(params["conn_id"])
+
+    abort_timed_out_transactions()
+    expire_transactional_ids()
+
+
+txn_coordinator_sweep()

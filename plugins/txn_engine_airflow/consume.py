@@ -1,0 +1,139 @@
+"""The Spark consume job as a task: committed records in, output and offsets out in one transaction."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from txn_engine_airflow.assets import topic_asset
+from txn_engine_airflow.connection import StoreConnection
+from txn_engine_airflow.hook import open_engine
+
+if TYPE_CHECKING:
+    from airflow.sdk import Asset
+    from pyspark.sql import DataFrame, SparkSession
+
+    from txn_engine import Engine, TopicPartition
+    from txn_engine.spark import ConsumeResult
+
+    Transform = Callable[[DataFrame], DataFrame]
+    Emit = Callable[[Asset, dict[str, Any]], object]
+
+log = logging.getLogger(__name__)
+
+
+def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) -> dict[str, Any]:
+    """Run the job that the params name, and say what was read and written.
+
+    The transaction carries `run_id`: a try whose reply was lost is known for committed by the next one. `emit(asset,
+    extra)` is called once for each run that committed output, also by the try that only learns of it.
+    """
+    transform = load_transform(params["transform"])
+    with open_engine(params["conn_id"]) as engine:
+        from txn_engine.spark import run_consume_job
+
+        with _spark(engine.url, params.get("spark_settings") or {}) as spark:
+            result = run_consume_job(
+                spark,
+                engine,
+                topic=params["topic"],
+                group_id=params["group_id"],
+                output_topic=params["output_topic"],
+                transactional_id=params["transactional_id"],
+                transform=transform,
+                run_id=run_id,
+            )
+        committed_before = result.skipped and _has_committed(engine, params["transactional_id"], run_id)
+        done = _described(result, params, committed_before)
+        log.info("%s", _sentence(done))
+        if committed_before or not result.skipped:
+            extra = done | {"run_id": run_id, "end_offsets": _end_offsets(engine, params["output_topic"])}
+            emit(topic_asset(params["output_topic"], StoreConnection.load(params["conn_id"])), extra)
+    return done
+
+
+def load_transform(name: str) -> Transform:
+    """The function that `module:function` names. Raises `AirflowFailException` where there is none."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise AirflowFailException(
+            f"transform {name!r}: {error}; expected module:function, importable where tasks run"
+        ) from None
+    if not callable(found):
+        raise AirflowFailException(f"transform {name!r}: not callable; expected a function of a DataFrame")
+    transform: Transform = found
+    return transform
+
+
+@contextmanager
+def _spark(url: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """A session, stopped at the end unless it ran before."""
+    from pyspark.sql import SparkSession
+
+    from txn_engine.spark import spark_session
+
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection that it closes
+    ran_before = SparkSession.getActiveSession() is not None
+    spark = spark_session(url, app_name="txn_spark_consume", extra=settings)
+    try:
+        yield spark
+    finally:
+        if not ran_before:
+            spark.stop()
+
+
+def _has_committed(engine: Engine, transactional_id: str, run_id: str) -> bool:
+    stored = engine.coordinator.current(transactional_id)
+    return stored is not None and bool(stored.row.has_committed(run_id))
+
+
+def _end_offsets(engine: Engine, topic: str) -> dict[str, int]:
+    """Up to where read_committed readers may go now."""
+    return _by_partition(
+        {at: offsets.last_stable_offset for at, offsets in engine.admin.list_offsets(topic).items()}
+    )
+
+
+def _by_partition(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
+    return {str(at.partition): offset for at, offset in sorted(offsets.items())}
+
+
+def _described(result: ConsumeResult, params: Mapping[str, Any], committed_before: bool) -> dict[str, Any]:
+    """For XCom and event. `offsets`: first and last by partition; an earlier try's ranges are not known any more."""
+    offsets: dict[str, list[int]] = {}
+    for batch in result.write.batches if result.write else ():
+        known = offsets.setdefault(str(batch.partition), [batch.base_offset, batch.last_offset])
+        offsets[str(batch.partition)] = [min(known[0], batch.base_offset), max(known[1], batch.last_offset)]
+    read = None if committed_before else result.read_offsets
+    return {
+        "topic": params["output_topic"],
+        "records": result.records_out,
+        "offsets": offsets,
+        "committed_before": committed_before,
+        "input": {
+            "topic": params["topic"],
+            "group_id": params["group_id"],
+            "records": result.records_in if read else 0,
+            "start": _by_partition(read.start if read else {}),
+            "end": _by_partition(read.end if read else {}),
+        },
+    }
+
+
+def _sentence(done: Mapping[str, Any]) -> str:
+    source = f"{done['input']['topic']} (group {done['input']['group_id']})"
+    if done["committed_before"]:
+        return f"an earlier try of this run committed its part of {source}; nothing was written now"
+    if not done["input"]["records"]:
+        return f"nothing new in {source}; nothing was written"
+    return (
+        f"{done['input']['records']:,} records of {source} became {done['records']:,} of {done['topic']}, "
+        "committed with the group's new position"
+    )

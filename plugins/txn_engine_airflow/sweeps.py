@@ -1,0 +1,127 @@
+"""The coordinator's sweeps as tasks: each does what can be done, says so, and then fails if something is left."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from airflow.sdk.exceptions import AirflowException
+
+from txn_engine_airflow.hook import open_engine
+
+if TYPE_CHECKING:
+    from txn_engine.types import SweepReport
+
+log = logging.getLogger(__name__)
+
+_NAMED_MAX = 20
+
+
+class SweepResult(TypedDict):
+    """What a sweep did, small enough for an XCom: `transactional_ids` are the first 20 of `transactions`."""
+
+    transactions: int
+    transactional_ids: list[str]
+    partitions_marked: int
+    objects_written: int
+
+
+class PendingWork(TypedDict):
+    """A coordinator partition with decided transactions to complete; `up_to` is the last decision's offset."""
+
+    partition: int
+    transactions: int
+    up_to: int
+
+
+def abort_timed_out_transactions(conn_id: str) -> SweepResult:
+    """Fence and abort what has been open for longer than its timeout."""
+    with open_engine(conn_id) as engine:
+        return _result("timed-out transactions aborted", engine.coordinator.abort_timed_out_transactions())
+
+
+def expire_transactional_ids(conn_id: str) -> SweepResult:
+    """Forget the transactional ids that have been idle for the store's expiration time."""
+    with open_engine(conn_id) as engine:
+        return _result("idle transactional ids expired", engine.coordinator.expire_transactional_ids())
+
+
+def find_pending_markers(conn_id: str, *, tasks_max: int) -> list[list[PendingWork]]:
+    """The coordinator partitions with something to finish, dealt out to at most `tasks_max` tasks."""
+    decisions: dict[int, list[int]] = defaultdict(list)
+    with open_engine(conn_id) as engine:
+        for stored in engine.coordinator.rows():
+            if stored.row.state.is_prepared:
+                partition = engine.admin.coordinator_partition(stored.row.transactional_id)
+                decisions[partition].append(stored.offset)
+    work = [
+        PendingWork(partition=p, transactions=len(at), up_to=max(at)) for p, at in sorted(decisions.items())
+    ]
+    log.info(
+        "%d decided transactions wait for markers, in %d coordinator partitions",
+        sum(part["transactions"] for part in work),
+        len(work),
+    )
+    return [work[first::tasks_max] for first in range(min(tasks_max, len(work)))]
+
+
+def write_pending_markers(work: Sequence[PendingWork], conn_id: str) -> SweepResult:
+    """Finish every decided transaction of these coordinator partitions, also those decided since they were listed."""
+    with open_engine(conn_id) as engine:
+        report = engine.coordinator.write_pending_markers(partitions=[part["partition"] for part in work])
+    return _result("decided transactions completed", report)
+
+
+def check_markers_written(found: Sequence[Sequence[PendingWork]], conn_id: str) -> dict[str, int]:
+    """Look whether the transactions that were found pending are complete; fail with the names of those that are not."""
+    up_to = {part["partition"]: part["up_to"] for chunk in found for part in chunk}
+    transactions = sum(part["transactions"] for chunk in found for part in chunk)
+    left = []
+    if up_to:
+        with open_engine(conn_id) as engine:
+            for stored in engine.coordinator.rows(sorted(up_to)):
+                partition = engine.admin.coordinator_partition(stored.row.transactional_id)
+                if stored.row.state.is_prepared and stored.offset <= up_to[partition]:
+                    left.append(f"{stored.row.transactional_id} ({stored.row.state})")
+    if left:
+        raise AirflowException(
+            f"{len(left)} of {transactions} decided transactions are still pending: {_some(left)}; their readers wait. "
+            "The log of write_markers says why; the next run tries again"
+        )
+    return {"transactions": transactions, "coordinator_partitions": len(up_to), "left": 0}
+
+
+def _result(what: str, report: SweepReport) -> SweepResult:
+    names = report.transactional_ids
+    log.info(
+        "%s: %d (%s); %d partitions marked, %d objects written",
+        what,
+        len(names),
+        _some(names) or "none",
+        report.partitions_marked,
+        report.objects_written,
+    )
+    for failure in report.failures:
+        log.error("left undone: %s", failure)
+    if report.failures:
+        raise AirflowException(
+            f"{what}: {len(names)}, but {len(report.failures)} could not be finished: {report.failures[0]}"
+            + (
+                ""
+                if len(report.failures) == 1
+                else f" (and {len(report.failures) - 1} more, each in the log)"
+            )
+        )
+    return SweepResult(
+        transactions=len(names),
+        transactional_ids=list(names[:_NAMED_MAX]),
+        partitions_marked=report.partitions_marked,
+        objects_written=report.objects_written,
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED_MAX])
+    return shown if len(names) <= _NAMED_MAX else f"{shown} and {len(names) - _NAMED_MAX} more"

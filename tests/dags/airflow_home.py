@@ -1,0 +1,58 @@
+"""An Airflow of the tests' own: a temporary home, and this checkout's DAGs and plugins.
+
+Airflow reads its settings when it is imported, so this module sets the environment when *it* is imported: first of all,
+by the conftest beside it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+DAGS, PLUGINS = REPO / "dags", REPO / "plugins"
+SEED_DATABASE = REPO / ".cache" / "airflow" / "airflow.db"
+
+# A run of the tests leaves nothing behind in the home that `make setup` prepared, and touches nobody's database: these
+# two are the tests' own in any case. The rest stays as it is where it is set.
+HOME = Path(tempfile.mkdtemp(prefix="txn-engine-airflow-"))
+OWNER_PID = os.getpid()
+os.environ["AIRFLOW_HOME"] = str(HOME)
+os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{HOME}/airflow.db"
+for name, value in {
+    "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+    "AIRFLOW__CORE__PLUGINS_FOLDER": str(PLUGINS),
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
+    "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+    "GX_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+    "SCARF_ANALYTICS": "false",
+}.items():
+    os.environ.setdefault(name, value)
+
+
+@atexit.register
+def _remove_home() -> None:
+    if os.getpid() == OWNER_PID:  # not in a forked child
+        shutil.rmtree(HOME, ignore_errors=True)
+
+
+def make_database() -> None:
+    """A copy of the one that set-up migrated, else a new one (8 seconds)."""
+    if SEED_DATABASE.exists():
+        with (
+            closing(sqlite3.connect(f"file:{SEED_DATABASE}?mode=ro", uri=True)) as seed,
+            closing(sqlite3.connect(HOME / "airflow.db")) as ours,
+        ):
+            seed.backup(ours)
+        return
+    airflow = Path(sys.executable).parent / "airflow"
+    subprocess.run([airflow, "db", "migrate"], check=True, capture_output=True, timeout=120)

@@ -1,0 +1,85 @@
+"""The DAGs of this checkout, run in this process over a database and a store of the test's own."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.dags.airflow_home import DAGS, make_database
+from tests.dags.finished_run import FinishedRun, RunDag
+from txn_engine import Engine, connect
+
+
+@pytest.fixture(scope="session")
+def dag_bag() -> Any:
+    """The DAGs of this checkout, parsed as Airflow parses them, over a database that a run can be kept in."""
+    make_database()
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag(dag_folder=DAGS)
+
+
+@pytest.fixture
+def run_dag(dag_bag: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> RunDag:
+    """Run a DAG to its end in this process, as `dag.test()` does; failed tasks are tried once only unless told."""
+
+    from airflow.dag_processing.dagbag import DagBag
+
+    def run(dag_id: str, *, retries: int = 0, **params: Any) -> FinishedRun:
+        # Parsed anew, for dag.test() leaves a run's params behind in the DAG that it ran.
+        dag = DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id]
+        for task in dag.tasks:
+            task.retries = retries
+            task.retry_delay = timedelta(seconds=0)
+        capfd.readouterr()
+        caplog.clear()
+        caplog.set_level(logging.INFO)
+        started = time.monotonic()
+        dag_run = dag.test(run_conf=params or None)
+        seconds = time.monotonic() - started
+        out, err = capfd.readouterr()
+        run = FinishedRun(dag_run, out + err + caplog.text, seconds)
+        print(f"{dag_id}: {run.state} after {seconds:.2f} s", *run.errors, sep="\n")
+        return run
+
+    return run
+
+
+@pytest.fixture
+def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty local store that the environment names, no connection being defined."""
+    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
+    url = f"file://{tmp_path}/ledger"
+    monkeypatch.setenv("TXN_ENGINE_URL", url)
+    return url
+
+
+@pytest.fixture
+def engine(store_url: str) -> Iterator[Engine]:
+    """The store with an empty topic `payments` of two partitions."""
+    with connect(store_url) as engine:
+        schema = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
+        engine.admin.create_topic("payments", partitions=2, schema=schema, key="account_id")
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def no_java_left_behind() -> Iterator[None]:
+    """End the JVM that these tests start: one without the S3A jars serves no later test that needs them."""
+    from pyspark import SparkContext
+
+    ran_before = SparkContext._gateway is not None
+    yield
+    gateway = SparkContext._gateway
+    if gateway is not None and not ran_before:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(timeout=30)
+        SparkContext._gateway = SparkContext._jvm = None

@@ -1,0 +1,58 @@
+"""A DAG's run after it ended, as a test looks at it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_ERROR = re.compile(r"(?:[a-z_]+\.)+[A-Za-z]+(?:Error|Exception): ")
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A DAG's run, after it ended."""
+
+    dag_run: Any
+    log: str
+    seconds: float
+
+    @property
+    def state(self) -> str:
+        return str(self.dag_run.state)
+
+    @property
+    def tasks(self) -> dict[str, str]:
+        """State by task; a mapped task's instances as `task[0]`, `task[1]`."""
+        return {
+            instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]": str(
+                instance.state
+            )
+            for instance in self.dag_run.get_task_instances()
+        }
+
+    @property
+    def errors(self) -> list[str]:
+        """The line that each failed task ended with, as its log has it."""
+        return [line for line in self.log.splitlines() if _ERROR.match(line)]
+
+    def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        """What a task returned or pushed; None for nothing."""
+        from airflow.models.xcom import XComModel
+        from airflow.utils.session import create_session
+
+        with create_session() as session:
+            row = session.execute(
+                XComModel.get_many(
+                    run_id=self.dag_run.run_id,
+                    dag_ids=self.dag_run.dag_id,
+                    task_ids=task_id,
+                    key=key,
+                    map_indexes=map_index,
+                )
+            ).first()
+            return None if row is None else XComModel.deserialize_value(row[0] if len(row) == 1 else row)
+
+
+RunDag = Callable[..., FinishedRun]

@@ -1,0 +1,82 @@
+"""Transactions in every state that a sweep meets, left by real producers."""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+
+import pyarrow as pa
+
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition
+from txn_engine.producer import Producer
+
+ROWS = 12
+
+
+def rows(first: int = 0) -> pa.Table:
+    """Twelve payments over both partitions."""
+    accounts = pa.array(range(first, first + ROWS), pa.int64())
+    return pa.table(
+        {"account_id": accounts, "amount": pa.array([Decimal("1.25")] * ROWS, pa.decimal128(18, 2))}
+    )
+
+
+def leave_open(engine: Engine, transactional_id: str, *, timeout_ms: int = 60_000) -> Producer:
+    """A producer that wrote and then died, its transaction open; older than a timeout of 1 ms when this returns."""
+    producer = engine.producer(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", rows())
+    producer.flush()
+    time.sleep(0.01)
+    return producer
+
+
+def commit(engine: Engine, transactional_id: str, *, deferred: bool = False) -> None:
+    """A committed transaction; deferred: decided, its markers left to the sweep."""
+    producer = engine.producer(
+        transactional_id=transactional_id, markers="deferred" if deferred else "inline"
+    )
+    producer.init_transactions()
+    with producer.transaction():
+        producer.produce("payments", rows())
+
+
+def leave_offsets_pending(engine: Engine, group_id: str, transactional_id: str, offset: int) -> Producer:
+    """A group whose new offset stands in a transaction that is open."""
+    consumer = engine.consumer(group_id=group_id)
+    consumer.subscribe(["payments"])
+    consumer.poll(max_records=1)
+    producer = engine.producer(transactional_id=transactional_id)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        {TopicPartition("payments", 0): OffsetAndMetadata(offset)}, consumer.group_metadata()
+    )
+    producer.flush()
+    return producer
+
+
+def states(engine: Engine) -> dict[str, str]:
+    """State by transactional id."""
+    return {listing.transactional_id: listing.state for listing in engine.admin.list_transactions()}
+
+
+def trailing(engine: Engine) -> int:
+    """How many offsets read_committed readers are behind the log's end."""
+    return sum(
+        at.high_watermark - at.last_stable_offset for at in engine.admin.list_offsets("payments").values()
+    )
+
+
+def committed_rows(engine: Engine) -> int:
+    """What a fresh read_committed reader sees."""
+    return engine.scan("payments").to_table().num_rows
+
+
+def damage_log(engine: Engine, topic: str) -> str:
+    """Put what is no entry where the next one of the empty partition 0 belongs; its key."""
+    incarnation = engine.admin.describe_topic(topic).incarnation
+    key = engine.logs.get(topic, incarnation, 0).keys.entry(0)
+    engine.store.put_if_absent(key, b"not an entry")
+    return key

@@ -1,0 +1,97 @@
+"""txn_compute_lso: snapshots, last stable offsets, lag."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.dags.finished_run import RunDag
+from tests.dags.payments import ROWS, commit, leave_offsets_pending, leave_open
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition
+
+pytestmark = pytest.mark.airflow
+
+
+def _by_place(table: dict[str, Any]) -> dict[tuple[Any, ...], dict[str, Any]]:
+    rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
+    return {(row.get("group"), row["topic"], row["partition"]): row for row in rows}
+
+
+def test_the_tables_show_who_holds_readers_back_and_every_groups_lag(engine: Engine, run_dag: RunDag) -> None:
+    """Two commits, one abort, one open transaction, one group with an offset, one with a pending one."""
+    commit(engine, "load-1")
+    leave_open(engine, "load-2").abort_transaction()
+    commit(engine, "load-3")
+    reader = engine.consumer(group_id="readers")
+    reader.assign([TopicPartition("payments", 0)])
+    reader.commit({TopicPartition("payments", 0): OffsetAndMetadata(3)})
+    pending = leave_offsets_pending(engine, "writers", "copy", 2)
+    leave_open(engine, "load-4")
+    offsets = engine.admin.list_offsets("payments")
+
+    run = run_dag("txn_compute_lso")
+
+    assert run.state == "success"
+    stable = _by_place(run.xcom("last_stable_offsets"))
+    assert len(stable) == 2
+    for number in range(2):
+        row, at = stable[None, "payments", number], offsets[TopicPartition("payments", number)]
+        assert row["last_stable_offset"] == at.last_stable_offset < at.high_watermark == row["high_watermark"]
+        assert row["behind"] == at.high_watermark - at.last_stable_offset
+        assert (row["open_transactions"], row["held_by"], row["aborted_transactions"]) == (1, "load-4", 1)
+        assert 0 <= row["held_for_s"] < 60
+    lags = _by_place(run.xcom("group_lags"))
+    lso = offsets[TopicPartition("payments", 0)].last_stable_offset
+    row = lags["readers", "payments", 0]
+    assert (row["committed_offset"], row["last_stable_offset"], row["lag"]) == (3, lso, lso - 3)
+    row = lags["writers", "payments", 0]
+    assert (row["pending_offset"], row["pending_producer_id"]) == (2, pending.producer_id)
+    assert "held_by" in run.log
+    assert "load-4" in run.log
+
+
+def test_snapshots_are_written_where_logs_have_grown_and_once(engine: Engine, run_dag: RunDag) -> None:
+    """The second run finds them; a fresh reader starts from them and sees the same."""
+    commit(engine, "load-1")
+    first = run_dag("txn_compute_lso")
+    assert first.xcom("write_snapshots") == {"__transaction_state": 1, "payments": 2}
+    second = run_dag("txn_compute_lso")
+    assert second.xcom("write_snapshots") == {}
+    incarnation = engine.admin.describe_topic("payments").incarnation
+    assert engine.admin.verify().findings == ()
+    assert any("snap" in key.key for key in engine.store.list(f"topics/payments/{incarnation}/"))
+    assert engine.scan("payments").to_table().num_rows == ROWS
+
+
+def test_an_empty_store_gives_empty_tables(store_url: str, run_dag: RunDag) -> None:
+    """Nothing to do is a success."""
+    run = run_dag("txn_compute_lso")
+    assert run.state == "success"
+    assert run.xcom("last_stable_offsets")["rows"] == run.xcom("group_lags")["rows"] == []
+    assert run.xcom("write_snapshots") == {}
+
+
+def test_a_holder_that_no_coordinator_row_knows_is_named_by_its_producer_id(
+    engine: Engine, run_dag: RunDag
+) -> None:
+    """A hanging transaction: no sweep will end it."""
+    from tests.dags.payments import rows
+
+    engine.partition("payments", 1).append(
+        rows(), producer_id=4_711, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    run = run_dag("txn_compute_lso")
+    worst = run.xcom("last_stable_offsets")["rows"][0]
+    assert worst[:2] == ["payments", 1]
+    assert "producer 4711" in worst
+
+
+def test_a_long_table_keeps_the_worst_rows_and_says_what_it_left_out() -> None:
+    """An XCom is no place for ten thousand partitions."""
+    from txn_engine_airflow.tables import LAG_COLUMNS, _shown, as_text
+
+    rows = [["g", "t", number, 0, 0, 5_000 - number, -1, -1] for number in range(1_200)]
+    table = _shown("groups", LAG_COLUMNS, rows)
+    assert (len(table["rows"]), table["rows_left_out"]) == (1_000, 200)
+    assert as_text(table).splitlines()[-1] == "... and 200 more"

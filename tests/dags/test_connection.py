@@ -1,0 +1,182 @@
+"""The connection `txn_engine_default`: which fields say what."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.airflow
+
+
+def _load(monkeypatch: pytest.MonkeyPatch, text: str) -> Any:
+    from txn_engine_airflow.connection import StoreConnection
+
+    monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
+    monkeypatch.setenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", text)
+    return StoreConnection.load()
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("txn-engine://ledger", "s3://ledger"),
+        ("txn-engine://ledger/prod/eu", "s3://ledger/prod/eu"),
+        ("txn-engine:///srv/ledger", "file:///srv/ledger"),
+        ("txn-engine://s3://ledger/prod", "s3://ledger/prod"),
+        ("txn-engine://?url=file%3A%2F%2F%2Fsrv%2Fledger", "file:///srv/ledger"),
+        ('{"conn_type": "txn_engine", "host": "s3://ledger"}', "s3://ledger"),
+        ('{"conn_type": "txn_engine", "host": "s3://ledger/", "schema": "prod"}', "s3://ledger/prod"),
+        ('{"conn_type": "txn_engine", "host": "file:///srv/ledger"}', "file:///srv/ledger"),
+        ('{"conn_type": "txn_engine", "host": "/srv/ledger"}', "file:///srv/ledger"),
+        ('{"conn_type": "txn_engine", "host": "/srv/ledger", "schema": "file"}', "file:///srv/ledger"),
+        ('{"conn_type": "txn_engine", "host": "ledger/prod", "schema": "s3"}', "s3://ledger/prod"),
+        ('{"conn_type": "txn_engine", "schema": "/srv/ledger"}', "file:///srv/ledger"),
+        (
+            '{"conn_type": "txn_engine", "host": "other", "extra": {"url": "s3://ledger/prod"}}',
+            "s3://ledger/prod",
+        ),
+    ],
+)
+def test_the_url_stands_in_extra_or_host_and_schema(
+    monkeypatch: pytest.MonkeyPatch, text: str, url: str
+) -> None:
+    """Each form of the documentation."""
+    assert _load(monkeypatch, text).url == url
+
+
+def test_credentials_endpoint_and_region_stand_where_the_aws_connection_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """login, password, extra; and no secret is shown by the object."""
+    extra = {
+        "endpoint_url": "http://127.0.0.1:9000",
+        "region_name": "eu-west-1",
+        "aws_session_token": "TOKEN",
+    }
+    store = _load(
+        monkeypatch,
+        json.dumps(
+            {
+                "conn_type": "txn_engine",
+                "host": "ledger",
+                "login": "KEY",
+                "password": "SECRET",
+                "extra": extra,
+            }
+        ),
+    )
+    assert (store.access_key, store.secret_key, store.session_token) == ("KEY", "SECRET", "TOKEN")
+    assert (store.endpoint, store.region) == ("http://127.0.0.1:9000", "eu-west-1")
+    assert not {"KEY", "SECRET", "TOKEN"} & set(repr(store).replace("'", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            '{"conn_type": "txn_engine", "login": "KEY"}',
+            "it names no store; expected extra.url, or host and schema",
+        ),
+        (
+            "txn-engine://ledger:9000",
+            "port 9000 has no meaning here; expected the endpoint in extra.endpoint_url",
+        ),
+        ('{"conn_type": "txn_engine", "host": "ledger", "extra": "not json"}', "extra cannot be read"),
+        ('{"conn_type": "txn_engine", "host": "ledger", "extra": "[1]"}', "expected a JSON object"),
+    ],
+)
+def test_a_connection_that_cannot_be_meant_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    """Naming the connection; a retry would not help."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    with pytest.raises(AirflowFailException) as refused:
+        _load(monkeypatch, text)
+    assert str(refused.value).startswith("connection 'txn_engine_default': ")
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_without_a_connection_the_environment_names_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the default id alone: a name that somebody gave must exist."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow.connection import StoreConnection
+
+    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
+    monkeypatch.setenv("TXN_ENGINE_URL", "s3://ledger")
+    store = StoreConnection.load()
+    assert (store.url, store.access_key, store.source) == (
+        "s3://ledger",
+        None,
+        "TXN_ENGINE_URL in the environment",
+    )
+    with pytest.raises(AirflowFailException, match="connection 'other': it is not defined"):
+        StoreConnection.load("other")
+    monkeypatch.delenv("TXN_ENGINE_URL")
+    with pytest.raises(AirflowFailException, match="connection 'txn_engine_default': it is not defined"):
+        StoreConnection.load()
+
+
+@pytest.mark.minio
+def test_a_connection_opens_the_store_on_minio(monkeypatch: pytest.MonkeyPatch, minio_bucket: Any) -> None:
+    """With nothing in the environment but the connection."""
+    from txn_engine_airflow import open_engine
+
+    for name in list(minio_bucket.environment):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_TXN_ENGINE_DEFAULT",
+        json.dumps(
+            {
+                "conn_type": "txn_engine",
+                "host": minio_bucket.name,
+                "schema": "prod",
+                "login": minio_bucket.access_key,
+                "password": minio_bucket.secret_key,
+                "extra": {"endpoint_url": minio_bucket.endpoint},
+            }
+        ),
+    )
+    with open_engine() as engine:
+        engine.admin.create_topic("payments")
+        assert engine.url == f"s3://{minio_bucket.name}/prod"
+        assert engine.admin.list_topics() == ["payments"]
+
+
+@pytest.mark.parametrize(
+    ("url", "asset"),
+    [
+        ("s3://ledger", "ledger/payments"),
+        ("s3://ledger/prod/eu", "ledger/prod/eu/payments"),
+        ("s3a://ledger/", "ledger/payments"),
+        ("file:///srv/ledger", "srv/ledger/payments"),
+        ("/srv/ledger", "srv/ledger/payments"),
+        ("file:///srv/my%20ledger#1", "srv/my%20ledger%231/payments"),
+        ("memory://here", "here/payments"),
+    ],
+)
+def test_a_topics_asset_is_named_by_its_store(url: str, asset: str) -> None:
+    """Airflow leaves the URI as it is: what a producer emits is what a schedule waits for."""
+    from txn_engine_airflow import topic_asset
+
+    found = topic_asset("payments", url)
+    assert (found.name, found.uri) == (asset, f"txn-engine://{asset}")
+
+
+def test_a_dag_file_learns_the_store_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without asking Airflow; nothing there: no schedule, and no asset without a store."""
+    from txn_engine_airflow import topic_asset, topic_schedule
+
+    monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
+    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
+    assert topic_schedule("payments") is None
+    with pytest.raises(ValueError, match="asset of topic 'payments': no store is named"):
+        topic_asset("payments")
+    monkeypatch.setenv("TXN_ENGINE_URL", "s3://ledger")
+    assert [asset.uri for asset in topic_schedule("payments") or []] == ["txn-engine://ledger/payments"]
+    monkeypatch.setenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", "txn-engine://KEY:SECRET@other/prod")
+    assert topic_asset("payments").uri == "txn-engine://other/prod/payments"

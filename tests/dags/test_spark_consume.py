@@ -1,0 +1,174 @@
+"""txn_spark_consume: the real Spark job as a task, and the asset event that follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.dags.finished_run import FinishedRun, RunDag
+from tests.dags.ledger import SUMS, fill, load, sums
+from tests.quality.ledger import ROWS, payments_table
+from txn_engine import Engine, TopicPartition, connect
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.usefixtures("no_java_left_behind"),
+]
+
+
+@pytest.fixture
+def payments(store_url: str) -> Iterator[Engine]:
+    """A store with payments to consume, an aborted transaction among them."""
+    with connect(store_url) as engine:
+        fill(engine)
+        yield engine
+
+
+def events(run: FinishedRun) -> list[tuple[str, str, dict[str, Any]]]:
+    """Name, URI and extra of the asset events that the run emitted."""
+    from airflow.models.asset import AssetEvent
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        found = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == run.dag_run.run_id))
+        return [(event.asset.name, event.asset.uri, event.extra) for event in found]
+
+
+def test_a_topic_is_consumed_once_however_often_the_dag_runs(
+    payments: Engine, store_url: str, run_dag: RunDag
+) -> None:
+    """The first run sums up and emits an event with the offsets; the next finds nothing; the third what came since."""
+    run = run_dag("txn_spark_consume")
+    assert run.state == "success", run.errors
+    done = run.xcom("consume")
+    assert (done["records"], done["input"]["records"], done["committed_before"]) == (3, len(ROWS), False)
+    assert sums(payments) == SUMS
+    ends = payments.admin.list_offsets("payments")
+    assert done["input"]["end"] == {str(at.partition): ends[at].last_stable_offset for at in ends}
+    group = payments.admin.describe_group("balances")
+    assert {at.lag for at in group.partitions} == {0}
+
+    ((name, uri, extra),) = events(run)
+    place = store_url.removeprefix("file:///")
+    assert (name, uri) == (f"{place}/balances", f"txn-engine://{place}/balances")
+    assert extra["offsets"] == done["offsets"]
+    assert sum(last - first + 1 for first, last in extra["offsets"].values()) == 3
+    assert extra["run_id"] == f"txn_spark_consume {run.dag_run.run_id}"
+    balances_end = payments.admin.list_offsets("balances")
+    assert extra["end_offsets"] == {
+        str(at.partition): balances_end[at].last_stable_offset for at in balances_end
+    }
+
+    again = run_dag("txn_spark_consume")
+    assert again.state == "success"
+    assert again.xcom("consume")["records"] == 0
+    assert "nothing new in payments (group balances); nothing was written" in again.log
+    assert events(again) == []
+    assert sums(payments) == SUMS
+
+    load(payments, "load-2")
+    third = run_dag("txn_spark_consume")
+    assert third.xcom("consume")["input"]["records"] == len(ROWS)
+    assert {account: count for account, (_, count) in sums(payments).items()} == {1: 6, 2: 6, 3: 4}
+    assert len(events(third)) == 1
+    assert payments.admin.verify().findings == ()
+
+
+def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent(
+    payments: Engine, monkeypatch: pytest.MonkeyPatch, run_dag: RunDag
+) -> None:
+    """The retry of the same run writes nothing, and tells downstream what the first try could not."""
+    import txn_engine_airflow.consume as consume
+
+    described = consume._described
+    died: list[int] = []
+
+    def die_once(*args: Any) -> dict[str, Any]:
+        if not died:
+            died.append(1)
+            raise ConnectionError("the worker lost its network")
+        return described(*args)
+
+    monkeypatch.setattr(consume, "_described", die_once)
+    run = run_dag("txn_spark_consume", retries=1)
+    assert died
+    assert run.state == "success", run.errors
+    done = run.xcom("consume")
+    assert (done["records"], done["offsets"], done["committed_before"]) == (0, {}, True)
+    assert (done["input"]["start"], done["input"]["end"]) == ({}, {})
+    assert sums(payments) == SUMS
+    ((_, uri, extra),) = events(run)
+    assert uri.endswith("/balances")
+    assert extra["committed_before"] is True
+    assert sum(extra["end_offsets"].values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"topic": "no-such-topic"}, "'no-such-topic'"),
+        ({"transform": "no_such_module:balances"}, "No module named 'no_such_module'"),
+        ({"transform": "txn_engine.spark.balances:nothing"}, "expected module:function"),
+        ({"transform": "txn_engine.spark.balances:BALANCES_SCHEMA"}, "not callable"),
+    ],
+)
+def test_a_wrong_call_fails_in_one_line_and_moves_nothing(
+    payments: Engine, run_dag: RunDag, params: dict[str, str], says: str
+) -> None:
+    """Not retried."""
+    run = run_dag("txn_spark_consume", retries=2, **params)
+    assert run.state == "failed"
+    (line,) = run.errors
+    assert line.startswith("airflow.sdk.exceptions.AirflowFailException: ")
+    assert says in line
+    assert payments.admin.list_groups() == []
+    assert events(run) == []
+
+
+def test_a_transform_that_fails_leaves_nothing_to_be_seen(payments: Engine, run_dag: RunDag) -> None:
+    """Money that is neither credit nor debit is refused by the transform; output and position stay as they were."""
+    producer = payments.producer(transactional_id="strange")
+    producer.init_transactions()
+    with producer.transaction():
+        producer.produce("payments", payments_table([(999, 7, "930101", "GESCHENK", "1.00", "")]))
+    run = run_dag("txn_spark_consume")
+    assert run.state == "failed"
+    (line,) = run.errors
+    assert "999" in line
+    assert sums(payments) == {}
+    assert payments.admin.list_groups() == []
+    assert payments.partition("balances", 0).high_watermark == 0
+
+
+def test_the_input_topics_asset_starts_it_where_the_environment_names_the_store(
+    dag_bag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parsed with the store in the environment: on the asset of `payments`. Without: by hand."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    from tests.dags.airflow_home import DAGS
+
+    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
+    monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
+    path = DAGS / "txn_spark_consume.py"
+    assert DagBag(dag_folder=path).dags["txn_spark_consume"].schedule is None
+    monkeypatch.setenv("TXN_ENGINE_URL", "s3://ledger/prod")
+    (asset,) = DagBag(dag_folder=path).dags["txn_spark_consume"].schedule
+    assert asset.uri == "txn-engine://ledger/prod/payments"
+
+
+def test_a_position_is_kept_by_partition(payments: Engine, run_dag: RunDag) -> None:
+    """The group's committed offsets are those that the task returned."""
+    run = run_dag("txn_spark_consume", group_id="another", transactional_id="another")
+    assert run.state == "success", run.errors
+    committed = payments.consumer(group_id="another").committed(
+        [TopicPartition("payments", 0), TopicPartition("payments", 1)]
+    )
+    assert {str(at.partition): offset.offset for at, offset in committed.items()} == run.xcom("consume")[
+        "input"
+    ]["end"]

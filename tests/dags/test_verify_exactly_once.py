@@ -1,0 +1,114 @@
+"""txn_verify_exactly_once: the real Great Expectations suite, as a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.dags.airflow_home import HOME
+from tests.dags.finished_run import RunDag
+from tests.quality.ledger import BALANCES, PAYMENTS, balances_table, payments_table, write_input
+from txn_engine import Engine, OffsetAndMetadata, connect
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+
+SUMS = [(1, "661.95", 3), (2, "1002.90", 3), (3, "90071992547409.92", 2)]
+
+
+@pytest.fixture
+def ledger(store_url: str) -> Iterator[Engine]:
+    """Payments and their balances, consumed exactly once."""
+    with connect(store_url) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
+        engine.admin.create_topic("balances", schema=BALANCES, key="account_id")
+        load = engine.producer(transactional_id="load")
+        load.init_transactions()
+        with load.transaction():
+            load.produce("payments", payments_table())
+        _consume(engine, SUMS)
+        yield engine
+
+
+def _consume(engine: Engine, sums: list[tuple[int, str, int]]) -> None:
+    consumer = engine.consumer(group_id="balances")
+    consumer.subscribe(["payments"])
+    while consumer.poll(max_records=1_000) is not None:
+        pass
+    ends = {
+        at: OffsetAndMetadata(offsets.high_watermark)
+        for at, offsets in engine.admin.list_offsets("payments").items()
+    }
+    producer = engine.producer(transactional_id="balances")
+    producer.init_transactions()
+    with producer.transaction():
+        producer.produce("balances", balances_table(sums))
+        producer.send_offsets_to_transaction(ends, consumer.group_metadata())
+
+
+def test_all_checks_pass_and_the_report_is_named(ledger: Engine, run_dag: RunDag, tmp_path: Path) -> None:
+    """Against the input file; the report lies in a folder of the run's own, its path in XCom and log."""
+    run = run_dag("txn_verify_exactly_once", input_file=str(write_input(tmp_path / "trans.csv")))
+    assert run.state == "success", run.errors
+    returned = run.xcom("verify")
+    report = Path(returned["report"])
+    assert report.is_file()
+    assert report.is_relative_to(HOME / "txn_engine_reports" / "txn_verify_exactly_once")
+    assert run.xcom("verify", key="report") == str(report)
+    assert f"report: {report}" in run.log
+    assert returned["checks"] == returned["passed"] >= 16
+    assert (returned["failed"], returned["errored"], returned["input_rows"]) == (0, 0, 8)
+    assert Path(returned["json"]).is_file()
+
+
+def test_a_failed_check_turns_the_run_red_and_is_not_tried_again(
+    ledger: Engine, run_dag: RunDag, tmp_path: Path
+) -> None:
+    """An account counted twice: one line names the check and the report, which is there."""
+    again = ledger.producer(transactional_id="someone")
+    again.init_transactions()
+    with again.transaction():
+        again.produce("balances", balances_table([(2, "3.00", 1)]))
+
+    run = run_dag("txn_verify_exactly_once", retries=2, report_folder=str(tmp_path / "reports"))
+
+    assert run.state == "failed"
+    (line,) = run.errors
+    assert line.startswith(
+        "airflow.sdk.exceptions.AirflowFailException: exactly-once check of payments: 2 of "
+    )
+    assert "checks failed, 0 could not be made: turnover_per_account (" in line
+    assert "payments_per_account (" in line
+    report = Path(run.xcom("verify", key="report"))
+    assert line.endswith(f"report: {report}")
+    assert report.is_relative_to(tmp_path / "reports" / "txn_verify_exactly_once")
+    assert report.is_file()
+    assert run.xcom("verify") is None
+
+
+def test_a_store_with_a_topic_alone_is_checked_for_what_it_has(ledger: Engine, run_dag: RunDag) -> None:
+    """No output, no group, no file: params that are left empty are not checked."""
+    run = run_dag("txn_verify_exactly_once", output_topic=None, group_id=None, direction=None)
+    assert run.state == "success", run.errors
+    assert run.xcom("verify")["input_rows"] == -1
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"topic": "no-such-topic"}, "no-such-topic"),
+        ({"record_id": "no_such_column"}, "no_such_column"),
+        ({"input_file": "/no/such/file.csv"}, "/no/such/file.csv"),
+    ],
+)
+def test_a_wrong_call_fails_in_one_line_before_anything_is_written(
+    ledger: Engine, run_dag: RunDag, params: dict[str, str], says: str, tmp_path: Path
+) -> None:
+    """Not retried: a person has to mend it."""
+    run = run_dag("txn_verify_exactly_once", retries=2, report_folder=str(tmp_path / "reports"), **params)
+    assert run.state == "failed"
+    (line,) = run.errors
+    assert line.startswith("airflow.sdk.exceptions.AirflowFailException: ")
+    assert says in line
+    assert not (tmp_path / "reports").exists()

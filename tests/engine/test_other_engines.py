@@ -1,0 +1,72 @@
+"""Other people's engines read the committed files, and the log itself, and agree with ours."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import pyarrow.dataset as ds
+import pytest
+
+import txn_engine
+from tests.engine.conftest import SCHEMA, payments
+
+LOAD = {turn: (turn, turn + 10, turn + 20) for turn in range(6)}
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    """Six transactions over four partitions, every other one aborted."""
+    with txn_engine.connect(f"file://{tmp_path}/ledger") as engine:
+        engine.admin.create_topic("payments", partitions=4, schema=SCHEMA, key="account_id")
+        with engine.producer(transactional_id="load") as producer:
+            producer.init_transactions()
+            for turn, accounts in LOAD.items():
+                producer.begin_transaction()
+                producer.produce("payments", payments(*accounts, amount=f"{turn + 1}.25"))
+                producer.flush()
+                if turn % 2:
+                    producer.abort_transaction()
+                else:
+                    producer.commit_transaction()
+    return tmp_path / "ledger"
+
+
+def committed() -> tuple[int, Decimal]:
+    """Rows and sum of what was committed, from what was loaded."""
+    turns = [turn for turn in LOAD if turn % 2 == 0]
+    return 3 * len(turns), sum((3 * Decimal(f"{turn + 1}.25") for turn in turns), Decimal(0))
+
+
+def test_duckdb_reads_the_committed_files(ledger: Path) -> None:
+    """DuckDB, given the files that the scan lists, gets the same count and the same exact sum."""
+    with txn_engine.connect(f"file://{ledger}") as engine:
+        files = [file.uri for file in engine.scan("payments").files()]
+    query = "SELECT count(*), sum(amount) FROM read_parquet($files)"
+    (seen,) = duckdb.sql(query, params={"files": files}).fetchall()
+    assert seen == committed()
+
+
+def test_pyarrow_reads_the_committed_files(ledger: Path) -> None:
+    """Plain PyArrow too, columns under their names and decimals as decimals."""
+    with txn_engine.connect(f"file://{ledger}") as engine:
+        files = [file.uri for file in engine.scan("payments").files()]
+        ours = engine.scan("payments").to_table(SCHEMA.names)
+    theirs = ds.dataset(files, format="parquet", schema=SCHEMA).to_table()
+    assert sorted(theirs.to_pylist(), key=str) == sorted(ours.to_pylist(), key=str)
+    assert (theirs.num_rows, sum(theirs["amount"].to_pylist())) == committed()
+
+
+def test_the_log_is_a_data_set(ledger: Path) -> None:
+    """`log/` read as a data set is the dump-log tool: contiguous offsets, markers by kind, files by name."""
+    for partition in range(4):
+        log = f"{ledger}/topics/payments/0/{partition}/log/*.parquet"
+        rows = duckdb.sql(
+            f"SELECT base_offset, last_offset, control, data_path FROM read_parquet('{log}') ORDER BY base_offset"
+        ).fetchall()
+        following = [last + 1 for _, last, _, _ in rows]
+        assert [base for base, *_ in rows] == [0, *following[:-1]]
+        assert {control for _, _, control, _ in rows} <= {"none", "commit", "abort"}
+        for _, _, control, data_path in rows:
+            assert (control == "none") == (ledger / f"topics/payments/0/{partition}" / data_path).is_file()

@@ -1,0 +1,112 @@
+"""The closing table's judgement: what the story must have been like for exit code 0."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from txn_engine.demo.balances import BalancesReport
+from txn_engine.demo.closing import Closing
+from txn_engine.demo.load import KILLED, LoadReport
+from txn_engine.demo.payments import PAYMENTS
+from txn_engine.demo.proof import ProofReport
+from txn_engine.demo.sweep import SweepReport
+from txn_engine.verify import VerifyReport
+from txn_engine.verify.report import PartitionStats, VerifyStats
+
+
+def audit(live: int = 100, aborted: int = 30, transactions: dict[str, int] | None = None) -> VerifyReport:
+    partition = PartitionStats(
+        PAYMENTS, 0, 0, 0, 0, 0, 0, 0, {"live": live, "aborted": aborted}, 0, 0, 0, judged=True
+    )
+    states = {"CompleteCommit": 11, "CompleteAbort": 3} if transactions is None else transactions
+    return VerifyReport((), VerifyStats(1, 1, 1, 1, 130, states, (partition,), 0, 0, 0.1))
+
+
+def closing() -> Closing:
+    """A run as it is to be: 100 rows in days of 10."""
+    again = {"base_offset": 3, "last_offset": 5, "is_duplicate": True}
+    return Closing(
+        rows_in=100,
+        load=LoadReport(
+            days=10,
+            rows=100,
+            aborted=[{"rows": 10}],
+            fenced=[{"rows": 10, "code": "PRODUCER_FENCED", "who": "load-2 (pid 1)"}],
+            duplicates=[{"rows": 10, "again": again}],
+            killed=[{"rows": 10}],
+        ),
+        sweep=SweepReport(timed_out=[KILLED], completed=["load-0", "load-2"], partitions_marked=8, behind=0),
+        balances=BalancesReport(
+            rows_after_kill=0,
+            rows=7,
+            refused=[{"code": "OFFSETS_MOVED", "who": "balances-overlapping (pid 2)"}],
+            third_found_nothing=True,
+        ),
+        proof=ProofReport(passed=19, success=True, report=Path("/tmp/index.html"), audit=audit()),
+        seconds={"load": 1.0, "all": 2.0},
+    )
+
+
+def test_a_good_run_is_as_told() -> None:
+    """Nothing is missed, and the numbers are the audit's."""
+    good = closing()
+    assert good.not_as_told == []
+    assert (good.rows_committed, good.rows_aborted, good.rows_dropped) == (100, 30, 3)
+    assert good.document()["ok"] is True
+
+
+Change = Callable[[Closing], None]
+
+
+def _audit(**numbers: int | dict[str, int]) -> Change:
+    return lambda run: setattr(run.proof, "audit", audit(**numbers))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("change", "missed"),
+    [
+        (_audit(live=99), "every row is committed once"),
+        (_audit(live=101), "every row is committed once"),
+        (_audit(aborted=29), "what is aborted is what the producers lost"),
+        (lambda run: run.sweep.timed_out.clear(), "one loader was killed and swept"),
+        (lambda run: run.load.fenced.clear(), "one loader was fenced"),
+        (lambda run: run.load.duplicates[0]["again"].update(is_duplicate=False), "one batch came twice"),
+        (lambda run: run.load.aborted.clear(), "one transaction was aborted"),
+        (lambda run: run.sweep.completed.clear(), "deferred markers were written"),
+        (lambda run: setattr(run.sweep, "behind", 1), "the LSO was at the log end"),
+        (lambda run: setattr(run.balances, "rows_after_kill", 1), "the first Spark run left nothing"),
+        (lambda run: setattr(run.balances, "rows", 0), "the Spark re-run committed"),
+        (lambda run: run.balances.refused.clear(), "the overlapping Spark run was refused"),
+        (
+            lambda run: setattr(run.balances, "third_found_nothing", False),
+            "a third Spark run found nothing to do",
+        ),
+        (_audit(transactions={"CompleteCommit": 11, "Ongoing": 1}), "all transactions have ended"),
+        (lambda run: setattr(run.proof, "success", False), "all checks passed"),
+    ],
+)
+def test_whatever_went_otherwise_is_named(change: Change, missed: str) -> None:
+    """Each part of the story is looked at: one that is missing makes the demo fail, and says which."""
+    run = closing()
+    change(run)
+    assert missed in run.not_as_told
+    assert run.document()["ok"] is False
+
+
+def test_the_table_shows_what_the_issue_asks_for() -> None:
+    """Rows in, committed, aborted, refused, duplicates, transactions by end state, checks, seconds; on 80 columns."""
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(closing().table())
+    shown = console.export_text()
+    for text in (
+        "rows in", "100", "aborted", "30", "PRODUCER_FENCED (load-2 (pid 1))", "3 rows in 1 batch",
+        "CompleteAbort 3, CompleteCommit 11", "19 of 19", "2.0 in all",
+    ):  # fmt: skip
+        assert text in shown
+    assert replace(closing(), seconds={"all": 3.0}).document()["seconds"] == {"all": 3.0}

@@ -1,0 +1,164 @@
+"""The whole demo as its users call it: every process real, a small input, every number asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import txn_engine
+from tests.demo import small_input
+from txn_engine.protocol.hashing import murmur2
+
+REPO = Path(__file__).resolve().parents[2]
+PARTITIONS = 4
+DUPLICATE_ROWS = sum(
+    (murmur2((number * 31 % small_input.ACCOUNTS + 1).to_bytes(8, "big")) & 0x7FFFFFFF) % PARTITIONS == 0
+    for number in range(small_input.ROWS_A_DAY)
+)
+"""The batch that is sent twice is a day's share of partition 0: the same on every day of the small input."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.airflow, pytest.mark.timeout(600)]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "txn_engine", "demo", *arguments]
+
+
+def environment() -> dict[str, str]:
+    named = {
+        key: value for key, value in os.environ.items() if not key.startswith(("AIRFLOW", "TXN_ENGINE_URL"))
+    }
+    return {**named, "PYTHONPATH": str(REPO), "COLUMNS": "120"}
+
+
+def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+
+
+class Finished:
+    """A run over the small input that went to its end."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = f"file://{folder}/ledger"
+        self.input_file = small_input.write(folder / "trans.csv")
+        self.process = run(folder, "--url", self.url, "--input", str(self.input_file), "--json")
+        print(self.process.stderr)  # for the report of a test that fails
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        return dict(json.loads(self.process.stdout))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    return Finished(tmp_path_factory.mktemp("demo"))
+
+
+def test_the_story_goes_as_it_is_told(finished: Finished) -> None:
+    """Exit code 0, one JSON document on stdout, and in it every number that the input and the accidents make."""
+    assert finished.process.returncode == 0, finished.process.stderr
+    outcome = finished.outcome
+    a_day = small_input.ROWS_A_DAY
+    assert (outcome["ok"], outcome["not_as_told"]) == (True, [])
+    assert outcome["rows"] == {"in": small_input.ROWS, "committed": small_input.ROWS, "aborted": 3 * a_day}
+    assert outcome["duplicates_dropped"] == {"batches": 1, "rows": DUPLICATE_ROWS}
+    assert [said["code"] for said in outcome["refused"]] == ["PRODUCER_FENCED", "OFFSETS_MOVED"]
+    assert [said["rows"] for said in (*outcome["killed"], *outcome["aborted_on_purpose"])] == [a_day, a_day]
+    assert outcome["sweep"]["timed_out"] == ["load-1"]
+    assert outcome["sweep"]["completed"] == ["load-0", "load-2", "load-3"]
+    assert outcome["sweep"]["partitions_marked"] == 3 * PARTITIONS
+    assert outcome["sweep"]["behind_before"] > a_day
+    assert outcome["sweep"]["behind"] == 0
+    # days and the Spark re-run; killed, fenced, on purpose, the killed Spark run, the overlapping one
+    assert outcome["transactions"] == {"CompleteCommit": small_input.DAYS + 1, "CompleteAbort": 5}
+    assert outcome["balances"]["rows"] == small_input.ACCOUNTS
+    assert outcome["checks"]["passed"] > 10
+    assert (outcome["checks"]["failed"], outcome["checks"]["errored"]) == (0, 0)
+    assert outcome["verify"]["findings"] == []
+    assert set(outcome["seconds"]) == {"load", "sweep", "spark", "proof", "all"}
+    assert Path(outcome["report"]).is_file()
+
+
+def test_the_store_holds_what_the_outcome_says(finished: Finished) -> None:
+    """Every payment once, and for every account the turnover and count that the file gives by hand."""
+    records = [line.replace('"', "").split(";") for line in small_input.lines()[1:]]
+    expected: dict[int, tuple[Decimal, int]] = {}
+    for record in records:
+        turnover, count = expected.get(int(record[1]), (Decimal(0), 0))
+        amount = Decimal(record[5]) if record[3] == "PRIJEM" else -Decimal(record[5])
+        expected[int(record[1])] = (turnover + amount, count + 1)
+    with txn_engine.connect(finished.url) as engine:
+        ids = engine.scan("payments").to_table(columns=["trans_id"])["trans_id"].to_pylist()
+        rows = engine.scan("balances").to_table().to_pylist()
+    assert sorted(ids) == [int(record[0]) for record in records]
+    assert {row["account_id"]: (row["turnover"], row["payments"]) for row in rows} == expected
+
+
+def test_a_second_run_on_the_store_is_refused(finished: Finished) -> None:
+    """One line, exit code 1, and not an object or a folder more than before."""
+    before = sorted(finished.folder.rglob("*"))
+    second = run(finished.folder, "--url", finished.url)
+    assert second.returncode == 1
+    assert second.stderr.count("\n") == 1
+    assert "payments" in second.stderr
+    assert second.stdout == ""
+    assert sorted(finished.folder.rglob("*")) == before
+
+
+def test_a_demo_that_is_told_to_stop_leaves_no_process(tmp_path: Path) -> None:
+    """SIGTERM in the middle: exit code 143, one line, and all that it had started is gone."""
+    demo = subprocess.Popen(
+        command(), cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    limit = threading.Timer(120, demo.kill)
+    limit.start()
+    try:
+        assert demo.stdout is not None
+        assert any("producers, each" in line for line in demo.stdout)
+        started = _children(demo.pid)
+        assert len(started) == 5  # three loaders, Airflow, Spark
+        demo.send_signal(signal.SIGTERM)
+        _, said = demo.communicate(timeout=60)
+    finally:
+        limit.cancel()
+        demo.kill()
+    assert demo.returncode == 143
+    assert re.fullmatch(r"error: stopped by SIGTERM.*\n", said)
+    deadline = time.monotonic() + 20
+    while (left := [pid for pid in started if _group_lives(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert left == []
+
+
+def _children(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True)
+    pairs = [tuple(map(int, line.split())) for line in listed.stdout.splitlines()]
+    return [child for child, parent in pairs if parent == pid]
+
+
+def _group_lives(pid: int) -> bool:
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

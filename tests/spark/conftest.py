@@ -1,0 +1,92 @@
+"""One Spark session for all tests, a ledger for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import txn_engine
+from txn_engine.engine import Engine
+from txn_engine.spark import spark_session
+from txn_engine.spark.balances import BALANCES_SCHEMA
+
+SCHEMA = pa.schema(
+    [
+        pa.field("trans_id", pa.int64()),
+        pa.field("account_id", pa.int64()),
+        pa.field("date", pa.date32()),
+        pa.field("type", pa.string()),
+        pa.field("amount", pa.decimal128(18, 2)),
+    ]
+)
+TYPES = ("PRIJEM", "VYDAJ", "VYBER")
+PLACE = [("_partition", "ascending"), ("_offset", "ascending")]
+
+
+def payments(first: int, count: int) -> pa.Table:
+    """Payments number `first` to `first + count - 1`: 7 accounts, amounts that no float holds exactly."""
+    ids = range(first, first + count)
+    columns = [
+        pa.array(ids, pa.int64()),
+        pa.array([number % 7 for number in ids], pa.int64()),
+        pa.array([9_000 + number % 400 for number in ids], pa.int32()).cast(pa.date32()),
+        pa.array([TYPES[number % 3] for number in ids]),
+        pa.array([Decimal(number * 100 + 10) / 100 for number in ids], pa.decimal128(18, 2)),
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
+
+
+def load(engine: Engine, first: int, count: int, *, commit: bool = True) -> None:
+    """One transaction with these payments."""
+    with engine.producer(transactional_id="load") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("payments", payments(first, count)).result()
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+
+
+def sums(table: pa.Table) -> dict[int, tuple[Decimal, int]]:
+    """Turnover and number of payments by account, computed by hand."""
+    found: dict[int, tuple[Decimal, int]] = {}
+    for row in table.to_pylist():
+        amount = row["amount"] if row["type"] == "PRIJEM" else -row["amount"]
+        turnover, count = found.get(row["account_id"], (Decimal(0), 0))
+        found[row["account_id"]] = (turnover + amount, count + 1)
+    return found
+
+
+def balances_of(engine: Engine) -> dict[int, tuple[Decimal, int]]:
+    """What the committed rows of `balances` add up to."""
+    found: dict[int, tuple[Decimal, int]] = {}
+    for row in engine.scan("balances").to_table().to_pylist():
+        turnover, count = found.get(row["account_id"], (Decimal(0), 0))
+        found[row["account_id"]] = (turnover + row["turnover"], count + row["payments"])
+    return found
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Two task slots, and three tries for each task."""
+    log = tmp_path_factory.mktemp("spark") / "spark.log"
+    session = spark_session("file:///", master="local[2,3]", log_path=log)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Engine]:
+    """A store with an empty `payments` (3 partitions) and an empty `balances` (2); at the end it is audited."""
+    with txn_engine.connect(f"file://{tmp_path}/ledger") as engine:
+        engine.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
+        engine.admin.create_topic("balances", partitions=2, schema=BALANCES_SCHEMA, key="account_id")
+        yield engine
+        report = engine.admin.verify()
+        assert report.ok, report.findings

@@ -1,0 +1,152 @@
+"""run_consume_job: however it is run, killed and run again, each input record goes into committed output once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.conftest import balances_of, load, payments, sums
+from txn_engine.engine import Engine
+from txn_engine.errors import OffsetsMovedError, UnstableOffsetCommitError
+from txn_engine.spark import ConsumeResult, read_topic, run_consume_job, write_topic
+from txn_engine.spark.balances import balances
+from txn_engine.spark.errors import SparkJobError
+
+pytestmark = pytest.mark.spark
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def run(
+    spark: SparkSession, engine: Engine, transactional_id: str = "balances", **more: object
+) -> ConsumeResult:
+    arguments = {"transform": balances} | more
+    return run_consume_job(
+        spark,
+        engine,
+        topic="payments",
+        group_id="balances",
+        output_topic="balances",
+        transactional_id=transactional_id,
+        **arguments,  # type: ignore[arg-type]
+    )
+
+
+def test_each_run_takes_what_is_new(spark: SparkSession, ledger: Engine) -> None:
+    """Runs go on where the last one ended; the sums over all runs are those of all payments, to the last digit."""
+    load(ledger, 0, 150)
+    first = run(spark, ledger)
+    assert (first.records_in, first.records_out, first.skipped) == (150, 7, False)
+    load(ledger, 150, 10, commit=False)
+    load(ledger, 150, 75)
+    assert run(spark, ledger).records_in == 75
+    assert balances_of(ledger) == sums(payments(0, 225))
+
+
+def test_nothing_new_writes_nothing(spark: SparkSession, ledger: Engine) -> None:
+    """A run that finds nothing new leaves the store as it is, to the last object."""
+    load(ledger, 0, 20)
+    run(spark, ledger)
+
+    def objects() -> set[Path]:
+        return {path for path in Path(ledger.url.removeprefix("file://")).rglob("*") if path.is_file()}
+
+    before = objects()
+    result = run(spark, ledger)
+    assert (result.skipped, result.records_in, result.records_out) == (True, 0, 0)
+    assert objects() == before
+
+
+@pytest.mark.slow
+def test_killed_before_its_commit_and_run_again(spark: SparkSession, ledger: Engine) -> None:
+    """A run killed (SIGKILL) just before its decision shows nothing; run again, it ends that one and commits."""
+    load(ledger, 0, 100)
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.stalled_job", ledger.url],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "about to commit\n"
+        os.kill(killed.pid, signal.SIGKILL)
+    finally:
+        killed.kill()
+        killed.wait()
+    assert ledger.scan("balances").to_table().num_rows == 0
+    with pytest.raises(UnstableOffsetCommitError):
+        run(spark, ledger, transactional_id="somebody else")
+    assert ledger.admin.describe_transaction("balances").state == "Ongoing"
+    result = run(spark, ledger)
+    assert (result.records_in, result.skipped) == (100, False)
+    assert balances_of(ledger) == sums(payments(0, 100))
+    assert run(spark, ledger).skipped
+
+
+def test_an_overlapping_run_is_refused(spark: SparkSession, ledger: Engine) -> None:
+    """A run that read before another one committed, and would commit after it, is refused; the sums stay right."""
+    load(ledger, 0, 100)
+
+    def meanwhile(df: DataFrame) -> DataFrame:
+        run(spark, ledger, transactional_id="the other")
+        return balances(df)
+
+    with pytest.raises(OffsetsMovedError):
+        run(spark, ledger, transform=meanwhile)
+    assert balances_of(ledger) == sums(payments(0, 100))
+
+
+def test_a_second_try_of_a_committed_run(spark: SparkSession, ledger: Engine) -> None:
+    """A retried task whose first try had committed writes nothing, also where new records have come since."""
+    load(ledger, 0, 100)
+    run(spark, ledger, run_id="scheduled 1")
+    load(ledger, 100, 10)
+    again = run(spark, ledger, run_id="scheduled 1")
+    assert (again.skipped, again.records_in, again.records_out) == (True, 0, 0)
+    assert run(spark, ledger, run_id="scheduled 2").records_in == 10
+    assert balances_of(ledger) == sums(payments(0, 110))
+
+
+def test_before_commit_comes_when_all_is_written(spark: SparkSession, ledger: Engine) -> None:
+    """The hook is called with output and offsets in the open transaction; when it raises, all is aborted."""
+    load(ledger, 0, 30)
+    seen: list[str] = []
+
+    def refuse() -> None:
+        seen.append(ledger.admin.describe_transaction("balances").state)
+        assert ledger.scan("balances", isolation_level="read_uncommitted").to_table().num_rows == 7
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(spark, ledger, before_commit=refuse)
+    assert seen == ["Ongoing"]
+    assert ledger.admin.describe_transaction("balances").state == "CompleteAbort"
+    assert run(spark, ledger).records_in == 30
+
+
+def test_deferred_markers(spark: SparkSession, ledger: Engine) -> None:
+    """With markers="deferred" the run ends at the decision, and readers see it after the marker sweep."""
+    load(ledger, 0, 30)
+    run(spark, ledger, markers="deferred")
+    assert ledger.scan("balances").to_table().num_rows == 0
+    ledger.coordinator.write_pending_markers()
+    assert balances_of(ledger) == sums(payments(0, 30))
+
+
+def test_payments_that_cannot_be_summed(spark: SparkSession, ledger: Engine) -> None:
+    """A payment of an unknown type, or without an amount, stops the run and is named; nothing is left out silently."""
+    unknown = payments(0, 3).to_pylist()
+    unknown[1]["type"] = "DAR"
+    missing = payments(3, 3).to_pylist()
+    missing[2]["amount"] = None
+    for number, rows in ((1, unknown), (5, missing)):
+        frame = spark.createDataFrame(rows, read_topic(spark, ledger, "payments").df.select(*rows[0]).schema)
+        with pytest.raises(SparkJobError, match=f"trans_id {number}"):
+            write_topic(balances(frame), ledger, "balances", transactional_id="job")
+    assert ledger.scan("balances").to_table().num_rows == 0

@@ -1,0 +1,261 @@
+"""read_topic: the rows and offsets that engine.scan gives, at the speed and with the plans of plain Parquet."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+import txn_engine
+from tests.spark.conftest import PLACE, load, payments
+from txn_engine.engine import Engine
+from txn_engine.errors import (
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+)
+from txn_engine.spark import TopicRead, read_topic
+from txn_engine.spark.errors import SPARK_FAILURES, reason
+from txn_engine.types import TopicPartition
+
+pytestmark = pytest.mark.spark
+
+
+def rows(read: TopicRead) -> pa.Table:
+    """What Spark reads, in the order and under the types of a scan."""
+    return read.df.toArrow().sort_by(PLACE)
+
+
+def same_rows(spark_rows: pa.Table, scanned: pa.Table) -> None:
+    assert spark_rows.column_names == scanned.column_names
+    assert spark_rows.cast(scanned.schema).to_pylist() == scanned.sort_by(PLACE).to_pylist()
+
+
+def plan(df: DataFrame) -> str:
+    return str(df._jdf.queryExecution().executedPlan().toString())
+
+
+def test_it_reads_what_a_scan_reads(spark: SparkSession, ledger: Engine) -> None:
+    """All columns of committed transactions, decimals exact; of aborted and open ones nothing."""
+    load(ledger, 0, 100)
+    load(ledger, 1_000, 50, commit=False)
+    load(ledger, 100, 100)
+    with ledger.producer(transactional_id="open") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("payments", payments(2_000, 10)).result()
+        read = read_topic(spark, ledger, "payments")
+        scan = ledger.scan("payments")
+        same_rows(rows(read), scan.to_table())
+        producer.abort_transaction()
+    assert sorted(rows(read)["trans_id"].to_pylist()) == list(range(200))
+    assert (read.record_count, read.file_count) == (200, 6)
+    assert dict(read.offsets.end) == scan.offsets
+    assert dict(read.offsets.start) == {TopicPartition("payments", number): 0 for number in range(3)}
+    assert dict(read.df.dtypes)["amount"] == "decimal(18,2)"
+
+
+def test_read_uncommitted_sees_the_rest(spark: SparkSession, ledger: Engine) -> None:
+    """read_uncommitted also gives aborted and undecided records, as a scan does."""
+    load(ledger, 0, 30)
+    load(ledger, 1_000, 50, commit=False)
+    read = read_topic(spark, ledger, "payments", isolation_level="read_uncommitted")
+    same_rows(rows(read), ledger.scan("payments", isolation_level="read_uncommitted").to_table())
+
+
+def test_columns_are_pruned_and_predicates_pushed_down(spark: SparkSession, ledger: Engine) -> None:
+    """The plan of a query without our columns is the one of plain `spark.read.parquet`, but for the files' place."""
+    load(ledger, 0, 100)
+    files = [file.uri for file in ledger.scan("payments").files()]
+    read = read_topic(spark, ledger, "payments").df
+    plain = spark.read.schema(read.schema).parquet(*files)
+
+    def query(df: DataFrame) -> DataFrame:
+        return df.where("amount > 5 and type = 'PRIJEM'").select("account_id", "amount")
+
+    ours, theirs = plan(query(read)), plan(query(plain))
+    for line in (
+        "PushedFilters: [IsNotNull(amount), IsNotNull(type), GreaterThan(amount,5.00)",
+        "ReadSchema: struct<account_id:bigint,type:string,amount:decimal(18,2)>",
+    ):
+        assert line in ours
+        assert line in theirs
+    for foreign in ("input_file_name", "ArrowEvalPython", "_metadata", "_offset", "Union"):
+        assert foreign not in ours
+    assert ours.count("Project") == theirs.count("Project")
+    count = plan(read.groupBy("account_id").count())
+    assert "ReadSchema: struct<account_id:bigint>" in count
+    assert "Python" not in count
+
+
+def test_few_tasks_for_many_small_files(spark: SparkSession, ledger: Engine) -> None:
+    """Small files are read many to a task, and Spark looks none of them up beforehand."""
+    for first in range(0, 120, 3):
+        load(ledger, first, 3)
+    read = read_topic(spark, ledger, "payments")
+    assert read.file_count > 80
+    assert read.df.rdd.getNumPartitions() <= 4
+    assert "MetadataLogFileIndex(1 paths)" in plan(read.df)
+    assert read.df.count() == 120
+
+
+def test_our_columns_can_be_used_like_any(spark: SparkSession, ledger: Engine) -> None:
+    """`_partition`, `_offset` and `_timestamp` filter, group, join and sort, each alone or together."""
+    load(ledger, 0, 60)
+    load(ledger, 60, 60)
+    df = read_topic(spark, ledger, "payments").df
+    scanned = ledger.scan("payments").to_table()
+    offsets = scanned.column("_offset").to_pylist()
+    assert df.where("_offset >= 10 and amount > 5").select("trans_id").count() == sum(
+        1 for row in scanned.to_pylist() if row["_offset"] >= 10 and row["amount"] > 5
+    )
+    assert df.agg(sf.sum("_offset")).collect()[0][0] == sum(offsets)
+    counts = {row["_partition"]: row["count"] for row in df.groupBy("_partition").count().collect()}
+    assert counts == {
+        number: scanned.column("_partition").to_pylist().count(number)
+        for number in set(scanned.column("_partition").to_pylist())
+    }
+    twice = df.select("_partition", "_offset").join(
+        df.select("_partition", "_offset", "trans_id"), ["_partition", "_offset"]
+    )
+    assert twice.count() == 120
+    assert {stamp["_timestamp"].timestamp() for stamp in df.select("_timestamp").distinct().collect()} == {
+        stamp.timestamp() for stamp in set(scanned.column("_timestamp").to_pylist())
+    }
+
+
+def test_bounds_inside_files(spark: SparkSession, ledger: Engine) -> None:
+    """`start` and `end` cut files where they lie inside them; the files between stay whole, with their plain plan."""
+    for first in range(0, 300, 100):
+        load(ledger, first, 100)
+    ends = ledger.scan("payments").offsets
+    start = {TopicPartition("payments", 0): 7}
+    end = {tp: at - 9 for tp, at in ends.items() if tp.partition != 2}
+    read = read_topic(spark, ledger, "payments", start=start, end=end)
+    scan = ledger.scan("payments", start=start, end=end)
+    same_rows(rows(read), scan.to_table())
+    assert read.record_count == scan.to_table().num_rows
+    assert dict(read.offsets.end) == scan.offsets
+    assert "Union" in plan(read.df.select("amount"))
+
+
+def test_nothing_to_read(spark: SparkSession, ledger: Engine) -> None:
+    """An empty selection is an empty DataFrame of the same schema."""
+    empty = read_topic(spark, ledger, "payments")
+    load(ledger, 0, 10)
+    assert empty.record_count == 0
+    assert empty.df.count() == 0
+    assert empty.df.dtypes == read_topic(spark, ledger, "payments").df.dtypes
+
+
+def test_a_group_reads_from_its_position(spark: SparkSession, ledger: Engine) -> None:
+    """With a group the read begins at what the group committed, and names the rows that it fetched."""
+    load(ledger, 0, 100)
+    consumer = ledger.consumer(group_id="balances")
+    consumer.subscribe(["payments"])
+    while consumer.poll(1_000) is not None:
+        pass
+    consumer.commit()
+    load(ledger, 100, 40)
+    read = read_topic(spark, ledger, "payments", group_id="balances")
+    assert sorted(rows(read)["trans_id"].to_pylist()) == list(range(100, 140))
+    group = read.offsets.group
+    assert group is not None
+    assert group.group_id == "balances"
+    assert set(group.fetched) == set(read.offsets.end)
+    assert all(row.row_offset >= 0 for row in group.fetched.values())
+    assert pickle.loads(pickle.dumps(read.offsets)) == read.offsets
+    with pytest.raises(TypeError):
+        read.offsets.end[TopicPartition("payments", 0)] = 0  # type: ignore[index]
+
+
+def test_pending_offsets_are_not_read_over(spark: SparkSession, ledger: Engine) -> None:
+    """While a transaction has offsets of the group pending, a read for that group is refused, retriable."""
+    load(ledger, 0, 10)
+    consumer = ledger.consumer(group_id="balances")
+    consumer.subscribe(["payments"])
+    consumer.poll()
+    with ledger.producer(transactional_id="other") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+        with pytest.raises(UnstableOffsetCommitError):
+            read_topic(spark, ledger, "payments", group_id="balances")
+        producer.abort_transaction()
+
+
+def test_a_missing_file_fails_the_read(spark: SparkSession, ledger: Engine) -> None:
+    """A committed file that is gone fails the query with one line that names it; its rows are never left out."""
+    load(ledger, 0, 10)
+    load(ledger, 10, 10)
+    read = read_topic(spark, ledger, "payments")
+    gone = Path(ledger.scan("payments").files()[0].uri)
+    content = gone.read_bytes()
+    gone.unlink()
+    with pytest.raises(SPARK_FAILURES) as failed:
+        read.df.select("amount").agg(sf.sum("amount")).collect()
+    assert gone.name in reason(failed.value)
+    assert "\n" not in reason(failed.value)
+    gone.write_bytes(content)
+    assert read.df.count() == 20
+
+
+def test_a_path_that_looks_like_a_pattern(spark: SparkSession, tmp_path: Path) -> None:
+    """A store's folder may hold spaces, glob characters, percent signs and `key=value`: a path is a path."""
+    folder = tmp_path / "a b{c}[d]*%20" / "trans_id=7"
+    folder.mkdir(parents=True)
+    with txn_engine.connect(str(folder)) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=payments(0, 1).schema)
+        load(engine, 0, 20)
+        same_rows(rows(read_topic(spark, engine, "payments")), engine.scan("payments").to_table())
+
+
+def test_all_types(spark: SparkSession, ledger: Engine) -> None:
+    """Kafka's own schema, nested, unsigned and naive types are read as Arrow has them; others are refused."""
+    schema = pa.schema(
+        [
+            pa.field("small", pa.uint16()),
+            pa.field("when", pa.timestamp("us")),
+            pa.field("at", pa.timestamp("ms", tz="UTC")),
+            pa.field("tags", pa.map_(pa.string(), pa.int32())),
+            pa.field("odd name.", pa.list_(pa.struct([pa.field("x", pa.float64())]))),
+            pa.field("word", pa.large_string()),
+        ]
+    )
+    values = [
+        {"small": 65_535, "when": 1, "at": 2, "tags": [("a", 1)], "odd name.": [{"x": 0.5}], "word": None}
+    ]
+    ledger.admin.create_topic("types", partitions=1, schema=schema)
+    ledger.admin.create_topic("kafka", partitions=1)
+    ledger.admin.create_topic("nanos", partitions=1, schema=pa.schema([pa.field("t", pa.timestamp("ns"))]))
+    with ledger.producer() as producer:
+        producer.produce("types", pa.Table.from_pylist(values, schema=schema)).result()
+        headers = [{"key": "h", "value": b"\x00"}]
+        kafka = ledger.admin.describe_topic("kafka").schema
+        producer.produce(
+            "kafka", pa.Table.from_pylist([{"key": b"k", "value": b"v", "headers": headers}], schema=kafka)
+        ).result()
+    for topic in ("types", "kafka"):
+        same_rows(rows(read_topic(spark, ledger, topic)), ledger.scan(topic).to_table())
+    with pytest.raises(InvalidRequestError, match=r"column 't' of type timestamp\[ns\]"):
+        read_topic(spark, ledger, "nanos")
+
+
+def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
+    """Unknown topics, bounds that are not there and stores in memory are refused with one line."""
+    with pytest.raises(UnknownTopicOrPartitionError):
+        read_topic(spark, ledger, "nowhere")
+    with pytest.raises(OffsetOutOfRangeError):
+        read_topic(spark, ledger, "payments", start={TopicPartition("payments", 0): 5})
+    with pytest.raises(InvalidRequestError):
+        read_topic(spark, ledger, "payments", start={TopicPartition("payments", 17): 0})
+    with pytest.raises(InvalidRequestError, match="memory"):
+        read_topic(spark, "memory://somewhere", "payments")
+    with pytest.raises(PySparkException):
+        read_topic(spark, ledger, "payments").df.select("no_such_column")

@@ -1,0 +1,133 @@
+"""spark_session: one call from a URL to a session, one line when that cannot be; no secret where others can see it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from tests.conftest import MinioBucket
+from txn_engine.errors import InvalidRequestError
+from txn_engine.spark import read_topic, session, spark_session
+from txn_engine.spark.errors import SparkJobError, SparkSessionError, reason
+from txn_engine.spark.java import JavaNotFoundError
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.spark
+def test_a_running_session_is_used(spark: SparkSession) -> None:
+    """There is one session a process; a second call gives it, with `extra` set in it."""
+    again = spark_session("file:///elsewhere", extra={"spark.sql.shuffle.partitions": "3"})
+    assert again is spark
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
+    spark_session("file:///elsewhere", extra={"spark.sql.shuffle.partitions": "4"})
+
+
+@pytest.mark.spark
+def test_it_listens_at_home_only(spark: SparkSession) -> None:
+    """No UI, nothing bound but on 127.0.0.1, missing files never ignored, workers of the driver's own Python."""
+    conf = dict(spark.sparkContext.getConf().getAll())
+    assert conf["spark.ui.enabled"] == "false"
+    assert conf["spark.driver.host"] == conf["spark.driver.bindAddress"] == "127.0.0.1"
+    assert spark.conf.get("spark.sql.files.ignoreMissingFiles") == "false"
+    assert spark.sparkContext.pythonExec in (sys.executable, os.environ.get("PYSPARK_PYTHON"))
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    """Spark's workers are other processes: a store in memory is refused before anything is started."""
+    with pytest.raises(InvalidRequestError, match="workers are other processes"):
+        spark_session("memory://somewhere")
+
+
+def test_no_java_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without Java nothing is started, and one line says what to install."""
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+
+    def no_java() -> Path:
+        raise JavaNotFoundError("no Java for Spark", actor="spark", expected="Java 17 or later")
+
+    monkeypatch.setattr(session, "find_java_home", no_java)
+    with pytest.raises(JavaNotFoundError, match="install Java 17"):
+        spark_session(f"file://{tmp_path}")
+
+
+@pytest.mark.slow
+def test_what_does_not_start_is_one_line(tmp_path: Path) -> None:
+    """A JVM that ends at once, and a context that cannot be made, are each reported in a line with what they said."""
+    script = f"""
+from txn_engine.spark import spark_session
+from txn_engine.spark.errors import SparkSessionError
+for settings in ({{"spark.driver.extraJavaOptions": "-agentpath:/no/such/agent"}}, {{"spark.master": "local[x]"}}):
+    try:
+        spark_session("file:///", extra=settings, log_path={str(tmp_path / "log")!r})
+    except SparkSessionError as error:
+        print(error)
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    jvm, context = said.stdout.splitlines()
+    assert "Spark did not start" in jvm
+    assert "/no/such/agent" in jvm
+    assert "Spark did not start" in context
+    assert "local[x]" in context
+
+
+def test_the_line_that_says_why() -> None:
+    """Of a failure's many lines the telling one is chosen: a worker's Python error, Spark's condition, Java's cause."""
+    assert (
+        reason(ValueError("Traceback (most recent call last):\n  File x\nKeyError: 'a'\n\n\tat org.spark"))
+        == "KeyError: 'a'"
+    )
+    assert (
+        reason(ValueError("x\n[A.B_C] something broke. SQLSTATE: 4242\n\tat y")) == "[A.B_C] something broke."
+    )
+    assert (
+        reason(ValueError("An error\n\tat a.b\nCaused by: java.io.IOException: disk\n\tat c"))
+        == "java.io.IOException: disk"
+    )
+    assert reason(ValueError("An error\n: java.io.IOException: disk\n\tat c")) == "java.io.IOException: disk"
+    assert reason(ValueError("")) == "ValueError"
+    assert "nothing of this run is visible" in str(SparkJobError("x"))
+
+
+@pytest.mark.spark
+def test_a_session_without_the_s3a_jars(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket that the running session cannot read is refused with one line that says how to start one that can."""
+    from storage.s3 import S3Config
+    from txn_engine.spark.s3a import open_bucket
+
+    with pytest.raises(SparkSessionError, match="has no S3A jars"):
+        open_bucket(spark, S3Config("bucket", access_key="AKIA", secret_key="s3cr3t"))
+    assert spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.bucket.bucket.secret.key") is None
+    assert read_topic  # the same call runs behind it
+
+
+@pytest.mark.spark
+@pytest.mark.minio
+@pytest.mark.slow
+def test_s3a_on_a_real_server(minio_bucket: MinioBucket, tmp_path: Path) -> None:
+    """Reads and writes over S3A with the credentials of the environment, which no command line and no log shows."""
+    environment = os.environ | minio_bucket.environment
+    environment.setdefault("TXN_ENGINE_CACHE", str(REPOSITORY / ".cache"))
+    log = tmp_path / "spark.log"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.s3a_round_trip", f"{minio_bucket.url}/a/ledger", str(log)],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen == {"rows_agree": True, "sums_agree": True, "records_out": 7, "skipped": True, "findings": []}
+    for secret in (minio_bucket.access_key, minio_bucket.secret_key):
+        assert secret not in log.read_text() + done.stdout + done.stderr

@@ -1,0 +1,287 @@
+"""write_topic: each row once, with the input's offsets, in one transaction or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from tests.spark.conftest import balances_of, load, payments, sums
+from txn_engine.engine import Engine
+from txn_engine.errors import (
+    InvalidGroupIdError,
+    InvalidRecordError,
+    InvalidRequestError,
+    OffsetsMovedError,
+    OffsetsPendingError,
+    ProducerFencedError,
+    UnknownTopicOrPartitionError,
+)
+from txn_engine.producer.partitioner import choose_partitions
+from txn_engine.spark import read_topic, write_topic, writing
+from txn_engine.spark.balances import balances
+from txn_engine.spark.errors import SparkJobError
+from txn_engine.spark.uploading import Uploader
+from txn_engine.types import TopicPartition
+
+pytestmark = pytest.mark.spark
+
+
+def small(spark: SparkSession, count: int = 10) -> DataFrame:
+    """Rows in the schema of `balances`."""
+    return spark.range(count).select(
+        sf.col("id").alias("account_id"),
+        (sf.col("id") + sf.lit("0.10").cast("decimal(18,2)")).cast("decimal(18,2)").alias("turnover"),
+        sf.lit(1).cast("long").alias("payments"),
+    )
+
+
+def data_files(engine: Engine, topic: str) -> int:
+    return len(list(Path(engine.url.removeprefix("file://"), "topics", topic).rglob("data/*.parquet")))
+
+
+def test_rows_and_offsets_go_together(spark: SparkSession, ledger: Engine) -> None:
+    """Output and group position are committed by one transaction; records go where a producer would put them."""
+    load(ledger, 0, 200)
+    read = read_topic(spark, ledger, "payments", group_id="balances")
+    result = write_topic(
+        balances(read.df), ledger, "balances", transactional_id="job", offsets=read.offsets, run_id="monday"
+    )
+    written = ledger.scan("balances").to_table()
+    assert balances_of(ledger) == sums(payments(0, 200))
+    assert (result.records, result.files) == (7, len(result.batches))
+    assert result.partitions == tuple(sorted(set(written.column("_partition").to_pylist())))
+    expected = choose_partitions(written.column("account_id").combine_chunks(), 2, 0).tolist()
+    assert written.column("_partition").to_pylist() == expected
+    assert dict(result.offsets) == dict(read.offsets.end)
+    committed = ledger.consumer(group_id="balances").committed(read.offsets.end)
+    assert {tp: at.offset for tp, at in committed.items()} == dict(read.offsets.end)
+    assert ledger.admin.describe_transaction("job").state == "CompleteCommit"
+    again = write_topic(small(spark), ledger, "balances", transactional_id="job", run_id="monday")
+    assert again.already_committed
+    assert again.records == 0
+    assert balances_of(ledger) == sums(payments(0, 200))
+
+
+def test_large_writes_roll_over_to_several_files(
+    spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task's rows go into one file a partition, and into more where they are more than a part holds."""
+
+    class SmallParts(Uploader):
+        def upload(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from super().upload(iter([batch]))
+
+    one = write_topic(small(spark, 30_000).coalesce(1), ledger, "balances", transactional_id="job")
+    assert one.files == 2
+    monkeypatch.setattr(writing, "Uploader", SmallParts)
+    several = write_topic(small(spark, 30_000).coalesce(1), ledger, "balances", transactional_id="job")
+    assert several.files > 2
+    assert several.records == 30_000
+    accounts = ledger.scan("balances").to_table(["account_id"]).column("account_id").to_pylist()
+    assert sorted(accounts) == sorted([*range(30_000)] * 2)
+
+
+def test_an_empty_result_still_moves_the_group(spark: SparkSession, ledger: Engine) -> None:
+    """No output is an output: the offsets are committed, and no file is written."""
+    load(ledger, 0, 10)
+    read = read_topic(spark, ledger, "payments", group_id="balances")
+    result = write_topic(
+        balances(read.df.where("amount < 0")),
+        ledger,
+        "balances",
+        transactional_id="job",
+        offsets=read.offsets,
+    )
+    assert (result.records, result.files) == (0, 0)
+    assert read_topic(spark, ledger, "payments", group_id="balances").record_count == 0
+    assert data_files(ledger, "balances") == 0
+
+
+def test_a_task_that_fails_leaves_only_orphans(
+    spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks that fail after their upload are tried again: each row is there once, the first files are orphans."""
+
+    class FailsAtFirst(Uploader):
+        def upload(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            uploaded = list(super().upload(batches))
+            context = TaskContext.get()
+            if context is not None and context.attemptNumber() == 0:
+                raise RuntimeError("this executor is lost")
+            yield from uploaded
+
+    monkeypatch.setattr(writing, "Uploader", FailsAtFirst)
+    result = write_topic(small(spark, 100).repartition(2), ledger, "balances", transactional_id="job")
+    accounts = ledger.scan("balances").to_table(["account_id"]).column("account_id").to_pylist()
+    assert sorted(accounts) == list(range(100))
+    assert data_files(ledger, "balances") == 2 * result.files
+    assert ledger.admin.verify().stats.orphan_files == result.files
+
+
+def test_a_job_that_fails_leaves_no_transaction(spark: SparkSession, ledger: Engine) -> None:
+    """A job that fails for good is one readable line; no transaction was opened, the group stands where it was."""
+    load(ledger, 0, 10)
+    read = read_topic(spark, ledger, "payments", group_id="balances")
+
+    def wrong(number: int) -> int:
+        raise ValueError(f"cannot do {number}")
+
+    broken = small(spark).withColumn("payments", sf.udf(wrong, "long")("account_id"))
+    with pytest.raises(SparkJobError, match=r"ValueError: cannot do \d") as failed:
+        write_topic(broken, ledger, "balances", transactional_id="job", offsets=read.offsets)
+    assert "\n" not in str(failed.value)
+    assert ledger.admin.describe_transaction("job").state == "Empty"
+    assert ledger.scan("balances").offsets == {TopicPartition("balances", number): 0 for number in range(2)}
+    assert read_topic(spark, ledger, "payments", group_id="balances").record_count == 10
+
+
+def test_of_two_overlapping_runs_one_commits(spark: SparkSession, ledger: Engine) -> None:
+    """Of two runs that read the same range, under any transactional ids, the second is refused and leaves no trace."""
+    load(ledger, 0, 100)
+    first = read_topic(spark, ledger, "payments", group_id="balances")
+    second = read_topic(spark, ledger, "payments", group_id="balances")
+    write_topic(balances(first.df), ledger, "balances", transactional_id="one", offsets=first.offsets)
+    before = ledger.scan("balances").to_table()
+    with pytest.raises(OffsetsMovedError, match="another run has processed this range") as refused:
+        write_topic(balances(second.df), ledger, "balances", transactional_id="two", offsets=second.offsets)
+    assert "\n" not in str(refused.value)
+    assert ledger.scan("balances").to_table() == before
+    assert ledger.admin.describe_transaction("two").state == "CompleteAbort"
+
+
+def test_a_run_whose_range_is_pending_elsewhere(spark: SparkSession, ledger: Engine) -> None:
+    """Where another run is about to commit the range, this one is refused for now and leaves nothing."""
+    load(ledger, 0, 100)
+    read = read_topic(spark, ledger, "payments", group_id="balances")
+    other = read_topic(spark, ledger, "payments", group_id="balances").offsets
+    assert other.group is not None
+    with ledger.producer(transactional_id="other") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction(other.end, other.group)
+        with pytest.raises(OffsetsPendingError, match="about to commit this range") as refused:
+            write_topic(balances(read.df), ledger, "balances", transactional_id="job", offsets=read.offsets)
+        assert refused.value.retriable
+        producer.abort_transaction()
+    assert ledger.scan("balances").to_table().num_rows == 0
+
+
+def test_a_run_that_was_overtaken_is_fenced(spark: SparkSession, ledger: Engine) -> None:
+    """A run whose transactional id a newer one took over while its executors worked cannot commit."""
+
+    def taken_over(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+
+    frame = small(spark).mapInArrow(taken_over, small(spark).schema)
+    with ledger.producer(transactional_id="job") as old, ledger.producer(transactional_id="job") as new:
+        old.init_transactions()
+        new.init_transactions()
+        with pytest.raises(ProducerFencedError):
+            writing.write_with(ledger, old, frame, "balances", offsets=None, run_id=None)
+    assert ledger.scan("balances").to_table().num_rows == 0
+
+
+def test_columns_that_do_not_fit(spark: SparkSession, ledger: Engine) -> None:
+    """Missing, unknown, doubled and wrongly typed columns are refused on the driver, before anything is written."""
+    good = small(spark)
+    bad = {
+        r"missing \['payments'\]": good.drop("payments"),
+        r"unknown \['x'\]": good.withColumn("x", sf.lit(1)),
+        r"given twice \['payments'\]": good.select("*", "payments"),
+        "'payments' of type int; expected bigint": good.withColumn("payments", sf.lit(1)),
+        r"'turnover' of type double; expected decimal\(18,2\)": good.withColumn("turnover", sf.lit(0.5)),
+        r"'turnover' of type decimal\(20,2\)": good.withColumn(
+            "turnover", sf.col("turnover").cast("decimal(20,2)")
+        ),
+    }
+    for message, frame in bad.items():
+        with pytest.raises(InvalidRecordError, match=message):
+            write_topic(frame, ledger, "balances", transactional_id="job")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        write_topic(good, ledger, "nowhere", transactional_id="job")
+    assert ledger.admin.list_transactions() == []
+    assert data_files(ledger, "balances") == 0
+    assert write_topic(
+        good.select("payments", "turnover", "account_id"), ledger, "balances", transactional_id="job"
+    ).records
+
+
+def test_values_that_do_not_fit(spark: SparkSession, ledger: Engine) -> None:
+    """A null where there may be none, or a value that the topic's type would cut, fails the job: nothing is visible."""
+    schema = pa.schema(
+        [pa.field("at", pa.timestamp("ms", tz="UTC"), nullable=False), pa.field("small", pa.uint8())]
+    )
+    ledger.admin.create_topic("strict", partitions=1, schema=schema)
+    rows = spark.sql("select timestamp'2026-01-01 00:00:00.123' at, smallint(7) small")
+    write_topic(rows, ledger, "strict", transactional_id="job")
+    for column, value in (
+        ("at", "timestamp(null)"),
+        ("at", "timestamp'2026-01-01 00:00:00.123456'"),
+        ("small", "smallint(300)"),
+    ):
+        with pytest.raises(SparkJobError, match="InvalidRecordError"):
+            write_topic(rows.withColumn(column, sf.expr(value)), ledger, "strict", transactional_id="job")
+    assert ledger.scan("strict").to_table().num_rows == 1
+
+
+def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
+    """Offsets without a group and stores in memory are refused before anything is written."""
+    load(ledger, 0, 10)
+    read = read_topic(spark, ledger, "payments")
+    with pytest.raises(InvalidGroupIdError, match="group_id"):
+        write_topic(small(spark), ledger, "balances", transactional_id="job", offsets=read.offsets)
+    with pytest.raises(InvalidRequestError, match="memory"):
+        write_topic(small(spark), "memory://somewhere", "balances", transactional_id="job")
+
+
+def test_a_topic_made_again_meanwhile(spark: SparkSession, ledger: Engine) -> None:
+    """Offsets of a topic that was deleted and made again are not committed for the new one."""
+    load(ledger, 0, 10)
+    read = read_topic(spark, ledger, "payments", group_id="balances")
+    ledger.admin.delete_topic("payments")
+    ledger.admin.create_topic("payments", partitions=3, schema=payments(0, 1).schema, key="account_id")
+    with pytest.raises(UnknownTopicOrPartitionError, match="made again"):
+        write_topic(small(spark), ledger, "balances", transactional_id="job", offsets=read.offsets)
+    assert ledger.scan("balances").to_table().num_rows == 0
+
+
+def test_all_types_go_and_come_back(spark: SparkSession, ledger: Engine) -> None:
+    """What is read from a topic can be written to one of the same schema, Kafka's own and nested types included."""
+    schema = pa.schema(
+        [
+            pa.field("small", pa.uint16()),
+            pa.field("when", pa.timestamp("us")),
+            pa.field("tags", pa.map_(pa.string(), pa.int32())),
+            pa.field("list", pa.list_(pa.struct([pa.field("x", pa.float64())]))),
+            pa.field("word", pa.large_string()),
+            pa.field("money", pa.decimal128(38, 10)),
+        ]
+    )
+    value = {
+        "small": 9,
+        "when": 1,
+        "tags": [("a", 1)],
+        "list": [{"x": 0.5}],
+        "word": "w",
+        "money": Decimal("0.1"),
+    }
+    for name, kind in (("from", schema), ("to", schema), ("kafka", None), ("kafka2", None)):
+        ledger.admin.create_topic(name, partitions=1, schema=kind)
+    with ledger.producer() as producer:
+        producer.produce("from", pa.Table.from_pylist([value, dict.fromkeys(value)], schema=schema)).result()
+        record = {"key": b"k", "value": None, "headers": [{"key": "h", "value": b"\x00"}]}
+        kafka = ledger.admin.describe_topic("kafka").schema
+        producer.produce("kafka", pa.Table.from_pylist([record], schema=kafka)).result()
+    for source, target in (("from", "to"), ("kafka", "kafka2")):
+        names = ledger.admin.describe_topic(source).schema.names  # type: ignore[attr-defined]
+        frame = read_topic(spark, ledger, source).df.select(*names)
+        write_topic(frame, ledger, target, transactional_id="copy")
+        assert ledger.scan(target).to_table(names) == ledger.scan(source).to_table(names)

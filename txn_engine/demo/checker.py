@@ -1,0 +1,52 @@
+"""The demo's checker: `python -m txn_engine.demo.checker` runs the Great Expectations suite when it is told to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from txn_engine.demo.wire import Order, Wire, serve
+from txn_engine.engine import connect
+from txn_engine.quality import ExactlyOnceCheck, QualityResult, check_exactly_once
+
+
+def work(wire: Wire) -> None:
+    """Say `ready` when all is imported; for the order `check` say what is being done (`doing`), then `checked`."""
+    import great_expectations  # noqa: F401 - seconds that would be missed later
+
+    import txn_engine.quality.gather
+    import txn_engine.quality.judge
+    import txn_engine.quality.report  # noqa: F401
+
+    wire.say("ready")
+    while (order := wire.next_order()) is not None:
+        wire.say("checked", **_facts(_check(order, wire)))
+
+
+def _check(order: Order, wire: Wire) -> QualityResult:
+    check = ExactlyOnceCheck(**{**order["check"], "credit_values": tuple(order["check"]["credit_values"])})
+    with connect(order["url"]) as engine:
+        return check_exactly_once(
+            engine,
+            check,
+            input_file=Path(order["input_file"]),
+            report_folder=Path(order["report_folder"]),
+            run_name="txn-engine demo",
+            progress=lambda text: wire.say("doing", text=text),
+        )
+
+
+def _facts(result: QualityResult) -> dict[str, Any]:
+    return {
+        "success": result.success,
+        "report": str(result.report),
+        "statistics": dict(result.statistics),
+        "checks": [
+            {"name": check.name, "status": check.status, "detail": check.detail} for check in result.checks
+        ],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(serve(work))

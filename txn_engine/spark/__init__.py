@@ -1,0 +1,44 @@
+"""Topics as native Spark DataFrames, and DataFrames into topics, exactly once.
+
+Importing this package is cheap and needs neither pyspark nor Java: a name is loaded at its first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txn_engine.spark.job import ConsumeResult, run_consume_job
+    from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
+    from txn_engine.spark.session import spark_session
+    from txn_engine.spark.writing import WriteResult, write_topic
+
+__all__ = [
+    "spark_session",
+    "read_topic",
+    "write_topic",
+    "run_consume_job",
+    "TopicRead",
+    "ReadOffsets",
+    "WriteResult",
+    "ConsumeResult",
+]
+
+_MODULES = {
+    "spark_session": "session",
+    "read_topic": "reading",
+    "write_topic": "writing",
+    "run_consume_job": "job",
+    "TopicRead": "reading",
+    "ReadOffsets": "reading",
+    "WriteResult": "writing",
+    "ConsumeResult": "job",
+}
+
+
+def __getattr__(name: str) -> object:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

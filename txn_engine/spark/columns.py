@@ -1,0 +1,137 @@
+"""A topic's columns as Spark has them, and a DataFrame's schema against a topic's."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as kinds
+from pyspark.sql import types as spark_types
+from pyspark.sql.types import DataType, StructField, StructType
+
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP, conform
+
+_SIMPLE: dict[pa.DataType, DataType] = {
+    pa.bool_(): spark_types.BooleanType(),
+    pa.int8(): spark_types.ByteType(),
+    pa.int16(): spark_types.ShortType(),
+    pa.int32(): spark_types.IntegerType(),
+    pa.int64(): spark_types.LongType(),
+    pa.uint8(): spark_types.ShortType(),
+    pa.uint16(): spark_types.IntegerType(),
+    pa.uint32(): spark_types.LongType(),
+    pa.uint64(): spark_types.DecimalType(20, 0),
+    pa.float32(): spark_types.FloatType(),
+    pa.float64(): spark_types.DoubleType(),
+    pa.string(): spark_types.StringType(),
+    pa.large_string(): spark_types.StringType(),
+    pa.string_view(): spark_types.StringType(),
+    pa.binary(): spark_types.BinaryType(),
+    pa.large_binary(): spark_types.BinaryType(),
+    pa.binary_view(): spark_types.BinaryType(),
+    pa.date32(): spark_types.DateType(),
+    pa.date64(): spark_types.DateType(),
+}
+_DECIMAL_DIGITS_MAX = 38
+
+
+def spark_schema(schema: pa.Schema, *, topic: str) -> StructType:
+    """The topic's columns under Spark's types. Raises `InvalidRequestError` for a type that Spark has none for."""
+    fields = []
+    for field in schema:
+        kind = _spark_type(field.type)
+        if kind is None:
+            raise InvalidRequestError(
+                f"column {field.name!r} of type {field.type}",
+                actor=f"spark with topic {topic!r}",
+                expected="types that Spark has",
+                action="use engine.scan() and a producer for this topic",
+            )
+        fields.append(StructField(field.name, kind, nullable=True))
+    return StructType(fields)
+
+
+def read_schema(schema: StructType) -> StructType:
+    """What a read returns: the topic's columns, `_partition`, `_offset`, `_timestamp`."""
+    return StructType(
+        [
+            *schema.fields,
+            StructField(PARTITION, spark_types.IntegerType()),
+            StructField(OFFSET, spark_types.LongType()),
+            StructField(TIMESTAMP, spark_types.TimestampType()),
+        ]
+    )
+
+
+def check_columns(seen: StructType, schema: pa.Schema, *, topic: str) -> None:
+    """Raise `InvalidRecordError` unless these are the topic's columns, by name, of Spark's types for them."""
+    actor = f"write_topic to {topic!r}"
+    wanted = spark_schema(schema, topic=topic)
+    missing = [name for name in wanted.names if name not in seen.names]
+    extra = [name for name in seen.names if name not in wanted.names]
+    twice = sorted({name for name in seen.names if seen.names.count(name) > 1})
+    if missing or extra or twice:
+        raise InvalidRecordError(
+            f"columns missing {missing}, unknown {extra}, given twice {twice}",
+            actor=actor,
+            expected=f"the columns {wanted.names}",
+        )
+    for field in wanted:
+        # simpleString leaves nullability out: whether there are nulls is seen in the rows
+        given = seen[field.name].dataType.simpleString()
+        if given != field.dataType.simpleString():
+            raise InvalidRecordError(
+                f"column {field.name!r} of type {given}",
+                actor=actor,
+                expected=field.dataType.simpleString(),
+                action="cast it; nothing was written",
+            )
+
+
+def conform_to_topic(records: pa.Table, schema: pa.Schema, *, topic: str) -> pa.Table:
+    """Spark's records in the topic's Arrow types, nothing lost on the way. Raises `InvalidRecordError`."""
+    columns, fields = [], []
+    for name in records.schema.names:
+        column, field = records.column(name), schema.field(name)
+        if column.type != field.type:
+            try:
+                column = column.cast(field.type, safe=True)
+            except pa.ArrowException as error:
+                raise InvalidRecordError(
+                    f"column {name!r}: {error}", actor=f"write_topic to {topic!r}", expected=str(field.type)
+                ) from error
+        columns.append(column)
+        fields.append(pa.field(name, field.type))
+    return conform(pa.Table.from_arrays(columns, schema=pa.schema(fields)), schema, topic=topic)
+
+
+def _spark_type(kind: pa.DataType) -> DataType | None:
+    """Spark's type for what the Parquet file of such a column holds; None where there is none."""
+    if kinds.is_dictionary(kind):
+        return _spark_type(kind.value_type)
+    if kind in _SIMPLE:
+        return _SIMPLE[kind]
+    if kinds.is_fixed_size_binary(kind):
+        return spark_types.BinaryType()
+    if kinds.is_decimal(kind):
+        fits = kind.precision <= _DECIMAL_DIGITS_MAX and kind.scale >= 0
+        return spark_types.DecimalType(kind.precision, kind.scale) if fits else None
+    if kinds.is_timestamp(kind):
+        if kind.unit == "ns":  # Spark counts microseconds
+            return None
+        return spark_types.TimestampNTZType() if kind.tz is None else spark_types.TimestampType()
+    return _nested_type(kind)
+
+
+def _nested_type(kind: pa.DataType) -> DataType | None:
+    if kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind):
+        element = _spark_type(kind.value_type)
+        return None if element is None else spark_types.ArrayType(element)
+    if kinds.is_map(kind):
+        key, item = _spark_type(kind.key_type), _spark_type(kind.item_type)
+        return None if key is None or item is None else spark_types.MapType(key, item)
+    if kinds.is_struct(kind):
+        members = [(field.name, _spark_type(field.type)) for field in kind]
+        if any(member is None for _, member in members):
+            return None
+        return StructType([StructField(name, member) for name, member in members if member is not None])
+    return None

@@ -1,0 +1,51 @@
+"""What can go wrong in Spark itself, in one line; the whole story stays in `__cause__`."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from txn_engine.errors import TxnEngineError
+
+# What a failed Spark action raises: pyspark's translation, or py4j's own error where it has none.
+SPARK_FAILURES = (PySparkException, Py4JJavaError)
+
+_MAX_CHARS = 500
+_PYTHON_ERROR = re.compile(r"^((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE)
+_SPARK_CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+(?:\nFile \S+ does not exist)?")
+_SQLSTATE = re.compile(r" SQLSTATE: \w+")
+_JAVA_ERROR = re.compile(r"^: (.+)$", re.MULTILINE)
+_JAVA_CAUSE = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+
+
+class SparkSessionError(TxnEngineError):
+    """There is no Spark session, or not one that can do what was asked. Nothing was read or written."""
+
+    code = "SPARK_SESSION"
+
+
+class SparkJobError(TxnEngineError):
+    """A Spark job failed after Spark's own retries. Nothing of it is visible: its files are orphans."""
+
+    code = "SPARK_JOB_FAILED"
+    default_action = "mend the job and run it again: nothing of this run is visible"
+
+
+def reason(error: BaseException) -> str:
+    """The line of a Spark failure that says why: the Python error of a worker, else Spark's own condition."""
+    text = str(error)
+    python = _PYTHON_ERROR.findall(text) if "Traceback (most recent call last)" in text else []
+    if python:
+        kind, message = python[-1]
+        found = f"{kind.rpartition('.')[2]}: {message}"
+    elif condition := _SPARK_CONDITION.search(text):
+        found = _SQLSTATE.sub("", condition[0])
+    elif causes := _JAVA_CAUSE.findall(text):
+        found = causes[-1]
+    elif thrown := _JAVA_ERROR.search(text):
+        found = thrown[1]
+    else:
+        found = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return " ".join(found.split())[:_MAX_CHARS]

@@ -1,0 +1,74 @@
+"""A DataFrame over a list of Parquet files, without asking the store about any of them.
+
+Spark looks up every path that it is given, one after the other: on S3 two requests a file before anything is read. But
+it takes the word of a manifest, the one that its own streaming file sink leaves beside what it wrote
+(`_spark_metadata/0`: a line of JSON a file), for which files there are and how large. The log knows both.
+The rest is a plain `spark.read.schema(...).parquet(...)`.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from txn_engine.spark.errors import SparkSessionError
+from txn_engine.types import ScanFile
+
+_READ_OPTIONS = {
+    "recursiveFileLookup": "true",  # the files lie anywhere, and no part of a path is taken for a column
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "mergeSchema": "false",
+    "datetimeRebaseMode": "CORRECTED",  # PyArrow writes the calendar that Spark has by now
+}
+_BLOCK_BYTES = 128 * 1024 * 1024
+
+
+def read_files(spark: SparkSession, files: Sequence[ScanFile], schema: StructType) -> DataFrame:
+    """The rows of these files, read by Spark's own Parquet reader.
+
+    A file that is missing fails the read when it comes to that file.
+    """
+    with tempfile.TemporaryDirectory(prefix="txn-engine-files-") as folder:
+        manifest = Path(folder, "_spark_metadata", "0")
+        manifest.parent.mkdir()
+        manifest.write_text("\n".join(["v1", *map(_line, files)]))
+        # The manifest is read here and now, and never again.
+        frame = spark.read.schema(schema).options(**_READ_OPTIONS).parquet(Path(folder).as_uri())
+    taken = len(frame._jdf.inputFiles())
+    if taken != len(files):
+        raise SparkSessionError(
+            f"Spark took {taken} of {len(files)} files",
+            actor="read_topic",
+            expected="all of them",
+            action="unset what this session has set under spark.sql.streaming.fileSink, or use spark_session()",
+        )
+    return frame
+
+
+def file_url(uri: str) -> str:
+    """The URL under which Spark finds a file of a scan: `file:///...` or `s3a://...`, escaped."""
+    scheme, separator, rest = uri.partition("://")
+    if not separator:
+        return Path(uri).as_uri()
+    return f"{'s3a' if scheme == 's3' else scheme}://{quote(rest)}"
+
+
+def _line(file: ScanFile) -> str:
+    return json.dumps(
+        {
+            "path": file_url(file.uri),
+            "size": file.bytes,
+            "isDir": False,
+            "modificationTime": 0,
+            "blockReplication": 1,
+            "blockSize": _BLOCK_BYTES,
+            "action": "add",
+        }
+    )

@@ -1,0 +1,97 @@
+"""The consume job: read what is new, transform it, write the result and the position, exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from txn_engine.engine import Engine
+from txn_engine.errors import UnstableOffsetCommitError
+from txn_engine.producer import Producer
+from txn_engine.spark.opening import UrlOrEngine, opened
+from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
+from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, WriteResult, check_write, write_with
+from txn_engine.types import MarkerMode
+
+Transform = Callable[[DataFrame], DataFrame]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeResult:
+    """What one run did.
+
+    `skipped`: nothing was written, because there was nothing new or because this run id had committed before.
+    """
+
+    read_offsets: ReadOffsets
+    records_in: int
+    records_out: int
+    skipped: bool
+    write: WriteResult | None = None
+
+
+def run_consume_job(
+    spark: SparkSession,
+    url_or_engine: UrlOrEngine,
+    *,
+    topic: str,
+    group_id: str,
+    output_topic: str,
+    transactional_id: str,
+    transform: Transform,
+    run_id: str | None = None,
+    before_commit: Callable[[], None] | None = None,
+    transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    markers: MarkerMode = "inline",
+    **connect_kwargs: Any,
+) -> ConsumeResult:
+    """Consume, transform, produce: the output and the group's new position commit together, or neither does.
+
+    However often it is run again, killed, or run twice at once, each record of `topic` goes into committed output
+    once. A run first ends what an earlier one of the same transactional id left open. `before_commit` is called when
+    all is written and only the decision is missing.
+
+    Raises what `read_topic` and `write_topic` raise. `UnstableOffsetCommitError`: a run under *another* transactional
+    id has offsets of this group pending; try again.
+    """
+    with (
+        opened(url_or_engine, **connect_kwargs) as engine,
+        engine.producer(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            markers=markers,
+        ) as producer,
+    ):
+        read, initialised = _read(spark, engine, producer, topic, group_id)
+        if not read.record_count:
+            return ConsumeResult(read.offsets, 0, 0, skipped=True)
+        output = transform(read.df)
+        check_write(engine, output, output_topic, read.offsets)
+        if not initialised:
+            producer.init_transactions()
+        written = write_with(
+            engine,
+            producer,
+            output,
+            output_topic,
+            offsets=read.offsets,
+            run_id=run_id,
+            before_commit=before_commit,
+        )
+    if written.already_committed:
+        return ConsumeResult(read.offsets, 0, 0, skipped=True, write=written)
+    return ConsumeResult(read.offsets, read.record_count, written.records, skipped=False, write=written)
+
+
+def _read(
+    spark: SparkSession, engine: Engine, producer: Producer, topic: str, group_id: str
+) -> tuple[TopicRead, bool]:
+    """What is new; and whether the producer had to be initialised for it, to end what an earlier run had pending."""
+    try:
+        return read_topic(spark, engine, topic, group_id=group_id), False
+    except UnstableOffsetCommitError:
+        producer.init_transactions()
+        return read_topic(spark, engine, topic, group_id=group_id), True

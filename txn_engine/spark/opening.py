@@ -1,0 +1,55 @@
+"""The engine behind a Spark call, and the store as executors open it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from storage import ObjectStore
+from txn_engine.engine import Engine, connect
+from txn_engine.spark.session import check_spark_url
+
+UrlOrEngine = str | os.PathLike[str] | Engine
+
+
+@contextmanager
+def opened(url_or_engine: UrlOrEngine, **connect_kwargs: Any) -> Iterator[Engine]:
+    """The engine given, left open; or one of the URL, for the length of the block. Refuses a store in memory."""
+    if isinstance(url_or_engine, Engine):
+        check_spark_url(url_or_engine.url)
+        yield url_or_engine
+        return
+    url = os.fspath(url_or_engine)
+    check_spark_url(url)
+    with connect(url, **connect_kwargs) as engine:
+        yield engine
+
+
+def let_spark_read(spark: SparkSession, store: ObjectStore) -> None:
+    """Give Spark's own readers what they need: for a bucket its endpoint and credentials, for a folder nothing."""
+    if store.url.startswith("s3:"):
+        from storage.s3 import S3Store
+        from txn_engine.spark.s3a import open_bucket
+
+        if isinstance(store, S3Store):
+            open_bucket(spark, store.config)
+
+
+def store_for_executors(store: ObjectStore) -> ObjectStore:
+    """A store that pickles to where the driver's points, with the credentials that the driver has now."""
+    if store.url.startswith("s3:"):
+        from storage.s3 import S3Store
+
+        if isinstance(store, S3Store) and (credentials := store.config.credentials()):
+            access_key, secret_key, session_token = credentials
+            return S3Store(
+                replace(
+                    store.config, access_key=access_key, secret_key=secret_key, session_token=session_token
+                )
+            )
+    return store

@@ -113,7 +113,8 @@ class Child:
         if word.word == "failed":
             raise self.failure(str(word.facts.get("text", "it failed")))
         if word.word == "gone":
-            raise self.failure(f"it ended with {_how(self.wait_gone())}{_last_line(self.log)}")
+            code = self.wait_gone()
+            raise self.failure(f"it ended with {_how(code)}{_last_line(self.log) if code > 0 else ''}")
         raise self.failure(f"it said {word.word!r} where {' or '.join(expected)} was expected")
 
     def failure(self, seen: str) -> ChildFailedError:

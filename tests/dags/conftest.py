@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests import jvm
 from tests.dags.airflow_home import DAGS, make_database
 from tests.dags.finished_run import FinishedRun, RunDag
 from txn_engine import Engine, connect
@@ -72,14 +73,8 @@ def engine(store_url: str) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def no_java_left_behind() -> Iterator[None]:
-    """End the JVM that these tests start: one without the S3A jars serves no later test that needs them."""
-    from pyspark import SparkContext
-
-    ran_before = SparkContext._gateway is not None
+    """End the JVM that these tests start."""
+    ran_before = jvm.is_running()
     yield
-    gateway = SparkContext._gateway
-    if gateway is not None and not ran_before:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=30)
-        SparkContext._gateway = SparkContext._jvm = None
+    if not ran_before:
+        jvm.end()

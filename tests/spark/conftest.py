@@ -1,4 +1,4 @@
-"""One Spark session for all tests, a ledger for each."""
+"""One Spark session for all tests of this folder, a ledger for each."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import txn_engine
+from tests import jvm
 from txn_engine.engine import Engine
 from txn_engine.spark import spark_session
 from txn_engine.spark.balances import BALANCES_SCHEMA
@@ -72,13 +73,14 @@ def balances_of(engine: Engine) -> dict[int, tuple[Decimal, int]]:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two task slots, and three tries for each task."""
     log = tmp_path_factory.mktemp("spark") / "spark.log"
     session = spark_session("file:///", master="local[2,3]", log_path=log)
     yield session
     session.stop()
+    jvm.end()
 
 
 @pytest.fixture

@@ -62,6 +62,17 @@ def test_nothing_new_writes_nothing(spark: SparkSession, ledger: Engine) -> None
     assert objects() == before
 
 
+def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: Engine) -> None:
+    """Behind an aborted transaction there is nothing to sum up, and the group is at the end all the same."""
+    load(ledger, 0, 20)
+    run(spark, ledger)
+    load(ledger, 20, 20, commit=False)
+    result = run(spark, ledger)
+    assert (result.skipped, result.records_in) == (True, 0)
+    assert [part.lag for part in ledger.admin.describe_group("balances").partitions] == [0, 0, 0]
+    assert balances_of(ledger) == sums(payments(0, 20))
+
+
 @pytest.mark.slow
 def test_killed_before_its_commit_and_run_again(spark: SparkSession, ledger: Engine) -> None:
     """A run killed (SIGKILL) just before its decision shows nothing; run again, it ends that one and commits."""

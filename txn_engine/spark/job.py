@@ -13,7 +13,7 @@ from txn_engine.errors import UnstableOffsetCommitError
 from txn_engine.producer import Producer
 from txn_engine.spark.opening import UrlOrEngine, opened
 from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
-from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, WriteResult, check_write, write_with
+from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, WriteResult, check_write, commit_offsets, write_with
 from txn_engine.types import MarkerMode
 
 Transform = Callable[[DataFrame], DataFrame]
@@ -23,7 +23,8 @@ Transform = Callable[[DataFrame], DataFrame]
 class ConsumeResult:
     """What one run did.
 
-    `skipped`: nothing was written, because there was nothing new or because this run id had committed before.
+    `skipped`: no record was written, because there was none to read or because this run id had committed before. The
+    position moves all the same, over what markers and aborted transactions have left.
     """
 
     read_offsets: ReadOffsets
@@ -67,6 +68,10 @@ def run_consume_job(
     ):
         read, initialised = _read(spark, engine, producer, topic, group_id)
         if not read.record_count:
+            if read.offsets.start != read.offsets.end:
+                if not initialised:
+                    producer.init_transactions()
+                commit_offsets(producer, read.offsets)
             return ConsumeResult(read.offsets, 0, 0, skipped=True)
         output = transform(read.df)
         check_write(engine, output, output_topic, read.offsets)

@@ -131,6 +131,11 @@ def write_with(
     return WriteResult(topic, records, tuple(batches), Map() if offsets is None else offsets.end)
 
 
+def commit_offsets(producer: Producer, offsets: ReadOffsets) -> None:
+    """Move the group over a range without records, as if it had been written; by a producer that was initialised."""
+    _commit(producer, offsets.topic, (), offsets, None, None)
+
+
 def _upload(engine: Engine, producer: Producer, df: DataFrame, topic: Topic) -> list[UploadedFile]:
     """Run the job; the files of the task attempts that count."""
     logs = [engine.logs.get(topic.name, topic.incarnation, number) for number in range(topic.partitions)]

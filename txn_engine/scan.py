@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 
 import pyarrow as pa
 
@@ -119,8 +121,17 @@ class Scan:
             topic, part = item
             return self._with_topic(topic, read_slice(objects, topic, part, physical), columns)
 
-        for begin in range(0, len(self._slices), _FILES_AHEAD):
-            yield from self._logs.workers.map(read, self._slices[begin : begin + _FILES_AHEAD])
+        ahead: deque[Future[pa.Table]] = deque()
+        try:
+            for item in self._slices:
+                ahead.append(self._logs.workers.submit(read, item))
+                if len(ahead) >= _FILES_AHEAD:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for unread in ahead:
+                unread.cancel()
 
     def _physical(self, columns: Sequence[str] | None) -> list[str] | None:
         return None if columns is None else [name for name in columns if name != TOPIC]

@@ -40,6 +40,7 @@ def run_bench(
                 )
             else:
                 console.print(_table(engine.url, numbers))
+                console.print(_notes(numbers), style="dim", highlight=False)
     finally:
         if folder:
             shutil.rmtree(folder)
@@ -70,26 +71,16 @@ def _measure(engine: Engine, *, quick: bool, spark: bool) -> list[Measured]:
 
 def _table(url: str, numbers: list[Measured]) -> Table:
     table = Table(title=f"txn-engine bench on {url}", title_justify="left")
-    columns = {
-        "what": "left",
-        "ours": "right",
-        "bare": "right",
-        "unit": "left",
-        "ratio": "right",
-        "aim": "left",
-        "": "left",
-    }
+    columns = {"what": "left", "ours": "right", "bare": "right", "ratio": "right", "aim": "left", "": "left"}
     for name, justify in columns.items():
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for number in numbers:
         verdict = "[green]met[/]" if number.met else "[yellow]missed[/]"
-        values = (
-            f"{number.ours:,.2f}",
-            f"{number.bare:,.2f}",
-            number.unit,
-            f"{number.ratio:.2f}",
-            number.aim,
-            verdict,
-        )
-        table.add_row(f"{number.name}\n[dim]{number.note}; {number.rounds} rounds[/]", *values)
+        ours, bare = (f"{value:,.2f} {number.unit}" for value in (number.ours, number.bare))
+        table.add_row(number.name, ours, bare, f"{number.ratio:.2f}", number.aim, verdict)
     return table
+
+
+def _notes(numbers: list[Measured]) -> str:
+    """What each number stands for, below the table."""
+    return "\n".join(f"  {number.name}: {number.note}; {number.rounds} rounds" for number in numbers)

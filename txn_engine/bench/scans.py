@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import statistics
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pyarrow.dataset as ds
@@ -14,6 +17,9 @@ from txn_engine.bench.measure import Measured, paired, ratio_of
 from txn_engine.bench.payments import SCHEMA, payments
 from txn_engine.engine import Engine
 from txn_engine.errors import TxnEngineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Progress = Callable[[str, int, int], None]
 _BATCH_ROWS = 250_000
@@ -62,14 +68,26 @@ def _pyarrow(engine: Engine, topic: str, files: Sequence[str], rows: int, rounds
 
     mine, theirs = paired(ours, bare, rounds, warm_up=1)
     return _speed(
-        "read_committed scan, PyArrow", mine, theirs, rows, "bare: pyarrow.dataset over the same files"
+        "scan by PyArrow", mine, theirs, rows, "read_committed; bare: pyarrow.dataset over the same files"
     )
 
 
 def _spark(engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: int) -> Measured:
-    from txn_engine.spark import read_topic, spark_session
+    from txn_engine.spark import spark_session
 
-    spark = spark_session(engine.url, app_name="txn-engine bench")
+    with tempfile.TemporaryDirectory(prefix="txn-engine-bench-spark-") as folder:
+        spark = spark_session(engine.url, app_name="txn-engine bench", log_path=Path(folder, "spark.log"))
+        try:
+            return _spark_with(spark, engine, topic, files, rows, rounds)
+        finally:
+            spark.stop()
+
+
+def _spark_with(
+    spark: SparkSession, engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: int
+) -> Measured:
+    from txn_engine.spark import read_topic
+
     paths = [uri.replace("s3://", "s3a://", 1) if uri.startswith("s3://") else uri for uri in files]
     schema = read_topic(spark, engine, topic).df.schema
 
@@ -82,23 +100,20 @@ def _spark(engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: 
         frame = spark.read.schema(type(schema)(wanted)).parquet(*paths)
         frame.write.format("noop").mode("overwrite").save()
 
-    try:
-        mine, theirs = paired(ours, bare, rounds)
-    finally:
-        spark.stop()
+    mine, theirs = paired(ours, bare, rounds)
     return _speed(
-        "read_committed scan, Spark",
+        "scan by Spark",
         mine,
         theirs,
         rows,
-        "bare: spark.read.schema(...).parquet(the same files)",
+        "read_committed; bare: spark.read.schema(...).parquet(the same files)",
     )
 
 
 def _speed(name: str, mine: list[float], theirs: list[float], rows: int, note: str) -> Measured:
     ratio = ratio_of(mine, theirs)
     return Measured(
-        f"{name}, {rows / 1e6:g} M rows", "Mrow/s", rows / statistics.median(mine) / 1e6,
+        f"{name}, {rows / 1e6:g} M", "Mrow/s", rows / statistics.median(mine) / 1e6,
         rows / statistics.median(theirs) / 1e6, ratio, f"time at most {_AIM}", ratio <= _AIM, len(mine), note,
     )  # fmt: skip
 

@@ -53,7 +53,9 @@ def _transactions(
 
         progress("transaction over 4 partitions", 0, rounds)
         mine, theirs = paired(ours, lambda: bare.transaction(parts), rounds, warm_up=5)
-    return _times("transaction over 4 partitions, 100 rows", mine, theirs, aim, "15 puts in 5 rounds")
+    return _times(
+        "4-partition transaction", mine, theirs, aim, "100 rows, inline markers: 15 puts in 5 rounds"
+    )
 
 
 def _flatness(engine: Engine, prefix: str, appends: int, progress: Progress) -> Measured:
@@ -68,8 +70,8 @@ def _flatness(engine: Engine, prefix: str, appends: int, progress: Progress) -> 
     first = statistics.median(seconds[5 : 5 + edge])
     last = statistics.median(seconds[-edge:])
     return Measured(
-        f"append no. {appends:,} over the first ones", "ms", last * 1e3, first * 1e3, last / first, "at most 1.1",
-        last / first <= 1.1, appends, f"medians of {edge}",
+        f"append no. {appends:,}", "ms", last * 1e3, first * 1e3, last / first, "at most 1.1",
+        last / first <= 1.1, appends, f"over the first ones; medians of {edge}",
     )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ the other is refused.
     txn-engine groups describe GROUP                    position, pending commits, lag
     txn-engine transactions describe ID                 the job's transaction, its partitions, since when
     txn-engine doctor                                   the store, the credentials, Java
-    txn-engine groups reset-offsets GROUP               reads a range again; its output is then there twice
+    txn-engine groups reset-offsets GROUP --topic TOPIC --to-earliest --execute
+                                                        reads a range again; its output is then there twice
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. `transform` names code that runs with
 the worker's rights: who may trigger this DAG may run any function that the worker can import.

@@ -27,7 +27,7 @@ made; that says nothing about the data). The last line of the log names them, an
     txn-engine verify                                   the replay alone, with object keys
     txn-engine transactions list                        who is still open
     txn-engine groups describe GROUP                    how far the consumer is
-    txn-engine dump-log TOPIC PARTITION                 the entries at the offsets that the report shows
+    txn-engine consume TOPIC --partition N              the records; `_offset` as the report shows it
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. A failed check is not retried by itself;
 a store that does not answer is.

@@ -81,7 +81,7 @@ def read_records(
     source = Path(path)
     chosen = format or _format_of(source)
     layout = _Layout(source, schema, dict(columns or {}), progress or _silent)
-    conversion = _Conversion(date_format, binary)
+    conversion = _Conversion(_checked_date_format(date_format, schema), binary)
     if chosen == "parquet":
         batches: Iterator[pa.RecordBatch] = _read_parquet(layout)
     elif chosen == "csv":
@@ -597,6 +597,7 @@ class _Conversion:
             return texts.cast(kind)
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             if self.date_format is None:
+                _require(texts, r"^(000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-")
                 return texts.cast(kind)
             return _by_distinct(texts, partial(_moment, date_format=self.date_format, kind=kind), kind)
         raise TypeError(f"no text stands for {kind}")
@@ -676,6 +677,28 @@ def _by_distinct(texts: pa.Array[Any], parse: Callable[[str], object], kind: pa.
     encoded: Any = texts.dictionary_encode()
     values: pa.Array[Any] = pa.array([parse(text) for text in encoded.dictionary.to_pylist()], kind)
     return values.take(encoded.indices)
+
+
+def _checked_date_format(date_format: str | None, schema: pa.Schema) -> str | None:
+    """The format; refused where it cannot be one, or does not say which day a date column means."""
+    if date_format is None:
+        return None
+    try:
+        example = datetime(2001, 12, 31).strftime(date_format)  # noqa: DTZ001 -- an example of no zone
+        says = datetime.strptime(example, date_format).date() == datetime(2001, 12, 31).date()  # noqa: DTZ001, DTZ007
+    except (ValueError, re.error) as error:
+        raise InvalidRequestError(
+            f"date format {date_format!r}: {error}",
+            actor="load",
+            expected="one that strptime takes, as %Y-%m-%d",
+        ) from error
+    if not says and any(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in schema.types):
+        raise InvalidRequestError(
+            f"date format {date_format!r}",
+            actor="load",
+            expected="one with year, month and day, as %Y-%m-%d or %y%m%d",
+        )
+    return date_format
 
 
 def _moment(text: str, *, date_format: str, kind: pa.DataType) -> object:

@@ -426,3 +426,21 @@ def test_progress_reaches_the_files_size(write: Write, tmp_path: Path) -> None:
         assert sum(batch.num_rows for batch in read_records(path, SCHEMA, progress=seen.append)) == rows
         assert seen == sorted(seen)
         assert seen[-1] == path.stat().st_size
+
+
+@pytest.mark.parametrize("text", ["0000-01-01", "10000-01-01"])
+def test_a_year_that_no_reader_can_show(tmp_path: Path, text: str) -> None:
+    """Years before 1 and after 9999 are refused: no Python reader could ever show them."""
+    path = tmp_path / "days.csv"
+    path.write_text(f"day\n{text}\n")
+    with pytest.raises(InvalidRecordError, match="line 2"):
+        list(read_records(path, pa.schema([("day", pa.date32())])))
+
+
+@pytest.mark.parametrize("date_format", ["%H%M%S", "%y%y%y", "%d"])
+def test_a_date_format_that_names_no_day(tmp_path: Path, date_format: str) -> None:
+    """A format without year, month and day, or that is none, is refused before the file is read."""
+    path = tmp_path / "days.csv"
+    path.write_text("day\n200101\n")
+    with pytest.raises(InvalidRequestError, match="date format"):
+        list(read_records(path, pa.schema([("day", pa.date32())]), date_format=date_format))

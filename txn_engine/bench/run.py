@@ -15,6 +15,7 @@ from txn_engine.bench.scans import scan_numbers
 from txn_engine.bench.writes import write_numbers
 from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
+from txn_engine.errors import InvalidRequestError
 
 _AIM_LOCAL, _AIM_REMOTE = 1.3, 1.1
 
@@ -27,6 +28,13 @@ def run_bench(
     On a store that is named, the topics it makes (`bench-<time>-...`) are deleted at the end; their objects stay until
     the clean-up. Always 0: a number that misses its aim is printed as such, it is no failure.
     """
+    if url is not None and url.startswith("memory:"):
+        raise InvalidRequestError(
+            "a store in memory",
+            actor="bench",
+            place=url,
+            expected="one that other engines reach: file:// or s3://",
+        )
     folder = None if url else tempfile.mkdtemp(prefix="txn-engine-bench-", dir=".")
     try:
         with connect(url or f"{folder}/ledger") as engine:

@@ -54,7 +54,11 @@ def _transactions(
         progress("transaction over 4 partitions", 0, rounds)
         mine, theirs = paired(ours, lambda: bare.transaction(parts), rounds, warm_up=5)
     return _times(
-        "4-partition transaction", mine, theirs, aim, "100 rows, inline markers: 15 puts in 5 rounds"
+        "4-partition transaction",
+        mine,
+        theirs,
+        aim,
+        f"100 rows, inline markers: {3 + 3 * _PARTITIONS} puts in 5 rounds",
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -218,7 +218,7 @@ def _writer(
     kinds = {"table": record_text.Aligned, "csv": record_text.Csv, "jsonl": record_text.JsonLines}
     kind = record_text.JsonDocument if out.as_json else kinds[output_format]
     with contextlib.ExitStack() as stack:
-        stream: IO[str] = record_text.standard_output()
+        stream: record_text.TextSink = record_text.standard_output()
         if output is not None:
-            stream = stack.enter_context(output.open("w", encoding="utf-8", newline=""))
+            stream = stack.enter_context(contextlib.closing(record_text.LateFile(output)))
         yield kind(stream, binary, sync=output is not None)

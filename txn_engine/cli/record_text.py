@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
 from txn_engine.cli.output import printable
+from txn_engine.errors import StoreAccessError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,7 +117,7 @@ def _cells(records: pa.Table, binary: BinaryText, null: str) -> list[list[str]]:
 class _TextWriter:
     """Records as text on a stream; with `sync` a flush reaches the disk."""
 
-    def __init__(self, stream: IO[str], binary: BinaryText, *, sync: bool = False) -> None:
+    def __init__(self, stream: TextSink, binary: BinaryText, *, sync: bool = False) -> None:
         self._stream = stream
         self._binary: BinaryText = binary
         self._sync = sync
@@ -177,7 +178,7 @@ def json_records(records: pa.Table, binary: BinaryText) -> list[str]:
 class Csv(_TextWriter):
     """A header line, then the records; null is the empty field."""
 
-    def __init__(self, stream: IO[str], binary: BinaryText, *, sync: bool = False) -> None:
+    def __init__(self, stream: TextSink, binary: BinaryText, *, sync: bool = False) -> None:
         super().__init__(stream, binary, sync=sync)
         self._writer = csv.writer(stream, lineterminator="\n")
         self._headed = False
@@ -197,7 +198,7 @@ class Aligned(_TextWriter):
     block of its own, a line a column.
     """
 
-    def __init__(self, stream: IO[str], binary: BinaryText, *, sync: bool = False) -> None:
+    def __init__(self, stream: TextSink, binary: BinaryText, *, sync: bool = False) -> None:
         super().__init__(stream, binary, sync=sync)
         self._widths: list[int] | None = []
         self._names: list[str] = []
@@ -274,6 +275,76 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind))
 
 
+class TextSink(Protocol):
+    """Where text goes: a terminal, a pipe, a file."""
+
+    def write(self, text: str, /) -> int:
+        """Write."""
+        ...
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        ...
+
+    def fileno(self) -> int:
+        """For fsync."""
+        ...
+
+    def isatty(self) -> bool:
+        """Whether a person looks at it."""
+        ...
+
+
+class LateFile:
+    """A text file that is opened, and emptied, only when there is something to write.
+
+    So a read that fails leaves what was there before.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    def write(self, text: str) -> int:
+        """Write, opening the file first where it is not."""
+        return self._open().write(text)
+
+    def flush(self) -> None:
+        """Hand what was written to the system."""
+        self._open().flush()
+
+    def fileno(self) -> int:
+        """For fsync."""
+        return self._open().fileno()
+
+    def isatty(self) -> bool:
+        """A file is no terminal."""
+        return False
+
+    def close(self) -> None:
+        """Close the file, if it was opened."""
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> IO[str]:
+        if self._file is None:
+            try:
+                self._file = self._path.open("w", encoding="utf-8", newline="")
+            except OSError as error:
+                raise _not_writable(self._path, error) from error
+        return self._file
+
+
+def _not_writable(path: Path, error: OSError) -> StoreAccessError:
+    return StoreAccessError(
+        f"cannot write: {error.strerror or error}",
+        actor="consume",
+        place=str(path),
+        expected="a file that can be written",
+        action="name another --output",
+    )
+
+
 class ParquetFile:
     """One Parquet file, which has its name only once it is whole."""
 
@@ -287,7 +358,12 @@ class ParquetFile:
         import pyarrow.parquet as pq
 
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._partial, records.schema, compression="zstd")
+            if self._path.is_dir():
+                raise _not_writable(self._path, IsADirectoryError(21, "it is a folder"))
+            try:
+                self._writer = pq.ParquetWriter(self._partial, records.schema, compression="zstd")
+            except OSError as error:
+                raise _not_writable(self._path, error) from error
         self._writer.write_table(records)
 
     def flush(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +50,13 @@ class Folder:
     def arrow_file(self) -> Path:
         """The input's rows as the loaders read them."""
         return self.path / "payments.arrow"
+
+
+def discard_folder(folder: Folder) -> None:
+    """Remove it, and the folder of all runs where this was the only one."""
+    shutil.rmtree(folder.path)
+    with suppress(OSError):
+        folder.path.parent.rmdir()
 
 
 def make_folder(below: Path, clock: Clock = system_clock) -> Folder:

@@ -53,6 +53,7 @@ def read_payments(path: Path, *, days_min: int) -> pa.Table:
     payments = pa.Table.from_batches(list(batches), PAYMENTS_SCHEMA).combine_chunks()
     _check_types(path, payments)
     _check_ids(path, payments)
+    _check_amounts(path, payments)
     found = len(pc.unique(payments["date"]))
     if found < days_min:
         raise InvalidRecordError(
@@ -77,6 +78,19 @@ def write_arrow_file(payments: pa.Table, path: Path) -> None:
     """The rows in a file that every loader maps into its memory."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, payments.schema) as writer:
         writer.write_table(payments)
+
+
+def _check_amounts(path: Path, payments: pa.Table) -> None:
+    negative = pc.less(payments["amount"], pa.scalar(0, MONEY))
+    at = pc.index(negative, True).as_py()
+    if at >= 0:
+        raise InvalidRecordError(
+            f"amount {payments['amount'][at].as_py()} of trans_id {payments['trans_id'][at].as_py()}",
+            actor="demo",
+            place=str(path),
+            expected="0 or more: the type says whether it is a credit or a debit",
+            action="mend the row",
+        )
 
 
 def _check_types(path: Path, payments: pa.Table) -> None:

@@ -17,7 +17,7 @@ from txn_engine.demo.airflow_home import airflow_environment
 from txn_engine.demo.balances import BALANCES, Balances
 from txn_engine.demo.child import Child, Children
 from txn_engine.demo.closing import Closing
-from txn_engine.demo.folder import Folder, make_folder
+from txn_engine.demo.folder import Folder, discard_folder, make_folder
 from txn_engine.demo.load import DAYS_MIN, Load
 from txn_engine.demo.payments import (
     KEY,
@@ -71,10 +71,12 @@ class Story:
     def _set_up(self, url: str | None, input_file: Path | None) -> _Scene:
         """The input read whole, a store that is free, a folder: in this order, so that an error leaves nothing."""
         payments = None if input_file is None else read_payments(input_file, days_min=DAYS_MIN)
-        engine = None if url is None else _open_free_store(url)
         folder = make_folder(Path.cwd())
-        if engine is None:
-            engine = connect(folder.ledger_url)
+        try:
+            engine = connect(folder.ledger_url) if url is None else _open_free_store(url)
+        except BaseException:
+            discard_folder(folder)
+            raise
         if payments is None or input_file is None:
             input_file = folder.sample
             write_sample(input_file)

@@ -188,8 +188,8 @@ def _visibility_checks() -> tuple[NamedCheck, ...]:
             noun="visible records",
             fault="aborted",
             meaning="Readers see what its producer took back: the aborted index and the files disagree.",
-            action="Stop the consumers of the topic; run `txn-engine verify` and `txn-engine dump-log` at the offsets "
-            "shown.",
+            action="Stop the consumers of the topic; run `txn-engine verify` and read the partition's `log/` at the "
+            "offsets shown.",
             rows=place,
         ),
         NamedCheck(
@@ -215,7 +215,7 @@ def _visibility_checks() -> tuple[NamedCheck, ...]:
             noun="hidden records",
             fault="without a reason",
             meaning="A committed record is withheld from readers.",
-            action="Run `txn-engine verify`; compare `txn-engine dump-log` at the offsets shown with the aborted "
+            action="Run `txn-engine verify`; compare the partition's `log/` at the offsets shown with the aborted "
             "transactions of that partition.",
             rows=place,
         ),

@@ -15,6 +15,7 @@ from txn_engine.errors import (
 )
 from txn_engine.protocol import transactions as tx
 from txn_engine.protocol.transaction_rows import (
+    VALID_PREVIOUS_STATES,
     StoredRow,
     TransactionPartition,
     TransactionRow,
@@ -77,6 +78,7 @@ def test_tc_18_every_cell_of_end_txn(state: str, committed: bool, retry: int, ex
     else:
         assert decision.row is not None
         assert decision.row.state == expected
+        assert current.row.state in VALID_PREVIOUS_STATES[decision.row.state]
         assert decision.row.producer_epoch == EPOCH + 1
         assert decision.reply == (PID, EPOCH + 1)
 

@@ -35,7 +35,7 @@ def translated(error: StorageError) -> TxnEngineError:
         kind: type[TxnEngineError] = CorruptObjectError
     elif isinstance(error, PutOutcomeUnknownError):
         kind = OutcomeUnknownError
-    elif isinstance(error, (StoreUnreachableError,)):
+    elif isinstance(error, StoreUnreachableError):
         kind = StoreUnavailableError
     elif isinstance(error, ObjectNotFoundError):
         kind = CorruptObjectError

@@ -10,7 +10,6 @@ from txn_engine.protocol.transaction_rows import TransactionRow
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
-NO_OFFSET = -1
 
 
 class Control(StrEnum):

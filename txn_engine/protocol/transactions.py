@@ -24,7 +24,6 @@ from txn_engine.errors import (
 from txn_engine.protocol.producers import MAX_EPOCH
 from txn_engine.protocol.transaction_rows import (
     MAX_RUN_IDS,
-    VALID_PREVIOUS_STATES,
     StoredRow,
     TransactionPartition,
     TransactionRow,
@@ -385,13 +384,6 @@ def expire(current: StoredRow | None, *, now_ms: int, expiration_ms: int) -> Tra
         committed_run_ids=row.committed_run_ids,
         run_ids_complete=row.run_ids_complete,
     )
-
-
-def is_valid_move(previous: TransactionState | None, following: TransactionState) -> bool:
-    """Whether the table of valid previous states allows it. An id's first row is Empty."""
-    if previous is None:
-        return following is TransactionState.EMPTY
-    return previous in VALID_PREVIOUS_STATES[following]
 
 
 # --- answers ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from storage.envelope import (
     decode_parquet,
     encode_json,
     encode_parquet,
+    encode_parquet_parts,
     stored_checksum,
     verify_checksum,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "decode_parquet",
     "encode_json",
     "encode_parquet",
+    "encode_parquet_parts",
     "open_store",
     "prove_put_if_absent",
     "settle_put_if_absent",

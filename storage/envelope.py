@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
@@ -33,6 +33,7 @@ _PARQUET_MARK: Final = b"txn_engine.checksum\x18\x20"
 # Two spaces: only the outermost object is indented so, and a string in JSON holds no line break.
 _JSON_MARK: Final = b'\n  "checksum": "'
 _DIGITS = re.compile(rb"[0-9a-f]{32}")
+_FOOTER_BYTES_MAX: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,22 @@ def encode_parquet(
     comes back as its nearest, so `decode_parquet` takes the schema wanted. decimal, timestamp with a unit
     of ms or finer in UTC, binary, date32, lists and structs come back as they are.
     """
+    table = table.replace_schema_metadata(None)
+    return encode_parquet_parts((table,), table.schema, kind=kind, metadata=metadata, profile=profile)
+
+
+def encode_parquet_parts(
+    parts: Iterable[pa.Table],
+    schema: pa.Schema,
+    *,
+    kind: str,
+    metadata: Mapping[str, str] | None = None,
+    profile: ParquetProfile = SMALL,
+) -> bytes:
+    """As `encode_parquet`, of a table that comes in parts: at least one row group each, one part in memory at a time.
+
+    `schema`: without metadata, that of every part.
+    """
     given = dict(metadata or {})
     if not RESERVED_KEYS.isdisjoint(given):
         raise ValueError(f"metadata keys {sorted(RESERVED_KEYS & set(given))} belong to the envelope")
@@ -94,10 +111,9 @@ def encode_parquet(
     }
     footer[METADATA_PREFIX + "checksum"] = _ZEROS.decode()
     sink = pa.BufferOutputStream()
-    table = table.replace_schema_metadata(None)
     with pq.ParquetWriter(
         sink,
-        table.schema,
+        schema,
         compression=profile.compression,
         compression_level=profile.compression_level,
         use_dictionary=_columns(profile.use_dictionary),
@@ -105,7 +121,8 @@ def encode_parquet(
         write_page_checksum=profile.page_checksum,
         store_schema=False,
     ) as writer:
-        writer.write_table(table, row_group_size=profile.row_group_rows_max)
+        for part in parts:
+            writer.write_table(part, row_group_size=profile.row_group_rows_max)
         writer.add_key_value_metadata(footer)
     written = memoryview(sink.getvalue()).cast("B")
     return _stamp(written, _position(written, _PARQUET_MARK))
@@ -198,6 +215,38 @@ def _stored(view: memoryview, key: str) -> tuple[int, str]:
 def verify_checksum(data: ObjectBytes, key: str) -> str:
     """Raise DamagedObjectError unless `data` is the whole, unchanged object; return its checksum."""
     return checksum_of(data, key)
+
+
+def verify_checksum_in_parts(
+    part: Callable[[int, int], bytes], size: int, key: str, *, part_bytes: int = 4 << 20
+) -> str:
+    """`verify_checksum` of a Parquet object of `size` bytes that is too large to hold.
+
+    `part(start, length)` gives these bytes of it. Beside the footer, one part of `part_bytes` is in memory at a time;
+    each byte is read once, the footer's twice.
+    """
+    tail = len(_MAGIC) + 4  # the footer's length, and the magic bytes again
+    ends = part(0, len(_MAGIC)) + part(size - tail, tail) if size >= 3 * len(_MAGIC) else b""
+    if not ends.startswith(_MAGIC) or not ends.endswith(_MAGIC):
+        _damaged(key, f"{size} bytes that do not begin and end as a Parquet file does", "PAR1 ... PAR1")
+    footer_bytes = int.from_bytes(ends[len(_MAGIC) : tail], "little") + tail
+    if footer_bytes > min(size, _FOOTER_BYTES_MAX):
+        _damaged(key, f"a footer of {footer_bytes} bytes", f"at most {min(size, _FOOTER_BYTES_MAX)}")
+    footer_at = size - footer_bytes
+    footer = memoryview(part(footer_at, footer_bytes))
+    position = _position(footer, _PARQUET_MARK)
+    stored = bytes(footer[position : position + CHECKSUM_CHARS]) if position >= 0 else b""
+    if _DIGITS.fullmatch(stored) is None:
+        _damaged(key, f"{size} bytes without a checksum", "a checksum in the object's metadata")
+    digest = xxhash.xxh3_128()
+    for start in range(0, footer_at, part_bytes):
+        digest.update(part(start, min(part_bytes, footer_at - start)))
+    digest.update(footer[:position])
+    digest.update(_ZEROS)
+    digest.update(footer[position + CHECKSUM_CHARS :])
+    if digest.hexdigest() != stored.decode():
+        _damaged(key, f"checksum {digest.hexdigest()} over {size} bytes", f"checksum {stored.decode()}")
+    return stored.decode()
 
 
 def _mark_of(view: memoryview, key: str) -> bytes:

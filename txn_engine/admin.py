@@ -13,6 +13,7 @@ from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
 from txn_engine.errors import (
     ConcurrentTransactionsError,
     GroupIdNotFoundError,
+    InvalidRegularExpressionError,
     InvalidRequestError,
     InvalidTxnStateError,
     OffsetOutOfRangeError,
@@ -24,8 +25,10 @@ from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STAT
 from txn_engine.log.topics import Topic
 from txn_engine.partition_log import PartitionLog
 from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET, GroupOffsets, OffsetKey, StoredCommit
-from txn_engine.protocol.partition import MarkerProposal, PartitionState
-from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionState
+from txn_engine.protocol.producers import ProducerEntry
+from txn_engine.protocol.proposals import MarkerProposal
+from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
+from txn_engine.protocol.transactions import start_of
 from txn_engine.types import (
     ConsumerGroupMetadata,
     GroupDescription,
@@ -72,6 +75,15 @@ class Admin:
             )
         )
 
+    def add_partitions_to_topic(self, topic: str, total_partitions: int) -> TopicDescription:
+        """Let a topic have so many partitions, all told (Kafka's createPartitions). There is no way back.
+
+        Records with a key go by the new number from then on: a key's later records may stand in another partition than
+        its earlier ones. Producers and subscribers that are open notice within five seconds. Raises
+        `InvalidPartitionsError` unless the number is above the present one.
+        """
+        return _described(self._logs.topics.add_partitions(topic, total_partitions))
+
     def delete_topic(self, topic: str) -> None:
         """Delete a topic. Its objects stay until the clean-up; a topic made again under the name is another one."""
         self._logs.topics.delete(topic)
@@ -111,25 +123,34 @@ class Admin:
         duration_ms: int | None = None,
         pattern: str | None = None,
     ) -> list[TransactionListing]:
-        """The transactional ids there are, filtered as Kafka does: by state, producer, running longer than,
-        and name (regex).
+        """The transactional ids there are, filtered as Kafka does (`TransactionStateManager.listTransactionStates`).
+
+        `states`, `producer_ids`: one of these; an empty filter filters nothing, and an unknown state is refused.
+        `duration_ms`: begun longer ago than that, by the log's time (ids that have no transaction count as well, as in
+        Kafka). `pattern`: a regular expression for the whole id. Expired ids are not listed.
         """
-        wanted_states = None if states is None else {_state(name) for name in states}
-        wanted_ids = None if producer_ids is None else set(producer_ids)
+        wanted_states = {_checked_state(name) for name in states or ()}
+        wanted_ids = set(producer_ids or ())
         matches = _pattern(pattern)
         now_ms = self._clock()
-        found = []
-        for row in (stored.row for stored in self._coordinator.rows()):
-            if row.state is TransactionState.DEAD or not matches(row.transactional_id):
-                continue
-            if wanted_states is not None and row.state not in wanted_states:
-                continue
-            if wanted_ids is not None and row.producer_id not in wanted_ids:
-                continue
-            if duration_ms is not None and duration_ms >= 0 and now_ms - row.start_ms <= duration_ms:
-                continue
-            found.append(TransactionListing(row.transactional_id, row.producer_id, row.state.value))
-        return sorted(found, key=lambda listing: listing.transactional_id)
+
+        def is_wanted(stored: StoredRow) -> bool:
+            row = stored.row
+            return (
+                row.state is not TransactionState.DEAD
+                and (not wanted_states or row.state.value in wanted_states)
+                and (not wanted_ids or row.producer_id in wanted_ids)
+                and (
+                    duration_ms is None or duration_ms < 0 or now_ms - start_of(stored, now_ms) > duration_ms
+                )
+                and matches(row.transactional_id)
+            )
+
+        found = [stored.row for stored in self._coordinator.rows() if is_wanted(stored)]
+        return [
+            TransactionListing(row.transactional_id, row.producer_id, row.state.value)
+            for row in sorted(found, key=lambda row: row.transactional_id)
+        ]
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """What the coordinator knows of an id. Raises `TransactionalIdNotFoundError`, also for an expired one."""
@@ -167,52 +188,40 @@ class Admin:
         *,
         max_transaction_timeout_ms: int = 900_000,
     ) -> list[HangingTransaction]:
-        """Transactions open on a partition for longer than any may be, with no coordinator row behind them."""
+        """Transactions open on a partition, last written to longer ago than any may be open, with no coordinator row
+        behind them (`TransactionsCommand.FindHangingTransactionsCommand`).
+
+        `topic` None: all topics and `__consumer_offsets`, which may be named too. Ages are by the log's time, not by
+        the records' timestamps.
+        """
         if partition is not None and topic is None:
             raise InvalidRequestError(
                 "a partition without a topic", expected="both, or a topic alone, or neither"
             )
-        topics = self.list_topics() if topic is None else [topic]
-        if topic is not None and partition is not None:
-            self._logs.topics.look_up(topic).check_partition(partition)
-        targets = [
-            TransactionPartition(info.name, info.incarnation, number)
-            for info in map(self._logs.topics.look_up, topics)
-            for number in ([partition] if partition is not None else range(info.partitions))
-        ]
-        if topic is None:
-            internal = self._logs.internal(CONSUMER_OFFSETS_TOPIC)
-            targets += [
-                TransactionPartition(CONSUMER_OFFSETS_TOPIC, 0, number) for number in range(len(internal))
-            ]
-        states = self._logs.refresh_all([self._logs.of(target) for target in targets])
-        candidates = [
-            hanging
-            for target, state in zip(targets, states, strict=True)
-            for hanging in self._open_too_long(target, state, max_transaction_timeout_ms)
-        ]
+        names = [*self.list_topics(), CONSUMER_OFFSETS_TOPIC] if topic is None else [topic]
+        targets = [target for name in names for target in self._partitions_of(name, partition)]
+        now_ms = self._clock()
+        candidates = self._open_too_long(targets, max_transaction_timeout_ms, now_ms)
         if not candidates:
             return []
         owned = self._owned_partitions()
-        return [c for c in candidates if (c.producer_id, c.topic, c.partition) not in owned]
+        orphans = [c for c in candidates if (c[1].producer_id, c[1].topic, c[1].partition) not in owned]
+        # One that was ended between the two looks has no owner any more, and is not open any more either.
+        still_open = self._open_too_long(
+            [target for target, _ in orphans], max_transaction_timeout_ms, now_ms
+        )
+        return [hanging for target, hanging in still_open if (target, hanging) in orphans]
 
     def _open_too_long(
-        self, target: TransactionPartition, state: PartitionState, limit_ms: int
-    ) -> list[HangingTransaction]:
-        now_ms = self._clock()
+        self, targets: Iterable[TransactionPartition], limit_ms: int, now_ms: int
+    ) -> list[tuple[TransactionPartition, HangingTransaction]]:
+        unique = list(dict.fromkeys(targets))
+        states = self._logs.refresh_all([self._logs.of(target) for target in unique])
         return [
-            HangingTransaction(
-                target.topic,
-                target.partition,
-                entry.producer_id,
-                entry.producer_epoch,
-                entry.coordinator_epoch,
-                entry.open_first_offset,
-                entry.last_timestamp,
-                now_ms - entry.last_timestamp,
-            )
+            (target, _hanging(target, entry, now_ms))
+            for target, state in zip(unique, states, strict=True)
             for _, entry in sorted(state.producers.items())
-            if entry.is_open and now_ms - entry.last_timestamp > limit_ms
+            if entry.is_open and now_ms - entry.append_time > limit_ms
         ]
 
     def _owned_partitions(self) -> set[tuple[int, str, int]]:
@@ -246,8 +255,8 @@ class Admin:
                 f"the transaction of producer {entry.producer_id} on {topic}-{partition} has a coordinator",
                 action="let it end, or fence its transactional id, or run `coordinator sweep` once it timed out",
             )
-        incarnation = 0 if topic == CONSUMER_OFFSETS_TOPIC else self._logs.topics.look_up(topic).incarnation
-        self._logs.get(topic, incarnation, partition).append_one(
+        (target,) = self._partitions_of(topic, partition)
+        self._logs.of(target).append_one(
             MarkerProposal(
                 entry.producer_id,
                 entry.producer_epoch,
@@ -260,10 +269,11 @@ class Admin:
     def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdAndEpoch]:
         """Fence whoever uses these ids, and abort what they have open (KIP-664)."""
         fenced: dict[str, ProducerIdAndEpoch] = {}
+        timeout_ms = min(_FENCE_TIMEOUT_MS, self._logs.config.limits.max_transaction_timeout_ms)
         for name in transactional_ids:
             for _ in range(_FENCE_TRIES):
                 try:
-                    fenced[name] = self._coordinator.init_producer_id(name)
+                    fenced[name] = self._coordinator.init_producer_id(name, transaction_timeout_ms=timeout_ms)
                     break
                 except ConcurrentTransactionsError:
                     self._coordinator.finish(name)
@@ -314,6 +324,26 @@ class Admin:
             stored.commit.metadata if stored else "",
             stored.commit.commit_ms if stored else -1,
         )
+
+    def delete_group(self, group_id: str) -> list[TopicPartition]:
+        """Forget all offsets of a group; the partitions it had (Kafka's deleteConsumerGroups).
+
+        A reader that is under way is refused at its commit. Raises `GroupIdNotFoundError`, and `OffsetsPendingError`,
+        with nothing written, while a transaction has offsets of the group pending.
+        """
+        self.describe_group(group_id)
+        return self._groups.delete(group_id)
+
+    def expire_group_offsets(self, *, retention_ms: int) -> dict[str, list[TopicPartition]]:
+        """Forget the offsets that were committed longer ago than that, by the log's time; what was forgotten of each
+        group.
+
+        Nothing calls this by itself: a group that reads once a week must not lose its place. An offset with a pending
+        commit is left alone.
+        """
+        if retention_ms < 0:
+            raise InvalidRequestError(f"retention_ms={retention_ms}", expected="0 or more")
+        return self._groups.expire(retention_ms)
 
     def reset_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, execute: bool = False
@@ -390,6 +420,8 @@ class Admin:
 
 
 _FENCE_TRIES = 20
+_FENCE_TIMEOUT_MS = 60_000
+_FILTER_STATES = [*(state.value for state in TransactionState), "PrepareEpochFence"]
 
 
 def _described(topic: Topic) -> TopicDescription:
@@ -404,13 +436,23 @@ def _described(topic: Topic) -> TopicDescription:
     )
 
 
-def _state(name: str) -> TransactionState:
-    try:
-        return TransactionState(name)
-    except ValueError as error:
-        raise InvalidRequestError(
-            f"transaction state {name!r}", expected=", ".join(state.value for state in TransactionState)
-        ) from error
+def _hanging(target: TransactionPartition, entry: ProducerEntry, now_ms: int) -> HangingTransaction:
+    return HangingTransaction(
+        target.topic,
+        target.partition,
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.coordinator_epoch,
+        entry.open_first_offset,
+        entry.last_timestamp,
+        now_ms - entry.append_time,
+    )
+
+
+def _checked_state(name: str) -> str:
+    if name not in _FILTER_STATES:
+        raise InvalidRequestError(f"transaction state {name!r}", expected=", ".join(_FILTER_STATES))
+    return name
 
 
 def _pattern(pattern: str | None) -> Callable[[str], bool]:
@@ -419,5 +461,7 @@ def _pattern(pattern: str | None) -> Callable[[str], bool]:
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise InvalidRequestError(f"pattern {pattern!r}: {error}", expected="a regular expression") from error
+        raise InvalidRegularExpressionError(
+            f"pattern {pattern!r}: {error}", expected="a regular expression"
+        ) from error
     return lambda name: compiled.fullmatch(name) is not None

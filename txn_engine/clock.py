@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""
@@ -22,3 +23,11 @@ def monotonic_ms() -> int:
 def pause_ms(duration_ms: int) -> None:
     """Wait."""
     time.sleep(duration_ms / 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How an engine measures and spends the time that it waits; given from outside where time is not the machine's."""
+
+    monotonic_ms: Clock = monotonic_ms
+    pause_ms: Callable[[int], None] = pause_ms

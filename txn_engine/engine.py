@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Self
 
 from storage import ObjectStore, open_store
 from storage.settle import default_jittered_pause
 from txn_engine.admin import Admin
-from txn_engine.clock import Clock, system_clock
+from txn_engine.clock import Clock, Waiting, system_clock
 from txn_engine.consumer import Consumer
 from txn_engine.consumer.consumer import OffsetReset
 from txn_engine.coordinator.coordinator import Coordinator
@@ -23,6 +23,7 @@ from txn_engine.log.logs import ForkSafeExecutor, Logs
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.store_config import StoreConfig, open_store_config
 from txn_engine.log.topics import TopicRegistry
+from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.scan import Scan
@@ -30,6 +31,7 @@ from txn_engine.types import IsolationLevel, MarkerMode, TopicPartition
 
 URL_VARIABLE = "TXN_ENGINE_URL"
 _READERS, _WORKERS, _SENDERS = 16, 16, 16
+_REAL_WAITING = Waiting()
 
 
 def connect(
@@ -69,6 +71,9 @@ def connect(
 class Engine:
     """One store, and the producers, consumers and tools over it. Threads may share it; a forked child
     connects again.
+
+    All that is not the store comes in as an argument: time (`clock`, `waiting`, `pause` before try 1, 2, ... of a
+    store operation), write ids, and what runs tasks beside the caller (`executors(how many at once, name)`).
     """
 
     def __init__(
@@ -78,24 +83,30 @@ class Engine:
         clock: Clock = system_clock,
         new_id: IdSource = new_write_id,
         pause: Callable[[int], None] = default_jittered_pause,
+        waiting: Waiting = _REAL_WAITING,
+        executors: Callable[[int, str], Executor] = ForkSafeExecutor,
     ) -> None:
         objects = Objects(store, pause)
         self.store = store
         self.clock = clock
         self.config: StoreConfig = open_store_config(objects, clock, new_id)
-        self._pools: list[ThreadPoolExecutor] = [
-            ForkSafeExecutor(_READERS, "txn-read"),
-            ForkSafeExecutor(_WORKERS, "txn-work"),
-            ForkSafeExecutor(_SENDERS, "txn-send"),
+        self._pools = [
+            executors(_READERS, "txn-read"),
+            executors(_WORKERS, "txn-work"),
+            executors(_SENDERS, "txn-send"),
         ]
         readers, workers, senders = self._pools
         self._new_id = new_id
+        self._waiting = waiting
         tools = LogTools(objects, clock, new_id, readers)
-        self.logs = Logs(tools, self.config, TopicRegistry(objects, clock, new_id), workers)
+        self.logs = Logs(
+            tools, self.config, TopicRegistry(objects, clock, new_id, waiting.monotonic_ms), workers
+        )
         self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id), clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
-        self._producer_tools = ProducerTools(self.logs, self.coordinator, self._groups, senders)
+        self.maintenance = Maintenance(self.logs, clock)
+        self._producer_tools = ProducerTools(self.logs, self.coordinator, self._groups, senders, waiting)
 
     @property
     def url(self) -> str:
@@ -131,6 +142,7 @@ class Engine:
             self.logs,
             self._groups,
             self._new_id,
+            self._waiting,
             group_id=group_id,
             isolation_level=isolation_level,
             auto_offset_reset=auto_offset_reset,

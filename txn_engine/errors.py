@@ -147,12 +147,6 @@ class OutOfOrderSequenceNumberError(TxnEngineError):
     default_action = "abort the transaction; an idempotent producer starts again"
 
 
-class DuplicateSequenceNumberError(TxnEngineError):
-    """A batch older than the five that the partition remembers was sent again; it is in the log already."""
-
-    code = "DUPLICATE_SEQUENCE_NUMBER"
-
-
 # --- requests ---------------------------------------------------------------------------------------------
 
 
@@ -160,6 +154,12 @@ class InvalidRequestError(TxnEngineError):
     """The call itself is wrong. Nothing was written."""
 
     code = "INVALID_REQUEST"
+
+
+class InvalidRegularExpressionError(TxnEngineError):
+    """A pattern is not a regular expression."""
+
+    code = "INVALID_REGULAR_EXPRESSION"
 
 
 class InvalidRecordError(TxnEngineError):

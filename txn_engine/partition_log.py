@@ -10,20 +10,14 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import conform
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
-from txn_engine.log.reading import check_start, choose_files, empty_table, read_slices
+from txn_engine.log.reading import check_start, choose_files, empty_table, present_files, read_slices
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.log.topics import Topic
 from txn_engine.log.uploads import MAX_BATCH_ROWS, upload_records
+from txn_engine.protocol.appends import check_batch_shape
 from txn_engine.protocol.batches import NO_FILE
-from txn_engine.protocol.partition import (
-    DataProposal,
-    Duplicate,
-    MarkerProposal,
-    PartitionState,
-    Refused,
-    Verdict,
-    check_batch_shape,
-)
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.protocol.proposals import DataProposal, Duplicate, MarkerProposal, Refused, Verdict
 from txn_engine.scan import check_isolation
 from txn_engine.types import AbortedTransaction, AppendResult, IsolationLevel, ProducerState
 
@@ -66,7 +60,10 @@ class PartitionLog:
         """Append one batch under the sequence rules of a partition leader; a re-sent one returns where the
         first went.
         """
-        topic = self._with_records()
+        topic = self._known_topic()
+        asked = self._logs.tools.executor.submit(
+            self._logs.topics.is_current, topic.name, topic.incarnation
+        )  # beside the upload: what goes to a deleted incarnation nobody will read
         records = conform(table, topic.schema, topic=topic.name)
         if records.num_rows > MAX_BATCH_ROWS:
             raise InvalidRequestError(
@@ -84,7 +81,7 @@ class PartitionLog:
             is_transactional=is_transactional,
         )
         check_batch_shape(shape)
-        log = self._log
+        log = self._logs.get(self.topic, topic.incarnation, self.partition)
         encoded = upload_records(
             self._logs.tools.objects,
             self._logs.tools.new_id,
@@ -94,6 +91,14 @@ class PartitionLog:
             timestamp_ms=stamp,
             **identity,
         )
+        if not asked.result():
+            return self.append(
+                table,
+                **identity,
+                base_sequence=base_sequence,
+                is_transactional=is_transactional,
+                timestamp_ms=timestamp_ms,
+            )
         return _result(log.append([replace(shape, file=encoded.file)])[0])
 
     def append_marker(
@@ -116,20 +121,26 @@ class PartitionLog:
         """
         check_isolation(isolation_level)
         topic = self._with_records()
-        state = self._log.refresh()
+        state = self._logs.get(self.topic, topic.incarnation, self.partition).refresh()
         check_start(state, self.topic, self.partition, start)
         parts = choose_files(
             state, self.partition, start, _UNNAMED_MAX_OFFSET if end is None else end, isolation_level
         )
-        tables = list(read_slices(self._logs.tools.objects, topic, parts))
+        objects = self._logs.tools.objects
+        tables = list(read_slices(objects, topic, present_files(objects, topic, parts)))
         return pa.concat_tables(tables) if tables else empty_table(topic)
 
     def _with_records(self) -> Topic:
+        """The topic as it is now: what was deleted and made again is another one."""
+        topic = self._known_topic()
+        if not self._logs.topics.is_current(topic.name, topic.incarnation):
+            topic = self._known_topic()
+        return topic
+
+    def _known_topic(self) -> Topic:
         if self.topic == CONSUMER_OFFSETS_TOPIC:
             raise InvalidRequestError("records of an internal topic", expected="a topic of the user's")
-        topic = self._logs.topics.get(self.topic)
-        topic.check_partition(self.partition)
-        return topic
+        return self._logs.topics.having(self.topic, self.partition)
 
     # --- what it is at --------------------------------------------------------------------------------------
 
@@ -152,6 +163,14 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """Where a read_committed reader has to stop."""
         return self._log.refresh().last_stable_offset
+
+    @property
+    def has_late_transaction(self) -> bool:
+        """Whether a transaction here is open beyond the longest timeout there is and five minutes
+        (`PartitionsWithLateTransactionsCount`): readers wait for it, and no sweep has ended it.
+        """
+        longest = self._logs.config.limits.max_transaction_timeout_ms
+        return self._log.refresh().has_late_transaction(self._logs.tools.clock(), longest)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """What a fetch of [start, end) must know of aborted transactions (`TransactionIndex.collectAbortedTxns`)."""

@@ -10,7 +10,16 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError
 from txn_engine.log.logs import Logs
-from txn_engine.log.reading import FileSlice, check_start, choose_files, empty_table, end_of, read_slice
+from txn_engine.log.reading import (
+    FileSlice,
+    check_start,
+    choose_files,
+    empty_table,
+    end_of,
+    present_files,
+    read_slice,
+    rows_of,
+)
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.types import IsolationLevel, ScanFile, TopicPartition
@@ -53,8 +62,9 @@ class Scan:
         for tp, state in zip(targets, states, strict=True):
             first, last = self._bounds(tp, state, start or {}, end or {})
             self.offsets[tp] = last
+            topic = by_name[tp.topic]
             chosen = choose_files(state, tp.partition, first, last, isolation_level)
-            self._slices += [(by_name[tp.topic], part) for part in chosen]
+            self._slices += [(topic, part) for part in present_files(logs.tools.objects, topic, chosen)]
 
     def _bounds(
         self,
@@ -76,6 +86,7 @@ class Scan:
     def files(self) -> list[ScanFile]:
         """The files, whole, by partition and offset; `first_row` and `end_row` say what of each belongs to the scan."""
         objects = self._logs.tools.objects
+        rows = [rows_of(objects, topic, part) for topic, part in self._slices]
         return [
             ScanFile(
                 uri=objects.uri(f"{topic.prefix(part.partition)}/{part.log_file.file.data_path}"),
@@ -84,10 +95,12 @@ class Scan:
                 base_offset=part.log_file.base_offset,
                 record_count=part.log_file.record_count,
                 bytes=part.log_file.file.data_bytes,
-                first_row=part.first_row,
-                end_row=part.end_row,
+                first_row=first_row,
+                end_row=end_row,
+                start_offset=part.start_offset,
+                end_offset=part.end_offset,
             )
-            for topic, part in self._slices
+            for (topic, part), (first_row, end_row) in zip(self._slices, rows, strict=True)
         ]
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

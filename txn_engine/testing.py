@@ -5,9 +5,11 @@ they are.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from txn_engine.engine import Engine
-from txn_engine.protocol.partition import TransactionProposal
+from txn_engine.log.entry_log import EntryLog
+from txn_engine.protocol.proposals import TransactionProposal
 from txn_engine.protocol.transaction_rows import TransactionRow, TransactionState
 from txn_engine.types import TopicPartition
 
@@ -43,7 +45,8 @@ def write_transaction_state(
     """Append a row to the coordinator's log as it is, whatever stood there; its offset.
 
     Its start time is its last update, the engine's time when not given. How a test gets near the end of the epochs, or
-    leaves a dead coordinator's PrepareCommit behind.
+    leaves a dead coordinator's PrepareCommit behind. Ages are judged by the log's time: the row is appended as if by a
+    writer whose clock said `last_update_ms`, and counts from then, or from the entry before it where that is later.
     """
     at = engine.clock() if last_update_ms is None else last_update_ms
     row = TransactionRow(
@@ -57,5 +60,7 @@ def write_transaction_state(
         update_ms=at,
         partitions=tuple(sorted(engine.coordinator.resolve(TopicPartition(*each)) for each in partitions)),
     )
-    proposal = TransactionProposal(transactional_id, lambda _: row)
-    return engine.logs.coordinator(transactional_id).append_one(proposal).base_offset
+    log = engine.logs.coordinator(transactional_id)
+    if last_update_ms is not None:
+        log = EntryLog(replace(engine.logs.tools, clock=lambda: at), log.keys.prefix, log.kind)
+    return log.append_one(TransactionProposal(transactional_id, lambda _: row)).base_offset

@@ -115,8 +115,8 @@ class HangingTransaction:
 class ScanFile:
     """One committed data file of a scan, for a native reader.
 
-    Whole files: where a bound lies inside one, rows `first_row` (inclusive) to `end_row` (exclusive) belong
-    to the scan.
+    Whole files: where a bound lies inside one, rows `first_row` (inclusive) to `end_row` (exclusive) belong to the
+    scan, those with `start_offset <= base_offset + _offset_delta < end_offset`: a rewritten file's deltas have gaps.
     """
 
     uri: str
@@ -127,6 +127,8 @@ class ScanFile:
     bytes: int
     first_row: int
     end_row: int
+    start_offset: int
+    end_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import SCHEMA, Run, process
-from tests.conftest import MinioBucket
+from tests.conftest import S3Bucket
 from tests.servers import MinioServer
 
 pytestmark = pytest.mark.minio
 
 
-def test_a_file_through_the_bucket(run: Run, minio_bucket: MinioBucket, good: Path) -> None:
+def test_a_file_through_the_bucket(run: Run, minio_bucket: S3Bucket, good: Path) -> None:
     """Created, loaded, read, verified; --endpoint as option instead of the environment."""
     env = minio_bucket.environment
     endpoint = env.pop("TXN_ENGINE_S3_ENDPOINT")
@@ -60,7 +60,7 @@ def test_a_missing_bucket(run: Run, minio_server: MinioServer, good: Path) -> No
     assert "create it" in answer.stdout
 
 
-def test_wrong_credentials(run: Run, minio_bucket: MinioBucket) -> None:
+def test_wrong_credentials(run: Run, minio_bucket: S3Bucket) -> None:
     """One line that says what to check and shows neither key; unknown key and wrong secret alike."""
     wrong = (
         minio_bucket.environment | {"AWS_SECRET_ACCESS_KEY": "not-the-secret-key"},
@@ -78,7 +78,7 @@ def test_wrong_credentials(run: Run, minio_bucket: MinioBucket) -> None:
         assert "not-the-secret-key" not in answer.stdout + answer.stderr
 
 
-def test_a_lifecycle_rule_that_deletes_is_unusable(run: Run, minio_bucket: MinioBucket) -> None:
+def test_a_lifecycle_rule_that_deletes_is_unusable(run: Run, minio_bucket: S3Bucket) -> None:
     """Doctor names the rule and says to remove it."""
     from minio.commonconfig import ENABLED, Filter
     from minio.lifecycleconfig import Expiration, LifecycleConfig, Rule

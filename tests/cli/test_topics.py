@@ -50,6 +50,20 @@ def test_a_topic_lives(run: Run, url: str) -> None:
     assert "was deleted" in run("topics", "describe", "t").error
 
 
+def test_growing_a_topic(run: Run) -> None:
+    """`alter --partitions` says the new number; the present one, and fewer, are refused in one line."""
+    run("topics", "create", "t", "--partitions", "2")
+    assert run("topics", "alter", "t", "--partitions", "4").stdout == "topic t has 4 partitions\n"
+    assert run("topics", "describe", "t", "--json").json["partition_count"] == 4
+    assert run("topics", "alter", "t", "--partitions", "6", "--json").json == {
+        "topic": "t",
+        "partition_count": 6,
+    }
+    refused = run("topics", "alter", "t", "--partitions", "6")
+    assert (refused.code, "expected 7 to 10000" in refused.error) == (1, True)
+    assert run("topics", "alter", "t").code == 2
+
+
 def test_a_schema_from_a_file(run: Run, tmp_path: Path) -> None:
     """Of a Parquet file or an Arrow file or stream; something else is a wrong call."""
     schema = pa.schema([("x", pa.int64()), ("y", pa.decimal128(9, 3))], metadata={"pandas": "noise"})

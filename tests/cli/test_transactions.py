@@ -42,15 +42,11 @@ def open_transaction(engine: Engine, name: str, *, timeout_ms: int = 60_000) -> 
 
 
 def hang(engine: Engine, *, age_ms: int) -> None:
-    """A transaction on payments-1 that no coordinator knows of, its last record so old."""
-    engine.partition("payments", 1).append(
-        batch(engine),
-        producer_id=777,
-        producer_epoch=3,
-        base_sequence=0,
-        is_transactional=True,
-        timestamp_ms=system_clock() - age_ms,
-    )
+    """A transaction on payments-1 that no coordinator knows of, last written to so long ago."""
+    with connect(engine.url, clock=lambda: system_clock() - age_ms) as earlier:
+        earlier.partition("payments", 1).append(
+            batch(engine), producer_id=777, producer_epoch=3, base_sequence=0, is_transactional=True
+        )
 
 
 def header(text: str) -> list[str]:

@@ -72,3 +72,41 @@ def test_only_some_topics(run: Run, ledger: str) -> None:
     """An unknown one is an error."""
     assert run("verify", "--topic", "payments", "--no-data", store=ledger).code == 0
     assert "nope" in run("verify", "--topic", "nope", store=ledger).error
+
+
+def test_a_finding_says_everything(run: Run, ledger: str, tmp_path: Path) -> None:
+    """Which object, which offsets, whose, since when, what is wrong, and what to do: in JSON under fixed names."""
+    folder = tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / "log"
+    first, marker = sorted(folder.glob("*.parquet"))
+    marker.with_name(f"{int(marker.stem) + 1:020d}.parquet").write_bytes(first.read_bytes())
+    (finding,) = run("verify", "--json", store=ledger).json["findings"]
+    assert finding["code"] == "entry-misnamed"
+    assert finding["offsets"] == [4, 4]
+    assert list(finding) == [
+        "code",
+        "severity",
+        "object",
+        "topic",
+        "partition",
+        "offsets",
+        "producer_id",
+        "transactional_id",
+        "since_ms",
+        "since",
+        "seen",
+        "expected",
+        "action",
+    ]
+
+
+def test_explain(run: Run) -> None:
+    """What a finding means and what to do, without a store; every one, or the one that is named."""
+    every = run("verify", "--explain", "--json", store="")
+    assert every.code == 0
+    codes = {row["code"] for row in every.json["findings"]}
+    assert {"entry-missing", "seal-illegal", "transaction-pending"} <= codes
+    one = run("verify", "--explain", "entry-missing", store="")
+    assert "A slot of the log is empty" in one.stdout
+    assert "entry-damaged" not in one.stdout
+    unknown = run("verify", "--explain", "entry-lost", store="")
+    assert (unknown.code, "entry-missing" in unknown.error) == (2, True)

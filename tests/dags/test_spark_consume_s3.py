@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.conftest import MinioBucket
+from tests.conftest import S3Bucket
 from tests.dags.finished_run import RunDag
 from tests.dags.ledger import SUMS, fill, sums
 from txn_engine import connect
@@ -18,7 +18,7 @@ from txn_engine import connect
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_java_left_behind")
 def test_driver_readers_and_executors_get_in_by_the_connection(
-    minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPatch, run_dag: RunDag
+    minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, run_dag: RunDag
 ) -> None:
     """Its secret stands in no log, XCom or event."""
     for name in ("TXN_ENGINE_URL", "AWS_SESSION_TOKEN", *minio_bucket.environment):

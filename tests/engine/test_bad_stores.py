@@ -11,7 +11,7 @@ import pytest
 
 import txn_engine
 from storage import MemoryStore
-from tests.conftest import MinioBucket
+from tests.conftest import S3Bucket
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.faults import OverwritingStore
 from txn_engine import Engine
@@ -157,7 +157,7 @@ def test_an_unreachable_store() -> None:
 
 
 @pytest.mark.minio
-def test_the_same_on_minio(minio_bucket: MinioBucket) -> None:
+def test_the_same_on_minio(minio_bucket: S3Bucket) -> None:
     """Transactions on a real MinIO; a missing bucket and wrong credentials are one line each, without the secret."""
     how = {"endpoint": minio_bucket.endpoint, "region": "us-east-1"}
     keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}

@@ -217,7 +217,7 @@ def test_a_stalled_first_write_asks_the_coordinator_again() -> None:
         producer.init_transactions()
         producer.begin_transaction()
         target = engine.coordinator.resolve(TopicPartition("out", 0))
-        (lane,) = producer._lanes_for([target])
+        (lane,) = producer._sender.lanes_for([target])
         producer._join([target])
         lane.log._state = None  # the next look loads another view
         write_transaction_state(

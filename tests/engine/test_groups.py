@@ -17,8 +17,10 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
+from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock
 
+DAY_MS = 86_400_000
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
 
 
@@ -312,3 +314,183 @@ def test_several_topics_at_once(engine: Engine, url: str) -> None:
         ]
         table = other.scan(["payments", "fees"]).to_table()
         assert sorted(table["_topic"].to_pylist()) == ["fees", "payments"]
+
+
+# --- what a group forgets ---------------------------------------------------------------------------------
+
+
+def committed(engine: Engine, group_id: str, offset: int, partition: TopicPartition = P0) -> None:
+    with engine.consumer(group_id=group_id) as consumer:
+        consumer.assign([partition])
+        consumer.commit({partition: offset})
+
+
+def pending_in_a_transaction(engine: Engine, group_id: str, partition: TopicPartition = P0) -> Producer:
+    """A producer in the middle of a transaction that commits the group's offset 3."""
+    consumer = engine.consumer(group_id=group_id)
+    consumer.assign([partition])
+    consumer.poll()
+    producer = engine.producer(transactional_id=f"job-{group_id}", transaction_timeout_ms=900_000)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({partition: 3}, consumer.group_metadata())
+    return producer
+
+
+def test_offsets_are_kept_unless_told(engine: Engine, clock: ManualClock) -> None:
+    """A group that reads once a year has its place: no sweep forgets an offset by itself."""
+    load(engine, *range(10), partition=0)
+    committed(engine, "yearly", 4)
+    clock.advance(366 * DAY_MS)
+    engine.coordinator.abort_timed_out_transactions()
+    engine.coordinator.expire_transactional_ids()
+    engine.admin.snapshot()
+    with engine.consumer(group_id="yearly") as consumer:
+        consumer.assign([P0])
+        assert consumer.position(P0) == 4
+
+
+def test_off_04_expiry_is_by_the_logs_time_and_leaves_what_is_pending(
+    engine: Engine, clock: ManualClock
+) -> None:
+    """OFF-04: exactly as old as the retention is old enough; what has a pending commit stays, and so does its group."""
+    load(engine, *range(10), partition=0)
+    load(engine, *range(10), partition=1)
+    committed(engine, "old", 4)
+    committed(engine, "half", 4)
+    committed(engine, "both", 4)
+    committed(engine, "both", 5, P1)
+    pending = [
+        pending_in_a_transaction(engine, "half"),
+        pending_in_a_transaction(engine, "both"),
+        pending_in_a_transaction(engine, "only pending"),
+    ]
+    clock.advance(999)
+    committed(engine, "young", 4)
+    clock.advance(1)
+    assert engine.admin.expire_group_offsets(retention_ms=1_001) == {}
+    assert engine.admin.expire_group_offsets(retention_ms=1_000) == {"old": [P0], "both": [P1]}
+    assert engine.admin.list_groups() == ["both", "half", "only pending", "young"]
+    for producer in pending:
+        producer.commit_transaction()
+    offsets = {name: engine.admin.describe_group(name).partitions for name in engine.admin.list_groups()}
+    assert {name: [part.committed_offset for part in parts] for name, parts in offsets.items()} == {
+        "both": [3], "half": [3], "only pending": [3], "young": [4],
+    }  # fmt: skip
+    decided = {"half": [P0], "both": [P0], "only pending": [P0]}  # as old as their rows, not as their markers
+    assert engine.admin.expire_group_offsets(retention_ms=1_000) == decided
+    assert engine.admin.verify().ok
+
+
+def test_off_02_a_marker_applies_or_drops_what_is_pending(engine: Engine) -> None:
+    """OFF-02: a commit marker makes the pending offsets the group's, an abort marker drops them, and one of a producer
+    with nothing pending changes nothing.
+    """
+    load(engine, *range(10), partition=0)
+    committed(engine, "g", 1)
+    home = TopicPartition("__consumer_offsets", engine.logs.group_partition("g").partition)
+    engine.partition(*home).append_marker(
+        producer_id=77, producer_epoch=0, committed=True, coordinator_epoch=0
+    )
+    pending_in_a_transaction(engine, "g").abort_transaction()
+    assert engine.admin.describe_group("g").partitions[0].committed_offset == 1
+    pending_in_a_transaction(engine, "g").commit_transaction()
+    assert engine.admin.describe_group("g").partitions[0].committed_offset == 3
+
+
+@pytest.mark.parametrize("how", ["deleted", "expired"])
+def test_a_reader_under_way_is_refused_by_what_was_forgotten(engine: Engine, how: str) -> None:
+    """Forgetting moves the group, as a reset does: who fetched before is refused, who fetches later begins anew."""
+    load(engine, *range(10), partition=0)
+    committed(engine, "g", 4)
+    late = engine.consumer(group_id="g")
+    late.assign([P0])
+    late.poll()
+    if how == "deleted":
+        assert engine.admin.delete_group("g") == [P0]
+    else:
+        assert engine.admin.expire_group_offsets(retention_ms=0) == {"g": [P0]}
+    with pytest.raises(OffsetsMovedError):
+        late.commit()
+    with pytest.raises(GroupIdNotFoundError):
+        engine.admin.delete_group("g")
+    with engine.consumer(group_id="g") as anew:
+        anew.assign([P0])
+        assert anew.position(P0) == 0
+        anew.commit({P0: 2})
+    assert engine.admin.list_groups() == ["g"]
+    assert engine.admin.verify().ok
+
+
+def test_a_group_with_something_pending_is_not_deleted(engine: Engine) -> None:
+    """A transaction's offsets are the transaction's to decide: the deletion waits, and writes nothing."""
+    load(engine, *range(10), partition=0)
+    load(engine, *range(10), partition=1)
+    committed(engine, "g", 4, P1)
+    producer = pending_in_a_transaction(engine, "g")
+    with pytest.raises(OffsetsPendingError):
+        engine.admin.delete_group("g")
+    producer.commit_transaction()
+    assert engine.admin.delete_group("g") == [P0, P1]
+    assert engine.admin.list_groups() == []
+
+
+# --- plain commits beside transactions --------------------------------------------------------------------
+
+
+def test_a_plain_commit_follows_the_consumers_own_transactions(engine: Engine) -> None:
+    """A consumer whose offsets went through a producer may commit plainly afterwards, as in Kafka."""
+    load(engine, *range(10), partition=0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    for _ in range(2):
+        assert consumer.poll(3) is not None
+        with producer.transaction():
+            producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+    assert consumer.poll(2) is not None
+    consumer.commit()
+    assert consumer.committed([P0])[P0].offset == 8
+    assert consumer.poll() is not None
+    with producer.transaction():  # and the other way round
+        producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+    consumer.commit()
+    assert consumer.committed([P0])[P0].offset == 10
+    assert engine.admin.verify().ok
+
+
+def test_a_plain_commit_does_not_follow_anothers_transaction(engine: Engine) -> None:
+    """What another member committed is another's, also where it went through the same producer."""
+    load(engine, *range(10), partition=0)
+    mine, others = (engine.consumer(group_id="g") for _ in range(2))
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    for consumer in (mine, others):
+        consumer.assign([P0])
+        assert consumer.poll(3) is not None
+    with producer.transaction():
+        producer.send_offsets_to_transaction(others.positions(), others.group_metadata())
+    with pytest.raises(OffsetsMovedError):
+        mine.commit()
+
+
+def test_two_tries_of_one_range_are_not_both_taken(engine: Engine, url: str) -> None:
+    """The same metadata with two producers: a transaction names what was fetched, so the second is refused."""
+    load(engine, *range(10), partition=0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    consumer.poll()
+    offsets, metadata = consumer.positions(), consumer.group_metadata()
+    with txn_engine.connect(url) as other:
+        for number, used in enumerate((engine, other)):
+            producer = used.producer(transactional_id=f"try-{number}")
+            producer.init_transactions()
+            producer.begin_transaction()
+            if number == 0:
+                producer.send_offsets_to_transaction(offsets, metadata)
+                producer.commit_transaction()
+                continue
+            with pytest.raises(OffsetsMovedError):
+                producer.send_offsets_to_transaction(offsets, metadata)
+            producer.abort_transaction()

@@ -11,7 +11,7 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
-import txn_engine.producer.producer as producer_module
+import txn_engine.producer.sender as sender_module
 from storage import MemoryStore, StoreUnreachableError
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
@@ -151,7 +151,7 @@ def test_a_reader_that_breaks_takes_the_transaction_with_it(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream of records that fails after its first part leaves no half that could be committed."""
-    monkeypatch.setattr(producer_module, "READER_PART_BYTES", 1)
+    monkeypatch.setattr(sender_module, "READER_PART_BYTES", 1)
 
     def batches():  # type: ignore[no-untyped-def]
         yield from payments(1).to_batches()
@@ -168,7 +168,7 @@ def test_a_reader_that_breaks_takes_the_transaction_with_it(
 
 def test_more_than_the_buffer_holds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction's first call may be larger than the buffer: what frees it is not what it waits for."""
-    monkeypatch.setattr(producer_module, "BUFFER_BYTES", 200)
+    monkeypatch.setattr(sender_module, "BUFFER_BYTES", 200)
     producer = started(engine)
     assert within(20, threading.Thread(target=lambda: producer.produce("payments", payments(*range(200)))))
     producer.commit_transaction()

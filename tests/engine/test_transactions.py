@@ -338,7 +338,7 @@ def test_a_reader_larger_than_memory_is_sent_in_parts(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A RecordBatchReader is sent in parts; a bad part fails the whole transaction."""
-    monkeypatch.setattr("txn_engine.producer.producer.READER_PART_BYTES", 100)
+    monkeypatch.setattr("txn_engine.producer.sender.READER_PART_BYTES", 100)
     producer = engine.producer(transactional_id="load")
     producer.init_transactions()
     batches = [batch for n in range(10) for batch in payments(n, n + 100).to_batches()]

@@ -2,82 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import count
-from typing import Any
-
 import pytest
 
+from tests.protocol.memory_log import Log, at, error
 from txn_engine.errors import (
     InvalidProducerEpochError,
     InvalidRequestError,
     InvalidTxnStateError,
     OutOfOrderSequenceNumberError,
     TransactionCoordinatorFencedError,
-    TxnEngineError,
 )
-from txn_engine.protocol.batches import FileRef
-from txn_engine.protocol.partition import (
-    Appended,
-    DataProposal,
-    Duplicate,
-    MarkerProposal,
-    PartitionState,
-    Proposal,
-    Refused,
-    Verdict,
-    plan_entry,
-)
+from txn_engine.protocol.proposals import Duplicate, MarkerProposal, Refused
 
 MAX = 2**31 - 1
-
-
-class Log:
-    """A partition in memory: appends through the planner, as the engine does, without a store."""
-
-    def __init__(self) -> None:
-        self.state = PartitionState()
-        self.now = 1_000
-        self.write_ids = count()
-
-    def append(self, *proposals: Proposal) -> tuple[Verdict, ...]:
-        plan = plan_entry(self.state, proposals, self.now)
-        self.state = plan.state
-        return plan.verdicts
-
-    def data(
-        self,
-        pid: int,
-        epoch: int,
-        seq: int,
-        *,
-        count: int = 1,
-        transactional: bool = True,
-        named: tuple[int, int] | None = None,
-    ) -> Verdict:
-        name_pid, name_epoch = named or (pid, epoch)
-        path = f"data/{0:020d}-p{name_pid}-e{name_epoch}-{next(self.write_ids):032x}.parquet"
-        proposal = DataProposal(
-            count, self.now, self.now, FileRef(path, 1, "c"), pid, epoch, seq, transactional
-        )
-        return self.append(proposal)[0]
-
-    def marker(
-        self, pid: int, epoch: int, *, committed: bool, coordinator_epoch: int = 0, **more: Any
-    ) -> Verdict:
-        return self.append(MarkerProposal(pid, epoch, committed, coordinator_epoch, **more))[0]
-
-    def plain(self, count: int = 1) -> Verdict:
-        return self.data(-1, -1, -1, count=count, transactional=False)
-
-
-def error(verdict: Verdict) -> type[TxnEngineError]:
-    assert isinstance(verdict, Refused), verdict
-    return type(verdict.error)
-
-
-def at(verdict: Verdict) -> tuple[int, int]:
-    assert isinstance(verdict, Appended), verdict
-    return verdict.base_offset, verdict.last_offset
 
 
 def test_psm_01_sequences_have_no_gap() -> None:
@@ -169,7 +106,8 @@ def test_log_04_files_become_visible_or_dead_at_the_marker() -> None:
     assert (set(log.state.live), set(log.state.undecided)) == ({0, 5, 10}, {8})
     assert log.state.last_stable_offset == 8
     log.marker(2, 1, committed=False)
-    assert (set(log.state.undecided), set(log.state.dead)) == (set(), {8})
+    assert not log.state.undecided
+    assert [dead.log_file.base_offset for dead in log.state.dead.values()] == [8]
     (aborted,) = log.state.aborted.values()
     assert (aborted.producer_id, aborted.first_offset, aborted.last_offset) == (2, 8, 15)
     assert aborted.last_stable_offset == 16

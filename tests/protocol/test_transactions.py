@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from txn_engine.errors import (
@@ -14,12 +16,14 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.protocol import transactions as tx
+from txn_engine.protocol.log_time import time_of
 from txn_engine.protocol.transaction_rows import (
     VALID_PREVIOUS_STATES,
     StoredRow,
     TransactionPartition,
     TransactionRow,
     TransactionState,
+    stored_row,
 )
 from txn_engine.types import ProducerIdAndEpoch
 
@@ -30,7 +34,12 @@ P0, P1 = TransactionPartition("t", 0, 0), TransactionPartition("t", 0, 1)
 def stored(state: str, *, epoch: int = EPOCH, **fields: object) -> StoredRow:
     partitions = (P0,) if state in ("Ongoing", "PrepareCommit", "PrepareAbort") else ()
     values = {"partitions": partitions, "start_ms": 100, "update_ms": 100, **fields}
-    return StoredRow(40, TransactionRow("id", TransactionState(state), PID, epoch, **values))  # type: ignore[arg-type]
+    return at(40, TransactionRow("id", TransactionState(state), PID, epoch, **values))  # type: ignore[arg-type]
+
+
+def at(offset: int, row: TransactionRow, append_time: int = 100) -> StoredRow:
+    """A row as the log has it, the id's first."""
+    return stored_row(None, row, offset, append_time)
 
 
 def end(current: StoredRow | None, epoch: int, *, committed: bool, pid: int = PID) -> tx.Decision:
@@ -112,7 +121,7 @@ def test_epochs_run_out_at_end_txn() -> None:
     assert row is not None
     assert (row.producer_id, row.producer_epoch, row.next_producer_id) == (PID, 32767, NEXT_PID)
     assert decision.reply == (NEXT_PID, 0)
-    prepared = StoredRow(50, row)
+    prepared = at(50, row)
     with pytest.raises(ConcurrentTransactionsError):
         end(prepared, 32766, committed=True)
     complete = tx.complete_transaction(prepared, decision_offset=50, now_ms=300)
@@ -122,7 +131,7 @@ def test_epochs_run_out_at_end_txn() -> None:
         0,
         PID,
     )
-    after = StoredRow(51, complete)
+    after = at(51, complete)
     assert end(after, 32766, committed=True).reply == (NEXT_PID, 0)
     with pytest.raises(InvalidTxnStateError):
         end(after, 32766, committed=False)
@@ -154,9 +163,7 @@ def test_tm_14_the_clock_may_go_back() -> None:
     )
     assert first is not None
     assert (first.start_ms, first.update_ms) == (99, 99)
-    again = tx.add_partitions(
-        StoredRow(1, first), producer_id=PID, producer_epoch=EPOCH, partitions=[P1], now_ms=98
-    )
+    again = tx.add_partitions(at(1, first), producer_id=PID, producer_epoch=EPOCH, partitions=[P1], now_ms=98)
     assert again is not None
     assert (again.start_ms, again.update_ms) == (99, 98)
 
@@ -193,12 +200,13 @@ def test_tm_03_going_on_with_the_current_epoch() -> None:
     decision = init(stored("Empty"), ProducerIdAndEpoch(PID, EPOCH))
     assert decision.row is not None
     assert decision.row.last_producer_epoch == EPOCH
-    again = init(StoredRow(41, decision.row), ProducerIdAndEpoch(PID, EPOCH))
-    assert (again.row, again.reply) == (None, (PID, EPOCH + 1))
+    again = init(at(41, decision.row), ProducerIdAndEpoch(PID, EPOCH))
+    assert again.reply == (PID, EPOCH + 1)
+    assert again.row == decision.row
     with pytest.raises(ProducerFencedError):
-        init(StoredRow(41, decision.row), ProducerIdAndEpoch(PID, EPOCH - 1))
+        init(at(41, decision.row), ProducerIdAndEpoch(PID, EPOCH - 1))
     with pytest.raises(ProducerFencedError):
-        init(StoredRow(41, decision.row), ProducerIdAndEpoch(PID + 1, EPOCH))
+        init(at(41, decision.row), ProducerIdAndEpoch(PID + 1, EPOCH))
 
 
 def test_tc_03_exhausted_epochs_rotate_the_id() -> None:
@@ -223,7 +231,7 @@ def test_fence_and_abort_are_one_row_and_one_bump(epoch: int, fenced: int) -> No
     assert decision.concurrent
     assert decision.row is not None
     assert (decision.row.state, decision.row.producer_epoch) == (TransactionState.PREPARE_ABORT, fenced)
-    assert decision.row.last_producer_epoch == -1
+    assert decision.row.last_producer_epoch == epoch
 
 
 def test_complete_names_its_decision() -> None:
@@ -238,8 +246,8 @@ def test_complete_names_its_decision() -> None:
 def test_tsm_06_only_ongoing_transactions_time_out() -> None:
     """TSM-06: strictly later than start plus time-out, and in no other state."""
     for state in END_TXN:
-        assert tx.has_timed_out(stored(state, transaction_timeout_ms=50).row, 151) == (state == "Ongoing")
-    assert not tx.has_timed_out(stored("Ongoing", transaction_timeout_ms=50).row, 150)
+        assert tx.has_timed_out(stored(state, transaction_timeout_ms=50), 151) == (state == "Ongoing")
+    assert not tx.has_timed_out(stored("Ongoing", transaction_timeout_ms=50), 150)
     moved = tx.time_out(stored("Ongoing"), producer_id=PID, producer_epoch=EPOCH + 2, now_ms=10**12)
     assert moved is None
 
@@ -251,7 +259,7 @@ def test_expiry_keeps_what_was_committed() -> None:
     tombstone = tx.expire(idle, now_ms=150, expiration_ms=50)
     assert tombstone is not None
     assert (tombstone.state, tombstone.committed_run_ids) == ("Dead", ("a", "b"))
-    revived = init(StoredRow(60, tombstone)).row
+    revived = init(at(60, tombstone)).row
     assert revived is not None
     assert revived.has_committed("a") is True
     for state in ("Ongoing", "PrepareCommit", "PrepareAbort"):
@@ -300,3 +308,86 @@ def test_tc_15_verification(
     tx.verify_partition(stored("Ongoing"), producer_id=PID, producer_epoch=EPOCH, partition=P0)
     with pytest.raises(expected):
         tx.verify_partition(current, producer_id=pid, producer_epoch=epoch, partition=partition)
+
+
+# --- the log's time ---------------------------------------------------------------------------------------
+
+
+def following(*rows: tuple[str, int, int, int]) -> list[int]:
+    """The start of the transaction after each row: (state, epoch, start_ms, append time)."""
+    latest, starts = None, []
+    for offset, (state, epoch, start_ms, append_time) in enumerate(rows):
+        row = TransactionRow(
+            "id", TransactionState(state), PID, epoch, start_ms=start_ms, update_ms=append_time
+        )
+        latest = stored_row(latest, row, offset, append_time)
+        assert (latest.offset, latest.append_time) == (offset, append_time)
+        starts.append(latest.start_append_time)
+    return starts
+
+
+def test_the_start_is_the_append_time_of_the_row_that_began() -> None:
+    """Kept from the first Ongoing row to the completion and its renewals; none at rest; anew with every transaction."""
+    assert following(
+        ("Empty", 0, -1, 10),
+        ("Ongoing", 0, 5, 20),
+        ("Ongoing", 0, 5, 30),
+        ("PrepareCommit", 1, 5, 40),
+        ("CompleteCommit", 1, 5, 50),
+        ("CompleteCommit", 1, 5, 60),
+        ("Ongoing", 1, 6, 70),
+        ("PrepareAbort", 2, 6, 80),
+        ("CompleteAbort", 2, 6, 90),
+        ("PrepareAbort", 3, 7, 100),  # an abort of nothing is a transaction of its own
+        ("Dead", -1, -1, 110),
+    ) == [-1, 20, 20, 20, 20, 20, 70, 70, 70, 100, -1]
+    assert following(("PrepareCommit", 1, 5, 40), ("CompleteCommit", 1, 5, 50)) == [40, 40]
+    assert following(("Ongoing", 0, 5, 20), ("Ongoing", 1, 5, 30)) == [20, 30]  # another producer's
+
+
+@pytest.mark.parametrize(
+    ("append_time", "writer_ms", "now_ms", "expected"),
+    [
+        (100, 100, 200, 100),
+        (100, 20, 200, 100),  # the writer's clock was behind
+        (100, 150, 200, 100),  # the row was made before a race that it lost
+        (300, 300, 200, 300),  # ahead, and only that is known
+        (300, 120, 200, 120),  # an honest writer after one that was ahead
+        (300, -1, 200, 300),
+        (200, 100, 200, 200),
+    ],
+)
+def test_what_time_a_row_is_of(append_time: int, writer_ms: int, now_ms: int, expected: int) -> None:
+    """The log's time, unless it lies ahead of now: then the writer's own, unless that does too."""
+    assert time_of(append_time, writer_ms, now_ms) == expected
+
+
+def renew(
+    current: StoredRow | None, now_ms: int, pid: int = PID, epoch: int = EPOCH
+) -> TransactionRow | None:
+    return tx.renew(current, producer_id=pid, producer_epoch=epoch, now_ms=now_ms)
+
+
+@pytest.mark.parametrize("state", list(END_TXN))
+def test_renewal(state: str) -> None:
+    """An id at rest for a day is written again as it is; one that is open or undecided is left alone."""
+    current = stored(state)
+    assert renew(current, 100 + tx.RENEWAL_MS - 1) is None
+    row = renew(current, 100 + tx.RENEWAL_MS)
+    if not current.row.state.is_expirable:
+        assert row is None
+        return
+    assert row == replace(current.row, update_ms=100 + tx.RENEWAL_MS)
+    assert current.row.state in VALID_PREVIOUS_STATES[row.state]
+    with pytest.raises(InvalidProducerIdMappingError):
+        renew(current, 10**12, pid=PID + 1)
+    for epoch in (EPOCH - 1, EPOCH + 1):
+        with pytest.raises(ProducerFencedError):
+            renew(current, 10**12, epoch=epoch)
+
+
+@pytest.mark.parametrize("current", [None, stored("Dead")])
+def test_a_forgotten_id_is_not_renewed(current: StoredRow | None) -> None:
+    """Who comes too late is told so; nothing brings the id back but an initialisation."""
+    with pytest.raises(InvalidProducerIdMappingError):
+        renew(current, 10**12)

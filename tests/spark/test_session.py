@@ -12,7 +12,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from tests.conftest import MinioBucket
+from tests.conftest import S3Bucket
 from txn_engine.errors import InvalidRequestError
 from txn_engine.spark import read_topic, session, spark_session
 from txn_engine.spark.errors import SparkJobError, SparkSessionError, reason
@@ -113,7 +113,7 @@ def test_a_session_without_the_s3a_jars(spark: SparkSession, monkeypatch: pytest
 @pytest.mark.spark
 @pytest.mark.minio
 @pytest.mark.slow
-def test_s3a_on_a_real_server(minio_bucket: MinioBucket, tmp_path: Path) -> None:
+def test_s3a_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path) -> None:
     """Reads and writes over S3A with the credentials of the environment, which no command line and no log shows."""
     environment = os.environ | minio_bucket.environment
     environment.setdefault("TXN_ENGINE_CACHE", str(REPOSITORY / ".cache"))

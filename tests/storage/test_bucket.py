@@ -11,10 +11,10 @@ from minio.versioningconfig import VersioningConfig
 from storage import AccessDeniedError, InvalidStoreUrlError, StoreUnreachableError
 from storage.bucket import create_bucket_if_missing, inspect_bucket
 from storage.s3 import S3Config, s3_config
-from tests.conftest import MinioBucket
+from tests.conftest import S3Bucket
 
 
-def config_of(bucket: MinioBucket, prefix: str = "", **changes: Any) -> S3Config:
+def config_of(bucket: S3Bucket, prefix: str = "", **changes: Any) -> S3Config:
     arguments = {
         "endpoint": bucket.endpoint,
         "access_key": bucket.access_key,
@@ -26,7 +26,7 @@ def config_of(bucket: MinioBucket, prefix: str = "", **changes: Any) -> S3Config
 
 
 @pytest.mark.minio
-def test_a_plain_bucket_is_healthy(minio_bucket: MinioBucket) -> None:
+def test_a_plain_bucket_is_healthy(minio_bucket: S3Bucket) -> None:
     """A fresh bucket: there, not versioned, no rules, nothing to warn of."""
     report = inspect_bucket(config_of(minio_bucket))
     assert (report.exists, report.versioning, report.lifecycle_rules, report.warnings) == (
@@ -39,7 +39,7 @@ def test_a_plain_bucket_is_healthy(minio_bucket: MinioBucket) -> None:
 
 
 @pytest.mark.minio
-def test_a_missing_bucket_is_a_report_and_can_be_made(minio_bucket: MinioBucket) -> None:
+def test_a_missing_bucket_is_a_report_and_can_be_made(minio_bucket: S3Bucket) -> None:
     """Absent, then made by exactly one call, then there."""
     config = config_of(minio_bucket, name=minio_bucket.name + "-new")
     report = inspect_bucket(config)
@@ -64,7 +64,7 @@ def test_a_missing_bucket_is_a_report_and_can_be_made(minio_bucket: MinioBucket)
     ],
 )
 def test_a_rule_that_deletes_our_objects_is_a_danger(
-    minio_bucket: MinioBucket, rule_prefix: str, store_prefix: str, dangerous: bool
+    minio_bucket: S3Bucket, rule_prefix: str, store_prefix: str, dangerous: bool
 ) -> None:
     """An expiration rule is dangerous when what it covers and what the store holds overlap."""
     minio_bucket.client().set_bucket_lifecycle(
@@ -95,7 +95,7 @@ def test_a_rule_that_deletes_our_objects_is_a_danger(
 
 
 @pytest.mark.minio
-def test_versioning_is_told_and_its_clean_up_is_no_danger(minio_bucket: MinioBucket) -> None:
+def test_versioning_is_told_and_its_clean_up_is_no_danger(minio_bucket: S3Bucket) -> None:
     """Versioning costs space, which is said; a rule for old versions only takes nothing of ours."""
     client = minio_bucket.client()
     client.set_bucket_versioning(minio_bucket.name, VersioningConfig(ENABLED))
@@ -118,7 +118,7 @@ def test_versioning_is_told_and_its_clean_up_is_no_danger(minio_bucket: MinioBuc
 
 
 @pytest.mark.minio
-def test_wrong_credentials(minio_bucket: MinioBucket) -> None:
+def test_wrong_credentials(minio_bucket: S3Bucket) -> None:
     """A wrong secret is AccessDeniedError without the secret in it."""
     for call in (inspect_bucket, create_bucket_if_missing):
         with pytest.raises(AccessDeniedError) as caught:

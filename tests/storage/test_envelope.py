@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +26,10 @@ from storage import (
     decode_parquet,
     encode_json,
     encode_parquet,
+    encode_parquet_parts,
     verify_checksum,
 )
+from storage.envelope import verify_checksum_in_parts
 
 UTC = dt.UTC
 ENTRY = pa.schema(
@@ -380,3 +382,55 @@ def test_json_of_another_kind_is_refused() -> None:
     damaged(lambda: decode_json(JSON, key="some/key", kind="topic"))
     damaged(lambda: decode_json(PARQUET, key="some/key", kind="entry"))
     damaged(lambda: decode_parquet(JSON, key="some/key"))
+
+
+# --- a Parquet object that is read in parts ---------------------------------------------------------------
+
+
+def in_parts(data: bytes, part_bytes: int = 64) -> str:
+    def part(start: int, length: int) -> bytes:
+        assert start >= 0
+        assert start + length <= len(data)
+        return data[start : start + length]
+
+    return verify_checksum_in_parts(part, len(data), "a/key", part_bytes=part_bytes)
+
+
+@pytest.mark.parametrize("part_bytes", [1, 7, 64, 1 << 20])
+def test_the_checksum_of_parts_is_that_of_the_whole(part_bytes: int) -> None:
+    """However the object is cut."""
+    data = encode_parquet(pa.table({"n": list(range(50))}), kind="data", metadata={"write_id": "w"})
+    assert in_parts(data, part_bytes) == verify_checksum(data, "a/key")
+
+
+def test_any_byte_changed_missing_or_added_is_found_in_parts() -> None:
+    """As when the object is read whole; the error names the key."""
+    data = encode_parquet(pa.table({"n": list(range(50))}), kind="data")
+    for at in range(len(data)):
+        changed = bytearray(data)
+        changed[at] ^= 1
+        with pytest.raises(DamagedObjectError, match="a/key"):
+            in_parts(bytes(changed))
+    for cut in (data[:-1], data[1:], data + b"x", data[:11], data[:4], b"", b"{}" + data):
+        with pytest.raises(DamagedObjectError, match="a/key"):
+            in_parts(cut)
+
+
+@pytest.mark.parametrize("profile", [SMALL, LARGE])
+def test_a_table_in_parts(profile: ParquetProfile) -> None:
+    """One row group a part, taken one at a time; it reads back as the whole. Without parts it has no rows."""
+    taken: list[int] = []
+
+    def parts() -> Iterator[pa.Table]:
+        for rows in (3, 1, 4):
+            taken.append(rows)
+            yield entry(rows)
+
+    data = encode_parquet_parts(parts(), ENTRY, kind="data", metadata={"write_id": "w"}, profile=profile)
+    table, metadata = decode_parquet(data, key="k", kind="data")
+    assert taken == [3, 1, 4]
+    assert table.equals(pa.concat_tables([entry(3), entry(1), entry(4)]).cast(table.schema))
+    assert metadata["write_id"] == "w"
+    assert pq.ParquetFile(pa.BufferReader(data)).metadata.num_row_groups == 3
+    empty = encode_parquet_parts(iter(()), ENTRY, kind="data", profile=profile)
+    assert decode_parquet(empty, key="k")[0].num_rows == 0

@@ -13,7 +13,7 @@ from storage import (
     prove_put_if_absent,
 )
 from storage.s3 import S3Store, s3_config
-from tests.conftest import MinioBucket
+from tests.conftest import S3Bucket
 from tests.faults import FaultyStore, OverwritingStore, faults, keys_of, raising
 
 
@@ -42,7 +42,7 @@ def test_a_local_store_that_overwrites_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.minio
-def test_an_s3_store_that_overwrites_is_refused(minio_bucket: MinioBucket) -> None:
+def test_an_s3_store_that_overwrites_is_refused(minio_bucket: S3Bucket) -> None:
     """The same on a real server: what minio-py's put_object with If-None-Match as metadata would be."""
     config = s3_config(
         minio_bucket.name,

@@ -29,14 +29,14 @@ from storage import (
 )
 from storage.bucket import inspect_bucket
 from storage.s3 import S3Store, s3_config
-from tests.conftest import MinioBucket
+from tests.conftest import S3Bucket
 from tests.faults import keys_of, no_pause
 from tests.storage.conformance import StoreConformance, run_race_in_processes
 
 UNREACHABLE_S_MAX = 20.0
 
 
-def store_of(bucket: MinioBucket, prefix: str = "pre/fix", **changes: Any) -> S3Store:
+def store_of(bucket: S3Bucket, prefix: str = "pre/fix", **changes: Any) -> S3Store:
     arguments = {
         "endpoint": bucket.endpoint,
         "access_key": bucket.access_key,
@@ -52,19 +52,24 @@ def no_aws_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-@pytest.mark.minio
-class TestS3Store(StoreConformance):
+class S3Conformance(StoreConformance):
+    """An S3 store in the bucket that a subclass's fixture `bucket` gives."""
+
     @pytest.fixture
-    def store(self, minio_bucket: MinioBucket) -> ObjectStore:
-        self.bucket = minio_bucket
-        self.raw = minio_bucket.client()
-        return store_of(minio_bucket)
+    def bucket(self) -> S3Bucket:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def store(self, bucket: S3Bucket) -> ObjectStore:
+        self.place = bucket
+        self.raw = bucket.client()
+        return store_of(bucket)
 
     def raw_put(self, _store: ObjectStore, key: str, data: bytes) -> None:
-        self.raw.put_object(self.bucket.name, f"pre/fix/{key}", io.BytesIO(data), len(data))
+        self.raw.put_object(self.place.name, f"pre/fix/{key}", io.BytesIO(data), len(data))
 
     def raw_get(self, _store: ObjectStore, key: str) -> bytes:
-        answer = self.raw.get_object(self.bucket.name, f"pre/fix/{key}")
+        answer = self.raw.get_object(self.place.name, f"pre/fix/{key}")
         try:
             return bytes(answer.read())
         finally:
@@ -74,20 +79,40 @@ class TestS3Store(StoreConformance):
     def raw_exists(self, _store: ObjectStore, key: str) -> bool:
         return any(
             found.object_name == f"pre/fix/{key}"
-            for found in self.raw.list_objects(self.bucket.name, prefix=f"pre/fix/{key}")
+            for found in self.raw.list_objects(self.place.name, prefix=f"pre/fix/{key}")
         )
 
     def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
         return run_race_in_processes(store)
 
+
+class TestSeaweedStore(S3Conformance):
+    """A second real server. It is a file tree at heart: names are ordered folder by folder, and a folder outlives what
+    was in it. The engine lists only folders without folders (`tests/engine/test_seaweed.py`).
+    """
+
+    lists_nested_folders_by_key = False
+    forgets_emptied_folders = False
+
+    @pytest.fixture
+    def bucket(self, seaweed_bucket: S3Bucket) -> S3Bucket:
+        return seaweed_bucket
+
+
+@pytest.mark.minio
+class TestS3Store(S3Conformance):
+    @pytest.fixture
+    def bucket(self, minio_bucket: S3Bucket) -> S3Bucket:
+        return minio_bucket
+
     def test_a_prefix_is_a_wall(self, store: ObjectStore) -> None:
         """Two prefixes of one bucket are two stores, and a prefix that only begins alike is a third."""
         store.put("a", b"x")
-        neighbours = [store_of(self.bucket, prefix) for prefix in ("pre/fi", "pre/fix2", "pre", "")]
+        neighbours = [store_of(self.place, prefix) for prefix in ("pre/fi", "pre/fix2", "pre", "")]
         assert [keys_of(other.list("")) for other in neighbours] == [[], [], ["fix/a"], ["pre/fix/a"]]
         assert [other.uri("a") for other in neighbours[2:]] == [
-            f"s3://{self.bucket.name}/pre/a",
-            f"s3://{self.bucket.name}/a",
+            f"s3://{self.place.name}/pre/a",
+            f"s3://{self.place.name}/a",
         ]
 
     def test_a_fork_gets_clients_of_its_own(self, store: ObjectStore) -> None:
@@ -162,7 +187,7 @@ def error_of(call: Callable[[], object]) -> StorageError:
 
 
 @pytest.mark.minio
-def test_a_missing_bucket_is_named(minio_bucket: MinioBucket) -> None:
+def test_a_missing_bucket_is_named(minio_bucket: S3Bucket) -> None:
     """Every operation tells a missing bucket from a missing object; a settled put raises it as itself."""
     arguments = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
     store = S3Store(s3_config("no-such-bucket", endpoint=minio_bucket.endpoint, **arguments))
@@ -177,7 +202,7 @@ def test_a_missing_bucket_is_named(minio_bucket: MinioBucket) -> None:
 
 @pytest.mark.minio
 @pytest.mark.parametrize("wrong", ["access_key", "secret_key"])
-def test_wrong_credentials_are_access_denied(minio_bucket: MinioBucket, wrong: str) -> None:
+def test_wrong_credentials_are_access_denied(minio_bucket: S3Bucket, wrong: str) -> None:
     """A wrong key id or secret is AccessDeniedError everywhere, in one line without any secret."""
     store = store_of(minio_bucket, **{wrong: "wrongwrongwrongwrong"})
     for name, call in operations(store):
@@ -193,7 +218,7 @@ def test_wrong_credentials_are_access_denied(minio_bucket: MinioBucket, wrong: s
 
 @pytest.mark.minio
 def test_credentials_come_from_the_environment(
-    minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPatch
+    minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keys and endpoint from the environment open the store; the endpoint's names have an order."""
     for name, value in minio_bucket.environment.items():
@@ -207,7 +232,7 @@ def test_credentials_come_from_the_environment(
 
 @pytest.mark.minio
 def test_keywords_are_not_mixed_with_the_environment(
-    minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPatch
+    minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A key pair given by keyword is used alone: a session token or key in the environment is not added to
     it.
@@ -220,7 +245,7 @@ def test_keywords_are_not_mixed_with_the_environment(
 
 
 @pytest.mark.minio
-def test_what_is_pickled(minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_pickled(minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys given by keyword go along in a pickle; keys from the environment do not, but the endpoint does."""
     given = store_of(minio_bucket)
     given.put("a", b"x")
@@ -235,7 +260,7 @@ def test_what_is_pickled(minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.minio
-def test_no_credentials_are_explained(minio_bucket: MinioBucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_credentials_are_explained(minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without any credentials the answer comes soon and says which variables to set, or that access is
     denied.
     """

@@ -97,6 +97,7 @@ SECTIONS = {
         ("producer_epoch", pa.int16()),
         ("coordinator_epoch", pa.int64()),
         ("last_timestamp", pa.int64()),
+        ("append_time", pa.int64()),
         ("open_first_offset", pa.int64()),
         ("batches", pa.list_(BATCH)),
     ],
@@ -117,8 +118,18 @@ SECTIONS = {
     "aborted": [
         (name, pa.int64()) for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")
     ],
-    "transaction": [("row_offset", pa.int64()), *TRANSACTION],
-    "offset_commit": [("row_offset", pa.int64()), ("pending_producer_id", pa.int64()), *OFFSET_COMMIT],
+    "transaction": [
+        ("row_offset", pa.int64()),
+        ("append_time", pa.int64()),
+        ("start_append_time", pa.int64()),
+        *TRANSACTION,
+    ],
+    "offset_commit": [
+        ("row_offset", pa.int64()),
+        ("append_time", pa.int64()),
+        ("pending_producer_id", pa.int64()),
+        *OFFSET_COMMIT,
+    ],
 }
 ROW_COLUMN = {
     "__transaction_state": ("transaction", TRANSACTION),
@@ -186,6 +197,17 @@ class Ledger:
             **changed,
         }
         self.json(f"topics/{name}/{incarnation}.json", "topic", held)
+
+    def grow(self, name: str, number: int, partitions: int, incarnation: int = 0) -> None:
+        """The topic has so many partitions from here on."""
+        held = {
+            "topic": name,
+            "incarnation": incarnation,
+            "partitions": partitions,
+            "created_ms": 0,
+            "write_id": self.write_id(),
+        }
+        self.json(f"topics/{name}/{incarnation}/partitions/{number:020d}.json", "partitions", held)
 
     def json(self, key: str, kind: str, held: dict[str, Any]) -> None:
         """One JSON object."""
@@ -273,12 +295,15 @@ class Ledger:
         count: int = 3,
         transactional: bool = False,
         log_end: int | None = None,
+        deltas: Sequence[int] | None = None,
+        stamps: Sequence[int] | None = None,
     ) -> Row:
         """Write a data file and return the row that names it."""
         end = self.ends.get((topic, partition), 0) if log_end is None else log_end
-        path = f"data/{end:020d}-p{pid}-e{epoch}-{self.write_id()}.parquet"
+        write_id = self.write_id()
+        path = f"data/{end:020d}-p{pid}-e{epoch}-{write_id}.parquet"
         stamp = self.now_ms
-        data = encode_records(count, stamp)
+        data = encode_records(count, stamp, write_id, deltas=deltas, stamps=stamps)
         self.store.put(f"topics/{topic}/0/{partition}/{path}", data)
         return {
             "producer_id": pid,
@@ -340,7 +365,11 @@ class Ledger:
 
     def control(self, topic: str, partition: int, kind: str, value: dict[str, Any]) -> int:
         """Append a rewrite, trim, expire or floor row."""
-        return self.entry(topic, partition, {"control": kind, "control_value": json.dumps(value)})
+        return self.entry(
+            topic,
+            partition,
+            {"control": kind, "control_value": json.dumps(value, sort_keys=True, separators=(",", ":"))},
+        )
 
     # --- snapshots ----------------------------------------------------------------------------------------
 
@@ -387,14 +416,20 @@ def marker(pid: int, epoch: int, control: str, coordinator_epoch: int) -> Row:
 
 
 def encode_records(
-    count: int, stamp: int, *, deltas: Sequence[int] | None = None, schema: pa.Schema = PAYMENTS
+    count: int,
+    stamp: int,
+    write_id: str,
+    *,
+    deltas: Sequence[int] | None = None,
+    stamps: Sequence[int] | None = None,
+    schema: pa.Schema = PAYMENTS,
 ) -> bytes:
     """A data file of so many payments."""
     columns: list[Any] = [pa.nulls(count, field.type) for field in schema]
     columns.append(pa.array(range(count) if deltas is None else deltas, pa.int64()))
-    columns.append(pa.array([stamp] * count, pa.timestamp("ms", tz="UTC")))
+    columns.append(pa.array([stamp] * count if stamps is None else stamps, pa.timestamp("ms", tz="UTC")))
     table = pa.table(columns, names=[*schema.names, "_offset_delta", "_timestamp"])
-    return encode_parquet(table, kind="data", metadata={"write_id": "0" * 32})
+    return encode_parquet(table, kind="data", metadata={"write_id": write_id})
 
 
 def java_partition(name: str, partitions: int) -> int:

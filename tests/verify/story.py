@@ -105,6 +105,14 @@ def _commit_sums(ledger: Ledger, files: dict[str, Row], group_home: int) -> int:
     return prepared
 
 
+def open_load(story: Story) -> None:
+    """A third transaction of LOAD, with payments-0 in it and a batch there at 12."""
+    ledger = story.ledger
+    ids = {"committed_run_ids": ["day-1"]}
+    ledger.transaction(LOAD, "Ongoing", 0, 2, partitions=[("payments", 0, 0)], **ids)
+    ledger.entry("payments", 0, ledger.batch("payments", 0, 0, 2, 0, transactional=True))
+
+
 # --- snapshots, written out by hand -----------------------------------------------------------------------
 
 
@@ -130,14 +138,17 @@ def file_row(row: Row, base: int, status: str, died_ms: int = -1) -> Row:
 
 
 def producer_row(
-    pid: int, epoch: int, coordinator_epoch: int, timestamp: int, opened: int, *batches: Any
+    pid: int, epoch: int, coordinator_epoch: int, times: tuple[int, int], opened: int, *batches: Any
 ) -> Row:
-    """A snapshot's row for a producer; batches: (base sequence, base offset, count, timestamp)."""
+    """A snapshot's row for a producer; times: last timestamp, append time; batches: (base sequence, base offset, count,
+    timestamp).
+    """
     return {
         "producer_id": pid,
         "producer_epoch": epoch,
         "coordinator_epoch": coordinator_epoch,
-        "last_timestamp": timestamp,
+        "last_timestamp": times[0],
+        "append_time": times[1],
         "open_first_offset": opened,
         "batches": [
             {
@@ -167,14 +178,15 @@ def partition_row(end: int, append_time: int, stable: int) -> Row:
 def _snapshot_open(ledger: Ledger, files: dict[str, Row]) -> None:
     first, second, plain = (files[f"payments/0/{name}"] for name in ("first", "second", "plain"))
     stamps = [row["first_timestamp"] for row in (first, second, plain)]
+    times = [(stamp, stamp + 1_000) for stamp in stamps]  # the clock moves a second with every entry
     ledger.snapshot(
         "payments",
         0,
         7,
         [
             ("partition", partition_row(7, ledger.now_ms, 0)),
-            ("producer", producer_row(0, 0, -1, stamps[1], 0, (0, 0, 3, stamps[0]), (3, 3, 2, stamps[1]))),
-            ("producer", producer_row(5, 0, -1, stamps[2], -1, (0, 5, 2, stamps[2]))),
+            ("producer", producer_row(0, 0, -1, times[1], 0, (0, 0, 3, stamps[0]), (3, 3, 2, stamps[1]))),
+            ("producer", producer_row(5, 0, -1, times[2], -1, (0, 5, 2, stamps[2]))),
             ("file", file_row(first, 0, "undecided")),
             ("file", file_row(second, 3, "undecided")),
             ("file", file_row(plain, 5, "live")),
@@ -192,8 +204,8 @@ def _snapshot_end(ledger: Ledger, files: dict[str, Row], prepared: int) -> None:
         12,
         [
             ("partition", partition_row(12, ledger.now_ms, 12)),
-            ("producer", producer_row(0, 2, prepared, aborted_at, -1)),
-            ("producer", producer_row(5, 0, -1, plain2["first_timestamp"], -1, *batches)),
+            ("producer", producer_row(0, 2, prepared, (aborted_at, aborted_at), -1)),
+            ("producer", producer_row(5, 0, -1, (plain2["first_timestamp"], ledger.now_ms), -1, *batches)),
             ("file", file_row(files["payments/0/first"], 0, "live")),
             ("file", file_row(files["payments/0/second"], 3, "live")),
             ("file", file_row(plain, 5, "live")),
@@ -212,8 +224,16 @@ def _snapshot_pending(ledger: Ledger, home: int) -> None:
         1,
         [
             ("partition", partition_row(1, ledger.now_ms, 0)),
-            ("producer", producer_row(1, 0, -1, row["max_timestamp"], 0)),
-            ("offset_commit", {"row_offset": 0, "pending_producer_id": 1, **row["offset_commit"]}),
+            ("producer", producer_row(1, 0, -1, (row["max_timestamp"], row["append_time"]), 0)),
+            (
+                "offset_commit",
+                {
+                    "row_offset": 0,
+                    "append_time": row["append_time"],
+                    "pending_producer_id": 1,
+                    **row["offset_commit"],
+                },
+            ),
         ],
     )
 
@@ -223,12 +243,71 @@ def _snapshot_coordinator(ledger: Ledger) -> None:
     home = java_partition(LOAD, ledger.internal_partitions)
     end = ledger.ends["__transaction_state", home]
     row = ledger.rows(ledger.entry_key("__transaction_state", home, end - 1))[0]
+    began = ledger.rows(ledger.entry_key("__transaction_state", home, end - 3))[0]
+    times = {"append_time": row["append_time"], "start_append_time": began["append_time"]}
     ledger.snapshot(
         "__transaction_state",
         home,
         end,
         [
             ("partition", partition_row(end, row["append_time"], end)),
-            ("transaction", {"row_offset": end - 1, **row["transaction"]}),
+            ("transaction", {"row_offset": end - 1, **times, **row["transaction"]}),
         ],
     )
+
+
+# --- retention and compaction -----------------------------------------------------------------------------
+
+
+def rewrite_of(story: Story, *names: str, **output: Any) -> dict[str, Any]:
+    """A rewrite of these files of payments-0 into one: the control's value, its output written and named rightly."""
+    bases = {"payments/0/first": 0, "payments/0/second": 3, "payments/0/plain": 5, "payments/0/plain2": 11}
+    spans = [(bases[name], story.files[name]) for name in names]
+    first = spans[0][0]
+    deltas = [base - first + delta for base, row in spans for delta in range(row["record_count"])]
+    deltas = output.pop("deltas", deltas)
+    stamps = [row["first_timestamp"] for _, row in spans for _ in range(row["record_count"])][: len(deltas)]
+    row = story.ledger.batch("payments", 0, count=len(deltas), deltas=deltas, stamps=stamps)
+    times = {"first_timestamp": min(stamps), "max_timestamp": max(stamps)}
+    written = {**file_row(row, first, "live"), **times, "last_offset": first + deltas[-1], **output}
+    del written["status"], written["died_ms"]
+    return {"inputs": [row["data_path"] for _, row in spans], "outputs": [written]}
+
+
+def sealed(
+    story: Story, *, entries_start: int = 3, log_start: int = 3, snapshots: tuple[int, ...] = (4, 7)
+) -> None:
+    """Retention on payments-1: a batch at 4 to 6, snapshots, a trim at 7, and the entry at 0 sealed."""
+    ledger = story.ledger
+    story.files["payments/1/later"] = ledger.batch("payments", 1, 8, 0, 0)
+    ledger.entry("payments", 1, story.files["payments/1/later"])
+    for end in snapshots:
+        snapshot_sealed(story, end)
+    if entries_start:
+        value = {"log_start_offset": log_start, "entries_start": entries_start}
+        ledger.control("payments", 1, "trim", value)
+    ledger.seal("payments", 1, 0)
+
+
+def snapshot_sealed(story: Story, end: int, **changed: Any) -> str:
+    """The snapshot of payments-1 at 4, 7 or, behind the trim, 8; return its key."""
+    ledger = story.ledger
+    times = {base: ledger.rows(story.entry("payments", 1, base))[0]["append_time"] for base in (3, 4)}
+    first = file_row(story.files["payments/1/first"], 0, "live")
+    rows = [("partition", partition_row(end, times[3], end))]
+    rows.append(("producer", producer_row(0, 1, story.commit_row, (times[3], times[3]), -1)))
+    later = story.files["payments/1/later"]
+    if end > 4:
+        stamp = later["first_timestamp"]
+        rows[0] = ("partition", partition_row(end, times[4], end))
+        rows.append(("producer", producer_row(8, 0, -1, (stamp, times[4]), -1, (0, 4, 3, stamp))))
+    if end > 7:
+        trimmed = ledger.rows(story.entry("payments", 1, 7))[0]["append_time"]
+        first = file_row(story.files["payments/1/first"], 0, "replaced", trimmed)
+        start = {"log_start_offset": 3, "entries_start": 3}
+        rows[0] = ("partition", {**partition_row(end, trimmed, end), **start})
+    rows.append(("file", first))
+    if end > 4:
+        rows.append(("file", file_row(later, 4, "live")))
+    rows[0][1].update(changed)
+    return ledger.snapshot("payments", 1, end, rows)

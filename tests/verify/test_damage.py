@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from storage.envelope import checksum_of
+from tests.verify import control_damage
+from tests.verify.damage import KINDS, Damage, damage
 from tests.verify.raw_ledger import PAYMENTS, Ledger, encode_records, marker, schema_of
-from tests.verify.story import GROUP, LOAD, SUMS, Story, healthy
+from tests.verify.story import GROUP, LOAD, SUMS, Story, healthy, open_load
 from txn_engine.verify import CODES, VerifyReport, verify_store
-
-Damage = Callable[[Story], str]  # does it, and returns the key that must be named
-KINDS: list[tuple[str, Damage, set[str]]] = []
-
-
-def damage(*codes: str) -> Callable[[Damage], Damage]:
-    """Register a kind of damage with the codes that must come of it, and no others."""
-
-    def register(function: Damage) -> Damage:
-        KINDS.append((function.__name__, function, set(codes)))
-        return function
-
-    return register
 
 
 def codes_of(report: VerifyReport) -> set[str]:
@@ -221,8 +210,11 @@ def data_files_swapped(story: Story) -> str:
     return one
 
 
-def _named_as(story: Story, data: bytes) -> str:
-    """Put these bytes where the file of balances-0 is, and have its entry say so."""
+def _named_as(story: Story, *, count: int = 2, stamp: int | None = None, **how: Any) -> str:
+    """Put another data file where that of balances-0 is, and have its entry say so."""
+    row = story.files["balances/0/first"]
+    write_id = row["data_path"].rpartition("-")[2].removesuffix(".parquet")
+    data = encode_records(count, row["first_timestamp"] if stamp is None else stamp, write_id, **how)
     story.ledger.store.put(story.path("balances/0/first"), data)
     story.ledger.edit("balances", 0, 0, data_bytes=len(data), checksum=checksum_of(data))
     return story.path("balances/0/first")
@@ -230,26 +222,23 @@ def _named_as(story: Story, data: bytes) -> str:
 
 @damage("data-file-records")
 def data_file_with_a_record_too_many(story: Story) -> str:
-    return _named_as(story, encode_records(3, story.files["balances/0/first"]["first_timestamp"]))
+    return _named_as(story, count=3)
 
 
 @damage("data-file-records")
 def data_file_out_of_order(story: Story) -> str:
-    return _named_as(
-        story, encode_records(2, story.files["balances/0/first"]["first_timestamp"], deltas=[1, 0])
-    )
+    return _named_as(story, deltas=[1, 0])
 
 
 @damage("data-file-timestamps")
 def data_file_of_another_time(story: Story) -> str:
-    return _named_as(story, encode_records(2, 5))
+    return _named_as(story, stamp=5)
 
 
 @damage("data-file-schema")
 def data_file_of_another_schema(story: Story) -> str:
     schema = PAYMENTS.set(1, pa.field("amount", pa.float64()))
-    stamp = story.files["balances/0/first"]["first_timestamp"]
-    return _named_as(story, encode_records(2, stamp, schema=schema))
+    return _named_as(story, schema=schema)
 
 
 @damage("data-file-misnamed")
@@ -309,17 +298,9 @@ def batch_without_sequences(story: Story) -> str:
     return story.entry("payments", 0, 12)
 
 
-def _open(story: Story) -> None:
-    """A third transaction of LOAD, with payments-0 in it and a batch there at 12."""
-    ledger = story.ledger
-    ids = {"committed_run_ids": ["day-1"]}
-    ledger.transaction(LOAD, "Ongoing", 0, 2, partitions=[("payments", 0, 0)], **ids)
-    ledger.entry("payments", 0, ledger.batch("payments", 0, 0, 2, 0, transactional=True))
-
-
 @damage("plain-batch-in-transaction")
 def plain_batch_in_a_transaction(story: Story) -> str:
-    _open(story)
+    open_load(story)
     story.ledger.entry("payments", 0, story.ledger.batch("payments", 0, 0, 2, 3))
     return story.entry("payments", 0, 15)
 
@@ -333,7 +314,7 @@ def transactional_batch_not_called_so(story: Story) -> str:
 
 @damage("epoch-mixed", "hanging-transaction")
 def batch_of_another_epoch_in_a_transaction(story: Story) -> str:
-    _open(story)
+    open_load(story)
     story.ledger.entry("payments", 0, story.ledger.batch("payments", 0, 0, 3, 0, transactional=True))
     return story.entry("payments", 0, 15)
 
@@ -367,7 +348,7 @@ def marker_where_none_was_decided(story: Story) -> str:
 
 @damage("marker-epoch", "marker-fenced")
 def marker_of_a_coordinator_that_woke_up_late(story: Story) -> str:
-    _open(story)
+    open_load(story)
     story.ledger.entry("payments", 0, marker(0, 1, "commit", story.commit_row))
     return story.entry("payments", 0, 15)
 
@@ -380,7 +361,7 @@ def offsets_committed_without_output(story: Story) -> str:
 
 @damage("decision-overridden")
 def decided_transaction_aborted_by_hand(story: Story) -> str:
-    _open(story)
+    open_load(story)
     ledger = story.ledger
     ids = {"committed_run_ids": ["day-1"], "partitions": [("payments", 0, 0)]}
     ledger.entry("payments", 0, marker(0, 2, "abort", story.abort_row))
@@ -522,7 +503,7 @@ def group_in_another_partition(story: Story) -> str:
     return story.entry("__consumer_offsets", 3, 0)
 
 
-# --- snapshots and control rows ---------------------------------------------------------------------------
+# --- snapshots ---------------------------------------------------------------------------------------------
 
 
 @damage("snapshot-damaged")
@@ -554,58 +535,6 @@ def snapshot_inside_an_entry(story: Story) -> str:
     key = f"topics/payments/0/0/snapshots/{6:020d}.parquet"
     store.put(key, store.get(f"topics/payments/0/0/snapshots/{7:020d}.parquet"))
     return key
-
-
-@damage("trim-illegal")
-def records_cut_inside_a_file(story: Story) -> str:
-    story.ledger.control("payments", 0, "trim", {"log_start_offset": 2, "entries_start": 0})
-    return story.entry("payments", 0, 12)
-
-
-@damage("trim-illegal", "lso-wrong")
-def undecided_records_cut_off(story: Story) -> str:
-    _open(story)
-    story.ledger.control("payments", 0, "trim", {"log_start_offset": 15, "entries_start": 0})
-    return story.entry("payments", 0, 15)
-
-
-@damage("floor-illegal")
-def floor_falling(story: Story) -> str:
-    story.ledger.control("payments", 0, "floor", {"floor": 9})
-    story.ledger.control("payments", 0, "floor", {"floor": 8})
-    return story.entry("payments", 0, 13)
-
-
-@damage("expire-illegal", "lso-wrong")
-def open_producer_forgotten(story: Story) -> str:
-    _open(story)
-    story.ledger.control("payments", 0, "expire", {"producer_ids": [0]})
-    return story.entry("payments", 0, 15)
-
-
-@damage("rewrite-illegal")
-def aborted_file_rewritten(story: Story) -> str:
-    inputs = [story.files["payments/0/aborted"]["data_path"]]
-    story.ledger.control("payments", 0, "rewrite", {"inputs": inputs, "outputs": []})
-    return story.entry("payments", 0, 12)
-
-
-@damage("descriptor-malformed")
-def control_value_of_nonsense(story: Story) -> str:
-    story.ledger.control("payments", 0, "expire", {"producer_ids": [[1], {}]})
-    return story.entry("payments", 0, 12)
-
-
-@damage("seal-misplaced")
-def seal_in_the_middle(story: Story) -> str:
-    story.ledger.seal("payments", 0, 5)
-    return story.entry("payments", 0, 5)
-
-
-@damage("sealed-without-snapshot")
-def sealed_without_a_snapshot(story: Story) -> str:
-    story.ledger.seal("payments", 1, 0)
-    return "topics/payments/0/1/snapshots/"
 
 
 # --- the store's own objects ------------------------------------------------------------------------------
@@ -664,6 +593,7 @@ def test_damage_is_named(do: Damage, codes: set[str]) -> None:
 
 def test_enough_kinds_of_damage_are_tried() -> None:
     """Every code there is comes of some damage here, but for those of the tests beside this one."""
+    assert control_damage.__name__ in {do.__module__ for _, do, _ in KINDS}
     tried = set().union(*(codes for _, _, codes in KINDS))
     elsewhere = {"transaction-timed-out", "transaction-pending"}
     assert set(CODES) - tried - elsewhere == set()

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
 from storage.errors import StoreUnreachableError
 from storage.memory import MemoryStore
-from tests.verify.raw_ledger import Ledger, marker
-from tests.verify.story import GROUP, LOAD, SUMS, Story, file_row, healthy, partition_row, producer_row
+from tests.verify.raw_ledger import Ledger, java_partition, marker
+from tests.verify.story import (
+    GROUP,
+    LOAD,
+    SUMS,
+    file_row,
+    healthy,
+    partition_row,
+    producer_row,
+    rewrite_of,
+    sealed,
+    snapshot_sealed,
+)
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.verify import VerifyReport, verify_store
 
@@ -105,19 +117,104 @@ def test_rewrite_trim_and_floor() -> None:
     """Live files may be rewritten, settled ones cut off, and the floor raised."""
     story = healthy()
     ledger = story.ledger
-    output = ledger.batch("payments", 0, count=2)
-    inputs = [story.files[name]["data_path"] for name in ("payments/0/second", "payments/0/plain")]
-    written = {**file_row(output, 3, "live"), "last_offset": 6}
-    ledger.control("payments", 0, "rewrite", {"inputs": inputs, "outputs": [written]})
+    value = rewrite_of(story, "payments/0/second", "payments/0/plain", "payments/0/plain2")
+    ledger.control("payments", 0, "rewrite", value)
     ledger.control("payments", 0, "trim", {"log_start_offset": 3, "entries_start": 0})
     ledger.control("payments", 0, "floor", {"floor": 12})
     report = verify_store(ledger.store)
     assert texts(report) == []
     assert next(stats for stats in report.stats.partitions if stats.topic == "payments").records == {
         "aborted": 2,
-        "live": 3,
-        "replaced": 7,
+        "live": 5,
+        "replaced": 8,
     }
+
+
+def test_a_rewritten_file_may_be_rewritten() -> None:
+    """Its records keep their offsets, with gaps where the markers and the aborted are."""
+    story = healthy()
+    story.ledger.control("payments", 0, "rewrite", rewrite_of(story, "payments/0/plain", "payments/0/plain2"))
+    value = rewrite_of(
+        story, "payments/0/first", "payments/0/second", "payments/0/plain", "payments/0/plain2"
+    )
+    rewritten = story.ledger.rows(story.entry("payments", 0, 12))[0]["control_value"]
+    value["inputs"][2:] = [json.loads(rewritten)["outputs"][0]["data_path"]]
+    story.ledger.control("payments", 0, "rewrite", value)
+    assert texts(verify_store(story.ledger.store)) == []
+
+
+def test_a_rewrite_may_leave_files_between_its_outputs() -> None:
+    """Each output takes the place of neighbours; two outputs need not be neighbours."""
+    story = healthy()
+    first, last = rewrite_of(story, "payments/0/first"), rewrite_of(story, "payments/0/plain2")
+    both = {name: last[name] + first[name] for name in ("inputs", "outputs")}
+    story.ledger.control("payments", 0, "rewrite", both)
+    assert texts(verify_store(story.ledger.store)) == []
+
+
+def test_what_the_floor_drops_may_be_deleted() -> None:
+    """A day after it died, and once its name is below the floor, a dead file is out of the list, and of no interest."""
+    story = healthy()
+    ledger = story.ledger
+    ledger.now_ms += DAY_MS
+    ledger.control("payments", 0, "floor", {"floor": 12})
+    ledger.store.delete(story.path("payments/0/aborted"))
+    report = verify_store(ledger.store)
+    assert texts(report) == []
+    assert report.stats.partitions[-2].records == {"live": 8}
+
+
+def test_aborted_ranges_below_the_log_start_are_dropped() -> None:
+    """A trim takes them out of the index."""
+    story = healthy()
+    ledger = story.ledger
+    names = ("first", "second", "plain", "plain2")
+    ledger.control("payments", 0, "trim", {"log_start_offset": 12, "entries_start": 0})
+    trimmed, aborted_at = ledger.now_ms, ledger.rows(story.entry("payments", 0, 10))[0]["append_time"]
+    held = {name: story.files[f"payments/0/{name}"] for name in (*names, "aborted")}
+    bases = {"first": 0, "second": 3, "plain": 5, "aborted": 8, "plain2": 11}
+    died = {**dict.fromkeys(names, ("replaced", trimmed)), "aborted": ("aborted", aborted_at)}
+    plain, plain2 = held["plain"]["first_timestamp"], held["plain2"]["first_timestamp"]
+    batches = ((0, 5, 2, plain), (2, 11, 1, plain2))
+    rows = [
+        ("partition", {**partition_row(13, trimmed, 13), "log_start_offset": 12}),
+        ("producer", producer_row(0, 2, story.abort_row, (aborted_at, aborted_at), -1)),
+        ("producer", producer_row(5, 0, -1, (plain2, plain2 + 1_000), -1, *batches)),
+        *(("file", file_row(held[name], base, *died[name])) for name, base in bases.items()),
+    ]
+    ledger.snapshot("payments", 0, 13, rows)
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_an_id_at_rest_renews_its_row() -> None:
+    """The same row at another time, in any state of rest."""
+    ledger = healthy().ledger
+    rest = {"committed_run_ids": ["day-1"]}
+    home = java_partition(LOAD, 50)
+    row = ledger.rows(ledger.entry_key("__transaction_state", home, 7))[0]["transaction"]
+    assert row["state"] == "CompleteAbort"
+    for _ in range(2):
+        ledger.now_ms += DAY_MS
+        ledger.entry("__transaction_state", home, {"transaction": {**row, "update_ms": ledger.now_ms}})
+    ledger.transaction(LOAD, "Ongoing", 0, 2, **rest)
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_a_topic_grows() -> None:
+    """The highest of the objects that say so counts."""
+    ledger = healthy().ledger
+    ledger.grow("payments", 0, 3)
+    ledger.grow("payments", 1, 5)
+    ledger.entry("payments", 4, ledger.batch("payments", 4))
+    report = verify_store(ledger.store)
+    assert texts(report) == []
+    assert [stats.partition for stats in report.stats.partitions if stats.topic == "payments"] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
 
 
 def test_a_dead_file_may_go_after_a_day() -> None:
@@ -179,29 +276,55 @@ def test_a_topic_made_again_is_another_topic() -> None:
     assert [stats.log_end_offset for stats in report.stats.partitions if stats.topic == "payments"] == [0]
 
 
-def sealed(story: Story, to: int, end: int) -> None:
-    """Seal payments-1 below `to`, with a snapshot at `end` to start from."""
-    row = story.ledger.rows(story.entry("payments", 1, 3))[0]
-    rows = [
-        ("partition", partition_row(end, row["append_time"], end)),
-        ("producer", producer_row(0, 1, story.commit_row, row["max_timestamp"], -1)),
-        ("file", file_row(story.files["payments/1/first"], 0, "live")),
-    ]
-    story.ledger.snapshot("payments", 1, end, rows)
-    for base in (base for base in (0, 3) if base < to):
-        story.ledger.seal("payments", 1, base)
-
-
-@pytest.mark.parametrize("to", [3, 4])
-def test_sealed_entries_stand_in_a_snapshot(to: int) -> None:
+def test_sealed_entries_stand_in_a_snapshot() -> None:
     """Where entries are sealed, the replay starts from the oldest snapshot beyond them, and goes on from there."""
     story = healthy()
-    sealed(story, to, 4)
+    sealed(story)
+    snapshot_sealed(story, 8)
     ledger = story.ledger
-    ledger.entry("payments", 1, ledger.batch("payments", 1, 8, 0, 0))
-    assert texts(verify_store(ledger.store)) == []
-    ledger.entry("payments", 1, ledger.batch("payments", 1, 8, 0, 0))
-    assert [finding.code for finding in verify_store(ledger.store).findings] == ["sequence-repeated"]
+    ledger.entry("payments", 1, ledger.batch("payments", 1, 8, 0, 3))
+    ledger.commit("others", "payments", 1, 11)
+    report = verify_store(ledger.store)
+    assert texts(report) == []
+    place = next(
+        stats for stats in report.stats.partitions if (stats.topic, stats.partition) == ("payments", 1)
+    )
+    assert (place.log_start_offset, place.log_end_offset, place.judged) == (3, 11, True)
+    ledger.commit("others", "payments", 1, 12)
+    assert [finding.code for finding in verify_store(ledger.store).findings] == ["offset-beyond-end"]
+
+
+class CleaningStore(MemoryStore):
+    """Runs somebody's clean-up right before a key is read for the first time."""
+
+    def __init__(self, source: MemoryStore, key: str, work: Callable[[], None]) -> None:
+        super().__init__()
+        self._shelf = source._shelf
+        self._key, self._work = key, work
+
+    def get(self, key: str) -> bytes:
+        if key == self._key:
+            self._key = ""
+            self._work()
+        return super().get(key)
+
+
+def test_a_clean_up_that_overtakes_the_audit() -> None:
+    """An entry when the walk began is a seal when it comes there: it goes on from a snapshot, also a new one."""
+    story = healthy()
+    ledger = story.ledger
+    sealed(story, snapshots=(4,))
+
+    def seal_more() -> None:
+        snapshot_sealed(story, 7)
+        snapshot_sealed(story, 8)
+        ledger.control("payments", 1, "trim", {"log_start_offset": 3, "entries_start": 7})
+        snapshot_sealed(story, 9, entries_start=7, last_append_time=ledger.now_ms)
+        ledger.seal("payments", 1, 3)
+        ledger.seal("payments", 1, 4)
+
+    report = verify_store(CleaningStore(ledger.store, story.entry("payments", 1, 4), seal_more), workers=0)
+    assert texts(report) == []
 
 
 def test_an_offset_committed_from_its_own_pending_row() -> None:

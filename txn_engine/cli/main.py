@@ -15,8 +15,10 @@ from txn_engine.cli.consume import consume
 from txn_engine.cli.coordinator import coordinator
 from txn_engine.cli.demo import demo
 from txn_engine.cli.doctor import doctor
+from txn_engine.cli.dump_log import dump_log
 from txn_engine.cli.failures import EXIT_BROKEN_PIPE, OutputClosed, tell_error
 from txn_engine.cli.groups import groups
+from txn_engine.cli.maintain import maintain
 from txn_engine.cli.produce import produce
 from txn_engine.cli.topics import topics
 from txn_engine.cli.transactions import transactions
@@ -56,7 +58,20 @@ def cli() -> None:
     """
 
 
-for command in (demo, doctor, topics, produce, consume, transactions, groups, coordinator, verify, bench):
+for command in (
+    demo,
+    doctor,
+    topics,
+    produce,
+    consume,
+    transactions,
+    groups,
+    coordinator,
+    verify,
+    dump_log,
+    maintain,
+    bench,
+):
     cli.add_command(command)
 
 

@@ -87,8 +87,10 @@ class Output:
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
-        """A bar on stderr while the block runs, on a terminal only; `unit="bytes"` shows sizes and speed."""
-        if not sys.stderr.isatty():
+        """A bar on stderr while the block runs, on a terminal only and not with --json; `unit="bytes"` shows sizes and
+        speed.
+        """
+        if self.as_json or not sys.stderr.isatty():
             yield _silent
             return
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""`txn-engine topics`: what there is, and making and deleting it."""
+"""`txn-engine topics`: what there is, and making, growing and deleting it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from txn_engine.cli.schema_text import TYPES, parse_schema, read_schema, type_te
 
 @click.group(cls=Group)
 def topics() -> None:
-    """List, create, describe and delete topics."""
+    """List, create, describe, grow and delete topics."""
 
 
 @topics.command(
@@ -144,6 +144,27 @@ def describe(topic: str, place: Place, out: Output) -> None:
         "partitions",
         columns("Partition>", "LogStartOffset>", "LastStableOffset>", "HighWatermark>"),
         rows,
+    )
+
+
+@topics.command(context_settings=SETTINGS, examples=("txn-engine topics alter payments --partitions 8",))
+@click.argument("topic")
+@click.option(
+    "--partitions", type=int, required=True, metavar="N", help="How many partitions, all told: more than now."
+)
+@common_options
+def alter(topic: str, partitions: int, place: Place, out: Output) -> None:
+    """Add partitions to TOPIC. There is no way back.
+
+    Records with a key go by the new number from then on, so that a key's later records may stand in another partition
+    than its earlier ones. Producers and consumers that are running notice within five seconds.
+    """
+    with place.open() as engine:
+        grown = engine.admin.add_partitions_to_topic(topic, partitions)
+    out.line(
+        f"topic {grown.topic} has {grown.partitions} partitions",
+        topic=grown.topic,
+        partition_count=grown.partitions,
     )
 
 

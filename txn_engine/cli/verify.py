@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
-from txn_engine.cli.output import Output
+from txn_engine.cli.output import Output, columns, printable
+
+if TYPE_CHECKING:
+    from txn_engine.verify import Finding, VerifyReport
+
+_EVERY = "all"
+_EXPLAIN = columns("Code", "Severity", "Checks", "Meaning", "Action")
 
 
 @click.command(
     cls=Command,
     short_help="Replay everything and check every invariant.",
     context_settings=SETTINGS,
-    examples=("txn-engine verify --url file:///srv/ledger", "txn-engine verify --topic payments --json"),
+    examples=(
+        "txn-engine verify --url file:///srv/ledger",
+        "txn-engine verify --topic payments --json",
+        "txn-engine verify --explain entry-missing",
+    ),
 )
 @click.option(
     "--topic",
@@ -24,13 +35,24 @@ from txn_engine.cli.output import Output
     help="Only this topic's data (the transaction logs always). Repeatable.",
 )
 @click.option("--no-data", is_flag=True, help="Do not read the data files, only see that they are there.")
+@click.option(
+    "--explain",
+    metavar="[CODE]",
+    is_flag=False,
+    flag_value=_EVERY,
+    help="Audit nothing: say what a finding means and what to do about it; without a code, every one.",
+)
 @common_options
-def verify(topics: tuple[str, ...], no_data: bool, place: Place, out: Output) -> None:
+def verify(topics: tuple[str, ...], no_data: bool, explain: str | None, place: Place, out: Output) -> None:
     """Replay every log from its raw objects and check every invariant. Changes nothing.
 
-    Exit code 1 with at least one error; each finding names the object (relative to the store), what was seen, what was
-    expected, and what to do. A warning is work that a sweep will do, and is no error.
+    Exit code 1 with at least one error; each finding names the object (relative to the store), the offsets, the
+    producer, since when (the log's time), what was seen, what was expected, and what to do. A warning is work that a
+    sweep will do, and is no error.
     """
+    if explain is not None:
+        _explain(explain, out)
+        return
     from txn_engine.clock import system_clock
     from txn_engine.log.objects import store_errors
     from txn_engine.verify import verify_store
@@ -47,21 +69,45 @@ def verify(topics: tuple[str, ...], no_data: bool, place: Place, out: Output) ->
     if out.as_json:
         out.document(report.to_dict())
     else:
-        for finding in report.findings:
-            sys.stdout.write(f"{finding}\n")
-        stats = report.stats
-        if stats.findings_not_listed:
-            sys.stdout.write(f"... and {stats.findings_not_listed:,} more of the same kinds\n")
-        errors = sum(finding.severity == "error" for finding in report.findings)
-        warnings = len(report.findings) - errors
-        told = _count(errors, "error") + (f", {_count(warnings, 'warning')}" if warnings else "")
-        decided = ", ".join(f"{count:,} {state}" for state, count in stats.transactions.items())
-        sys.stdout.write(
-            f"{told} in {store.url}: {stats.objects:,} objects, {stats.records:,} records, "
-            f"{len(stats.partitions):,} partitions, transactions {decided or 'none'}; {stats.seconds:.1f} s\n"
-        )
+        _tell(report, store.url)
     if not report.ok:
         raise click.exceptions.Exit(1)
+
+
+def _explain(wanted: str, out: Output) -> None:
+    from txn_engine.verify import CODES
+
+    if wanted not in CODES and wanted != _EVERY:
+        raise click.UsageError(f"there is no finding {wanted!r}: there are {', '.join(CODES)}")
+    chosen = CODES if wanted == _EVERY else {wanted: CODES[wanted]}
+    rows = [{"code": name, **code._asdict()} for name, code in chosen.items()]
+    out.table("findings", _EXPLAIN, rows)
+
+
+def _tell(report: VerifyReport, url: str) -> None:
+    for finding in report.findings:
+        text = _block(finding) if sys.stdout.isatty() else printable(str(finding))
+        sys.stdout.write(f"{text}\n")
+    stats = report.stats
+    if stats.findings_not_listed:
+        sys.stdout.write(f"... and {stats.findings_not_listed:,} more of the same kinds\n")
+    errors = sum(finding.severity == "error" for finding in report.findings)
+    warnings = len(report.findings) - errors
+    told = _count(errors, "error") + (f", {_count(warnings, 'warning')}" if warnings else "")
+    decided = ", ".join(f"{count:,} {state}" for state, count in stats.transactions.items())
+    sys.stdout.write(
+        f"{told} in {url}: {stats.objects:,} objects, {stats.records:,} records, "
+        f"{len(stats.partitions):,} partitions, transactions {decided or 'none'}; {stats.seconds:.1f} s\n"
+    )
+
+
+def _block(finding: Finding) -> str:
+    """A finding for a person at a terminal: what and where, then a line for each thing to know."""
+    colour = "red" if finding.severity == "error" else "yellow"
+    head = f"{click.style(f'{finding.severity} {finding.code}', fg=colour, bold=True)}  {printable(finding.object)}"
+    lines = {"where": finding.where, "seen": finding.seen, "expected": finding.expected, "do": finding.action}
+    told = (f"  {name:<9} {printable(text)}" for name, text in lines.items() if text)
+    return "\n".join((head, *told)) + "\n"
 
 
 def _count(number: int, what: str) -> str:

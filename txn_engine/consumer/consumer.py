@@ -8,20 +8,29 @@ from typing import Literal, Self
 
 import pyarrow as pa
 
-from txn_engine.clock import monotonic_ms, pause_ms
+from txn_engine.clock import Waiting
 from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
 from txn_engine.errors import (
     IllegalStateError,
     InvalidGroupIdError,
     InvalidRequestError,
     OffsetOutOfRangeError,
+    OffsetsMovedError,
     OutcomeUnknownError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
 from txn_engine.ids import IdSource
 from txn_engine.log.logs import Logs
-from txn_engine.log.reading import FileSlice, check_start, choose_files, end_of, read_slice
+from txn_engine.log.reading import (
+    FileSlice,
+    between,
+    check_start,
+    choose_files,
+    end_of,
+    present_files,
+    read_slice,
+)
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
@@ -41,12 +50,16 @@ _POLL_PAUSE_MS = 50
 
 @dataclass(slots=True)
 class _Cursor:
-    """Where the consumer is in one partition, and the file it is in the middle of."""
+    """Where the consumer is in one partition, and the file it is in the middle of.
+
+    `is_late`: the partition was added after the subscription, so that all it holds is later than that.
+    """
 
     topic: Topic
     partition: int
+    is_late: bool = False
     position: int = -1
-    open_file: tuple[int, pa.Table] | None = None
+    open_file: tuple[str, pa.Table] | None = None
 
     @property
     def key(self) -> TransactionPartition:
@@ -65,6 +78,7 @@ class Consumer:
         logs: Logs,
         groups: GroupCoordinator,
         new_id: IdSource,
+        waiting: Waiting,
         *,
         group_id: str | None,
         isolation_level: IsolationLevel,
@@ -81,9 +95,11 @@ class Consumer:
         self.member_id = new_id()
         self._logs = logs
         self._groups = groups
+        self._waiting = waiting
         self._isolation: IsolationLevel = isolation_level
         self._reset = auto_offset_reset
         self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._subscribed: set[str] = set()
         self._fetched: dict[TopicPartition, FetchedRow] = {}
         self._unsettled: (
             tuple[ConsumerGroupMetadata, dict[TransactionPartition, OffsetAndMetadata]] | None
@@ -94,27 +110,28 @@ class Consumer:
     # --- what to read ---------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions of these topics."""
+        """Read all partitions of these topics, and those that are added to them later."""
         if isinstance(topics, str):
             raise InvalidRequestError(f"topics={topics!r}", expected="a list of topics")
         infos = [self._logs.topics.look_up(name) for name in topics]
         self.assign(
             [TopicPartition(info.name, number) for info in infos for number in range(info.partitions)]
         )
+        self._subscribed = {info.name for info in infos}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions; those that were read already go on where they are."""
         self._open()
         cursors: dict[TopicPartition, _Cursor] = {}
         for tp in partitions:
-            topic = self._logs.topics.get(tp.topic)
-            topic.check_partition(tp.partition)
+            topic = self._logs.topics.having(*tp)
             known = self._cursors.get(tp)
             same = known is not None and known.topic.incarnation == topic.incarnation
             cursors[tp] = known if known is not None and same else _Cursor(topic, tp.partition)
             if not same:
                 self._fetched.pop(tp, None)
         self._cursors = cursors
+        self._subscribed = set()
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read."""
@@ -148,22 +165,24 @@ class Consumer:
             raise InvalidRequestError(f"max_records={max_records}", expected="1 or more")
         if not self._cursors:
             raise IllegalStateError("poll without partitions", expected="subscribe() or assign() before")
-        deadline = monotonic_ms() + timeout_ms
+        deadline = self._waiting.monotonic_ms() + timeout_ms
         while True:
             try:
                 table = self._poll_once(max_records)
             except UnstableOffsetCommitError:
                 table = None
-                if monotonic_ms() >= deadline:
+                if self._waiting.monotonic_ms() >= deadline:
                     raise
-            left = deadline - monotonic_ms()
+            left = deadline - self._waiting.monotonic_ms()
             if table is not None or left <= 0:
                 return table
-            pause_ms(min(_POLL_PAUSE_MS, left))
+            self._waiting.pause_ms(min(_POLL_PAUSE_MS, left))
 
     def _poll_once(self, max_records: int) -> pa.Table | None:
         self._follow_topics()
         cursors = list(self._cursors.values())
+        if not cursors:
+            return None  # the topic was made again with fewer partitions
         self._start(cursors)
         states = self._logs.refresh_all([self._logs.of(cursor.key) for cursor in cursors])
         before = [(cursor.position, cursor.open_file) for cursor in cursors]
@@ -191,10 +210,11 @@ class Consumer:
 
     def _take(self, cursor: _Cursor, state: PartitionState, limit: int) -> list[pa.Table]:
         """Up to `limit` records of one partition; moves the cursor behind them."""
+        cursor.position = self._within(cursor, state, cursor.position)  # retention may have overtaken it
         tables: list[pa.Table] = []
         end = end_of(state, self._isolation)
         parts = choose_files(state, cursor.partition, cursor.position, end, self._isolation)
-        for part in parts:
+        for part in present_files(self._logs.tools.objects, cursor.topic, parts):
             if limit <= 0:
                 return tables
             table = self._records(cursor, part).slice(0, limit)
@@ -208,12 +228,12 @@ class Consumer:
         return tables
 
     def _records(self, cursor: _Cursor, part: FileSlice) -> pa.Table:
-        base = part.log_file.base_offset
-        if cursor.open_file is None or cursor.open_file[0] != base:
-            whole = FileSlice(part.partition, part.log_file, base, part.log_file.last_offset + 1)
-            cursor.open_file = (base, read_slice(self._logs.tools.objects, cursor.topic, whole))
-        table = cursor.open_file[1]
-        return table.slice(max(cursor.position - base, 0))
+        """What is left of a file from the cursor's position on; the file is kept open for the next poll."""
+        file, path = part.log_file, part.log_file.file.data_path
+        if cursor.open_file is None or cursor.open_file[0] != path:
+            whole = FileSlice(part.partition, file, file.base_offset, file.last_offset + 1)
+            cursor.open_file = (path, read_slice(self._logs.tools.objects, cursor.topic, whole))
+        return between(cursor.open_file[1], cursor.position, file.last_offset + 1)
 
     def _with_topic(self, cursor: _Cursor, table: pa.Table) -> pa.Table:
         if len({tp.topic for tp in self._cursors}) == 1:
@@ -223,7 +243,13 @@ class Consumer:
         )
 
     def _follow_topics(self) -> None:
-        """A topic that was deleted and made again is another topic: begin there anew."""
+        """A topic that was deleted and made again is another topic: begin there anew. One that has grown has more
+        partitions, for who subscribed to it.
+        """
+        for name in sorted(self._subscribed):
+            topic = self._logs.topics.get(name)
+            for number in range(topic.partitions):
+                self._cursors.setdefault(TopicPartition(name, number), _Cursor(topic, number, is_late=True))
         for tp, cursor in list(self._cursors.items()):
             topic = self._logs.topics.get(tp.topic)
             if topic.incarnation != cursor.topic.incarnation:
@@ -250,18 +276,22 @@ class Consumer:
             cursor.position = self._first_position(cursor, None if position is None else position.offset)
 
     def _first_position(self, cursor: _Cursor, committed: int | None) -> int:
-        state = self._refresh(cursor)
-        if committed is not None and state.log_start_offset <= committed <= state.high_watermark:
-            return committed
+        return self._within(cursor, self._refresh(cursor), committed)
+
+    def _within(self, cursor: _Cursor, state: PartitionState, position: int | None) -> int:
+        """The position, where the log still has it; else what auto_offset_reset says."""
+        if position is not None and state.log_start_offset <= position <= state.high_watermark:
+            return position
         if self._reset == "none":
-            seen = "no committed offset" if committed is None else f"committed offset {committed}"
             raise OffsetOutOfRangeError(
-                f"{seen} for {cursor.topic.name}-{cursor.partition}",
-                actor=f"group {self.group_id!r}",
+                f"{'no committed offset' if position is None else f'offset {position}'} for"
+                f" {cursor.topic.name}-{cursor.partition}",
+                actor="consumer" if self.group_id is None else f"group {self.group_id!r}",
                 expected=f"an offset from {state.log_start_offset} to {state.high_watermark}",
-                action="reset the group's offsets, or choose auto_offset_reset earliest or latest",
+                action="seek, reset the group's offsets, or choose auto_offset_reset earliest or latest",
             )
-        return state.log_start_offset if self._reset == "earliest" else end_of(state, self._isolation)
+        from_start = self._reset == "earliest" or cursor.is_late
+        return state.log_start_offset if from_start else end_of(state, self._isolation)
 
     def _fetch(
         self, partitions: Sequence[TransactionPartition]
@@ -328,6 +358,18 @@ class Consumer:
         self._settle_commit()
         if not positions:
             return
+        try:
+            self._commit(positions)
+        except OffsetsMovedError:
+            own = self._groups.own_rows(self.group_metadata(), list(positions))
+            if all(self._fetched.get(tp) == row for tp, row in own.items()):
+                raise
+            self._fetched |= (
+                own  # a producer's commits for this very consumer; anything else is refused again
+            )
+            self._commit(positions)
+
+    def _commit(self, positions: dict[TransactionPartition, OffsetAndMetadata]) -> None:
         commit = (self.group_metadata(), positions)
         try:
             self._fetched |= self._groups.commit(*commit)
@@ -342,8 +384,7 @@ class Consumer:
             self._unsettled = None
 
     def _target(self, tp: TopicPartition) -> TransactionPartition:
-        topic = self._logs.topics.get(tp.topic)
-        topic.check_partition(tp.partition)
+        topic = self._logs.topics.having(*tp)
         return TransactionPartition(topic.name, topic.incarnation, tp.partition)
 
     # --- ends -----------------------------------------------------------------------------------------------
@@ -374,14 +415,15 @@ class Consumer:
         for tp, state in self._states(times):
             end = end_of(state, self._isolation)
             found[tp] = None
-            for part in choose_files(state, tp.partition, state.log_start_offset, end, self._isolation):
+            topic = self._logs.topics.get(tp.topic)
+            parts = choose_files(state, tp.partition, state.log_start_offset, end, self._isolation)
+            for part in present_files(self._logs.tools.objects, topic, parts):
                 if part.log_file.max_timestamp >= times[tp]:
-                    found[tp] = self._first_at(tp, part, times[tp])
+                    found[tp] = self._first_at(topic, part, times[tp])
                     break
         return found
 
-    def _first_at(self, tp: TopicPartition, part: FileSlice, time_ms: int) -> int | None:
-        topic = self._logs.topics.get(tp.topic)
+    def _first_at(self, topic: Topic, part: FileSlice, time_ms: int) -> int | None:
         table = read_slice(self._logs.tools.objects, topic, part, ["_offset", "_timestamp"])
         stamps = table.column("_timestamp").cast(pa.int64()).to_numpy()
         offsets: list[int] = table.column("_offset").to_numpy()[stamps >= time_ms].tolist()

@@ -19,7 +19,7 @@ from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.protocol import transactions
-from txn_engine.protocol.partition import Appended, TransactionProposal
+from txn_engine.protocol.proposals import Appended, TransactionProposal
 from txn_engine.protocol.transaction_rows import (
     StoredRow,
     TransactionPartition,
@@ -166,10 +166,18 @@ class Coordinator:
 
         decision = self._decide(transactional_id, decide)
         if markers == "inline" and decision.row is not None:
-            decided = self._logs.coordinator(transactional_id).view().transactions.get(transactional_id)
-            for failure in self._finish(decided).failures:
-                _LOGGER.warning("decided, but not complete yet; the marker sweep will finish it: %s", failure)
+            self._finish_decided(transactional_id)
         return decision.reply
+
+    def _finish_decided(self, transactional_id: str) -> None:
+        """Complete what was decided just now, as far as it goes: whatever fails here, the decision stands."""
+        decided = self._logs.coordinator(transactional_id).view().transactions.get(transactional_id)
+        try:
+            failures = self._finish(decided).failures
+        except TxnEngineError as error:
+            failures = (str(error),)
+        for failure in failures:
+            _LOGGER.warning("decided, but not complete yet; the marker sweep will finish it: %s", failure)
 
     def _decide(self, transactional_id: str, decide: Callable[[StoredRow | None, int], Decision]) -> Decision:
         """Write the row that `decide` asks for; its last call, on the state that the row was written on, is
@@ -208,12 +216,32 @@ class Coordinator:
         """The id's latest row as of now; None for one that was never initialised."""
         return self._logs.coordinator(transactional_id).refresh().transactions.get(transactional_id)
 
-    def was_committed(self, transactional_id: str, producer_id: int, producer_epoch: int) -> bool:
+    def renew(self, transactional_id: str, producer_id: int, producer_epoch: int) -> None:
+        """Write the id's row again where it has been at rest for a day; without a look at the store before that.
+
+        Raises `ProducerFencedError` or `InvalidProducerIdMappingError` where another has the id, or it has expired.
+        """
+        log = self._logs.coordinator(transactional_id)
+        seen = log.view().transactions.get(transactional_id)
+        now_ms = self._clock()
+        if seen is not None and not transactions.is_renewal_due(seen, now_ms):
+            return
+        decide = partial(
+            transactions.renew, producer_id=producer_id, producer_epoch=producer_epoch, now_ms=now_ms
+        )
+        log.append_one(TransactionProposal(transactional_id, decide))
+
+    def was_committed(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, run_id: str | None = None
+    ) -> bool | None:
         """Whether the log holds the decision to commit that was made by this very producer at this epoch.
 
-        The client's own decision bumps its epoch by one, so nobody else's row can be mistaken for it.
+        The client's own decision bumps its epoch by one, so nobody else's row can be mistaken for it. Where it is not
+        found and the log's first entries are sealed, the id's latest row may still know that the run was never
+        committed; else the answer is None: unknown, never "not committed".
         """
-        for batch in self._logs.coordinator(transactional_id).batches():
+        log = self._logs.coordinator(transactional_id)
+        for batch in log.batches():
             row = batch.row
             if (
                 isinstance(row, TransactionRow)
@@ -222,7 +250,12 @@ class Coordinator:
                 and (row.producer_id, row.last_producer_epoch) == (producer_id, producer_epoch)
             ):
                 return True
-        return False
+        state = log.refresh()
+        if state.entries_start == 0:
+            return False
+        latest = state.transactions.get(transactional_id)
+        never = run_id is not None and latest is not None and latest.row.has_committed(run_id) is False
+        return False if never else None
 
     def rows(self, partitions: Sequence[int] | None = None) -> Iterator[StoredRow]:
         """The latest row of every id as of now, tombstones too, by coordinator partition and id."""
@@ -244,8 +277,7 @@ class Coordinator:
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
             self._logs.check_internal(*partition)
             return TransactionPartition(partition.topic, 0, partition.partition)
-        topic = self._logs.topics.get(partition.topic)
-        topic.check_partition(partition.partition)
+        topic = self._logs.topics.having(*partition)
         return TransactionPartition(topic.name, topic.incarnation, partition.partition)
 
     # --- sweeps ---------------------------------------------------------------------------------------------
@@ -256,7 +288,7 @@ class Coordinator:
 
         def propose(stored: StoredRow) -> TransactionProposal | None:
             row = stored.row
-            if not transactions.has_timed_out(row, now_ms):
+            if not transactions.has_timed_out(stored, now_ms):
                 return None
             decide = partial(
                 transactions.time_out,
@@ -287,7 +319,7 @@ class Coordinator:
         now_ms, after_ms = self._clock(), self._logs.config.limits.transactional_id_expiration_ms
 
         def propose(stored: StoredRow) -> TransactionProposal | None:
-            if not transactions.has_expired(stored.row, now_ms, after_ms):
+            if not transactions.has_expired(stored, now_ms, after_ms):
                 return None
             decide = partial(transactions.expire, now_ms=now_ms, expiration_ms=after_ms)
             return TransactionProposal(stored.row.transactional_id, decide)

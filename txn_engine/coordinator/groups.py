@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from txn_engine.clock import Clock
-from txn_engine.errors import InvalidGroupIdError, InvalidRequestError, UnstableOffsetCommitError
+from txn_engine.errors import (
+    InvalidGroupIdError,
+    InvalidRequestError,
+    OffsetsPendingError,
+    UnstableOffsetCommitError,
+)
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.protocol.offset_commits import (
@@ -16,8 +21,10 @@ from txn_engine.protocol.offset_commits import (
     OffsetCommit,
     OffsetKey,
     StoredCommit,
+    has_expired,
+    tombstone,
 )
-from txn_engine.protocol.partition import OffsetCommitProposal, Refused
+from txn_engine.protocol.proposals import Appended, OffsetCommitProposal, Refused
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.types import ConsumerGroupMetadata, FetchedRow, OffsetAndMetadata, TopicPartition
 
@@ -80,6 +87,69 @@ class GroupCoordinator:
             rows[TopicPartition(commit.key.topic, commit.key.partition)] = FetchedRow(verdict.base_offset)
         return rows
 
+    def own_rows(
+        self, group: ConsumerGroupMetadata, partitions: Sequence[TransactionPartition]
+    ) -> dict[TopicPartition, FetchedRow]:
+        """The rows that stand there now and that were written for this very member: in transactions of a producer that
+        it gave its metadata to.
+
+        For the member alone, which knows what it has read: a transaction names what was fetched, or two tries of one
+        would both be taken.
+        """
+        committed = self.offsets(group.group_id).committed
+        found = {
+            partition: stored
+            for partition in partitions
+            if (stored := committed.get(offset_key(group.group_id, partition))) is not None
+        }
+        return {
+            TopicPartition(partition.topic, partition.partition): FetchedRow(stored.offset)
+            for partition, stored in found.items()
+            if group.member_id and stored.commit.member_id == group.member_id
+        }
+
+    def delete(self, group_id: str) -> list[TopicPartition]:
+        """Put a tombstone for every offset of the group, all or none, as far as pending ones can be foreseen.
+
+        Raises `OffsetsPendingError` while a transaction has offsets of the group pending.
+        """
+        log = self._logs.of(self._logs.group_partition(check_group_id(group_id)))
+        offsets = log.refresh().group_offsets
+        for producer_id, pending in offsets.pending.items():
+            if any(key.group_id == group_id for key in pending):
+                raise OffsetsPendingError(
+                    f"producer id {producer_id} has a pending commit", actor=f"deletion of group {group_id!r}"
+                )
+        rows = [stored for stored in offsets.live() if stored.commit.key.group_id == group_id]
+        for verdict in log.append(
+            [OffsetCommitProposal(tombstone(stored, self._clock())) for stored in rows]
+        ):
+            if isinstance(verdict, Refused):
+                raise verdict.error
+        return [TopicPartition(stored.commit.key.topic, stored.commit.key.partition) for stored in rows]
+
+    def expire(self, retention_ms: int) -> dict[str, list[TopicPartition]]:
+        """Put a tombstone for every offset committed at least so long ago, by the log's time; one entry a partition.
+
+        What is pending, or moves meanwhile, is left alone (`OffsetMetadataManager.cleanupExpiredOffsets`). The answer:
+        what was forgotten of each group.
+        """
+        forgotten: dict[str, list[TopicPartition]] = {}
+        logs = self._logs.internal(CONSUMER_OFFSETS_TOPIC)
+        for log, state in zip(logs, self._logs.refresh_all(logs), strict=True):
+            now_ms = self._clock()
+            old = [
+                stored for stored in state.group_offsets.live() if has_expired(stored, now_ms, retention_ms)
+            ]
+            if not old:
+                continue
+            verdicts = log.append([OffsetCommitProposal(tombstone(stored, now_ms)) for stored in old])
+            for stored, verdict in zip(old, verdicts, strict=True):
+                if isinstance(verdict, Appended):
+                    key = stored.commit.key
+                    forgotten.setdefault(key.group_id, []).append(TopicPartition(key.topic, key.partition))
+        return forgotten
+
     def row(
         self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
     ) -> OffsetCommit:
@@ -115,9 +185,7 @@ class GroupCoordinator:
         names: set[str] = set()
         for state in self._logs.refresh_all(self._logs.internal(CONSUMER_OFFSETS_TOPIC)):
             offsets = state.group_offsets
-            names |= {
-                key.group_id for key, at in offsets.committed.items() if at.commit.offset != TOMBSTONE_OFFSET
-            }
+            names |= {stored.commit.key.group_id for stored in offsets.live()}
             names |= {key.group_id for pending in offsets.pending.values() for key in pending}
         return sorted(names)
 

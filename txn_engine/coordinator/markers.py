@@ -10,8 +10,8 @@ from functools import partial
 from txn_engine.clock import Clock
 from txn_engine.errors import TxnEngineError
 from txn_engine.log.logs import Logs
-from txn_engine.protocol.partition import Appended, MarkerProposal, Refused, TransactionProposal, Verdict
 from txn_engine.protocol.producers import ProducerEntry
+from txn_engine.protocol.proposals import Appended, MarkerProposal, Refused, TransactionProposal, Verdict
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.protocol.transactions import complete_transaction
 from txn_engine.types import SweepReport

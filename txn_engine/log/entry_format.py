@@ -179,14 +179,21 @@ def encode_entry(kind: LogKind, batches: Sequence[BatchDescriptor], write_id: st
     return encode_parquet(entry_table(kind, batches), kind="entry", metadata={"write_id": write_id})
 
 
+def encode_seal(kind: LogKind, write_id: str) -> bytes:
+    """What clean-up puts over an entry: the slot stays filled, and whoever meets it knows that its view is void."""
+    return encode_parquet(kind.schema.empty_table(), kind="seal", metadata={"write_id": write_id})
+
+
 def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> list[BatchDescriptor]:
-    """The batches of an entry.
+    """The batches of an entry; none of a seal.
 
     Raises `CorruptObjectError` for a damaged one and for one that does not belong in this slot, and
-    `UnsupportedFormatError` for what a later version wrote: a seal, or a control kind that is not known.
+    `UnsupportedFormatError` for what a later version wrote.
     """
     with store_errors():
         table, metadata = decode_parquet(data, key=key)
+    if metadata.get("kind") == "seal" and not table.num_rows:
+        return []
     if metadata.get("kind") != "entry":
         raise UnsupportedFormatError(
             f"an object of kind {metadata.get('kind')!r}", place=key, expected="an entry"

@@ -11,25 +11,22 @@ from dataclasses import dataclass
 
 from storage import LogKeys
 from txn_engine.clock import Clock
-from txn_engine.errors import CorruptObjectError, OutcomeUnknownError, RequestTimedOutError
+from txn_engine.errors import (
+    CorruptObjectError,
+    OutcomeUnknownError,
+    RequestTimedOutError,
+    TxnEngineError,
+)
 from txn_engine.ids import IdSource
 from txn_engine.log.entry_format import LogKind, decode_entry, encode_entry
 from txn_engine.log.objects import Objects
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
-from txn_engine.protocol.batches import BatchDescriptor
-from txn_engine.protocol.partition import (
-    Appended,
-    Duplicate,
-    EntryPlan,
-    FirstWriteCheck,
-    PartitionState,
-    Proposal,
-    Refused,
-    Verdict,
-    allow_first_write,
-    apply,
-    plan_entry,
-)
+from txn_engine.protocol.appends import EntryPlan, FirstWriteCheck, allow_first_write, plan_entry
+from txn_engine.protocol.batches import BatchDescriptor, Control
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.protocol.proposals import Appended, Duplicate, Proposal, Refused, Verdict
+from txn_engine.protocol.replay import apply
+from txn_engine.protocol.sealed_slots import settle_sealed
 
 MAX_LOST_RACES = 1_000
 _ENTRIES_AHEAD = 64
@@ -37,7 +34,17 @@ _ENTRIES_ALONE = 4
 
 
 class ViewToken:
-    """Names one loaded view: the same token means the same view, moved forward entry by entry since."""
+    """Names one view: the same token means the same view, moved forward entry by entry since, with no producer
+    expired on the way.
+    """
+
+
+class SealedSlotError(Exception):
+    """A seal where an entry was looked for: the view that led here is void."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"a seal at {key}")
+        self.key = key
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +103,34 @@ class EntryLog:
             return self._advance(self._loaded())
 
     def _loaded(self) -> PartitionState:
-        if self._state is None:
-            self._token = ViewToken()
-            self._advance(self._newest_snapshot())
-        assert self._state is not None  # noqa: S101 - set by _advance
-        return self._state
+        return self._load() if self._state is None else self._state
 
-    def _newest_snapshot(self) -> PartitionState:
-        """The newest sound snapshot, else the empty state. A damaged one is passed over, and never deleted."""
+    def _load(self) -> PartitionState:
+        """A new view: the newest sound snapshot, and what follows it. Another one where a cleaner got ahead of us."""
+        self._state, self._token = None, ViewToken()
+        loaded_from = -1
+        damaged: list[str] = []
+        while (newest := self._newest_snapshot(damaged)).log_end_offset > loaded_from:
+            loaded_from = newest.log_end_offset
+            try:
+                state = self._follow(newest)
+            except SealedSlotError:
+                continue  # sealed since its snapshot was written: then there is a newer one
+            if damaged and self._has_entries_beyond(state):
+                break
+            self._state = state
+            return state
+        raise CorruptObjectError(
+            f"the entries from offset {loaded_from} on are sealed or gone, and no sound snapshot reaches beyond them"
+            f" (damaged: {', '.join(dict.fromkeys(damaged)) or 'none'})",
+            actor="load",
+            place=self.keys.log_prefix,
+            expected="a sound snapshot from which every entry follows",
+            action="restore a snapshot from a copy; `txn-engine verify` says what is there",
+        )
+
+    def _newest_snapshot(self, damaged: list[str]) -> PartitionState:
+        """The newest sound snapshot, else the empty state. A damaged one is passed over and noted, never deleted."""
         for key in reversed(self._tools.objects.keys(self.keys.snapshots_prefix)):
             data = self._tools.objects.find(key)
             if data is None:
@@ -111,12 +138,28 @@ class EntryLog:
             try:
                 state = decode_snapshot(data, key=key)
             except CorruptObjectError:
+                damaged.append(key)
                 continue
             if state.log_end_offset == self.keys.parse_snapshot(key):
                 return state
         return PartitionState()
 
+    def _has_entries_beyond(self, state: PartitionState) -> bool:
+        """Whether the log goes on behind an empty slot: an operator may have removed the seals that stood there."""
+        end = self.keys.entry(state.log_end_offset)
+        return bool(self._tools.objects.keys(self.keys.log_prefix, start_after=end)) and (
+            self._tools.objects.find(end) is None
+        )
+
     def _advance(self, state: PartitionState) -> PartitionState:
+        """Move the view forward over what follows `state`; where that was sealed meanwhile, load another view."""
+        try:
+            self._state = self._follow(state)
+        except SealedSlotError:
+            return self._load()
+        return self._state
+
+    def _follow(self, state: PartitionState) -> PartitionState:
         """Replay what follows `state`, slot by slot until one is empty. A listing only says what to read ahead."""
         replayed = 0
         while (data := self._tools.objects.find(key := self.keys.entry(state.log_end_offset))) is not None:
@@ -124,7 +167,6 @@ class EntryLog:
             replayed += 1
             if replayed == _ENTRIES_ALONE:
                 state = self._read_ahead(state)
-        self._state = state
         return state
 
     def _read_ahead(self, state: PartitionState) -> PartitionState:
@@ -139,17 +181,33 @@ class EntryLog:
         return state
 
     def _replay(self, state: PartitionState, key: str, data: bytes) -> PartitionState:
-        for batch in decode_entry(self.kind, data, key=key, base_offset=state.log_end_offset):
+        batches = decode_entry(self.kind, data, key=key, base_offset=state.log_end_offset)
+        if not batches:
+            raise SealedSlotError(key)
+        self._note_expiry(batches)
+        for batch in batches:
             state = apply(state, batch)
         return state
 
+    def _note_expiry(self, batches: Sequence[BatchDescriptor]) -> None:
+        """What was known of a producer before it was expired is no longer known of it (the stalled first write)."""
+        if any(batch.control is Control.EXPIRE for batch in batches):
+            self._token = ViewToken()
+
     def batches(self) -> Iterator[BatchDescriptor]:
-        """All that the log holds, slot by slot from its start, read from the store."""
-        offset = 0
+        """All that the log still holds, slot by slot from where its entries start, read from the store.
+
+        Raises `OutcomeUnknownError` where a slot is sealed while it reads.
+        """
+        offset = self.refresh().entries_start
         while (data := self._tools.objects.find(key := self.keys.entry(offset))) is not None:
-            for batch in decode_entry(self.kind, data, key=key, base_offset=offset):
-                yield batch
-                offset = batch.last_offset + 1
+            batches = decode_entry(self.kind, data, key=key, base_offset=offset)
+            if not batches:
+                raise OutcomeUnknownError(
+                    "the entries that were to be searched are being sealed", place=key, action="search again"
+                )
+            yield from batches
+            offset = batches[-1].last_offset + 1
 
     # --- the append -----------------------------------------------------------------------------------------
 
@@ -161,7 +219,7 @@ class EntryLog:
         Guarantee: what is appended was legal at the log's end at the moment of the write. A verdict that
         writes nothing (refused, or a duplicate) was reached on a state at least as new as the call.
         `OutcomeUnknownError`: the entry may or may not be there; until that is settled this log puts nothing
-        else, here or in another slot.
+        else, here or in another slot. Where the slot was sealed meanwhile that is never learned.
         """
         with self._lock:
             self._settle()
@@ -170,8 +228,9 @@ class EntryLog:
                 state = self._loaded()
                 plan = plan_entry(state, proposals, self._tools.clock(), check_first_write)
                 if plan.batches:
-                    if self._put(plan):
-                        return plan.verdicts
+                    verdicts = self._put(plan, proposals)
+                    if verdicts is not None:
+                        return verdicts
                     fresh = True
                 elif fresh:
                     return plan.verdicts
@@ -192,7 +251,10 @@ class EntryLog:
             raise verdict.error
         return verdict
 
-    def _put(self, plan: EntryPlan) -> bool:
+    def _put(self, plan: EntryPlan, proposals: Sequence[Proposal]) -> tuple[Verdict, ...] | None:
+        """Put the planned entry; the verdicts where it stands, None where the race was lost and all is to be judged
+        again.
+        """
         key = self.keys.entry(plan.base_offset)
         data = encode_entry(self.kind, plan.batches, self._tools.new_id())
         try:
@@ -200,32 +262,51 @@ class EntryLog:
         except OutcomeUnknownError:
             self._unsettled = _Unsettled(key, data, plan)
             raise
-        return self._take(plan, key, won=outcome.won, winner=outcome.winner)
+        if outcome.won:
+            self._win(plan)
+            return plan.verdicts
+        try:
+            self._state = self._replay(self._loaded(), key, outcome.winner)
+        except SealedSlotError:
+            return settle_sealed(self._load_after_seal(key), plan, proposals)
+        self._advance(self._state)
+        return None
 
-    def _take(self, plan: EntryPlan, key: str, *, won: bool, winner: bytes) -> bool:
-        """Move over an occupied slot: by our own plan, or by replaying the winner's entry and what follows it."""
-        if won:
-            self._state = plan.state
-        else:
-            self._advance(self._replay(self._loaded(), key, winner))
-        return won
+    def _load_after_seal(self, key: str) -> PartitionState:
+        """Another view; as long as there is none, nobody knows what the sealed slot held."""
+        try:
+            return self._load()
+        except TxnEngineError as error:
+            raise OutcomeUnknownError(
+                f"a seal in the slot, and the log cannot be loaded again: {error}", actor="append", place=key
+            ) from error
+
+    def _win(self, plan: EntryPlan) -> None:
+        self._note_expiry(plan.batches)
+        self._state = plan.state
 
     def _settle(self) -> None:
         """Learn what became of the last put that nobody answered for: the same bytes at the same slot, until
-        it is occupied.
+        it is occupied. A seal there settles nothing, but leaves nothing to wait for: the caller was told so.
         """
         pending = self._unsettled
         if pending is None:
             return
         outcome = self._tools.objects.create(pending.key, pending.data)
         self._unsettled = None
-        if self._loaded().log_end_offset == pending.plan.base_offset:
-            self._take(pending.plan, pending.key, won=outcome.won, winner=outcome.winner)
+        state = self._loaded()
+        if state.log_end_offset != pending.plan.base_offset:
+            return
+        if outcome.won:
+            self._win(pending.plan)
+        else:
+            self._advance(state)
 
     # --- snapshots ------------------------------------------------------------------------------------------
 
     def write_snapshot(self) -> int | None:
-        """Write a snapshot at the log's end, built from entries read back; its offset, or None where it stands already.
+        """Write a snapshot at the log's end, built from entries read back, from an older snapshot on; its offset, or
+        None where it stands already.
 
         The same log gives the same state, so a snapshot that is there must hold this one: anything else is damage.
         """

@@ -98,4 +98,7 @@ class ForkSafeExecutor(ThreadPoolExecutor):
                 expected="one engine a process",
                 action="connect again in the child",
             )
-        return super().submit(fn, *args, **kwargs)
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError as error:
+            raise IllegalStateError("the engine is closed", expected="an open engine") from error

@@ -9,6 +9,7 @@ from typing import Any
 from storage import (
     DamagedObjectError,
     MappableStore,
+    ObjectInfo,
     ObjectNotFoundError,
     ObjectStore,
     PutOutcome,
@@ -61,6 +62,9 @@ class Objects:
     def __init__(self, store: ObjectStore, pause: Callable[[int], None] = default_jittered_pause) -> None:
         self.store = store
         self._pause = pause
+        self._read: Callable[[str], bytes | memoryview] = (
+            store.map if isinstance(store, MappableStore) else store.get
+        )
 
     def find(self, key: str) -> bytes | None:
         """The whole object, or None where there is none."""
@@ -75,9 +79,25 @@ class Objects:
         something named it.
         """
         with store_errors():
-            if isinstance(self.store, MappableStore):
-                return self.store.map(key)
-            return self.store.get(key)
+            try:
+                return self._read(key)
+            except ObjectNotFoundError as error:
+                raise CorruptObjectError(
+                    "the object is gone",
+                    place=key,
+                    expected="a file that the log names",
+                    action="a file that was rewritten, trimmed or aborted stays for 24 hours: plan the read again;"
+                    " if that misses it too, run `txn-engine verify`",
+                ) from error
+
+    def exists(self, key: str) -> bool:
+        """Whether there is an object."""
+        with store_errors():
+            try:
+                self.store.head(key)
+            except ObjectNotFoundError:
+                return False
+            return True
 
     def create(self, key: str, data: bytes) -> PutOutcome:
         """Put-if-absent, settled by reading back. `OutcomeUnknownError` where that cannot be learned."""
@@ -88,6 +108,21 @@ class Objects:
         """All keys below a prefix, ascending."""
         with store_errors():
             return [info.key for info in self.store.list(prefix, start_after=start_after)]
+
+    def infos(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        """What is below a prefix, by ascending key, a page at a time."""
+        with store_errors():
+            yield from self.store.list(prefix, start_after=start_after)
+
+    def overwrite(self, key: str, data: bytes) -> None:
+        """Put the object, whatever is there: for seals. After an error it may be there or not."""
+        with store_errors():
+            self.store.put(key, data)
+
+    def remove(self, key: str) -> None:
+        """Delete the object; an absent one is fine."""
+        with store_errors():
+            self.store.delete(key)
 
     def folders(self, prefix: str) -> list[str]:
         """The names of the folders right below a prefix."""

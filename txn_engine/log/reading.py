@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from txn_engine.errors import OffsetOutOfRangeError
@@ -17,12 +18,16 @@ from txn_engine.types import IsolationLevel
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """A file of a partition, and which of its offsets belong to the read: `start` inclusive, `end` exclusive."""
+    """A file of a partition, and which of its offsets belong to the read: `start` inclusive, `end` exclusive.
+
+    `is_aborted`: only read_uncommitted asks for it, and clean-up may have taken it away.
+    """
 
     partition: int
     log_file: LogFile
     start: int
     end: int
+    is_aborted: bool = False
 
     @property
     def is_whole(self) -> bool:
@@ -30,14 +35,14 @@ class FileSlice:
         return self.start <= self.log_file.base_offset and self.end > self.log_file.last_offset
 
     @property
-    def first_row(self) -> int:
-        """The first row of the file that belongs to the read."""
-        return max(self.start - self.log_file.base_offset, 0)
+    def start_offset(self) -> int:
+        """The first of the file's offsets that belongs to the read."""
+        return max(self.start, self.log_file.base_offset)
 
     @property
-    def end_row(self) -> int:
-        """The row behind the last one that belongs to the read."""
-        return min(self.end - self.log_file.base_offset, self.log_file.record_count)
+    def end_offset(self) -> int:
+        """The offset behind the last one that belongs to the read."""
+        return min(self.end, self.log_file.last_offset + 1)
 
 
 def end_of(state: PartitionState, isolation_level: IsolationLevel) -> int:
@@ -50,19 +55,46 @@ def choose_files(
 ) -> list[FileSlice]:
     """The files with offsets in [start, end), in offset order; for read_committed none that is aborted or undecided.
 
-    read_uncommitted also gets the files of open and of aborted transactions, as in Kafka, while they are there.
+    read_uncommitted also gets the files of open and of aborted transactions, as in Kafka, while they are there
+    (`present_files`); where records around an aborted file were rewritten, it went as in a compacted log.
     """
     end = min(end, end_of(state, isolation_level))
-    files = [file for base, file in state.live.items() if base < end and file.last_offset >= start]
+    chosen = [
+        FileSlice(partition, file, start, end) for file in _overlapping(state.live.values(), start, end)
+    ]
     if isolation_level == "read_uncommitted":
-        files += [file for base, file in state.undecided.items() if base < end and file.last_offset >= start]
-        files += [
-            dead.log_file
-            for base, dead in state.dead.items()
-            if dead.status == "aborted" and base < end and dead.log_file.last_offset >= start
+        undecided = _overlapping(state.undecided.values(), start, end)
+        aborted = (dead.log_file for dead in state.dead.values() if dead.status == "aborted")
+        chosen += [FileSlice(partition, file, start, end) for file in undecided]
+        chosen += [
+            FileSlice(partition, file, start, end, is_aborted=True)
+            for file in _overlapping(aborted, start, end)
         ]
-    files.sort(key=lambda file: file.base_offset)
-    return [FileSlice(partition, file, start, end) for file in files]
+    chosen.sort(key=lambda part: part.log_file.base_offset)
+    return list(_one_after_the_other(chosen))
+
+
+def _overlapping(files: Iterable[LogFile], start: int, end: int) -> list[LogFile]:
+    return [file for file in files if file.base_offset < end and file.last_offset >= start]
+
+
+def _one_after_the_other(parts: Sequence[FileSlice]) -> Iterator[FileSlice]:
+    """Without the aborted files that a rewritten one reaches around."""
+    read_to = -1
+    for part in parts:
+        if part.log_file.base_offset > read_to:
+            yield part
+            read_to = part.log_file.last_offset
+
+
+def present_files(objects: Objects, topic: Topic, parts: Sequence[FileSlice]) -> list[FileSlice]:
+    """Without the aborted files that clean-up has taken away."""
+    return [
+        part
+        for part in parts
+        if not part.is_aborted
+        or objects.exists(f"{topic.prefix(part.partition)}/{part.log_file.file.data_path}")
+    ]
 
 
 def check_start(state: PartitionState, topic: str, partition: int, offset: int) -> None:
@@ -83,8 +115,30 @@ def read_slice(
         return read_data_file(objects, prefix, part.log_file, topic.schema, part.partition, columns)
     wanted = None if columns is None else list(dict.fromkeys([*columns, OFFSET]))
     table = read_data_file(objects, prefix, part.log_file, topic.schema, part.partition, wanted)
-    table = table.slice(part.first_row, max(part.end_row - part.first_row, 0))
+    table = between(table, part.start_offset, part.end_offset)
     return table if columns is None else table.select(list(columns))
+
+
+def between(table: pa.Table, start: int, end: int) -> pa.Table:
+    """The records with offsets in [start, end) of a file's: a rewritten one has gaps."""
+    first, behind = np.searchsorted(table.column(OFFSET).to_numpy(), [start, end])
+    return table.slice(first, behind - first)
+
+
+def rows_of(objects: Objects, topic: Topic, part: FileSlice) -> tuple[int, int]:
+    """The rows of a file that belong to the read: the first one, and the one behind the last. Where a bound lies inside
+    a file with gaps its offsets are read.
+    """
+    file = part.log_file
+    if part.is_whole:
+        return 0, file.record_count
+    if not file.has_gaps:
+        return part.start_offset - file.base_offset, part.end_offset - file.base_offset
+    offsets = read_data_file(
+        objects, topic.prefix(part.partition), file, topic.schema, part.partition, [OFFSET]
+    )
+    first, behind = np.searchsorted(offsets.column(OFFSET).to_numpy(), [part.start_offset, part.end_offset])
+    return int(first), int(behind)
 
 
 def read_slices(

@@ -48,6 +48,7 @@ _PRODUCER: list[tuple[str, pa.DataType]] = [
     ("producer_epoch", _I16),
     ("coordinator_epoch", _I64),
     ("last_timestamp", _I64),
+    ("append_time", _I64),
     ("open_first_offset", _I64),
     ("batches", pa.list_(pa.struct(_BATCH))),
 ]
@@ -69,6 +70,9 @@ _ABORTED: list[tuple[str, pa.DataType]] = [
     (name, _I64) for name in ("producer_id", "first_offset", "last_offset", "last_stable_offset")
 ]
 
+_STORED_ROW = [(name, _I64) for name in ("row_offset", "append_time", "start_append_time")]
+_STORED_COMMIT = [(name, _I64) for name in ("row_offset", "append_time", "pending_producer_id")]
+
 SNAPSHOT_SCHEMA = pa.schema(
     [
         pa.field("section", _STR, nullable=False),
@@ -76,11 +80,8 @@ SNAPSHOT_SCHEMA = pa.schema(
         pa.field("producer", pa.struct(_PRODUCER)),
         pa.field("file", pa.struct(_FILE)),
         pa.field("aborted", pa.struct(_ABORTED)),
-        pa.field("transaction", pa.struct([("row_offset", _I64), *TRANSACTION_FIELDS])),
-        pa.field(
-            "offset_commit",
-            pa.struct([("row_offset", _I64), ("pending_producer_id", _I64), *OFFSET_COMMIT_FIELDS]),
-        ),
+        pa.field("transaction", pa.struct([*_STORED_ROW, *TRANSACTION_FIELDS])),
+        pa.field("offset_commit", pa.struct([*_STORED_COMMIT, *OFFSET_COMMIT_FIELDS])),
     ]
 )
 
@@ -95,26 +96,31 @@ def _sections(state: PartitionState) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "partition", {name: getattr(state, name) for name in _PARTITION}
     for _, producer in sorted(state.producers.items()):
         yield "producer", asdict(producer)
-    for _, row in sorted(_file_rows(state)):
+    for row in sorted(_file_rows(state), key=lambda row: (row["base_offset"], row["data_path"])):
         yield "file", row
     for _, aborted in sorted(state.aborted.items()):
         yield "aborted", asdict(aborted)
     for _, stored in sorted(state.transactions.items()):
-        yield "transaction", {"row_offset": stored.offset, **transaction_to_dict(stored.row)}
+        times = {"append_time": stored.append_time, "start_append_time": stored.start_append_time}
+        yield "transaction", {"row_offset": stored.offset, **times, **transaction_to_dict(stored.row)}
     commits = [(key, -1, commit) for key, commit in state.group_offsets.committed.items()]
     for producer_id, pending in state.group_offsets.pending.items():
         commits += [(key, producer_id, commit) for key, commit in pending.items()]
     for _, producer_id, commit in sorted(commits, key=lambda item: item[:2]):
-        values = {"row_offset": commit.offset, "pending_producer_id": producer_id}
+        values = {
+            "row_offset": commit.offset,
+            "append_time": commit.append_time,
+            "pending_producer_id": producer_id,
+        }
         yield "offset_commit", {**values, **offset_commit_to_dict(commit.commit)}
 
 
-def _file_rows(state: PartitionState) -> Iterator[tuple[int, dict[str, Any]]]:
+def _file_rows(state: PartitionState) -> Iterator[dict[str, Any]]:
     for status, files in (("live", state.live), ("undecided", state.undecided)):
-        for base, log_file in files.items():
-            yield base, _file_row(log_file, status, -1)
-    for base, dead in state.dead.items():
-        yield base, _file_row(dead.log_file, dead.status, dead.died_ms)
+        for log_file in files.values():
+            yield _file_row(log_file, status, -1)
+    for dead in state.dead.values():
+        yield _file_row(dead.log_file, dead.status, dead.died_ms)
 
 
 def _file_row(log_file: LogFile, status: str, died_ms: int) -> dict[str, Any]:
@@ -143,7 +149,9 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
         aborted=Map({values["last_offset"]: AbortedRange(**values) for values in sections["aborted"]}),
         transactions=Map(
             {
-                v["transactional_id"]: StoredRow(v["row_offset"], transaction_from_dict(v))
+                v["transactional_id"]: StoredRow(
+                    v["row_offset"], transaction_from_dict(v), v["append_time"], v["start_append_time"]
+                )
                 for v in sections["transaction"]
             }
         ),
@@ -165,25 +173,29 @@ def _producer(values: Mapping[str, Any]) -> ProducerEntry:
 
 
 def _files(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    files: dict[str, dict[int, Any]] = {"live": {}, "undecided": {}, "dead": {}}
+    live: dict[int, LogFile] = {}
+    undecided: dict[int, LogFile] = {}
+    dead: dict[str, DeadFile] = {}
+    named: dict[str, int] = {}
     for values in rows:
         status, died_ms = values.pop("status"), values.pop("died_ms")
         file = FileRef(values.pop("data_path"), values.pop("data_bytes"), values.pop("checksum"))
         log_file = LogFile(**values, file=file)
-        if status in ("live", "undecided"):
-            files[status][log_file.base_offset] = log_file
+        named[file.data_path] = log_file.base_offset
+        if status == "live":
+            live[log_file.base_offset] = log_file
+        elif status == "undecided":
+            undecided[log_file.base_offset] = log_file
         else:
-            files["dead"][log_file.base_offset] = DeadFile(log_file, status, died_ms)
-    named = {log_file.file.data_path: base for base, log_file in (files["live"] | files["undecided"]).items()}
-    named |= {dead.log_file.file.data_path: base for base, dead in files["dead"].items()}
-    return {"named": Map(named)} | {status: Map(by_base) for status, by_base in files.items()}
+            dead[file.data_path] = DeadFile(log_file, status, died_ms)
+    return {"live": Map(live), "undecided": Map(undecided), "dead": Map(dead), "named": Map(named)}
 
 
 def _group_offsets(rows: list[dict[str, Any]]) -> GroupOffsets:
     committed: dict[OffsetKey, StoredCommit] = {}
     pending: dict[int, dict[OffsetKey, StoredCommit]] = {}
     for values in rows:
-        stored = StoredCommit(values["row_offset"], offset_commit_from_dict(values))
+        stored = StoredCommit(values["row_offset"], offset_commit_from_dict(values), values["append_time"])
         producer_id = values["pending_producer_id"]
         target = committed if producer_id == -1 else pending.setdefault(producer_id, {})
         target[stored.commit.key] = stored

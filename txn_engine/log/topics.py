@@ -1,10 +1,13 @@
-"""Topics: one small object an incarnation, the highest one counts. A topic deleted and made again is another topic."""
+"""Topics: one small object an incarnation, the highest one counts. A topic deleted and made again is another topic.
+
+A topic grows by small objects too, one after the other below its incarnation: the last one's partition count counts.
+"""
 
 from __future__ import annotations
 
 import base64
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -67,6 +70,10 @@ def _topic_key(name: str, incarnation: int) -> str:
     return f"topics/{name}/{incarnation}.json"
 
 
+def _growth_key(name: str, incarnation: int, number: int) -> str:
+    return f"topics/{name}/{incarnation}/partitions/{number:020d}.json"
+
+
 class TopicRegistry:
     """The topics of a store. What it knows of a topic is looked up again after five seconds."""
 
@@ -88,6 +95,14 @@ class TopicRegistry:
             return known[1]
         return self.look_up(name)
 
+    def having(self, name: str, partition: int) -> Topic:
+        """The topic, known to have this partition: one that it seems to lack is looked for afresh."""
+        topic = self.get(name)
+        if partition >= topic.partitions:
+            topic = self.look_up(name)
+        topic.check_partition(partition)
+        return topic
+
     def look_up(self, name: str) -> Topic:
         """The topic as the store has it now. Raises `UnknownTopicOrPartitionError`."""
         _check_name(name)
@@ -102,12 +117,12 @@ class TopicRegistry:
             raise UnknownTopicOrPartitionError(f"topic {name!r} {gone}", place=self._objects.store.url)
         return topic
 
-    def is_current(self, topic: Topic) -> bool:
+    def is_current(self, name: str, incarnation: int) -> bool:
         """Whether this incarnation is still the topic of its name, as of now: one look at the store."""
-        if self._objects.find(_topic_key(topic.name, topic.incarnation + 1)) is None:
+        if self._objects.find(_topic_key(name, incarnation + 1)) is None:
             return True
         with self._lock:
-            self._known.pop(topic.name, None)
+            self._known.pop(name, None)
         return False
 
     def exists(self, name: str, incarnation: int) -> bool:
@@ -125,10 +140,7 @@ class TopicRegistry:
         """Make the topic; exactly one of several callers does. Raises `TopicExistsError`."""
         _check_name(name)
         schema, key = _checked_schema(name, schema, key)
-        if not 1 <= partitions <= MAX_PARTITIONS:
-            raise InvalidPartitionsError(
-                f"{partitions} partitions", actor=f"topic {name!r}", expected=f"1 to {MAX_PARTITIONS}"
-            )
+        _check_count(name, partitions, 1)
         incarnation, there = self._latest(name)
         if there is not None:
             raise _exists(name)
@@ -139,6 +151,40 @@ class TopicRegistry:
         if not outcome.won:
             raise _exists(name)
         return topic
+
+    def add_partitions(self, name: str, total_partitions: int) -> Topic:
+        """Let the topic have so many partitions, all told (`Admin.createPartitions`).
+
+        Put-if-absent, one growth after the other: of several callers each that succeeds has made the topic larger.
+        Raises `InvalidPartitionsError` unless the number is above the present one.
+        """
+        while True:  # at most MAX_PARTITIONS times: each race that is lost has made the topic larger
+            topic = self.look_up(name)
+            number, present = self._growths(topic)
+            _check_count(name, total_partitions, present + 1)
+            growth = {
+                "topic": name,
+                "incarnation": topic.incarnation,
+                "partitions": total_partitions,
+                "created_ms": self._clock(),
+                "write_id": self._new_id(),
+            }
+            key = _growth_key(name, topic.incarnation, number)
+            if not self._objects.create(key, encode_json(growth, "partitions")).won:
+                continue
+            if not self.is_current(name, topic.incarnation):
+                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
+            return self.look_up(name)
+
+    def _growths(self, topic: Topic) -> tuple[int, int]:
+        """How often the topic has grown, and to how many partitions."""
+        number, partitions = 0, topic.partitions
+        while (
+            data := self._objects.find(key := _growth_key(topic.name, topic.incarnation, number))
+        ) is not None:
+            partitions = decode_json(data, key=key, kind="partitions")["partitions"]
+            number += 1
+        return number, partitions
 
     def delete(self, name: str) -> Topic:
         """Put a tombstone as the next incarnation; the objects stay until the clean-up. Returns what was deleted."""
@@ -173,7 +219,14 @@ class TopicRegistry:
         while (data := self._objects.find(key := _topic_key(name, incarnation + 1))) is not None:
             incarnation += 1
             topic = _decode(data, key)
-        return incarnation, topic
+        return incarnation, None if topic is None else replace(topic, partitions=self._growths(topic)[1])
+
+
+def _check_count(name: str, partitions: int, least: int) -> None:
+    if not least <= partitions <= MAX_PARTITIONS:
+        raise InvalidPartitionsError(
+            f"{partitions} partitions", actor=f"topic {name!r}", expected=f"{least} to {MAX_PARTITIONS}"
+        )
 
 
 def _exists(name: str) -> TopicExistsError:

@@ -10,11 +10,16 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from txn_engine.errors import IllegalStateError, TransactionAbortableError
+from txn_engine.errors import (
+    IllegalStateError,
+    TransactionAbortableError,
+    UnknownTopicOrPartitionError,
+)
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_log import EntryLog, LogTools, ViewToken
 from txn_engine.log.uploads import upload_records
-from txn_engine.protocol.partition import DataProposal, FirstWriteCheck, Refused
+from txn_engine.protocol.appends import FirstWriteCheck
+from txn_engine.protocol.proposals import DataProposal, Refused
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.types import ProducerIdAndEpoch, RecordMetadata
 
@@ -25,6 +30,8 @@ MAX_BATCHES_PER_ENTRY = 64
 class Batch:
     """Records for one partition, or a data file that holds them, with the sequence they were given, and whom
     to tell.
+
+    `is_current`: whether the topic was still this incarnation, asked when the records were handed over.
     """
 
     records: pa.Table | EncodedFile
@@ -32,6 +39,7 @@ class Batch:
     base_sequence: int
     is_transactional: bool
     timestamp_ms: int
+    is_current: Future[bool]
     done: Future[RecordMetadata]
 
 
@@ -44,6 +52,7 @@ class Lane:
     def __init__(
         self,
         partition: TransactionPartition,
+        identity: ProducerIdAndEpoch,
         log: EntryLog,
         tools: LogTools,
         senders: Executor,
@@ -51,6 +60,7 @@ class Lane:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         self.partition = partition
+        self.identity = identity
         self.log = log
         self.view_token: ViewToken = log.token
         self.added: Future[None] = Future()
@@ -73,15 +83,13 @@ class Lane:
             self._running = True
         try:
             self._senders.submit(self._drain)
-        except RuntimeError as error:  # the engine was closed: nobody will drain this queue any more
-            closed = IllegalStateError("the engine is closed", expected="an open engine")
-            closed.__cause__ = error
+        except IllegalStateError as closed:  # nobody will drain this queue any more
             with self._lock:
                 self._running = False
                 stranded = list(self._queue)
                 self._queue.clear()
             self._fail(stranded, closed)
-            raise closed from error
+            raise
 
     def cancel(self, reason: BaseException) -> None:
         """Fail what is queued and not yet on its way."""
@@ -115,6 +123,11 @@ class Lane:
         self.added.result()
         if self._failure is not None:
             raise TransactionAbortableError(f"the transaction failed elsewhere: {self._failure}")
+        if not all(batch.is_current.result() for batch in batches):
+            raise UnknownTopicOrPartitionError(
+                f"topic {self.partition.topic!r} was deleted, with incarnation {self.partition.incarnation}",
+                actor=f"producer {self.identity.producer_id} epoch {self.identity.producer_epoch}",
+            )
         proposals = [_proposal(batch, encoded) for batch, encoded in uploaded]
         verdicts = self.log.append(proposals, self._first_write_check(self))
         refused = next((verdict.error for verdict in verdicts if isinstance(verdict, Refused)), None)

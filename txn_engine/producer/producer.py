@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
-from txn_engine.clock import monotonic_ms, pause_ms
+from txn_engine.clock import Waiting
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
 from txn_engine.errors import (
     ConcurrentTransactionsError,
     CorruptObjectError,
     IllegalStateError,
+    InvalidProducerEpochError,
     InvalidProducerIdMappingError,
     InvalidRequestError,
     OutcomeUnknownError,
@@ -28,25 +30,17 @@ from txn_engine.errors import (
     StoreUnavailableError,
     TransactionAbortableError,
     TxnEngineError,
-    UnknownTopicOrPartitionError,
 )
 from txn_engine.log.data_files import EncodedFile, conform
 from txn_engine.log.logs import Logs
-from txn_engine.log.topics import Topic
 from txn_engine.log.uploads import slices
 from txn_engine.producer.group_memory import GroupMemory
-from txn_engine.producer.lanes import Batch, Lane
-from txn_engine.producer.partitioner import split_by_key
-from txn_engine.producer.states import ProducerState
-from txn_engine.protocol.partition import (
-    FirstWriteCheck,
-    OffsetCommitProposal,
-    PartitionState,
-    Proposal,
-    Refused,
-    allow_first_write,
-)
-from txn_engine.protocol.sequences import increment_sequence
+from txn_engine.producer.lanes import Lane
+from txn_engine.producer.sender import Records, Sender, gathered, tables_of
+from txn_engine.producer.states import ProducerState, is_fatal_to_a_write
+from txn_engine.protocol.appends import FirstWriteCheck, allow_first_write
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.protocol.proposals import OffsetCommitProposal, Proposal, Refused
 from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow
 from txn_engine.protocol.transactions import with_run_id
 from txn_engine.types import (
@@ -59,12 +53,10 @@ from txn_engine.types import (
 )
 
 T = TypeVar("T")
-Records = pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
-BUFFER_BYTES = 256 * 1024 * 1024
-READER_PART_BYTES = 32 * 1024 * 1024
 CONCURRENT_RETRY_LIMIT_MS = 30_000
 _RETRY_PAUSE_MS = 20
+_LOGGER = logging.getLogger(__name__)
 _STORE_ERRORS = (
     OutcomeUnknownError,
     StoreUnavailableError,
@@ -82,6 +74,7 @@ class ProducerTools:
     coordinator: Coordinator
     groups: GroupCoordinator
     senders: Executor
+    waiting: Waiting
 
 
 class Producer:
@@ -112,24 +105,22 @@ class Producer:
         self._markers: MarkerMode = markers
         self._lock = threading.RLock()
         self._made_in = os.getpid()
-        self._identity = ProducerIdAndEpoch(-1, -1)
         self._state = ProducerState.UNINITIALIZED if transactional_id is not None else ProducerState.READY
         self._error: BaseException | None = None
-        self._failure: BaseException | None = None
         self._run_id: str | None = None
         self._history: TransactionRow | None = None
-        self._lanes: dict[TransactionPartition, Lane] = {}
         self._in_transaction: set[TransactionPartition] = set()
         self._reached_coordinator = False
         self._is_ending = False
-        self._checked_topics: dict[str, Future[bool]] = {}
-        self._outstanding: set[Future[RecordMetadata]] = set()
         self._group_memory = GroupMemory()
-        self._buffer = threading.Condition()
-        self._buffered_bytes = 0
-        self._turn = 0
+        join = self._join if transactional_id is not None else None
+        self._sender = Sender(tools.logs, tools.senders, join, self._first_write_check)
 
     # --- who it is ------------------------------------------------------------------------------------------
+
+    @property
+    def _identity(self) -> ProducerIdAndEpoch:
+        return self._sender.identity
 
     @property
     def producer_id(self) -> int:
@@ -175,8 +166,10 @@ class Producer:
     # --- the frame of every call ----------------------------------------------------------------------------
 
     @contextmanager
-    def _call(self, *allowed: ProducerState) -> Iterator[None]:
-        """One call at a time, in this process, in a state that allows it."""
+    def _call(self, *allowed: ProducerState, goes_on: bool = True) -> Iterator[None]:
+        """One call at a time, in this process, in a state that allows it; under an id that is kept from expiring,
+        unless the call gives up what there was.
+        """
         self._check_process()
         with self._lock:
             self._absorb_failure()
@@ -186,15 +179,46 @@ class Producer:
                 raise self._error
             if self._state is ProducerState.ABORTABLE_ERROR and self._state not in allowed:
                 raise TransactionAbortableError(
-                    f"the transaction failed: {self._failure}", actor=self._actor()
-                ) from self._failure
+                    f"the transaction failed: {self._sender.failure}", actor=self._actor()
+                ) from self._sender.failure
             if self._state not in allowed:
                 raise IllegalStateError(
                     f"a call in state {self._state}",
                     actor=self._actor(),
                     expected=" or ".join(sorted(allowed)),
                 )
-            yield
+            if goes_on:
+                self._renew()
+            try:
+                yield
+            except TxnEngineError as error:
+                self._learn_from(error)
+                raise
+
+    def _learn_from(self, error: TxnEngineError) -> None:
+        """What a call's own error makes of the producer. What the store did not take may be missing from the
+        transaction, even where the caller goes on: it can only abort.
+        """
+        if is_fatal_to_a_write(error):
+            self._fatal(error)
+        elif self._state is ProducerState.IN_TRANSACTION and isinstance(error, _STORE_ERRORS):
+            self._sender.fail(error)
+
+    def _renew(self) -> None:
+        """Let the id of a job that runs for days not expire: its row is written again once it is a day old.
+
+        Raises, and is finished, where the id is not this producer's any more. A store that does not answer now is
+        asked again by the next call: there are days left.
+        """
+        if self.transactional_id is None or self._identity.producer_id < 0 or self._reached_coordinator:
+            return
+        try:
+            self._tools.coordinator.renew(self.transactional_id, *self._identity)
+        except (ProducerFencedError, InvalidProducerIdMappingError) as error:
+            self._fatal(error)
+            raise
+        except _STORE_ERRORS as error:
+            _LOGGER.warning("%s: the transactional id was not renewed: %s", self._actor(), error)
 
     def _check_process(self) -> None:
         """Refuse in a forked child, before a lock that somebody may have held at the fork."""
@@ -206,7 +230,7 @@ class Producer:
     @contextmanager
     def _ending(self, *allowed: ProducerState) -> Iterator[None]:
         """The end of a transaction: no other call until it is over, and no lock held while it waits for writes."""
-        with self._call(*allowed):
+        with self._call(*allowed, goes_on=False):
             self._is_ending = True
         try:
             yield
@@ -214,19 +238,14 @@ class Producer:
             self._is_ending = False
 
     def _absorb_failure(self) -> None:
-        """Move to the state that a failed write has led to."""
-        failure = self._failure
+        """Move to the state that a failed write has led to (`TransactionManager.maybeTransitionToErrorState`)."""
+        failure = self._sender.failure
         if failure is None or self._state is ProducerState.FATAL_ERROR:
             return
-        if self.transactional_id is None or (isinstance(failure, TxnEngineError) and failure.fatal):
+        if self.transactional_id is None or is_fatal_to_a_write(failure):
             self._fatal(failure)
         elif self._state is ProducerState.IN_TRANSACTION:
             self._state = ProducerState.ABORTABLE_ERROR
-
-    def _note_failure(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-        for lane in list(self._lanes.values()):
-            lane.cancel(self._failure)
 
     def _fatal(self, error: BaseException) -> BaseException:
         self._state = ProducerState.FATAL_ERROR
@@ -244,20 +263,22 @@ class Producer:
 
     def _retry_concurrent(self, ask: Callable[[], T], what: str) -> T:
         """Ask until the answer is not CONCURRENT_TRANSACTIONS, finishing this id's own markers in between."""
-        deadline = monotonic_ms() + CONCURRENT_RETRY_LIMIT_MS
+        waiting = self._tools.waiting
+        deadline = waiting.monotonic_ms() + CONCURRENT_RETRY_LIMIT_MS
         while True:
             try:
                 return ask()
             except ConcurrentTransactionsError as error:
+                is_late = waiting.monotonic_ms() > deadline  # what is finished in time is asked for once more
                 report = self._tools.coordinator.finish(self._transactional())
-                if monotonic_ms() > deadline:
+                if is_late:
                     raise RequestTimedOutError(
                         f"{what}: the previous transaction was still not complete after {CONCURRENT_RETRY_LIMIT_MS} ms"
                         + (f" ({report.failures[0]})" if report.failures else ""),
                         actor=self._actor(),
                     ) from error
                 if report.failures:
-                    pause_ms(_RETRY_PAUSE_MS)
+                    waiting.pause_ms(_RETRY_PAUSE_MS)
 
     # --- a transaction's frame ------------------------------------------------------------------------------
 
@@ -266,7 +287,7 @@ class Producer:
         it committed.
         """
         transactional_id = self._transactional()
-        with self._call(ProducerState.UNINITIALIZED, ProducerState.READY):
+        with self._call(ProducerState.UNINITIALIZED, ProducerState.READY, goes_on=False):
             held = self._identity
             identity = self._retry_concurrent(
                 lambda: self._tools.coordinator.init_producer_id(
@@ -287,13 +308,9 @@ class Producer:
             self._state = ProducerState.READY
 
     def _start_epoch(self, identity: ProducerIdAndEpoch) -> None:
-        self._identity = identity
-        self._lanes.clear()
+        self._sender.start_epoch(identity)
         self._in_transaction.clear()
-        self._checked_topics.clear()
-        self._outstanding.clear()
         self._reached_coordinator = False
-        self._failure = None
         self._run_id = None
 
     def begin_transaction(self, run_id: str | None = None) -> None:
@@ -333,28 +350,21 @@ class Producer:
         """
         self._transactional()
         with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):
-            self._wait_for_outstanding()
+            self._sender.wait()
             with self._lock:
                 if self._state is ProducerState.IN_TRANSACTION:
                     self._check_writes()
                 self._end(committed=True)
 
     def _check_writes(self) -> None:
-        """Raise unless every write of the transaction is in the log, and in a topic that is still the same."""
-        for name, is_current in self._checked_topics.items():
-            if not is_current.result():
-                self._note_failure(
-                    UnknownTopicOrPartitionError(
-                        f"topic {name!r} was deleted during the transaction", actor=self._actor()
-                    )
-                )
+        """Raise unless every write of the transaction is in the log."""
         self._absorb_failure()
         if self._error is not None:
             raise self._error
-        if self._failure is not None:
+        if self._sender.failure is not None:
             raise TransactionAbortableError(
-                f"a write of the transaction failed: {self._failure}", actor=self._actor()
-            ) from self._failure
+                f"a write of the transaction failed: {self._sender.failure}", actor=self._actor()
+            ) from self._sender.failure
 
     def abort_transaction(self) -> None:
         """Drop what is not sent, and decide to abort."""
@@ -362,11 +372,8 @@ class Producer:
         allowed = (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR, ProducerState.ABORTING)
         with self._ending(*allowed):
             aborting = TransactionAbortableError("the transaction is being aborted", actor=self._actor())
-            for lane in self._lanes.values():
-                lane.cancel(aborting)
-                if not lane.added.done():
-                    lane.added.set_exception(aborting)
-            self._wait_for_outstanding()
+            self._sender.abandon(aborting)
+            self._sender.wait()
             with self._lock:
                 self._end(committed=False)
 
@@ -386,10 +393,10 @@ class Producer:
             raise  # the state stays: the same call again learns what happened
         except (ProducerFencedError, InvalidProducerIdMappingError) as error:
             # Asked before anything is final: where the log cannot be read now, the same call may be made again.
-            answered = committed and self._tools.coordinator.was_committed(
-                self._transactional(), *self._identity
-            )
+            answered = committed and self._was_committed()
             self._fatal(error)
+            if answered is None:
+                raise self._fatal(self._forgotten_decision()) from error
             if not answered:
                 raise
             self._learn_end(committed)
@@ -400,6 +407,17 @@ class Producer:
         self._learn_end(committed)
         self._start_epoch(identity)
         self._state = ProducerState.READY
+
+    def _was_committed(self) -> bool | None:
+        return self._tools.coordinator.was_committed(self._transactional(), *self._identity, self._run_id)
+
+    def _forgotten_decision(self) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            "a successor has taken over, and the part of the coordinator's log is sealed that would tell"
+            " whether this transaction was committed before",
+            actor=self._actor(),
+            action="look at the data, or give transactions a run_id and ask has_committed()",
+        )
 
     def _learn_end(self, committed: bool) -> None:
         self._group_memory.end(committed=committed)
@@ -427,9 +445,7 @@ class Producer:
         """
         state = ProducerState.READY if self.transactional_id is None else ProducerState.IN_TRANSACTION
         with self._call(state):
-            info = self._logs.topics.get(topic)
-            if partition is not None:
-                info.check_partition(partition)
+            info = self._logs.topics.having(topic, 0 if partition is None else partition)
             if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
                 raise InvalidRequestError(
                     f"records as {type(table).__name__}",
@@ -441,17 +457,20 @@ class Producer:
                 raise InvalidRequestError(
                     f"timestamp {stamp}", actor=self._actor(), expected="milliseconds since the epoch"
                 )
+            if self._identity.producer_id < 0:
+                self._sender.start_epoch(self._tools.coordinator.init_producer_id(None))
             futures: list[Future[RecordMetadata]] = []
             try:
-                for records in _tables(table):
+                for records in tables_of(table):
                     conformed = conform(records, info.schema, topic=topic)
                     for part in slices(conformed):
-                        futures += self._send(info, part, partition, stamp)
+                        if part.num_rows:
+                            futures += self._sender.send(info, part, partition, stamp)
             except BaseException as error:
                 if futures:  # a part of this call is on its way: the call can only be undone as a whole
-                    self._note_failure(error)
+                    self._sender.fail(error)
                 raise
-            return _gathered(futures)
+            return gathered(futures)
 
     def produce_files(
         self, topic: str, files: Sequence[tuple[int, EncodedFile]]
@@ -465,12 +484,12 @@ class Producer:
         with self._call(ProducerState.IN_TRANSACTION):
             info = self._logs.topics.get(topic)
             for partition, _ in files:
-                info.check_partition(partition)
+                info = self._logs.topics.having(topic, partition)
             parts = [
                 (TransactionPartition(info.name, info.incarnation, number), encoded)
                 for number, encoded in files
             ]
-            return _gathered(self._send_parts(parts))
+            return gathered(self._sender.send_parts(parts))
 
     def flush(self) -> None:
         """Wait until all that was sent is in the log or has failed.
@@ -479,109 +498,14 @@ class Producer:
         and by every later call.
         """
         self._check_process()
-        self._wait_for_outstanding()
+        self._sender.wait()
         with self._lock:
             self._absorb_failure()
             if self._error is not None:
                 raise self._error
 
-    def _send(
-        self, topic: Topic, records: pa.Table, partition: int | None, stamp: int
-    ) -> list[Future[RecordMetadata]]:
-        if not records.num_rows:
-            return []
-        if self._identity.producer_id < 0:
-            self._identity = self._tools.coordinator.init_producer_id(None)
-        if partition is None:
-            self._turn += 1
-            parts = list(split_by_key(records, topic.key, topic.partitions, self._turn % topic.partitions))
-        else:
-            parts = [(partition, records)]
-        return self._send_parts(
-            [(TransactionPartition(topic.name, topic.incarnation, number), part) for number, part in parts],
-            stamp,
-        )
-
-    def _send_parts(
-        self, parts: Sequence[tuple[TransactionPartition, pa.Table | EncodedFile]], stamp: int = -1
-    ) -> list[Future[RecordMetadata]]:
-        targets = list(dict.fromkeys(target for target, _ in parts))
-        lanes = dict(zip(targets, self._lanes_for(targets), strict=True))
-        self._check_topics(targets)
-        futures: list[Future[RecordMetadata]] = []
-        try:
-            for target, part in parts:
-                if not self._has_room(part):  # room comes from lanes that wait for these very partitions
-                    self._join(targets)
-                futures.append(self._queue(lanes[target], part, stamp))
-            self._join(targets)
-        except BaseException as error:
-            self._note_failure(error)
-            for lane in lanes.values():
-                if not lane.added.done():
-                    lane.added.set_exception(error)
-            raise
-        return futures
-
-    def _check_topics(self, targets: Sequence[TransactionPartition]) -> None:
-        """Ask, beside the uploads, whether the topics are still the ones known; the commit waits for the answer."""
-        if self.transactional_id is None:
-            return
-        for target in targets:
-            if target.topic not in self._checked_topics:
-                known = self._logs.topics.get(target.topic)
-                asked = self._logs.workers.submit(self._logs.topics.is_current, known)
-                self._checked_topics[target.topic] = asked
-
-    def _has_room(self, records: pa.Table | EncodedFile) -> bool:
-        with self._buffer:
-            return self._buffered_bytes + _buffer_size(records) <= BUFFER_BYTES
-
-    def _lanes_for(self, targets: Sequence[TransactionPartition]) -> list[Lane]:
-        """The lanes to these partitions; new ones load their views before the coordinator hears of the partition."""
-        missing = [target for target in targets if target not in self._lanes]
-        unloaded = [log for log in map(self._logs.of, missing) if not log.is_loaded]
-        if len(unloaded) > 1:
-            self._logs.refresh_all(unloaded)
-        for target in missing:
-            lane = self._lanes[target] = self._new_lane(target)
-            if self.transactional_id is None:
-                lane.added.set_result(None)
-        return [self._lanes[target] for target in targets]
-
-    def _new_lane(self, target: TransactionPartition) -> Lane:
-        log = self._logs.of(target)
-        return Lane(
-            target, log, self._logs.tools, self._tools.senders, self._first_write_check, self._note_failure
-        )
-
-    def _queue(self, lane: Lane, records: pa.Table | EncodedFile, stamp: int) -> Future[RecordMetadata]:
-        done: Future[RecordMetadata] = Future()
-        size = _buffer_size(records)
-        if isinstance(records, EncodedFile):
-            count, stamp = records.record_count, records.max_timestamp
-        else:
-            count = records.num_rows
-        with self._buffer:
-            self._buffer.wait_for(lambda: self._buffered_bytes + size <= BUFFER_BYTES)
-            self._buffered_bytes += size
-        self._outstanding.add(done)
-        done.add_done_callback(lambda _: self._settled(done, size))
-        sequence = lane.next_sequence
-        lane.next_sequence = increment_sequence(sequence, count)
-        lane.send(Batch(records, self._identity, sequence, self.transactional_id is not None, stamp, done))
-        return done
-
-    def _settled(self, done: Future[RecordMetadata], size: int) -> None:
-        self._outstanding.discard(done)
-        with self._buffer:
-            self._buffered_bytes -= size
-            self._buffer.notify_all()
-
     def _join(self, targets: Sequence[TransactionPartition]) -> None:
         """Make new partitions part of the transaction; the data files are on their way meanwhile."""
-        if self.transactional_id is None:
-            return
         new = [target for target in targets if target not in self._in_transaction]
         if not new and self._reached_coordinator:
             return
@@ -592,32 +516,25 @@ class Producer:
                 "AddPartitionsToTxn",
             )
         except BaseException as error:
-            self._note_failure(error)
-            for target in new:
-                if target in self._lanes and not self._lanes[target].added.done():
-                    self._lanes[target].added.set_exception(error)
+            self._sender.fail(error)
+            self._sender.refuse(new, error)
             raise
         self._in_transaction.update(new)
-        for target in new:
-            if target in self._lanes:
-                self._lanes[target].added.set_result(None)
+        self._sender.admit(new)
 
     def _first_write_check(self, lane: Lane) -> FirstWriteCheck:
-        """The stalled first write: on a view that is not the one from before AddPartitions, ask the
-        coordinator again.
+        """The stalled first write (protocol, section 4): on a view that is not the one from before AddPartitions,
+        ask the coordinator again, for each slot anew, and for the very producer and epoch that the batch is of.
         """
         if self.transactional_id is None:
             return allow_first_write
-        transactional_id, identity, token = self.transactional_id, self._identity, lane.view_token
+        transactional_id = self.transactional_id
 
         def check(_: PartitionState, __: Proposal) -> None:
-            if lane.log.token is not token:
-                self._tools.coordinator.verify(transactional_id, *identity, lane.partition)
+            if lane.log.token is not lane.view_token:
+                self._tools.coordinator.verify(transactional_id, *lane.identity, lane.partition)
 
         return check
-
-    def _wait_for_outstanding(self) -> None:
-        wait(set(self._outstanding))
 
     # --- offsets --------------------------------------------------------------------------------------------
 
@@ -638,7 +555,7 @@ class Producer:
             group = self._group_memory.current(group_metadata)
             target = self._logs.group_partition(group.group_id)
             commits = [self._tools.groups.row(group, tp, position) for tp, position in positions.items()]
-            lane = self._lanes_for([target])[0]
+            (lane,) = self._sender.lanes_for([target])
             self._join([target])
             try:
                 proposals = [OffsetCommitProposal(commit, *self._identity) for commit in commits]
@@ -648,13 +565,17 @@ class Producer:
                         raise verdict.error
                     place = TopicPartition(commit.key.topic, commit.key.partition)
                     self._group_memory.wrote(group_metadata, place, verdict.base_offset)
+            except InvalidProducerEpochError as error:
+                # The group coordinator's answer to a fenced producer, which Kafka's client takes as just that.
+                fenced = ProducerFencedError(error.seen, actor=error.actor, expected=error.expected)
+                self._sender.fail(fenced)
+                raise fenced from error
             except BaseException as error:
-                self._note_failure(error)
+                self._sender.fail(error)
                 raise
 
     def _target(self, partition: TopicPartition) -> TransactionPartition:
-        topic = self._logs.topics.get(partition.topic)
-        topic.check_partition(partition.partition)
+        topic = self._logs.topics.having(*partition)
         return TransactionPartition(topic.name, topic.incarnation, partition.partition)
 
     # --- the end --------------------------------------------------------------------------------------------
@@ -690,51 +611,5 @@ class Producer:
             self.close()
 
 
-def _buffer_size(records: pa.Table | EncodedFile) -> int:
-    return 1 if isinstance(records, EncodedFile) else max(min(records.nbytes, BUFFER_BYTES), 1)
-
-
-def _tables(table: Records) -> Iterator[pa.Table]:
-    """The records in parts of a size that fits memory."""
-    if isinstance(table, pa.Table):
-        yield table
-    elif isinstance(table, pa.RecordBatch):
-        yield pa.Table.from_batches([table])
-    else:
-        pending: list[pa.RecordBatch] = []
-        for batch in table:
-            pending.append(batch)
-            if sum(part.nbytes for part in pending) >= READER_PART_BYTES:
-                yield pa.Table.from_batches(pending)
-                pending = []
-        if pending:
-            yield pa.Table.from_batches(pending)
-
-
 def _position(value: OffsetAndMetadata | int) -> OffsetAndMetadata:
     return OffsetAndMetadata(value) if isinstance(value, int) else value
-
-
-def _gathered(futures: Sequence[Future[RecordMetadata]]) -> Future[list[RecordMetadata]]:
-    """One future of all results; the first failure is its failure."""
-    together: Future[list[RecordMetadata]] = Future()
-    left = len(futures)
-    lock = threading.Lock()
-
-    def one_done(_: Future[RecordMetadata]) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            last = left == 0
-        if last:
-            failed = next((error for future in futures if (error := future.exception()) is not None), None)
-            if failed is not None:
-                together.set_exception(failed)
-            else:
-                together.set_result([future.result() for future in futures])
-
-    if not futures:
-        together.set_result([])
-    for future in futures:
-        future.add_done_callback(one_done)
-    return together

@@ -34,3 +34,15 @@ def parse_data_path(data_path: str) -> DataFileName:
         )
     log_end, producer_id, producer_epoch, write_id = match.groups()
     return DataFileName(int(log_end), int(producer_id), int(producer_epoch), write_id)
+
+
+def check_not_below_floor(name: DataFileName, floor: int) -> None:
+    """Raise for a name strictly below the partition's floor: the clean-up may have deleted that file (protocol,
+    section 6).
+    """
+    if name.log_end < floor:
+        raise InvalidRequestError(
+            f"data file {name.data_path}, uploaded when the log ended at {name.log_end}",
+            expected=f"a log end of at least the floor {floor} in its name",
+            action="upload the records again, under a fresh name",
+        )

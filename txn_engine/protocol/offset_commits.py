@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from immutables import Map
 
 from txn_engine.errors import OffsetsMovedError, OffsetsPendingError
+from txn_engine.protocol.log_time import time_of
 
 FETCHED_NOTHING = -2
 NO_ROW = -1
@@ -43,10 +44,11 @@ class OffsetCommit:
 
 @dataclass(frozen=True, slots=True)
 class StoredCommit:
-    """A commit with the offset its row stands at."""
+    """A commit with the offset its row stands at, and the log's time there."""
 
     offset: int
     commit: OffsetCommit
+    append_time: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,11 @@ class GroupOffsets:
 
     committed: Map[OffsetKey, StoredCommit] = Map()
     pending: Map[int, Map[OffsetKey, StoredCommit]] = Map()
+
+    def live(self) -> list[StoredCommit]:
+        """The committed offsets that are not tombstones, in the order of their keys."""
+        stored = (stored for _, stored in sorted(self.committed.items()))
+        return [each for each in stored if each.commit.offset != TOMBSTONE_OFFSET]
 
     def pending_by_other(self, key: OffsetKey, producer_id: int) -> int | None:
         """The producer, other than this one, whose commit for the key is pending."""
@@ -106,14 +113,12 @@ class GroupOffsets:
         mine = self.pending.get(producer_id, Map()).get(commit.key) if producer_id >= 0 else None
         return mine is not None and mine.offset == commit.fetched_row
 
-    def with_commit(
-        self, commit: OffsetCommit, offset: int, producer_id: int, *, is_transactional: bool
-    ) -> GroupOffsets:
-        """After the row at `offset`. Never refuses: replay takes the log as it is."""
-        stored = StoredCommit(offset, commit)
+    def with_commit(self, stored: StoredCommit, producer_id: int, *, is_transactional: bool) -> GroupOffsets:
+        """After this row. Never refuses: replay takes the log as it is."""
+        key = stored.commit.key
         if not is_transactional:
-            return replace(self, committed=self.committed.set(commit.key, stored))
-        mine = self.pending.get(producer_id, Map()).set(commit.key, stored)
+            return replace(self, committed=self.committed.set(key, stored))
+        mine = self.pending.get(producer_id, Map()).set(key, stored)
         return replace(self, pending=self.pending.set(producer_id, mine))
 
     def with_marker(self, producer_id: int, *, committed: bool) -> GroupOffsets:
@@ -123,6 +128,16 @@ class GroupOffsets:
             return self
         applied = self.committed.update(mine) if committed else self.committed
         return GroupOffsets(committed=applied, pending=self.pending.delete(producer_id))
+
+
+def tombstone(stored: StoredCommit, now_ms: int) -> OffsetCommit:
+    """The row that forgets this one: it names it, and is refused where another stands there now."""
+    return OffsetCommit(stored.commit.key, TOMBSTONE_OFFSET, commit_ms=now_ms, fetched_row=stored.offset)
+
+
+def has_expired(stored: StoredCommit, now_ms: int, retention_ms: int) -> bool:
+    """Whether an offset was committed at least so long ago, by the log's time."""
+    return now_ms - time_of(stored.append_time, stored.commit.commit_ms, now_ms) >= retention_ms
 
 
 def _committer(commit: OffsetCommit, producer_id: int) -> str:

@@ -29,12 +29,13 @@ class BatchMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """A producer as one partition knows it."""
+    """A producer as one partition knows it. `append_time`: the log's time at its last batch or marker."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int = -1
     last_timestamp: int = -1
+    append_time: int = -1
     open_first_offset: int = -1
     batches: tuple[BatchMetadata, ...] = ()
 
@@ -61,7 +62,7 @@ class ProducerEntry:
         return None
 
     def with_batch(
-        self, batch: BatchMetadata, producer_epoch: int, *, is_transactional: bool
+        self, batch: BatchMetadata, producer_epoch: int, *, append_time: int, is_transactional: bool
     ) -> ProducerEntry:
         """After a data batch. A new epoch forgets the batches of the old one."""
         kept = self.batches if producer_epoch == self.producer_epoch else ()
@@ -72,17 +73,21 @@ class ProducerEntry:
             self,
             producer_epoch=producer_epoch,
             last_timestamp=batch.timestamp,
+            append_time=append_time,
             open_first_offset=opened,
             batches=kept,
         )
 
-    def with_marker(self, producer_epoch: int, coordinator_epoch: int, timestamp: int) -> ProducerEntry:
+    def with_marker(
+        self, producer_epoch: int, coordinator_epoch: int, timestamp: int, append_time: int
+    ) -> ProducerEntry:
         """After a marker: nothing open, and the marker's epoch in force."""
         return replace(
             self,
             producer_epoch=producer_epoch,
             coordinator_epoch=coordinator_epoch,
             last_timestamp=timestamp,
+            append_time=append_time,
             open_first_offset=-1,
             batches=self.batches if producer_epoch == self.producer_epoch else (),
         )

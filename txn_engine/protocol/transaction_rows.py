@@ -38,17 +38,23 @@ _AT_REST = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
 
+_WITHOUT_TRANSACTION = frozenset({TransactionState.EMPTY, TransactionState.DEAD})
+
 VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     TransactionState.EMPTY: _AT_REST | {TransactionState.DEAD},
     TransactionState.ONGOING: _AT_REST | {TransactionState.ONGOING},
     TransactionState.PREPARE_COMMIT: frozenset({TransactionState.ONGOING}),
     TransactionState.PREPARE_ABORT: _AT_REST | {TransactionState.ONGOING},
-    TransactionState.COMPLETE_COMMIT: frozenset({TransactionState.PREPARE_COMMIT}),
-    TransactionState.COMPLETE_ABORT: frozenset({TransactionState.PREPARE_ABORT}),
+    TransactionState.COMPLETE_COMMIT: frozenset(
+        {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
+    ),
+    TransactionState.COMPLETE_ABORT: frozenset(
+        {TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT}
+    ),
     TransactionState.DEAD: _AT_REST,
 }
-"""Which states may come before a state. `Dead` before `Empty` is ours: a tombstone keeps its run ids
-(protocol, section 4).
+"""Which states may come before a state. Two moves are ours (protocol, section 4): `Dead` to `Empty`, since a tombstone
+keeps its run ids, and a Complete* row to itself, the daily renewal of an id whose job runs for days.
 """
 
 
@@ -90,7 +96,37 @@ class TransactionRow:
 
 @dataclass(frozen=True, slots=True)
 class StoredRow:
-    """A row with the offset it stands at."""
+    """An id's latest row: the offset it stands at, and what the log's time was there and when its transaction began.
+
+    `start_append_time` is the append time of the row that began the transaction: the first Ongoing row (for an abort of
+    nothing, the PrepareAbort row) after the id was at rest; -1 where there is none, in `Empty` and `Dead`. Writers'
+    clocks may differ by hours; the log's time never falls, and a transaction is judged by one log's (ARCHITECTURE,
+    "Time").
+    """
 
     offset: int
     row: TransactionRow
+    append_time: int
+    start_append_time: int = -1
+
+
+def stored_row(previous: StoredRow | None, row: TransactionRow, offset: int, append_time: int) -> StoredRow:
+    """What the log says of an id once this row follows its latest one."""
+    if row.state in _WITHOUT_TRANSACTION and row.start_ms < 0:
+        return StoredRow(offset, row, append_time)
+    goes_on = (
+        previous is not None and previous.start_append_time >= 0 and _same_transaction(previous.row, row)
+    )
+    start = previous.start_append_time if previous is not None and goes_on else append_time
+    return StoredRow(offset, row, append_time, start)
+
+
+def _same_transaction(before: TransactionRow, after: TransactionRow) -> bool:
+    if after.state is TransactionState.ONGOING:
+        identity = (after.producer_id, after.producer_epoch)
+        return before.state is TransactionState.ONGOING and identity == (
+            before.producer_id,
+            before.producer_epoch,
+        )
+    began = after.state.is_prepared and before.state.is_expirable
+    return not began and after.state not in _WITHOUT_TRANSACTION

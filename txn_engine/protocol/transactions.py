@@ -21,6 +21,7 @@ from txn_engine.errors import (
     ProducerFencedError,
     TransactionAbortableError,
 )
+from txn_engine.protocol.log_time import time_of
 from txn_engine.protocol.producers import MAX_EPOCH
 from txn_engine.protocol.transaction_rows import (
     MAX_RUN_IDS,
@@ -33,6 +34,7 @@ from txn_engine.types import ProducerIdAndEpoch
 
 NO_PRODUCER_EPOCH = -1
 NO_TIMEOUT = 2**31 - 1
+RENEWAL_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,11 @@ def _first_producer_id(
 
 
 def _is_valid_producer_id(row: TransactionRow, expected: ProducerIdAndEpoch) -> bool:
+    """Whether the caller may hold this id: the row's, or the one of the row before where its epochs ran out.
+
+    Each row names the producer id of the row before it, as Kafka's does: a rotation may be asked for again until the
+    new id is used, and not after.
+    """
     return (
         row.producer_epoch == NO_PRODUCER_EPOCH
         or expected.producer_id == row.producer_id
@@ -124,6 +131,7 @@ def _next_epoch(
     base = replace(
         row,
         state=TransactionState.EMPTY,
+        previous_producer_id=row.producer_id,
         transaction_timeout_ms=timeout_ms,
         start_ms=-1,
         update_ms=now_ms,
@@ -138,7 +146,6 @@ def _next_epoch(
             base,
             producer_id=new_producer_id,
             producer_epoch=0,
-            previous_producer_id=row.producer_id,
             last_producer_epoch=row.producer_epoch if expected is not None else NO_PRODUCER_EPOCH,
         )
         return Decision(rotated, ProducerIdAndEpoch(new_producer_id, 0), used_new_producer_id=True)
@@ -147,7 +154,8 @@ def _next_epoch(
         if row.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_epoch == row.producer_epoch:
             last_epoch = row.producer_epoch
         elif expected.producer_epoch == row.last_producer_epoch:
-            return Decision(None, ProducerIdAndEpoch(row.producer_id, row.producer_epoch))
+            # Asked again: no second bump, but a beginning.
+            return Decision(base, ProducerIdAndEpoch(row.producer_id, row.producer_epoch))
         else:
             raise _fenced(row, expected.producer_id, expected.producer_epoch)
     bumped = replace(base, producer_epoch=row.producer_epoch + 1, last_producer_epoch=last_epoch)
@@ -157,8 +165,9 @@ def _next_epoch(
 def fence_and_abort(row: TransactionRow, now_ms: int) -> TransactionRow:
     """The PrepareAbort row that fences an Ongoing transaction's producer: one row, one bump.
 
-    At epoch 32767 nothing is left to bump; the epoch stays (Kafka after 4.2), and the next initialisation
-    rotates the id.
+    It names the fenced epoch as the last one, as every end of a transaction does: who comes back with it by
+    InitProducerId, before anybody else initialises, goes on (KIP-588). At epoch 32767 nothing is left to bump; the
+    epoch stays (Kafka after 4.2), and the next initialisation rotates the id.
     """
     if row.state is not TransactionState.ONGOING:
         raise IllegalStateError(f"a fence in state {row.state}", expected="Ongoing")
@@ -166,7 +175,8 @@ def fence_and_abort(row: TransactionRow, now_ms: int) -> TransactionRow:
         row,
         state=TransactionState.PREPARE_ABORT,
         producer_epoch=min(row.producer_epoch + 1, MAX_EPOCH),
-        last_producer_epoch=NO_PRODUCER_EPOCH,
+        last_producer_epoch=row.producer_epoch,
+        previous_producer_id=row.producer_id,
         update_ms=now_ms,
     )
 
@@ -196,6 +206,7 @@ def add_partitions(
     return replace(
         row,
         state=TransactionState.ONGOING,
+        previous_producer_id=row.producer_id,
         partitions=tuple(sorted({*row.partitions, *partitions})),
         start_ms=row.start_ms if ongoing and row.start_ms >= 0 else now_ms,
         update_ms=now_ms,
@@ -285,6 +296,7 @@ def _decide(
         state=TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT,
         producer_epoch=row.producer_epoch + 1 if row.producer_epoch < MAX_EPOCH else MAX_EPOCH,
         last_producer_epoch=row.producer_epoch,
+        previous_producer_id=row.producer_id,
         next_producer_id=new_producer_id if rotate else -1,
         start_ms=row.start_ms if row.state is TransactionState.ONGOING else now_ms,
         update_ms=now_ms,
@@ -316,7 +328,9 @@ def complete_transaction(
     current: StoredRow | None, *, decision_offset: int, now_ms: int
 ) -> TransactionRow | None:
     """The Complete row for the decision at that offset; None where that is not the id's latest row (any more)."""
-    if current is None or current.offset != decision_offset or not current.row.state.is_prepared:
+    if current is None or not current.row.state.is_prepared:
+        return None
+    if current.offset != decision_offset:
         return None
     row = current.row
     completed = replace(
@@ -324,6 +338,7 @@ def complete_transaction(
         state=TransactionState.COMPLETE_COMMIT
         if row.state is TransactionState.PREPARE_COMMIT
         else TransactionState.COMPLETE_ABORT,
+        previous_producer_id=row.producer_id,
         partitions=(),
         update_ms=now_ms,
         decision_offset=decision_offset,
@@ -334,7 +349,6 @@ def complete_transaction(
         completed,
         producer_id=row.next_producer_id,
         producer_epoch=0,
-        previous_producer_id=row.producer_id,
         next_producer_id=-1,
     )
 
@@ -342,13 +356,18 @@ def complete_transaction(
 # --- sweeps -----------------------------------------------------------------------------------------------
 
 
-def has_timed_out(row: TransactionRow, now_ms: int) -> bool:
+def start_of(stored: StoredRow, now_ms: int) -> int:
+    """When the id's transaction began, by the log's time; -1 where it has none."""
+    return time_of(stored.start_append_time, stored.row.start_ms, now_ms)
+
+
+def has_timed_out(stored: StoredRow, now_ms: int) -> bool:
     """Ongoing for longer than its timeout (strictly), and not one that waits for another system's decision."""
-    start = row.start_ms if row.start_ms >= 0 else row.update_ms
+    row = stored.row
     return (
         row.state is TransactionState.ONGOING
         and row.transaction_timeout_ms != NO_TIMEOUT
-        and start + row.transaction_timeout_ms < now_ms
+        and start_of(stored, now_ms) + row.transaction_timeout_ms < now_ms
     )
 
 
@@ -361,17 +380,21 @@ def time_out(
         producer_epoch,
     ):
         return None
-    return fence_and_abort(current.row, now_ms) if has_timed_out(current.row, now_ms) else None
+    return fence_and_abort(current.row, now_ms) if has_timed_out(current, now_ms) else None
 
 
-def has_expired(row: TransactionRow, now_ms: int, expiration_ms: int) -> bool:
+def has_expired(stored: StoredRow, now_ms: int, expiration_ms: int) -> bool:
     """Idle, with nothing open or undecided, for at least the expiration time."""
-    return row.state.is_expirable and now_ms - row.update_ms >= expiration_ms
+    return stored.row.state.is_expirable and _idle_ms(stored, now_ms) >= expiration_ms
+
+
+def _idle_ms(stored: StoredRow, now_ms: int) -> int:
+    return now_ms - time_of(stored.append_time, stored.row.update_ms, now_ms)
 
 
 def expire(current: StoredRow | None, *, now_ms: int, expiration_ms: int) -> TransactionRow | None:
     """The tombstone of an idle id, which keeps its run ids; None where it is in use."""
-    if current is None or not has_expired(current.row, now_ms, expiration_ms):
+    if current is None or not has_expired(current, now_ms, expiration_ms):
         return None
     row = current.row
     return TransactionRow(
@@ -384,6 +407,28 @@ def expire(current: StoredRow | None, *, now_ms: int, expiration_ms: int) -> Tra
         committed_run_ids=row.committed_run_ids,
         run_ids_complete=row.run_ids_complete,
     )
+
+
+def is_renewal_due(stored: StoredRow, now_ms: int) -> bool:
+    """Whether an id at rest has said nothing for a day. What is open or undecided does not expire."""
+    return stored.row.state.is_expirable and _idle_ms(stored, now_ms) >= RENEWAL_MS
+
+
+def renew(
+    current: StoredRow | None, *, producer_id: int, producer_epoch: int, now_ms: int
+) -> TransactionRow | None:
+    """The same row at another time: how the id of a job that runs for days stays known. None where that is not due.
+
+    Raises where the producer no longer owns the id: expired (InvalidProducerIdMapping) or fenced.
+    """
+    row = _known(current, producer_id)
+    if row.state.is_prepared:
+        return None
+    if row.producer_id != producer_id:
+        raise _wrong_mapping(row, producer_id)
+    if row.producer_epoch != producer_epoch:
+        raise _fenced(row, producer_id, producer_epoch)
+    return replace(row, update_ms=now_ms) if current and is_renewal_due(current, now_ms) else None
 
 
 # --- answers ----------------------------------------------------------------------------------------------

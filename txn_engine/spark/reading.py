@@ -161,6 +161,7 @@ def _inside(files: Sequence[ScanFile]) -> Column:
     delta = sf.col(OFFSET_DELTA)
     chosen = sf.lit(False)
     for file in files:
-        rows = (delta >= file.first_row) & (delta < file.end_row)
+        first, behind = file.start_offset - file.base_offset, file.end_offset - file.base_offset
+        rows = (delta >= first) & (delta < behind)
         chosen = chosen | ((_write_id_column() == _write_id(file)) & rows)
     return chosen

@@ -4,8 +4,19 @@
 reports what does not hold (protocol, section 7).
 """
 
-from txn_engine.verify.findings import CODES, Finding, Severity
+from txn_engine.verify.codes import CODES, GROUPS, Code, Severity
+from txn_engine.verify.findings import Finding
 from txn_engine.verify.report import PartitionStats, VerifyReport, VerifyStats
 from txn_engine.verify.run import verify_store
 
-__all__ = ["verify_store", "VerifyReport", "VerifyStats", "PartitionStats", "Finding", "Severity", "CODES"]
+__all__ = [
+    "verify_store",
+    "VerifyReport",
+    "VerifyStats",
+    "PartitionStats",
+    "Finding",
+    "Severity",
+    "Code",
+    "CODES",
+    "GROUPS",
+]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txn_engine.verify.descriptors import Batch
-from txn_engine.verify.partition_state import PartitionState, control_value
+from txn_engine.verify.descriptors import Batch, parse_data_path
+from txn_engine.verify.file_table import DataFile
+from txn_engine.verify.partition_state import PartitionState, control_value, output_file
 from txn_engine.verify.scene import Scene
 
 
@@ -34,24 +36,88 @@ class ControlRule:
 
 
 def _judge_rewrite(state: PartitionState, value: Mapping[str, Any], batch: Batch, scene: Scene) -> None:
+    inputs: list[DataFile] = []
     for path in value["inputs"]:
         file = state.files.get(path)
         if file is None or file.status != "live":
             seen = f"input {path}, {'never named' if file is None else file.status}"
             scene.note("rewrite-illegal", batch, seen, "live files only")
         elif file.last_offset >= state.last_stable_offset:
-            seen = f"input {path} up to offset {file.last_offset}"
-            scene.note(
-                "rewrite-illegal",
-                batch,
-                seen,
-                f"files below the last stable offset {state.last_stable_offset}",
-            )
-    for output in value["outputs"]:
-        if output["data_path"] in state.files:
-            scene.note(
-                "data-file-named-twice", batch, f"output {output['data_path']}, named before", "a new file"
-            )
+            expected = f"files below the last stable offset {state.last_stable_offset}"
+            scene.note("rewrite-illegal", batch, f"input {path} up to offset {file.last_offset}", expected)
+        else:
+            inputs.append(file)
+    outputs = [file for output in value["outputs"] if (file := output_file(output)) is not None]
+    for file in outputs:
+        _judge_output(state, file, batch, scene)
+    if len(inputs) == len(value["inputs"]):
+        _judge_exchange(state, inputs, outputs, batch, scene)
+
+
+def _judge_output(state: PartitionState, file: DataFile, batch: Batch, scene: Scene) -> None:
+    name = parse_data_path(file.data_path)
+    if name is None or not (
+        name.producer_id == file.producer_id == name.producer_epoch == file.producer_epoch == -1
+    ):
+        seen = f"output {file.data_path} of producer {file.producer_id} epoch {file.producer_epoch}"
+        scene.note(
+            "data-file-misnamed", batch, seen, "data/<log end>-p-1-e-1-<write id>.parquet, of no producer"
+        )
+        return
+    if file.data_path in state.files:
+        scene.note("data-file-named-twice", batch, f"output {file.data_path}, named before", "a new file")
+    if name.log_end > batch.base_offset:
+        seen = f"output {file.data_path}, uploaded when the log ended at {name.log_end}"
+        scene.note("data-file-misnamed", batch, seen, f"a log end of at most {batch.base_offset}")
+    if name.log_end < state.floor:
+        seen = f"output {file.data_path}, uploaded when the log ended at {name.log_end}"
+        expected = f"a log end of at least the floor {state.floor}: the clean-up may delete this file"
+        scene.note("data-file-below-floor", batch, seen, expected)
+
+
+def _judge_exchange(
+    state: PartitionState,
+    inputs: Sequence[DataFile],
+    outputs: Sequence[DataFile],
+    batch: Batch,
+    scene: Scene,
+) -> None:
+    """Each output takes the place of inputs that follow one another: their offsets, records and times, all of them."""
+    left = sorted({file.data_path: file for file in inputs}.values(), key=lambda file: file.base_offset)
+    if not inputs or not outputs or len(left) != len(inputs):
+        seen = f"{len(inputs)} inputs, {len(left)} different ones, and {len(outputs)} outputs"
+        scene.note("rewrite-illegal", batch, seen, "at least one of each, each once")
+        return
+    taken = {file.data_path for file in inputs}
+    for output in sorted(outputs, key=lambda file: file.base_offset):
+        held = [file for file in left if file.last_offset <= output.last_offset]
+        left = left[len(held) :]
+        if not held or _extent(held) != _extent([output]):
+            expected = _told(held) if held else "what some of the inputs hold"
+            scene.note("rewrite-illegal", batch, f"an output of {_told([output])}", expected)
+        between = state.files.between(output.base_offset, output.last_offset)
+        other = next((file for file in between if file.data_path not in taken), None)
+        if other is not None:
+            seen = f"{other.data_path} at offset {other.base_offset}, which is live and no input"
+            expected = f"every live file from {output.base_offset} to {output.last_offset} among the inputs"
+            scene.note("rewrite-illegal", batch, seen, expected)
+    if left:
+        scene.note("rewrite-illegal", batch, f"no output for {_told(left)}", "an output for every input")
+
+
+def _extent(files: Sequence[DataFile]) -> tuple[int, ...]:
+    return (
+        files[0].base_offset,
+        files[-1].last_offset,
+        sum(file.record_count for file in files),
+        min(file.first_timestamp for file in files),
+        max(file.max_timestamp for file in files),
+    )
+
+
+def _told(files: Sequence[DataFile]) -> str:
+    first, last, records, oldest, newest = _extent(files)
+    return f"{records} records at offsets {first} to {last}, of times {oldest} to {newest}"
 
 
 def _judge_trim(state: PartitionState, value: Mapping[str, Any], batch: Batch, scene: Scene) -> None:
@@ -59,11 +125,16 @@ def _judge_trim(state: PartitionState, value: Mapping[str, Any], batch: Batch, s
     if start < state.log_start_offset or entries_start < state.entries_start:
         expected = f"at least {state.log_start_offset} and {state.entries_start}: neither moves back"
         scene.note("trim-illegal", batch, f"log start {start}, entries start {entries_start}", expected)
+    at = bisect_left(scene.slots, entries_start)
+    if entries_start > 0 and (at == len(scene.slots) or scene.slots[at] != entries_start):
+        scene.note("trim-illegal", batch, f"entries start {entries_start}", "the base offset of an entry")
+    elif entries_start > 0 and entries_start >= batch.base_offset:
+        expected = f"the base of an entry inside a snapshot, before this row at {batch.base_offset}"
+        scene.note("trim-illegal", batch, f"entries start {entries_start}", expected)
     if start > state.last_stable_offset:
         expected = f"at most the last stable offset {state.last_stable_offset}"
         scene.note("trim-illegal", batch, f"log start {start}", expected)
-    cut = next((file for file in state.files.values() if file.base_offset < start <= file.last_offset), None)
-    if cut is not None and cut.status == "live":
+    for cut in state.files.across(start):
         expected = f"a file's boundary: {cut.data_path} covers {cut.base_offset} to {cut.last_offset}"
         scene.note("trim-illegal", batch, f"log start {start}", expected)
 

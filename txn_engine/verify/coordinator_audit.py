@@ -15,7 +15,7 @@ from txn_engine.verify.marker_rules import MAX_EPOCH, places_of
 from txn_engine.verify.partition_audit import Audit, PartitionAudit
 from txn_engine.verify.partition_state import PartitionState, StoredTransaction
 from txn_engine.verify.scene import Rule, Scene
-from txn_engine.verify.transaction_rules import TransactionRule
+from txn_engine.verify.transaction_rules import TransactionRule, is_renewal
 
 TOPIC = "__transaction_state"
 
@@ -72,14 +72,20 @@ class CoordinatorAudit:
 
     def _recall(self, audit: PartitionAudit) -> None:
         """Learn from the latest rows what the sealed entries said of ids that are still in use."""
-        for name, (offset, row) in audit.state.transactions.items():
+        for name, stored in audit.state.transactions.items():
+            offset, row = stored.offset, stored.row
             if row.producer_id >= 0:
                 self._owners.setdefault(row.producer_id, (name, audit.place.partition))
             if offset < audit.starts_at and row.state.startswith("Prepare"):
                 committed = row.state == "PrepareCommit"
                 partitions = places_of(row.partitions)
                 self.decisions.add(
-                    row.producer_id, offset, row.producer_epoch, committed=committed, partitions=partitions
+                    row.producer_id,
+                    offset,
+                    row.producer_epoch,
+                    committed=committed,
+                    partitions=partitions,
+                    append_time=stored.append_time,
                 )
 
     def record(self, state: PartitionState, batch: Batch, row: TransactionRow, scene: Scene) -> None:
@@ -93,9 +99,12 @@ class CoordinatorAudit:
                 row.producer_epoch,
                 committed=row.state == "PrepareCommit",
                 partitions=places_of(row.partitions),
+                append_time=batch.append_time,
             )
         elif row.state in ("CompleteCommit", "CompleteAbort") and row.decision_offset >= 0:
             before = state.transactions.get(row.transactional_id)
+            if before is not None and is_renewal(before.row, row):
+                return
             prepared = before is not None and before.offset == row.decision_offset
             producer_id = before.row.producer_id if before is not None and prepared else row.producer_id
             self.decisions.complete(producer_id, row.decision_offset, due=not self._reread)
@@ -178,7 +187,7 @@ class CoordinatorAudit:
 
     def _judge_latest(self, place: Place, stored: StoredTransaction, now_ms: int) -> None:
         row = stored.row
-        started = row.start_ms if row.start_ms >= 0 else row.update_ms
+        started = stored.start_append_time
         named = f"transactional id {row.transactional_id!r}: {row.state}"
         if row.state.startswith("Prepare"):
             code, seen, expected = (

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from storage.store import ObjectInfo
-from txn_engine.verify.descriptors import MalformedError
+from txn_engine.verify.descriptors import MalformedError, parse_data_path
+from txn_engine.verify.file_table import DataFile, FileTable
 from txn_engine.verify.findings import FindingLog, Place
-from txn_engine.verify.objects import Damaged, ObjectReader, open_parquet
-from txn_engine.verify.partition_state import DataFile
+from txn_engine.verify.objects import Damaged, ObjectReader, RawObject
+from txn_engine.verify.partition_state import GRACE_MS, Ranges
 
-GRACE_MS: Final = 24 * 3_600_000  # a dead file may be deleted this long after it died (protocol, section 6)
+Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _DELTA, _TIMESTAMP = "_offset_delta", "_timestamp"
 _TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
@@ -32,67 +34,88 @@ class RecordSchema:
         own: list[pa.Field[Any]] = [pa.field(_DELTA, pa.int64()), pa.field(_TIMESTAMP, _TIMESTAMP_TYPE)]
         whole = pa.schema([*topic_schema, *own])
         sink = pa.BufferOutputStream()
-        pq.write_table(whole.empty_table(), sink, store_schema=False)
+        pq.write_table(pa.Table.from_batches([], schema=whole), sink, store_schema=False)
         stored = pq.read_schema(pa.BufferReader(sink.getvalue()))
+        self._right: pa.Schema | None = None
         self._names = whole.names
         self._types = [{first.type, second.type} for first, second in zip(whole, stored, strict=True)]
 
     def problem(self, found: pa.Schema) -> tuple[str, str] | None:
         """The first difference, seen and expected; None where the columns are right."""
+        if self._right is not None and found.equals(self._right):
+            return None
         if found.names != self._names:
             return f"columns {', '.join(found.names)[:200]}", ", ".join(self._names)[:200]
-        for field, types in zip(found, self._types, strict=True):
-            if field.type not in types:
-                return f"column {field.name!r} of type {field.type}", " or ".join(sorted(map(str, types)))
+        for column, types in zip(found, self._types, strict=True):
+            if column.type not in types:
+                return f"column {column.name!r} of type {column.type}", " or ".join(sorted(map(str, types)))
+        self._right = found
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FileFacts:
     """What was found inside a data file; times in ms, deltas and times -1 in an empty one."""
 
     checksum: str
-    records: int
-    first_delta: int
-    last_delta: int
-    ascending: bool
-    first_timestamp: int
-    last_timestamp: int
+    write_id: str
     schema_problem: tuple[str, str] | None
+    records: int = 0
+    first_delta: int = -1
+    last_delta: int = -1
+    ascending: bool = True
+    first_timestamp: int = -1
+    last_timestamp: int = -1
+    strays: int = 0
+
+    def add(self, deltas: Numbers, times: Numbers, ranges: Numbers | None) -> None:
+        """Take in the next rows. `ranges`: the deltas they may have, first and last of each range in turn."""
+        if ranges is not None:
+            begun = np.searchsorted(ranges[::2], deltas, "right")  # ranges that begin at a delta or before it
+            ended = np.searchsorted(ranges[1::2], deltas, "left")  # ranges that end before it
+            inside = begun > ended
+            self.strays += len(deltas) - int(inside.sum())
+        first, last = int(times.min()), int(times.max())
+        if not self.records:
+            self.first_delta, self.first_timestamp, self.last_timestamp = int(deltas[0]), first, last
+        rises = not self.records or deltas[0] > self.last_delta
+        self.ascending = bool(self.ascending and rises and (deltas[1:] > deltas[:-1]).all())
+        self.records += len(deltas)
+        self.last_delta = int(deltas[-1])
+        self.first_timestamp = min(self.first_timestamp, first)
+        self.last_timestamp = max(self.last_timestamp, last)
 
 
-def file_decoder(schema: RecordSchema | None) -> Callable[[str, bytes], FileFacts]:
+def file_decoder(
+    schema: RecordSchema | None, ranges_of: Callable[[str], Numbers | None]
+) -> Callable[[RawObject], FileFacts]:
     """Reads a data file as far as the audit needs: all of its bytes for the checksum, two columns for its records."""
 
-    def decode(key: str, data: bytes) -> FileFacts:
-        found = open_parquet(key, data)
+    def decode(raw: RawObject) -> FileFacts:
+        found = raw.parquet()
         if found.kind != "data":
             raise MalformedError(f"kind {found.kind!r}, not 'data'")
         columns = found.file.schema_arrow
-        problem = schema.problem(columns) if schema is not None else None
         for name, kind in ((_DELTA, pa.int64()), (_TIMESTAMP, _TIMESTAMP_TYPE)):
             if columns.get_field_index(name) < 0 or columns.field(name).type != kind:
                 raise MalformedError(f"no column {name!r} of type {kind}")
-        table = found.table([_DELTA, _TIMESTAMP])
-        deltas, times = table.column(_DELTA), table.column(_TIMESTAMP).cast(pa.int64())
-        if deltas.null_count or times.null_count:
-            raise MalformedError(f"null in {_DELTA} or {_TIMESTAMP}")
-        if not len(deltas):
-            return FileFacts(found.checksum, 0, -1, -1, True, -1, -1, problem)
-        steps: Any = pc.greater(deltas.slice(1), deltas.slice(0, len(deltas) - 1))
-        bounds = pc.min_max(times)
-        return FileFacts(
-            found.checksum,
-            len(deltas),
-            deltas[0].as_py(),
-            deltas[-1].as_py(),
-            bool(pc.all(steps).as_py()) if len(deltas) > 1 else True,
-            bounds["min"].as_py(),
-            bounds["max"].as_py(),
-            problem,
-        )
+        facts = FileFacts(found.checksum, found.write_id, schema.problem(columns) if schema else None)
+        ranges = ranges_of(raw.key)
+        for batch in found.batches([_DELTA, _TIMESTAMP]):
+            deltas, times = batch.column(_DELTA), batch.column(_TIMESTAMP)
+            if deltas.null_count or times.null_count:
+                raise MalformedError(f"null in {_DELTA} or {_TIMESTAMP}")
+            if len(deltas):
+                facts.add(_numbers(deltas), _numbers(times.view(pa.int64())), ranges)
+        return facts
 
     return decode
+
+
+def _numbers(column: pa.Array[Any]) -> Numbers:
+    return np.asarray(
+        np.from_dlpack(column), np.int64
+    )  # `to_numpy` would import pandas, where that is installed
 
 
 @dataclass(slots=True)
@@ -104,50 +127,68 @@ class DataFileAudit:
     findings: FindingLog
     schema: RecordSchema | None
     check_data: bool
+    rewritten: Mapping[str, Ranges]
+    _files: FileTable = field(default_factory=FileTable)
+    _orphans: int = 0
 
     def run(
-        self, files: dict[str, DataFile], *, now_ms: int, sound: bool, progress: Callable[[int, int], None]
+        self, files: FileTable, *, now_ms: int, sound: bool, progress: Callable[[int, int], None]
     ) -> tuple[int, int]:
         """Judge every file that the log names; return how many are there, and how many others (orphans)."""
-        prefix = f"{self.place.prefix}/"
-        present: dict[str, ObjectInfo] = {}
-        orphans = 0
-        for info in self.reader.listing(f"{prefix}data/"):
-            path = info.key.removeprefix(prefix)
-            if path in files:
-                present[path] = info
-            else:
-                orphans += 1
-        named = sorted(files.values(), key=lambda file: (file.base_offset, file.data_path))
-        for file in named:
-            found = present.get(file.data_path)
-            if found is None:
-                self._judge_missing(file, now_ms, sound)
-            elif not self.check_data and found.size != file.data_bytes:
-                self._note_damage(file, f"{found.size} bytes", found.size)
+        self._files = files
         if self.check_data:
-            self._read(
-                files, [present[file.data_path] for file in named if file.data_path in present], progress
-            )
-        return len(present), orphans
+            decode = file_decoder(self.schema, self._ranges)
+            for number, (info, found) in enumerate(
+                self.reader.read_in_order(self._present(), decode), start=1
+            ):
+                file = files.get(self._path(info))
+                if file is not None:
+                    self._judge_found(file, found)
+                progress(number, len(files))
+        else:
+            for info in self._present():
+                file = files.get(self._path(info))
+                if file is not None and info.size != file.data_bytes:
+                    self._note_damage(file, f"{info.size} bytes", info.size)
+        absent = 0
+        for file in files.absent():
+            absent += 1
+            self._judge_missing(file, now_ms, sound)
+        return len(files) - absent, self._orphans
 
-    def _read(
-        self, files: dict[str, DataFile], infos: Sequence[ObjectInfo], progress: Callable[[int, int], None]
-    ) -> None:
-        read = self.reader.read_in_order(infos, file_decoder(self.schema))
-        for number, (info, found) in enumerate(read, start=1):
-            file = files[info.key.removeprefix(f"{self.place.prefix}/")]
-            if isinstance(found, Damaged):
-                self._note_damage(file, found.reason, found.size)
-            elif found is not None:
-                self._judge(file, found)
-            progress(number, len(infos))
+    def _present(self) -> Iterator[ObjectInfo]:
+        for info in self.reader.listing(f"{self.place.prefix}/data/"):
+            if self._files.mark_present(self._path(info)):
+                yield info
+            else:
+                self._orphans += 1
+
+    def _path(self, info: ObjectInfo) -> str:
+        return info.key.removeprefix(f"{self.place.prefix}/")
+
+    def _ranges(self, key: str) -> Numbers | None:
+        """Where a rewrite's output has its records; None where they may be anywhere in its span."""
+        path = key.removeprefix(f"{self.place.prefix}/")
+        ranges, file = self.rewritten.get(path), self._files.get(path)
+        if ranges is None or file is None:
+            return None
+        return np.frombuffer(ranges, np.int64) - file.base_offset
+
+    def _judge_found(self, file: DataFile, found: FileFacts | Damaged | None) -> None:
+        if isinstance(found, Damaged):
+            self._note_damage(file, found.reason, found.size)
+        elif found is not None:  # None: deleted since it was listed, as the clean-up may
+            self._judge(file, found)
 
     def _judge(self, file: DataFile, found: FileFacts) -> None:
         if found.checksum != file.checksum:
             seen = f"a whole file with checksum {found.checksum}"
             self._note("data-file-swapped", file, seen, f"checksum {file.checksum}, as its entry says")
             return
+        named = parse_data_path(file.data_path)
+        if named is not None and named.write_id != found.write_id:
+            seen = f"write id {found.write_id!r} in the file"
+            self._note("data-file-swapped", file, seen, f"{named.write_id}, as in its name")
         if found.schema_problem is not None:
             self._note("data-file-schema", file, *found.schema_problem)
         span = file.last_offset - file.base_offset
@@ -157,6 +198,9 @@ class DataFileAudit:
             order = "" if found.ascending else ", not ascending"
             seen = f"offset deltas {found.first_delta} to {found.last_delta}{order}"
             self._note("data-file-records", file, seen, f"ascending deltas from 0 to {span}")
+        elif found.strays:
+            seen = f"{found.strays} records at offsets that none of the rewritten files had"
+            self._note("data-file-records", file, seen, "every record at its own offset")
         within = file.first_timestamp <= found.first_timestamp and found.last_timestamp <= file.max_timestamp
         if found.records and not within:
             seen = f"timestamps {found.first_timestamp} to {found.last_timestamp}"

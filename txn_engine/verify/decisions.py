@@ -1,4 +1,4 @@
-"""Every decision the coordinator's log holds, kept small: about 40 bytes each, whatever the number of records."""
+"""Every decision the coordinator's log holds, kept small: about 50 bytes each, whatever the number of records."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Decision(NamedTuple):
     producer_epoch: int
     committed: bool
     partitions: tuple[Place, ...]
+    append_time: int
 
     @property
     def kind(self) -> str:
@@ -37,6 +38,7 @@ class _OfProducer:
     offsets: array[int] = field(default_factory=lambda: array("q"))
     facts: array[int] = field(default_factory=lambda: array("i"))
     partition_sets: array[int] = field(default_factory=lambda: array("l"))
+    append_times: array[int] = field(default_factory=lambda: array("q"))
     shown: list[int] = field(default_factory=list)
 
     def find(self, offset: int) -> int:
@@ -61,6 +63,7 @@ class DecisionTable:
         *,
         committed: bool,
         partitions: tuple[Place, ...],
+        append_time: int,
     ) -> None:
         """Note a Prepare row; offsets come in ascending order."""
         index = self._set_index.get(partitions)
@@ -75,6 +78,7 @@ class DecisionTable:
         held.offsets.append(offset)
         held.facts.append(producer_epoch << _EPOCH_SHIFT | (_COMMITTED if committed else 0))
         held.partition_sets.append(index)
+        held.append_times.append(append_time)
         held.shown.append(0)
 
     def complete(self, producer_id: int, offset: int, *, due: bool) -> None:
@@ -133,4 +137,5 @@ class DecisionTable:
             fact >> _EPOCH_SHIFT,
             bool(fact & _COMMITTED),
             self._sets[held.partition_sets[index]],
+            held.append_times[index],
         )

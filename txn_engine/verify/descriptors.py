@@ -13,6 +13,7 @@ from txn_engine.verify.findings import Place
 
 CONTROLS: Final = frozenset({"none", "commit", "abort", "rewrite", "trim", "expire", "floor"})
 SEQUENCES: Final = 2**31
+MAX_OFFSET: Final = 2**63 - 1
 
 _PARTITIONS = pa.list_(
     pa.struct([("topic", pa.string()), ("incarnation", pa.int32()), ("partition", pa.int32())])
@@ -154,7 +155,11 @@ class Batch(NamedTuple):
     @property
     def last_sequence(self) -> int:
         """The last record's sequence, wrapping after 2^31-1 to 0; -1 without sequences."""
-        return -1 if self.base_sequence < 0 else (self.base_sequence + self.record_count - 1) % SEQUENCES
+        return self.sequence_of(self.record_count - 1)
+
+    def sequence_of(self, delta: int) -> int:
+        """The sequence of the record `delta` offsets after the first; -1 without sequences."""
+        return -1 if self.base_sequence < 0 else (self.base_sequence + delta) % SEQUENCES
 
 
 class MalformedError(Exception):
@@ -175,15 +180,21 @@ OFFSET_COMMIT_COLUMN = RowColumn("offset_commit", pa.struct(list(OFFSET_COMMIT_F
 ROW_COLUMNS: Final = {"__transaction_state": TRANSACTION_COLUMN, "__consumer_offsets": OFFSET_COMMIT_COLUMN}
 
 _NULLABLE = frozenset({"run_id"})
+_SEEN: dict[
+    str, pa.Schema
+] = {}  # of the last right entry, by internal topic: most look alike, and looking takes time
 
 
 def decode_batches(table: pa.Table, place: Place) -> list[Batch]:
     """The rows of one entry; MalformedError where columns, types or nulls are not the format's."""
     further = ROW_COLUMNS.get(place.topic)
     wanted = _DESCRIPTOR if further is None else {**_DESCRIPTOR, further.name: further.kind}
-    problem = wrong_column(table.schema, wanted)
-    if problem is not None:
-        raise MalformedError(problem)
+    seen = _SEEN.get(place.topic if further else "")
+    if seen is None or not table.schema.equals(seen):
+        problem = wrong_column(table.schema, wanted)
+        if problem is not None:
+            raise MalformedError(problem)
+        _SEEN[place.topic if further else ""] = table.schema
     columns = [values(table.column(name), kind) for name, kind in _DESCRIPTOR.items()]
     for name, column in zip(_DESCRIPTOR, columns, strict=True):
         if None in column:
@@ -221,7 +232,12 @@ _DATA_FILE = re.compile(r"data/([0-9]{20})-p(-1|[0-9]+)-e(-1|[0-9]+)-([0-9a-f]{3
 def parse_data_path(path: str) -> DataFileName | None:
     """What the name of a data file says; None for a path of another form."""
     match = _DATA_FILE.fullmatch(path)
-    if match is None:
+    if match is None or int(match[1]) > MAX_OFFSET:
         return None
     log_end, producer_id, producer_epoch, write_id = match.groups()
     return DataFileName(int(log_end), int(producer_id), int(producer_epoch), write_id)
+
+
+def data_path(log_end: int, producer_id: int, producer_epoch: int, write_id: str) -> str:
+    """The path of the data file with that name."""
+    return f"data/{log_end:020d}-p{producer_id}-e{producer_epoch}-{write_id}.parquet"

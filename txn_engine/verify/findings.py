@@ -3,100 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-Severity = Literal["error", "warning"]
+from txn_engine.verify.codes import CODES, Severity
 
-_RESTORE = "restore this object from a copy; until then nothing behind it can be trusted"
-_RESTORE_FILE = "restore this data file from a copy; reads of its offsets fail or are wrong until then"
-_REPORT = (
-    "keep the store as it is and report this: a writer broke the protocol, or the log was edited by hand"
-)
-_SNAPSHOT = (
-    "remove this snapshot (a reader falls back to an older one) and run `txn-engine coordinator snapshot`"
-)
-_FOREIGN = "look at who put it there and move it away"
-
-CODES: Mapping[str, str] = MappingProxyType(
-    {
-        # objects and entries (invariant 1)
-        "object-missing": _RESTORE,
-        "object-damaged": _RESTORE,
-        "object-misnamed": _FOREIGN,
-        "entry-damaged": _RESTORE,
-        "entry-missing": _RESTORE,
-        "entry-misnamed": _RESTORE,
-        "entry-overlaps": _RESTORE,
-        "entry-malformed": _REPORT,
-        "descriptor-malformed": _REPORT,
-        "append-time-falls": _REPORT,
-        "control-unknown": "audit this store with the version of txn-engine that wrote it",
-        "seal-misplaced": _RESTORE,
-        "sealed-without-snapshot": "restore a snapshot from a copy: the sealed rows stand only there",
-        # data files
-        "data-file-missing": _RESTORE_FILE,
-        "data-file-damaged": _RESTORE_FILE,
-        "data-file-truncated": _RESTORE_FILE,
-        "data-file-swapped": _RESTORE_FILE,
-        "data-file-misnamed": _REPORT,
-        "data-file-named-twice": _REPORT,
-        "data-file-below-floor": _REPORT,
-        "data-file-records": _REPORT,
-        "data-file-timestamps": _REPORT,
-        "data-file-schema": _REPORT,
-        # producers (invariants 4 and 7)
-        "epoch-falls": _REPORT,
-        "epoch-mixed": _REPORT,
-        "plain-batch-in-transaction": _REPORT,
-        "sequence-gap": _REPORT,
-        "sequence-repeated": _REPORT,
-        "sequence-missing": _REPORT,
-        # markers and decisions (invariants 3 and 7)
-        "marker-epoch": _REPORT,
-        "marker-repeated": _REPORT,
-        "marker-fenced": _REPORT,
-        "marker-without-decision": _REPORT,
-        "marker-against-decision": _REPORT,
-        "marker-of-another-epoch": _REPORT,
-        "marker-outside-decision": _REPORT,
-        "decision-overridden": _REPORT,
-        "decision-not-carried-out": _REPORT,
-        "hanging-transaction": "`txn-engine transactions find-hanging` shows it, `transactions abort` ends it",
-        # the coordinator's log (invariant 6)
-        "wrong-partition": _REPORT,
-        "state-move": _REPORT,
-        "transaction-epoch": _REPORT,
-        "transaction-producer": _REPORT,
-        "transaction-partitions": _REPORT,
-        "decision-offset": _REPORT,
-        "run-id-lost": _REPORT,
-        "producer-id-shared": _REPORT,
-        "transaction-timed-out": "`txn-engine coordinator sweep` aborts it",
-        "transaction-pending": "`txn-engine coordinator markers` finishes it",
-        # consumer groups (invariant 8)
-        "offset-over-pending": _REPORT,
-        "offset-moved": _REPORT,
-        "offset-beyond-end": "reset the group (`txn-engine groups reset-offsets`) once the log is whole",
-        # control rows, LSO and snapshots (invariants 5 and 9)
-        "rewrite-illegal": _REPORT,
-        "trim-illegal": _REPORT,
-        "expire-illegal": _REPORT,
-        "floor-illegal": _REPORT,
-        "lso-wrong": _REPORT,
-        "snapshot-damaged": _SNAPSHOT,
-        "snapshot-differs": _SNAPSHOT,
-        "snapshot-ahead": "the log behind this snapshot lost its last entries: restore them from a copy",
-        "snapshot-misplaced": _SNAPSHOT,
-        "producer-id-block": _REPORT,
-    }
-)
-"""Every kind of finding, and what to do about it unless the finding itself says something better."""
-
-WARNINGS = frozenset({"transaction-timed-out", "transaction-pending", "producer-id-block"})
 LISTED_MAX = 20  # of one kind in one partition; the rest is counted
 
 
@@ -118,10 +31,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that does not hold: what, where, since when, and what to do.
+    """One thing that does not hold: what, where, whose, since when, and what to do.
 
-    `object` is a key relative to the store; `offsets` are inclusive; `since_ms` is the append time in the log, where
-    there is one.
+    `object` is a key relative to the store; `offsets` are inclusive; `transactional_id` is the producer's, where the
+    coordinator's log tells; `since_ms` is the append time in the log, where there is one.
     """
 
     code: str
@@ -134,24 +47,30 @@ class Finding:
     partition: int | None = None
     offsets: tuple[int, int] | None = None
     producer_id: int | None = None
+    transactional_id: str | None = None
     since_ms: int | None = None
 
     def __str__(self) -> str:
-        text = f"{self.severity} {self.code}: {self.object}{self._where()}: {self.seen}"
+        where = f" ({self.where})" if self.where else ""
+        text = f"{self.severity} {self.code}: {self.object}{where}: {self.seen}"
         if self.expected:
             text += f"; expected {self.expected}"
         return " ".join((f"{text}; {self.action}" if self.action else text).split())
 
-    def _where(self) -> str:
+    @property
+    def where(self) -> str:
+        """Partition, offsets, producer and time, in words; empty where none of them applies."""
         parts = [] if self.topic is None else [f"{self.topic}-{self.partition}"]
         if self.offsets is not None:
             first, last = self.offsets
             parts.append(f"offset {first}" if first == last else f"offsets {first} to {last}")
         if self.producer_id is not None:
             parts.append(f"producer {self.producer_id}")
+        if self.transactional_id is not None:
+            parts.append(f"transactional id {self.transactional_id!r}")
         if self.since_ms is not None:
             parts.append(f"since {_instant(self.since_ms)}")
-        return f" ({', '.join(parts)})" if parts else ""
+        return ", ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
         """The finding as JSON values."""
@@ -163,7 +82,9 @@ class Finding:
             "partition": self.partition,
             "offsets": list(self.offsets) if self.offsets else None,
             "producer_id": self.producer_id,
+            "transactional_id": self.transactional_id,
             "since_ms": self.since_ms,
+            "since": None if self.since_ms is None else _instant(self.since_ms),
             "seen": self.seen,
             "expected": self.expected,
             "action": self.action,
@@ -215,11 +136,11 @@ class FindingLog:
         self._findings.append(
             Finding(
                 code=code,
-                severity=severity or ("warning" if code in WARNINGS else "error"),
+                severity=severity or CODES[code].severity,
                 object=object_key,
                 seen=seen,
                 expected=expected,
-                action=action or CODES[code],
+                action=action or CODES[code].action,
                 topic=place.topic if place else None,
                 partition=place.partition if place else None,
                 offsets=offsets,
@@ -228,9 +149,15 @@ class FindingLog:
             )
         )
 
-    def sorted(self) -> tuple[Finding, ...]:
-        """All of them, in their order."""
-        return tuple(sorted(self._findings, key=lambda finding: finding.order))
+    def sorted(self, owner_of: Callable[[int], str | None]) -> tuple[Finding, ...]:
+        """All of them, in their order, each producer with the transactional id that it belongs to."""
+        named = (
+            found
+            if found.producer_id is None
+            else replace(found, transactional_id=owner_of(found.producer_id))
+            for found in self._findings
+        )
+        return tuple(sorted(named, key=lambda finding: finding.order))
 
 
 def _instant(time_ms: int) -> str:

@@ -12,14 +12,16 @@ import pyarrow as pa
 
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.verify.data_file_audit import RecordSchema
-from txn_engine.verify.findings import FindingLog, Place
-from txn_engine.verify.objects import Damaged, ObjectReader, open_json
+from txn_engine.verify.findings import LISTED_MAX, FindingLog, Place
+from txn_engine.verify.objects import Damaged, ObjectReader
 
 INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 _INTERNAL_PARTITIONS: Final = 50
 _BLOCK_IDS: Final = 1_000
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
+_GROWTH: Final = "partitions"
+_GROWTH_KEY = re.compile(r"([0-9]{20})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,15 @@ class LayoutAudit:
                 self._note_foreign_folder(f"topics/{topic}/0/{name}/", count)
         return sorted(found)
 
+    def find(self, name: str) -> Topic | None:
+        """The topic of that name, as far as its objects tell; None where there is none, or it was deleted."""
+        if name in INTERNAL:
+            return Topic(name, 0, self.internal_partitions()[name], None)
+        layout = Layout({})
+        if name in self._reader.folders("topics"):
+            self._read_topic(name, layout)
+        return layout.topics.get(name)
+
     def run(self, internal_partitions: dict[str, int]) -> Layout:
         """All topics of the store as they are now, and its other objects judged."""
         layout = Layout(internal_partitions)
@@ -122,7 +133,7 @@ class LayoutAudit:
         incarnation = 0
         while True:
             key = f"topics/{name}/{incarnation}.json"
-            found = self._reader.read(key, lambda key, data: open_json(key, data, "topic"))
+            found = self._reader.read(key, lambda raw: raw.json("topic"))
             if found is None and incarnation > max(folders, default=0):
                 break
             held = self._judge_topic(key, name, incarnation, found)
@@ -134,10 +145,13 @@ class LayoutAudit:
             partitions = max(self._numbered_folders(folder), default=-1) + 1
             layout.topics[name] = Topic(name, latest, partitions, None)
         elif not held["deleted"]:
-            layout.topics[name] = Topic(
-                name, latest, held["partitions"], self._schema(held, f"{folder}.json")
-            )
-            self._judge_folders(layout.topics[name])
+            names = self._reader.folders(
+                folder
+            )  # before the counts: a partition never comes before its count
+            partitions = self._grown(name, latest, held["partitions"])
+            schema = self._schema(held, f"{folder}.json")
+            layout.topics[name] = Topic(name, latest, partitions, schema)
+            self._judge_folders(folder, names, partitions)
 
     def _numbered_folders(self, folder: str) -> list[int]:
         return [int(name) for name in self._reader.folders(folder) if _NUMBER.fullmatch(name)]
@@ -173,11 +187,42 @@ class LayoutAudit:
             self._findings.add("object-damaged", key, seen, expected="base64 of an Arrow IPC schema message")
             return None
 
-    def _judge_folders(self, topic: Topic) -> None:
-        folder = f"topics/{topic.name}/{topic.incarnation}"
-        for name in self._reader.folders(folder):
-            if _NUMBER.fullmatch(name) is None or int(name) >= topic.partitions:
-                self._note_foreign_folder(f"{folder}/{name}/", topic.partitions)
+    def _grown(self, topic: str, incarnation: int, partitions: int) -> int:
+        """How many partitions the topic has, by the objects that say how it grew; judges each of them."""
+        folder = f"topics/{topic}/{incarnation}/{_GROWTH}/"
+        due = 0
+        for info in self._reader.listing(folder):
+            match = _GROWTH_KEY.fullmatch(info.key.removeprefix(folder))
+            if match is None:
+                seen = "an object among those that say how the topic grew"
+                self._findings.add("object-misnamed", info.key, seen, expected="<20 digits>.json")
+                continue
+            for number in range(due, min(int(match[1]), due + LISTED_MAX)):
+                seen = f"no such object, and a later one of number {int(match[1])}"
+                self._findings.add(
+                    "object-missing",
+                    f"{folder}{number:020d}.json",
+                    seen,
+                    expected="one after the other from 0",
+                )
+            due = int(match[1]) + 1
+            held = self._json(info.key, "partitions", f"how many partitions topic {topic!r} has")
+            if held is None:
+                continue
+            count = held.get("partitions")
+            named = (held.get("topic"), held.get("incarnation")) == (topic, incarnation)
+            if not named or not isinstance(count, int) or count <= partitions:
+                seen = f"topic {held.get('topic')!r} incarnation {held.get('incarnation')!r} partitions {count!r}"
+                expected = f"topic {topic!r} incarnation {incarnation}, more than {partitions} partitions"
+                self._findings.add("object-damaged", info.key, seen, expected=expected)
+            else:
+                partitions = count
+        return partitions
+
+    def _judge_folders(self, folder: str, names: list[str], partitions: int) -> None:
+        for name in names:
+            if name != _GROWTH and (_NUMBER.fullmatch(name) is None or int(name) >= partitions):
+                self._note_foreign_folder(f"{folder}/{name}/", partitions)
 
     def _note_foreign_folder(self, key: str, partitions: int) -> None:
         if key not in self._foreign:
@@ -209,7 +254,7 @@ class LayoutAudit:
                 self._findings.add("producer-id-block", info.key, seen, expected=expected, severity="error")
 
     def _json(self, key: str, kind: str, what: str) -> dict[str, Any] | None:
-        found = self._reader.read(key, lambda key, data: open_json(key, data, kind))
+        found = self._reader.read(key, lambda raw: raw.json(kind))
         if found is None:
             self._findings.add("object-missing", key, "no such object", expected=what)
             return None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storage.store import ObjectInfo
-from txn_engine.verify.descriptors import CONTROLS, Batch, MalformedError, decode_batches
+from txn_engine.verify.descriptors import CONTROLS, MAX_OFFSET, Batch, MalformedError, decode_batches
 from txn_engine.verify.findings import FindingLog, Place
-from txn_engine.verify.objects import Damaged, ObjectReader, open_parquet
+from txn_engine.verify.objects import Damaged, Listing, ObjectReader, RawObject
 
 _OFFSET_NAME = re.compile(r"([0-9]{20})\.parquet")
 
@@ -28,13 +29,27 @@ class Entry:
 class Seal:
     """A slot that the clean-up sealed: filled for ever, its rows stand in a snapshot only."""
 
+    key: str
     base_offset: int
+    misplaced: bool = False
 
 
 def offset_in_name(key: str) -> int | None:
     """The offset that a key's last segment names; None for any other name."""
     match = _OFFSET_NAME.fullmatch(key.rpartition("/")[2])
-    return int(match[1]) if match else None
+    return int(match[1]) if match and int(match[1]) <= MAX_OFFSET else None
+
+
+def decode_slot(raw: RawObject, place: Place) -> list[Batch] | Seal:
+    """What a key of the log holds: an entry's rows, or a seal."""
+    found = raw.parquet()
+    if found.kind == "seal":
+        if found.file.metadata.num_rows:
+            raise MalformedError(f"a seal of {found.file.metadata.num_rows} rows")
+        return Seal(raw.key, offset_in_name(raw.key) or 0)
+    if found.kind != "entry":
+        raise MalformedError(f"kind {found.kind!r}, not 'entry' or 'seal'")
+    return decode_batches(found.table(), place)
 
 
 class LogWalk:
@@ -45,38 +60,35 @@ class LogWalk:
         self._reader = reader
         self._findings = findings
         self._folder = f"{place.prefix}/log/"
+        self.slots = array("q")  # the base offsets that are taken, ascending
         self._last_key: str | None = None
         self._next: int | None = 0  # the base offset to come; None where damage hides it
         self._last_append_time = 0
-        self._rows_seen = False
+        self._last_entry: str | None = None
         self._after_seal = False
 
     def entries(self) -> Iterator[tuple[Entry | Seal | None, int, int]]:
         """Yield each new entry (None: an unreadable one) with how many of how many are done."""
-        infos = [
-            info
-            for info in self._reader.listing(self._folder, start_after=self._last_key)
-            if self._is_named(info)
-        ]
-        if infos:
-            self._last_key = infos[-1].key
-        read = self._reader.read_in_order(infos, self._decode)
-        for number, (info, found) in enumerate(read, start=1):
-            yield self._placed(info, found), number, len(infos)
+        listed = Listing(self._folder)
+        for info in self._reader.listing(self._folder, start_after=self._last_key):
+            base = offset_in_name(info.key)
+            if base is None or info.key.rpartition("/")[0] + "/" != self._folder:
+                self._note(
+                    "object-misnamed", info.key, "an object in the log's folder", "<20 digits>.parquet"
+                )
+                continue
+            listed.add(base, info.size)
+            self.slots.append(base)
+            self._last_key = info.key
+        for number, (info, found) in enumerate(self._reader.read_in_order(listed, self._decode), start=1):
+            yield self._placed(info, found), number, len(listed)
 
-    def _is_named(self, info: ObjectInfo) -> bool:
-        named = offset_in_name(info.key) is not None and info.key.rpartition("/")[0] + "/" == self._folder
-        if not named:
-            self._note("object-misnamed", info.key, "an object in the log's folder", "<20 digits>.parquet")
-        return named
+    def _is_sealed(self, key: str) -> bool:
+        """Whether that slot is sealed now."""
+        return isinstance(self._reader.read(key, self._decode), Seal)
 
-    def _decode(self, key: str, data: bytes) -> list[Batch] | Seal:
-        found = open_parquet(key, data)
-        if found.kind == "seal":
-            return Seal(offset_in_name(key) or 0)
-        if found.kind != "entry":
-            raise MalformedError(f"kind {found.kind!r}, not 'entry'")
-        return decode_batches(found.table(), self._place)
+    def _decode(self, raw: RawObject) -> list[Batch] | Seal:
+        return decode_slot(raw, self._place)
 
     def _placed(self, info: ObjectInfo, found: list[Batch] | Seal | Damaged | None) -> Entry | Seal | None:
         base = offset_in_name(info.key) or 0
@@ -95,20 +107,23 @@ class LogWalk:
         self._after_seal = False
         self._judge_times(info.key, found, follows=follows)
         self._next = found[-1].last_offset + 1
-        self._rows_seen = True
+        self._last_entry = info.key
         return Entry(info.key, base, found, follows)
 
     def _placed_seal(self, key: str, seal: Seal) -> Seal:
-        if self._rows_seen:
+        """A seal stands before entries only: the clean-up seals upwards. It may have overtaken this walk."""
+        misplaced = self._last_entry is not None and not self._is_sealed(self._last_entry)
+        if misplaced:
             self._note(
                 "seal-misplaced",
                 key,
                 "a seal behind an entry that still holds its rows",
                 "seals before entries only",
             )
+        self._last_entry = None
         self._next = None
         self._after_seal = True
-        return seal
+        return replace(seal, misplaced=misplaced)
 
     def _is_in_place(self, key: str, base: int, rows: list[Batch]) -> bool:
         """Whether the rows belong at this key and follow one another; otherwise the entry is as good as lost."""
@@ -178,6 +193,7 @@ class LogWalk:
             expected=expected,
             place=self._place,
             offsets=(base, base if last is None else last),
+            since_ms=self._last_append_time or None,
         )
         self._next = None
         self._after_seal = False

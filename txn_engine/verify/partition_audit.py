@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from storage.store import ObjectInfo
 from txn_engine.verify.data_file_audit import DataFileAudit, RecordSchema
 from txn_engine.verify.descriptors import ROW_COLUMNS
 from txn_engine.verify.findings import FindingLog, Place
-from txn_engine.verify.log_walk import Entry, LogWalk, Seal, offset_in_name
-from txn_engine.verify.objects import Damaged, ObjectReader, open_parquet
+from txn_engine.verify.log_walk import Entry, LogWalk, Seal
+from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.partition_state import PartitionState, apply
 from txn_engine.verify.report import PartitionStats, Tally
 from txn_engine.verify.scene import Rule, Scene
-from txn_engine.verify.snapshot_audit import (
-    SnapshotImage,
-    decode_snapshot,
-    first_difference,
-    image_of,
-    restore,
-)
+from txn_engine.verify.snapshot_shelf import SnapshotShelf
 
 Progress = Callable[[str, int, int], None]
 _PROGRESS_EVERY = 64
+_SNAPSHOTS_KEPT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,44 +45,47 @@ class PartitionAudit:
         self.starts_at = 0  # above 0 where the entries before are sealed: they are not judged
         self._audit = audit
         self._rules = rules
+        self._snapshots = SnapshotShelf(place, audit.reader, audit.findings)
         self._walk = LogWalk(place, audit.reader, audit.findings)
-        self._snapshots: dict[int, ObjectInfo] | None = None
-        self._snapshot_count = 0
-        self._sealed_to = -1
+        self._seal: Seal | None = None  # the highest
+        self._hidden = False  # behind a seal, where no state is known yet
         self._entries = 0
         self._batches = 0
-        self._records: Counter[str] = Counter()
         self._stable = 0
 
     def advance(self) -> None:
         """Replay and judge the entries there are, or those that came since the last call."""
-        if self._snapshots is None:
-            self._snapshots = self._list_snapshots()
+        self._replay()
+        if self._has_illegal_seal():  # the trim that allowed it stood before it: behind what was listed
+            self._replay()
+
+    def _replay(self) -> None:
         for found, done, total in self._walk.entries():
             if isinstance(found, Seal):
-                self._sealed_to = max(self._sealed_to, found.base_offset)
+                self._seal, self._hidden = found, True
             elif found is None:
                 self._break()
             else:
                 self._take(found)
             if done % _PROGRESS_EVERY == 0 or done == total:
                 self._audit.progress(f"{self.place} entries", done, total)
-        if self._sealed_to >= 0 and self.starts_at == 0 and self.sound:
-            self._start_from_snapshot()
+        if self._hidden:
+            self._resume()
 
     def finish(self, schema: RecordSchema | None, *, check_data: bool, now_ms: int) -> PartitionStats:
         """Judge what only the end of the log tells: snapshots nobody passed, the LSO, and the data files."""
-        self._judge_left_snapshots()
+        self._snapshots.judge_left(self.state.log_end_offset, self.starts_at, sound=self.sound)
+        self._judge_sealing()
         self._judge_undecided()
         state = self.state
         present = orphans = 0
         if self.place.topic not in ROW_COLUMNS:
-            files = DataFileAudit(self.place, self._audit.reader, self._audit.findings, schema, check_data)
+            files = DataFileAudit(
+                self.place, self._audit.reader, self._audit.findings, schema, check_data, state.rewritten
+            )
             present, orphans = files.run(
                 state.files, now_ms=now_ms, sound=self.sound, progress=self._file_progress
             )
-        for file in state.files.values():
-            self._records[file.status] += file.record_count
         return PartitionStats(
             topic=self.place.topic,
             incarnation=self.place.incarnation,
@@ -99,10 +95,10 @@ class PartitionAudit:
             log_end_offset=state.log_end_offset,
             entries=self._entries,
             batches=self._batches,
-            records=dict(sorted(self._records.items())),
+            records=dict(sorted(state.files.records().items())),
             data_files=present,
             orphan_files=orphans,
-            snapshots=self._snapshot_count,
+            snapshots=self._snapshots.count,
             judged=self.sound,
         )
 
@@ -111,14 +107,15 @@ class PartitionAudit:
     def _take(self, entry: Entry) -> None:
         if not entry.follows:
             self._break()
-        elif self._sealed_to >= 0 and self.starts_at == 0:
-            self._start_from_snapshot()
+        elif self._hidden:
+            self._resume()
         tally = self._audit.tally
         self._entries += 1
         tally.entries += 1
         if entry.base_offset < self.starts_at:
-            return  # what it holds is in the snapshot that the replay started from
-        scene = Scene(self.place, entry.key, self._audit.findings, self.sound)
+            self._judge_start(entry)
+            return
+        scene = Scene(self.place, entry.key, self._audit.findings, self._walk.slots, self.sound)
         for batch in entry.batches:
             for rule in self._rules:
                 rule.judge(self.state, batch, scene)
@@ -129,7 +126,8 @@ class PartitionAudit:
         tally.batches += len(entry.batches)
         tally.latest_append_time = max(tally.latest_append_time, self.state.last_append_time)
         self._judge_stable_offset(entry)
-        self._judge_snapshot()
+        if self.sound:
+            self._snapshots.judge(self.state)
 
     def _break(self) -> None:
         if self.broken_at is None:
@@ -154,7 +152,8 @@ class PartitionAudit:
         """The LSO by another road: no file of an undecided transaction lies below it."""
         if not self.sound:
             return
-        undecided = [file for files in self.state.undecided.values() for file in files]
+        paths = (path for paths in self.state.undecided.values() for path in paths)
+        undecided = (file for path in paths if (file := self.state.files.get(path)) is not None)
         first = min(undecided, key=lambda file: file.base_offset, default=None)
         if first is not None and first.base_offset < self.state.last_stable_offset:
             self._audit.findings.add(
@@ -167,75 +166,70 @@ class PartitionAudit:
                 producer_id=first.producer_id,
             )
 
-    # --- snapshots ----------------------------------------------------------------------------------------
+    # --- seals ----------------------------------------------------------------------------------------
 
-    def _list_snapshots(self) -> dict[int, ObjectInfo]:
-        found: dict[int, ObjectInfo] = {}
-        for info in self._audit.reader.listing(f"{self.place.prefix}/snapshots/"):
-            offset = offset_in_name(info.key)
-            if offset is None:
-                self._note_snapshot(
-                    "object-misnamed", info, "an object among the snapshots", "<20 digits>.parquet"
-                )
-            else:
-                found[offset] = info
-        self._snapshot_count = len(found)
-        return found
-
-    def _read_snapshot(self, info: ObjectInfo) -> SnapshotImage | None:
-        found = self._audit.reader.read(info.key, lambda key, data: decode_snapshot(open_parquet(key, data)))
-        if isinstance(found, Damaged):
-            self._note_snapshot("snapshot-damaged", info, found.reason, "the snapshot as it was written")
-            return None
-        return found  # None: deleted since it was listed, as the clean-up may
-
-    def _judge_snapshot(self) -> None:
-        snapshots = self._snapshots or {}
-        if not self.sound or self.state.log_end_offset not in snapshots:
+    def _resume(self) -> None:
+        """Behind seals: go on from the oldest sound snapshot that reaches beyond them (invariant 9)."""
+        seal, self._hidden = self._seal, False
+        if seal is None or not self.sound:
             return
-        info = snapshots.pop(self.state.log_end_offset)
-        image = self._read_snapshot(info)
-        difference = first_difference(image, image_of(self.state)) if image is not None else None
-        if difference is not None:
-            seen, expected = difference
-            self._note_snapshot("snapshot-differs", info, seen, f"{expected}, as the log gives")
-
-    def _judge_left_snapshots(self) -> None:
-        for offset, info in sorted((self._snapshots or {}).items()):
-            if self._read_snapshot(info) is None or not self.sound:
-                continue
-            end = self.state.log_end_offset
-            if offset > end:
-                seen = f"a snapshot of the log up to offset {offset}"
-                self._note_snapshot("snapshot-ahead", info, seen, f"at most {end}, where the log ends")
-            elif offset > self.starts_at:  # one before it is older than where the replay could start
-                seen = f"a snapshot up to offset {offset}, inside an entry"
-                self._note_snapshot("snapshot-misplaced", info, seen, "a snapshot between two entries")
-        self._snapshots = {}
-
-    def _start_from_snapshot(self) -> None:
-        """After seals: take the oldest whole snapshot that reaches beyond them for the start (invariant 9)."""
-        for offset in sorted(offset for offset in self._snapshots or {} if offset > self._sealed_to):
-            image = self._read_snapshot((self._snapshots or {}).pop(offset))
-            if image is not None and image.sections["partition"][0][0] == offset:
-                self.state = restore(image)
-                self._stable = self.state.last_stable_offset
-                self.starts_at = offset
-                return
+        state = self._snapshots.start_beyond(seal.base_offset)
+        if state is not None:
+            self.state = state
+            self.starts_at = state.log_end_offset
+            self._stable = state.last_stable_offset
+            return
         self._audit.findings.add(
             "sealed-without-snapshot",
             f"{self.place.prefix}/snapshots/",
-            f"no whole snapshot beyond the sealed offset {self._sealed_to} ({self.place} is not judged further)",
+            f"no sound snapshot beyond the sealed offset {seal.base_offset} ({self.place} is not judged further)",
             expected="the two newest snapshots to be kept",
             place=self.place,
         )
-        self._sealed_to = -1
         self._break()
 
-    def _note_snapshot(self, code: str, info: ObjectInfo, seen: str, expected: str) -> None:
-        offset = offset_in_name(info.key)
-        offsets = None if offset is None else (0, max(offset - 1, 0))
-        self._audit.findings.add(code, info.key, seen, expected=expected, place=self.place, offsets=offsets)
+    def _judge_start(self, entry: Entry) -> None:
+        """An entry that the replay's first snapshot holds already: the snapshot ends with one, at its time."""
+        last = entry.batches[-1]
+        start, time_ms = self.starts_at, self.state.last_append_time
+        if last.last_offset >= start:
+            seen = f"a snapshot up to offset {start}, inside the entry of {entry.base_offset} to {last.last_offset}"
+            self._snapshots.note_start(start, "snapshot-misplaced", seen, "a snapshot between two entries")
+            self._break()
+        elif last.last_offset == start - 1 and last.append_time != time_ms:
+            seen = f"partition: last_append_time {time_ms}"
+            self._snapshots.note_start(
+                start, "snapshot-differs", seen, f"{last.append_time}, as its last entry gives"
+            )
+
+    def _has_illegal_seal(self) -> bool:
+        seal = self._seal if self.sound else None
+        return seal is not None and not seal.misplaced and seal.base_offset >= self.state.entries_start
+
+    def _judge_sealing(self) -> None:
+        """Only what stands in two snapshots may be sealed, and only below an `entries_start` that a trim has set."""
+        start = self.state.entries_start
+        if self._seal is not None and self._has_illegal_seal():
+            self._audit.findings.add(
+                "seal-illegal",
+                self._seal.key,
+                f"a seal at offset {self._seal.base_offset}",
+                expected=f"seals below entries_start {start} only, which a trim has to raise before",
+                place=self.place,
+                offsets=(self._seal.base_offset, self._seal.base_offset),
+            )
+        if not self.sound or start == 0:
+            return
+        held = self._snapshots.sound_beyond(start, _SNAPSHOTS_KEPT)
+        if held < _SNAPSHOTS_KEPT:
+            self._audit.findings.add(
+                "snapshots-too-few",
+                f"{self.place.prefix}/snapshots/",
+                f"{held} sound snapshots beyond entries_start {start}, below which entries may be sealed",
+                expected=f"{_SNAPSHOTS_KEPT}: one may be lost, and the sealed rows stand nowhere else",
+                place=self.place,
+                offsets=(0, start - 1),
+            )
 
     def _file_progress(self, done: int, total: int) -> None:
         if done % _PROGRESS_EVERY == 0 or done == total:

@@ -6,13 +6,29 @@ Replay takes every row as it stands, legal or not; the rules judge it before it 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from txn_engine.verify.descriptors import Batch, OffsetCommit, OffsetKey, TransactionRow
+from txn_engine.verify.descriptors import (
+    MAX_OFFSET,
+    Batch,
+    OffsetCommit,
+    OffsetKey,
+    TransactionRow,
+    parse_data_path,
+)
+from txn_engine.verify.file_table import DataFile, FileTable
 
 BATCHES_KEPT = 5
+GRACE_MS = (
+    24 * 3_600_000
+)  # a dead file stays listed, and on the store, at least this long (protocol, section 6)
+
+
+Ranges: TypeAlias = "array[int]"
+"""Offsets in ascending ranges: first and last of each, both inclusive, one after another."""
 
 
 class KeptBatch(NamedTuple):
@@ -32,26 +48,9 @@ class Producer:
     producer_epoch: int
     coordinator_epoch: int = -1
     last_timestamp: int = -1
+    append_time: int = -1
     open_first_offset: int = -1
     batches: tuple[KeptBatch, ...] = ()
-
-
-@dataclass(slots=True)
-class DataFile:
-    """A data file that an entry named, and what became of it: live, undecided, aborted, replaced."""
-
-    status: str
-    died_ms: int
-    producer_id: int
-    producer_epoch: int
-    base_offset: int
-    last_offset: int
-    record_count: int
-    first_timestamp: int
-    max_timestamp: int
-    data_path: str
-    data_bytes: int
-    checksum: str
 
 
 class AbortedEntry(NamedTuple):
@@ -63,17 +62,46 @@ class AbortedEntry(NamedTuple):
     last_stable_offset: int
 
 
+_ABORTED_WIDTH = len(AbortedEntry._fields)
+
+
+class AbortedIndex:
+    """The aborted transactions, by their markers' offsets, in 32 bytes each."""
+
+    def __init__(self) -> None:
+        self._numbers = array("q")
+
+    def __len__(self) -> int:
+        return len(self._numbers) // _ABORTED_WIDTH
+
+    def __iter__(self) -> Iterator[AbortedEntry]:
+        for at in range(0, len(self._numbers), _ABORTED_WIDTH):
+            yield AbortedEntry._make(self._numbers[at : at + _ABORTED_WIDTH])
+
+    def add(self, entry: AbortedEntry) -> None:
+        """Add the entry of a marker behind all others."""
+        self._numbers.extend(entry)
+
+    def drop_below(self, offset: int) -> None:
+        """Let go of what ended below `offset`."""
+        kept = sum(entry.last_offset < offset for entry in self)
+        del self._numbers[: kept * _ABORTED_WIDTH]
+
+
 class StoredTransaction(NamedTuple):
-    """An id's latest row and the offset it stands at."""
+    """An id's latest row, the offset it stands at, and the log's time there and where its transaction began."""
 
     offset: int
+    append_time: int
+    start_append_time: int
     row: TransactionRow
 
 
 class StoredCommit(NamedTuple):
-    """A group's row and the offset it stands at."""
+    """A group's row, the offset it stands at, and the log's time there."""
 
     offset: int
+    append_time: int
     commit: OffsetCommit
 
 
@@ -88,9 +116,12 @@ class PartitionState:
     floor: int = 0
     producers: dict[int, Producer] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)  # producer id -> first offset, in the order of opening
-    files: dict[str, DataFile] = field(default_factory=dict)
-    undecided: dict[int, list[DataFile]] = field(default_factory=dict)
-    aborted: list[AbortedEntry] = field(default_factory=list)
+    files: FileTable = field(default_factory=FileTable)
+    undecided: dict[int, list[str]] = field(default_factory=dict)  # producer id -> paths
+    rewritten: dict[str, Ranges] = field(
+        default_factory=dict
+    )  # path of a rewrite's output -> its records' offsets
+    aborted: AbortedIndex = field(default_factory=AbortedIndex)
     transactions: dict[str, StoredTransaction] = field(default_factory=dict)
     committed: dict[OffsetKey, StoredCommit] = field(default_factory=dict)
     pending: dict[int, dict[OffsetKey, StoredCommit]] = field(default_factory=dict)
@@ -117,9 +148,13 @@ def apply(state: PartitionState, batch: Batch) -> None:
 def _apply_rows(state: PartitionState, batch: Batch) -> None:
     row = batch.row
     if isinstance(row, TransactionRow):
-        state.transactions[row.transactional_id] = StoredTransaction(batch.base_offset, row)
+        before = state.transactions.get(row.transactional_id)
+        began = _start(before, row, batch.append_time)
+        state.transactions[row.transactional_id] = StoredTransaction(
+            batch.base_offset, batch.append_time, began, row
+        )
     elif isinstance(row, OffsetCommit):
-        stored = StoredCommit(batch.base_offset, row)
+        stored = StoredCommit(batch.base_offset, batch.append_time, row)
         if batch.is_transactional:
             state.pending.setdefault(batch.producer_id, {})[row.key] = stored
         else:
@@ -128,6 +163,21 @@ def _apply_rows(state: PartitionState, batch: Batch) -> None:
         _add_file(state, batch)
     if batch.producer_id >= 0:
         _apply_producer(state, batch)
+
+
+def _start(before: StoredTransaction | None, row: TransactionRow, append_time: int) -> int:
+    """When the row's transaction began, by the log's time."""
+    at_rest = row.state in ("Empty", "Dead")
+    if at_rest and row.start_ms < 0:
+        return -1
+    if at_rest or before is None or before.start_append_time < 0:
+        return append_time
+    if row.state == "Ongoing":
+        held = (before.row.state, before.row.producer_id, before.row.producer_epoch)
+        goes_on = held == ("Ongoing", row.producer_id, row.producer_epoch)
+    else:
+        goes_on = not (row.state.startswith("Prepare") and before.row.state.startswith("Complete"))
+    return before.start_append_time if goes_on else append_time
 
 
 def _add_file(state: PartitionState, batch: Batch) -> None:
@@ -145,9 +195,9 @@ def _add_file(state: PartitionState, batch: Batch) -> None:
         batch.data_bytes,
         batch.checksum,
     )
-    state.files[batch.data_path] = file
+    state.files.put(file)
     if batch.is_transactional:
-        state.undecided.setdefault(batch.producer_id, []).append(file)
+        state.undecided.setdefault(batch.producer_id, []).append(batch.data_path)
 
 
 def _apply_producer(state: PartitionState, batch: Batch) -> None:
@@ -167,6 +217,7 @@ def _apply_producer(state: PartitionState, batch: Batch) -> None:
         )
         producer.batches = (*producer.batches, kept)[-BATCHES_KEPT:]
     producer.last_timestamp = batch.max_timestamp
+    producer.append_time = batch.append_time
     if batch.is_transactional and producer.open_first_offset < 0:
         producer.open_first_offset = batch.base_offset
         state.open[batch.producer_id] = batch.base_offset
@@ -183,18 +234,21 @@ def _apply_marker(state: PartitionState, marker: Batch) -> None:
         producer.batches = ()
     producer.coordinator_epoch = marker.coordinator_epoch
     producer.last_timestamp = marker.max_timestamp
+    producer.append_time = marker.append_time
     producer.open_first_offset = -1
     state.open.pop(producer_id, None)
     committed = marker.control == "commit"
-    for file in state.undecided.pop(producer_id, ()):
-        file.status = "live" if committed else "aborted"
-        file.died_ms = -1 if committed else marker.append_time
+    for path in state.undecided.pop(producer_id, ()):
+        if committed:
+            state.files.settle(path, "live", -1)
+        else:
+            state.files.settle(path, "aborted", marker.append_time)
     commits = state.pending.pop(producer_id, {})
     if committed:
         state.committed.update(commits)
     elif opened_at >= 0:
         stable = min(state.open.values(), default=marker.base_offset + 1)
-        state.aborted.append(AbortedEntry(producer_id, opened_at, marker.base_offset, stable))
+        state.aborted.add(AbortedEntry(producer_id, opened_at, marker.base_offset, stable))
 
 
 _CONTROL_FIELDS: Mapping[str, Mapping[str, type]] = {
@@ -204,6 +258,8 @@ _CONTROL_FIELDS: Mapping[str, Mapping[str, type]] = {
     "floor": {"floor": int},
 }
 _LISTS = frozenset({"inputs", "outputs", "producer_ids"})
+_TEXTS = frozenset({"status", "data_path", "checksum"})
+_LARGEST = {"record_count": 2**31 - 1, "producer_epoch": 2**15 - 1}
 
 
 def control_value(batch: Batch) -> dict[str, Any] | None:
@@ -224,6 +280,19 @@ def control_value(batch: Batch) -> dict[str, Any] | None:
     return value
 
 
+def output_file(output: Mapping[str, Any]) -> DataFile | None:
+    """A rewrite's output as the live file it becomes; None where a field is absent, of the wrong type or too large."""
+    held = {**output, "status": "live", "died_ms": -1}
+    for name in DataFile._fields:
+        wanted = str if name in _TEXTS else int
+        value = held.get(name)
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            return None
+        if isinstance(value, int) and not -1 <= value <= _LARGEST.get(name, MAX_OFFSET):
+            return None
+    return DataFile(**{name: held[name] for name in DataFile._fields})
+
+
 def _apply_control(state: PartitionState, batch: Batch) -> None:
     value = control_value(batch)
     if value is None:
@@ -231,9 +300,10 @@ def _apply_control(state: PartitionState, batch: Batch) -> None:
     if batch.control == "trim":
         state.log_start_offset = max(state.log_start_offset, value["log_start_offset"])
         state.entries_start = max(state.entries_start, value["entries_start"])
-        _trim_files(state, batch.append_time)
+        _trim(state, batch.append_time)
     elif batch.control == "floor":
         state.floor = max(state.floor, value["floor"])
+        _forget_files(state, batch.append_time)
     elif batch.control == "expire":
         for producer_id in value["producer_ids"]:
             state.producers.pop(producer_id, None)
@@ -242,28 +312,49 @@ def _apply_control(state: PartitionState, batch: Batch) -> None:
         _rewrite(state, value, batch.append_time)
 
 
-def _trim_files(state: PartitionState, time_ms: int) -> None:
-    for file in state.files.values():
-        if file.status == "live" and file.last_offset < state.log_start_offset:
-            file.status, file.died_ms = "replaced", time_ms
+def _trim(state: PartitionState, time_ms: int) -> None:
+    """Live files wholly below the log's start are replaced, by nothing; aborted transactions there are no more."""
+    for file in state.files.ending_below(state.log_start_offset):
+        state.files.settle(file.data_path, "replaced", time_ms)
+    state.aborted.drop_below(state.log_start_offset)
+
+
+def _forget_files(state: PartitionState, time_ms: int) -> None:
+    """Files dead for a day leave the list once the floor refuses their names."""
+    for file in state.files.dead_by(time_ms - GRACE_MS):
+        name = parse_data_path(file.data_path)
+        if name is not None and name.log_end < state.floor:
+            state.files.forget([file.data_path])
+            state.rewritten.pop(file.data_path, None)
 
 
 def _rewrite(state: PartitionState, value: dict[str, Any], time_ms: int) -> None:
-    for path in value["inputs"]:
-        file = state.files.get(path)
-        if file is not None:
-            file.status, file.died_ms = "replaced", time_ms
-    for output in value["outputs"]:
-        file = output_file(output)
-        if file is not None:
-            state.files[file.data_path] = file
+    inputs = [file for path in value["inputs"] if (file := state.files.get(path)) is not None]
+    outputs = [file for output in value["outputs"] if (file := output_file(output)) is not None]
+    legal = len(inputs) == len(value["inputs"]) and all(file.status == "live" for file in inputs)
+    held = _ranges(state, inputs) if legal else None
+    for file in inputs:
+        state.files.settle(file.data_path, "replaced", time_ms)
+    for file in outputs:
+        state.files.put(file)
+        if held is not None:
+            cut = ((max(first, file.base_offset), min(last, file.last_offset)) for first, last in held)
+            inside = (bound for first, last in cut if first <= last for bound in (first, last))
+            state.rewritten[file.data_path] = array("q", inside)
 
 
-def output_file(output: Mapping[str, Any]) -> DataFile | None:
-    """A rewrite's output as the live file it becomes; None where a field is absent or of the wrong type."""
-    held = {"status": "live", "died_ms": -1, **output}
-    texts = {"status", "data_path", "checksum"}
-    names = DataFile.__slots__
-    if not all(isinstance(held.get(name), str if name in texts else int) for name in names):
-        return None
-    return DataFile(**{name: held[name] for name in names})
+def _ranges(state: PartitionState, files: Sequence[DataFile]) -> list[tuple[int, int]] | None:
+    """Where these files' records are, ascending; None where that cannot be told (outputs known from a snapshot)."""
+    held: list[tuple[int, int]] = []
+    for file in sorted(files, key=lambda file: file.base_offset):
+        ranges: Ranges | None = array("q", (file.base_offset, file.last_offset))
+        if file.record_count != file.last_offset - file.base_offset + 1:
+            ranges = state.rewritten.get(file.data_path)
+        if ranges is None:
+            return None
+        for first, last in zip(ranges[::2], ranges[1::2], strict=True):
+            if held and held[-1][1] + 1 == first:
+                held[-1] = (held[-1][0], last)
+            else:
+                held.append((first, last))
+    return held

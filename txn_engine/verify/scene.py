@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,12 +13,17 @@ from txn_engine.verify.partition_state import PartitionState
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The entry being judged. `sound` is False once damage has made the replayed state a guess."""
+    """The entry being judged.
+
+    slots: the base offsets that are taken in this log, ascending. `sound` is False once damage has made the replayed
+    state a guess.
+    """
 
     place: Place
     key: str
     findings: FindingLog
-    sound: bool = True
+    slots: array[int]
+    sound: bool
 
     def note(self, code: str, batch: Batch, seen: str, expected: str = "", *, action: str = "") -> None:
         """Note a finding about one row of this entry."""

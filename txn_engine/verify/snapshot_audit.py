@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any, Final
 
@@ -17,10 +16,10 @@ from txn_engine.verify.descriptors import (
     OffsetCommit,
     TransactionRow,
 )
+from txn_engine.verify.file_table import STATUSES, DataFile
 from txn_engine.verify.objects import ParquetObject
 from txn_engine.verify.partition_state import (
     AbortedEntry,
-    DataFile,
     KeptBatch,
     PartitionState,
     Producer,
@@ -55,6 +54,7 @@ _SECTIONS: Final[Mapping[str, pa.StructType]] = {
             ("producer_epoch", pa.int16()),
             ("coordinator_epoch", pa.int64()),
             ("last_timestamp", pa.int64()),
+            ("append_time", pa.int64()),
             ("open_first_offset", pa.int64()),
             ("batches", pa.list_(_BATCH)),
         ]
@@ -83,91 +83,108 @@ _SECTIONS: Final[Mapping[str, pa.StructType]] = {
             ("last_stable_offset", pa.int64()),
         ]
     ),
-    "transaction": pa.struct([("row_offset", pa.int64()), *TRANSACTION_FIELDS.items()]),
+    "transaction": pa.struct(
+        [
+            ("row_offset", pa.int64()),
+            ("append_time", pa.int64()),
+            ("start_append_time", pa.int64()),
+            *TRANSACTION_FIELDS.items(),
+        ]
+    ),
     "offset_commit": pa.struct(
-        [("row_offset", pa.int64()), ("pending_producer_id", pa.int64()), *OFFSET_COMMIT_FIELDS.items()]
+        [
+            ("row_offset", pa.int64()),
+            ("append_time", pa.int64()),
+            ("pending_producer_id", pa.int64()),
+            *OFFSET_COMMIT_FIELDS.items(),
+        ]
     ),
 }
 
 _NULLABLE = {"transaction": frozenset({"run_id"})}
 
-Rows = list[tuple[Any, ...]]
+Row = tuple[str, tuple[Any, ...]]
+"""A row: its section, and its fields in the format's order."""
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotImage:
-    """A snapshot's rows by section, each in the order it stands there, fields in the format's order."""
-
-    sections: Mapping[str, Rows]
-
-
-def decode_snapshot(found: ParquetObject) -> SnapshotImage:
-    """The rows of a snapshot; MalformedError where it is not one."""
+def snapshot_rows(found: ParquetObject) -> Iterator[Row]:
+    """The rows of a snapshot as they stand there, some thousand in memory; MalformedError where it is none."""
     if found.kind != "snapshot":
         raise MalformedError(f"kind {found.kind!r}, not 'snapshot'")
-    table = found.table()
-    if "section" not in table.column_names:
+    schema = found.file.schema_arrow
+    if "section" not in schema.names:
         raise MalformedError("no column 'section'")
-    names: list[Any] = table.column("section").to_pylist()
-    if not names or names[0] != "partition" or names.count("partition") != 1:
-        raise MalformedError(
-            f"first row {names[0] if names else 'absent'!r}, not the one of section 'partition'"
-        )
+    for section, kind in _SECTIONS.items():
+        index = schema.get_field_index(section)
+        if index >= 0 and not is_kind(schema.field(index).type, kind):
+            raise MalformedError(f"column {section!r} of type {schema.field(index).type}")
+    count = 0
+    for batch in found.batches():
+        for section, row in _batch_rows(batch):
+            if (section == "partition") != (count == 0):
+                raise MalformedError(f"row {count} of section {section!r}, not the one 'partition' row first")
+            count += 1
+            yield section, row
+    if not count:
+        raise MalformedError("no rows")
+
+
+def _batch_rows(batch: pa.RecordBatch) -> Iterator[Row]:
+    names: list[Any] = batch.column("section").to_pylist()
     unknown = set(names) - _SECTIONS.keys()
     if unknown:
         raise MalformedError(f"section {min(map(str, unknown))!r}")
-    return SnapshotImage({section: _section_rows(table, names, section) for section in _SECTIONS})
+    columns: dict[str, list[Any]] = {}
+    for section, kind in _SECTIONS.items():
+        there = section in batch.schema.names and batch.column(section).null_count < len(names)
+        if there != (section in names):
+            raise MalformedError(f"rows of section {section!r} and its column do not agree")
+        if there:
+            columns[section] = values(batch.column(section), kind)
+    for number, section in enumerate(names):
+        filled = [name for name, column in columns.items() if column[number] is not None]
+        if filled != [section]:
+            raise MalformedError(f"a row of section {section!r} with values in {filled}")
+        row = columns[section][number]
+        if None in row:
+            _check_nulls(section, row)
+        yield section, row
 
 
-def _section_rows(table: pa.Table, names: list[Any], section: str) -> Rows:
-    kind = _SECTIONS[section]
-    if section not in table.column_names:
-        if section in names:
-            raise MalformedError(f"rows of section {section!r} without a column of that name")
-        return []
-    column = table.column(section)
-    if not is_kind(column.type, kind):
-        raise MalformedError(f"column {section!r} of type {column.type}")
-    rows: Rows = []
-    for name, row in zip(names, values(column, kind), strict=True):
-        if (row is not None) != (name == section):
-            raise MalformedError(
-                f"a row of section {name!r} with {'a' if row else 'no'} value in column {section!r}"
-            )
-        if row is not None:
-            rows.append(row)
+def _check_nulls(section: str, row: tuple[Any, ...]) -> None:
     nullable = _NULLABLE.get(section, frozenset())
-    for row in rows:
-        for index, value in enumerate(row):
-            if value is None and kind.field(index).name not in nullable:
-                raise MalformedError(f"null in {section}.{kind.field(index).name}")
-    return rows
+    for index, value in enumerate(row):
+        name = _SECTIONS[section].field(index).name
+        if value is None and name not in nullable:
+            raise MalformedError(f"null in {section}.{name}")
 
 
 # --- what the replay says ---------------------------------------------------------------------------------
 
 
-def image_of(state: PartitionState) -> SnapshotImage:
+def rows_of(state: PartitionState) -> Iterator[Row]:
     """The rows that a snapshot of this state must have."""
-    partition = (
-        state.log_end_offset,
-        state.last_append_time,
-        state.log_start_offset,
-        state.entries_start,
-        state.floor,
-        state.last_stable_offset,
+    yield (
+        "partition",
+        (
+            state.log_end_offset,
+            state.last_append_time,
+            state.log_start_offset,
+            state.entries_start,
+            state.floor,
+            state.last_stable_offset,
+        ),
     )
-    files = sorted(state.files.values(), key=lambda file: (file.base_offset, file.data_path))
-    return SnapshotImage(
-        {
-            "partition": [partition],
-            "producer": [_producer_row(pid, producer) for pid, producer in sorted(state.producers.items())],
-            "file": [tuple(getattr(file, name) for name in DataFile.__slots__) for file in files],
-            "aborted": sorted((tuple(entry) for entry in state.aborted), key=lambda entry: entry[2]),
-            "transaction": [(stored.offset, *stored.row) for _, stored in sorted(state.transactions.items())],
-            "offset_commit": sorted(_commit_rows(state), key=lambda row: (row[2:6], row[1])),
-        }
-    )
+    for producer_id, producer in sorted(state.producers.items()):
+        yield "producer", _producer_row(producer_id, producer)
+    for file in state.files.in_order():
+        yield "file", tuple(file)
+    for entry in state.aborted:
+        yield "aborted", tuple(entry)
+    for _, stored in sorted(state.transactions.items()):
+        yield "transaction", (stored.offset, stored.append_time, stored.start_append_time, *stored.row)
+    for row in sorted(_commit_rows(state), key=lambda row: (row[3:7], row[2])):
+        yield "offset_commit", row
 
 
 def _producer_row(producer_id: int, producer: Producer) -> tuple[Any, ...]:
@@ -177,6 +194,7 @@ def _producer_row(producer_id: int, producer: Producer) -> tuple[Any, ...]:
         producer.producer_epoch,
         producer.coordinator_epoch,
         producer.last_timestamp,
+        producer.append_time,
         producer.open_first_offset,
         batches,
     )
@@ -184,32 +202,30 @@ def _producer_row(producer_id: int, producer: Producer) -> tuple[Any, ...]:
 
 def _commit_rows(state: PartitionState) -> Iterator[tuple[Any, ...]]:
     for stored in state.committed.values():
-        yield (stored.offset, -1, *stored.commit)
+        yield (stored.offset, stored.append_time, -1, *stored.commit)
     for producer_id, commits in state.pending.items():
         for stored in commits.values():
-            yield (stored.offset, producer_id, *stored.commit)
+            yield (stored.offset, stored.append_time, producer_id, *stored.commit)
 
 
 # --- where they differ ------------------------------------------------------------------------------------
 
 
-def first_difference(snapshot: SnapshotImage, replay: SnapshotImage) -> tuple[str, str] | None:
+def first_difference(snapshot: Iterator[Row], replay: Iterator[Row]) -> tuple[str, str] | None:
     """The first difference in words: what the snapshot says, and what the replay gives; None where they agree."""
-    for section, kind in _SECTIONS.items():
-        for seen, expected in zip_longest(snapshot.sections[section], replay.sections[section]):
-            if seen == expected:
-                continue
-            if expected is None:
-                return f"{_identity(section, seen)}, which the log does not give", "no such row"
-            if seen is None:
-                return f"no {_identity(section, expected)}", "that row"
-            if _identity(section, seen) != _identity(section, expected):
-                return _identity(section, seen), f"{_identity(section, expected)} in its place"
-            index = next(
-                index for index, pair in enumerate(zip(seen, expected, strict=True)) if pair[0] != pair[1]
-            )
-            name = f"{_identity(section, seen)}: {kind.field(index).name}"
-            return f"{name} {_short(seen[index])}", _short(expected[index])
+    for seen, expected in zip_longest(snapshot, replay):
+        if seen == expected:
+            continue
+        if expected is None:
+            return f"{_identity(*seen)}, which the log does not give", "no such row"
+        if seen is None:
+            return f"no {_identity(*expected)}", "that row"
+        if seen[0] != expected[0] or _identity(*seen) != _identity(*expected):
+            return _identity(*seen), f"{_identity(*expected)} in its place"
+        section, (row, wanted) = seen[0], (seen[1], expected[1])
+        index = next(i for i, pair in enumerate(zip(row, wanted, strict=True)) if pair[0] != pair[1])
+        name = f"{_identity(section, row)}: {_SECTIONS[section].field(index).name}"
+        return f"{name} {_short(row[index])}", _short(wanted[index])
     return None
 
 
@@ -223,9 +239,9 @@ def _identity(section: str, row: tuple[Any, ...]) -> str:
     if section == "aborted":
         return f"aborted transaction that ended at offset {row[2]}"
     if section == "transaction":
-        return f"transactional id {row[1]!r}"
-    pending = f", pending for producer {row[1]}" if row[1] >= 0 else ""
-    return f"offset of group {row[2]!r} for {row[3]}-{row[5]}{pending}"
+        return f"transactional id {row[3]!r}"
+    pending = f", pending for producer {row[2]}" if row[2] >= 0 else ""
+    return f"offset of group {row[3]!r} for {row[4]}-{row[6]}{pending}"
 
 
 def _short(value: object) -> str:
@@ -236,27 +252,48 @@ def _short(value: object) -> str:
 # --- starting from one ------------------------------------------------------------------------------------
 
 
-def restore(image: SnapshotImage) -> PartitionState:
+def restore(rows: Iterator[Row]) -> PartitionState:
     """The state that a snapshot says: where a replay starts when the entries before it are sealed."""
-    end, append_time, start, entries_start, floor, _ = image.sections["partition"][0]
-    state = PartitionState(end, append_time, start, entries_start, floor)
-    for producer_id, epoch, coordinator_epoch, timestamp, open_first, batches in image.sections["producer"]:
-        kept = tuple(KeptBatch._make(batch) for batch in batches)
-        state.producers[producer_id] = Producer(epoch, coordinator_epoch, timestamp, open_first, kept)
-    opened = [(producer.open_first_offset, pid) for pid, producer in state.producers.items()]
-    state.open = {pid: first for first, pid in sorted(opened) if first >= 0}
-    for row in image.sections["file"]:
-        file = DataFile(*row)
-        state.files[file.data_path] = file
-        if file.status == "undecided":
-            state.undecided.setdefault(file.producer_id, []).append(file)
-    state.aborted = [AbortedEntry._make(row) for row in image.sections["aborted"]]
-    for row in image.sections["transaction"]:
-        state.transactions[row[1]] = StoredTransaction(row[0], TransactionRow._make(row[1:]))
-    for row in image.sections["offset_commit"]:
-        stored = StoredCommit(row[0], OffsetCommit._make(row[2:]))
-        if row[1] < 0:
-            state.committed[stored.commit.key] = stored
+    state = PartitionState()
+    opened: list[tuple[int, int]] = []
+    for section, row in rows:
+        if section == "partition":
+            end, append_time, start, entries_start, floor, _ = row
+            state = PartitionState(end, append_time, start, entries_start, floor)
+        elif section == "producer":
+            producer_id, epoch, coordinator_epoch, timestamp, append_time, open_first, batches = row
+            kept = tuple(KeptBatch._make(batch) for batch in batches)
+            state.producers[producer_id] = Producer(
+                epoch, coordinator_epoch, timestamp, append_time, open_first, kept
+            )
+            if open_first >= 0:
+                opened.append((open_first, producer_id))
+        elif section == "file":
+            _restore_file(state, DataFile._make(row))
+        elif section == "aborted":
+            state.aborted.add(AbortedEntry._make(row))
+        elif section == "transaction":
+            offset, append_time, began, *fields = row
+            stored = StoredTransaction(offset, append_time, began, TransactionRow._make(fields))
+            state.transactions[stored.row.transactional_id] = stored
         else:
-            state.pending.setdefault(row[1], {})[stored.commit.key] = stored
+            _restore_commit(state, row)
+    state.open = {producer_id: first for first, producer_id in sorted(opened)}
     return state
+
+
+def _restore_file(state: PartitionState, file: DataFile) -> None:
+    if file.status not in STATUSES:
+        raise MalformedError(f"a file of status {file.status!r}")
+    state.files.put(file)
+    if file.status == "undecided":
+        state.undecided.setdefault(file.producer_id, []).append(file.data_path)
+
+
+def _restore_commit(state: PartitionState, row: tuple[Any, ...]) -> None:
+    offset, append_time, pending_producer_id, *fields = row
+    stored = StoredCommit(offset, append_time, OffsetCommit._make(fields))
+    if pending_producer_id < 0:
+        state.committed[stored.commit.key] = stored
+    else:
+        state.pending.setdefault(pending_producer_id, {})[stored.commit.key] = stored

@@ -56,7 +56,14 @@ class TransactionRule:
         _judge_move(before, row, batch, scene)
 
 
+def is_renewal(before: TransactionRow, row: TransactionRow) -> bool:
+    """Whether the row only says again, at another time, what an id at rest was: the daily renewal of a long job."""
+    return row.state in _RESTING and before._replace(update_ms=row.update_ms) == row
+
+
 def _judge_move(before: StoredTransaction, row: TransactionRow, batch: Batch, scene: Scene) -> None:
+    if is_renewal(before.row, row):
+        return
     if before.row.state not in VALID_PREVIOUS[row.state]:
         after = ", ".join(sorted(VALID_PREVIOUS[row.state]))
         seen = f"{_named(row)}: {row.state} after {before.row.state} (row {before.offset})"

@@ -1,0 +1,195 @@
+"""`dump-log`: every slot of a log as it is, also of a log that is damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from storage import open_store
+from tests.cli.conftest import Run
+from tests.verify.story import GROUP, LOAD, Story, healthy, sealed
+
+
+@pytest.fixture
+def story() -> Story:
+    return healthy()
+
+
+@pytest.fixture
+def store(story: Story, tmp_path: Path) -> str:
+    """Where `put_all` puts the story's objects."""
+    return f"file://{tmp_path}/ledger"
+
+
+def put_all(story: Story, url: str) -> None:
+    """Put the objects as they are now."""
+    target = open_store(url, create=True)
+    for info in list(target.list("")):
+        target.delete(info.key)
+    for info in story.ledger.store.list(""):
+        target.put(info.key, story.ledger.store.get(info.key))
+
+
+def lines(text: str) -> list[dict[str, str]]:
+    """The `name: value` pairs of each line that is no record."""
+    found = []
+    for line in text.splitlines()[1:]:
+        if not line.startswith("|"):
+            words = line.split(" ")
+            found.append({name[:-1]: value for name, value in zip(words[::2], words[1::2], strict=False)})
+    return found
+
+
+def test_entries_as_kafka_shows_them(run: Run, story: Story, store: str) -> None:
+    """A line a batch, with Kafka's names; markers say what they end and by whose authority."""
+    put_all(story, store)
+    answer = run("dump-log", "payments", "0", store=store)
+    assert answer.code == 0
+    assert answer.stdout.startswith("Dumping topics/payments/0/0/log\n")
+    shown = lines(answer.stdout)
+    assert [(line["baseOffset"], line["lastOffset"]) for line in shown] == [
+        ("0", "2"),
+        ("3", "4"),
+        ("5", "6"),
+        ("7", "7"),
+        ("8", "9"),
+        ("10", "10"),
+        ("11", "11"),
+    ]
+    first, commit, abort = shown[0], shown[3], shown[5]
+    wanted = {"count": "3", "baseSequence": "0", "lastSequence": "2", "producerId": "0", "producerEpoch": "0"}
+    assert wanted.items() <= first.items()
+    assert (first["isTransactional"], first["isControl"], first["isvalid"]) == ("true", "false", "true")
+    assert first["position"] == story.entry("payments", 0, 0)
+    assert int(first["size"]) == len(story.ledger.store.get(first["position"]))
+    assert (commit["endTxnMarker"], commit["coordinatorEpoch"]) == ("COMMIT", str(story.commit_row))
+    assert (abort["endTxnMarker"], abort["coordinatorEpoch"]) == ("ABORT", str(story.abort_row))
+
+
+def test_a_part_of_the_log(run: Run, story: Story, store: str) -> None:
+    """From the entry that holds the start, to the last that begins below the end."""
+    put_all(story, store)
+    answer = run("dump-log", "payments", "0", "--start", "4", "--end", "8", "--json", store=store)
+    assert [batch["base_offset"] for batch in answer.json["batches"]] == [3, 5, 7]
+    assert answer.json["damaged"] == 0
+    beyond = run("dump-log", "payments", "0", "--start", "99", "--json", store=store)
+    assert [batch["base_offset"] for batch in beyond.json["batches"]] == [11]
+
+
+def test_records_and_files(run: Run, story: Story, store: str) -> None:
+    """Each record with its offset, time and sequence; each batch with its data file."""
+    put_all(story, store)
+    answer = run("dump-log", "payments", "0", "--end", "1", "--records", "--files", store=store)
+    row = story.files["payments/0/first"]
+    (batch,) = lines(answer.stdout)
+    assert (batch["dataFile"], batch["dataChecksum"]) == (row["data_path"], row["checksum"])
+    stamp = row["first_timestamp"]
+    payload = '{"account_id": null, "amount": null, "note": null}'
+    assert answer.stdout.splitlines()[2:] == [
+        f"| offset: {offset} CreateTime: {stamp} sequence: {offset} payload: {payload}" for offset in range(3)
+    ]
+    document = run("dump-log", "payments", "0", "--end", "1", "--records", "--json", store=store).json
+    assert [record["offset"] for record in document["batches"][0]["records"]] == [0, 1, 2]
+    assert document["batches"][0]["records"][0]["payload"] == json.loads(payload)
+
+
+def test_internal_topics_in_words(run: Run, story: Story, store: str) -> None:
+    """Transaction rows and offset commits, in the text as Kafka's decoders write them, in JSON with every field."""
+    put_all(story, store)
+    text = run("dump-log", "__transaction_state", str(story.load_home), store=store).stdout
+    assert f"| offset: 1 key: transaction_metadata::transactionalId={LOAD} payload: state=Ongoing," in text
+    assert "partitions=[payments-0,payments-1]" in text
+    document = run("dump-log", "__transaction_state", str(story.load_home), "--json", store=store).json
+    assert document["batches"][3]["row"]["state"] == "PrepareCommit"
+    assert document["batches"][3]["row"]["committed_run_ids"] == ["day-1"]
+    offsets = run("dump-log", "__consumer_offsets", str(story.group_home), store=store).stdout
+    assert f"| offset: 0 key: offset_commit::group={GROUP},partition=payments-0 payload: " in offsets
+    assert ",offset=12," in offsets
+
+
+def test_control_rows_and_seals(run: Run, story: Story, store: str) -> None:
+    """A sealed slot says so, and a control row shows its value."""
+    sealed(story)
+    put_all(story, store)
+    answer = run("dump-log", "payments", "1", "--json", store=store)
+    assert answer.code == 0
+    first, *_, trim = answer.json["batches"]
+    assert (first["base_offset"], first["sealed"], "last_offset" in first) == (0, True, False)
+    assert (trim["control"], json.loads(trim["value"])) == (
+        "TRIM",
+        {"entries_start": 3, "log_start_offset": 3},
+    )
+    assert "sealed: true" in run("dump-log", "payments", "1", store=store).stdout
+
+
+def test_a_damaged_entry_does_not_hide_the_rest(run: Run, story: Story, store: str) -> None:
+    """It is shown as such, with its key; every other entry is dumped; the exit code is 1."""
+    key = story.entry("payments", 0, 3)
+    story.ledger.flip(key)
+    story.ledger.store.delete(story.entry("payments", 0, 8))
+    put_all(story, store)
+    answer = run("dump-log", "payments", "0", store=store)
+    assert answer.code == 1
+    shown = lines(answer.stdout)
+    assert [line["baseOffset"] for line in shown] == ["0", "3", "5", "7", "8", "10", "11"]
+    assert [line["position"] for line in shown if line["isvalid"] == "false"] == [
+        key,
+        story.entry("payments", 0, 8),
+    ]
+    assert "nothing from offset 8 to the entry at 10" in answer.stdout
+    assert answer.stderr == "2 damaged: `txn-engine verify --topic payments` says what to do about each\n"
+    document = run("dump-log", "payments", "0", "--json", store=store)
+    assert (document.code, document.json["damaged"], document.stderr) == (1, 2, "")
+
+
+def test_a_log_whose_own_objects_are_damaged(run: Run, story: Story, store: str) -> None:
+    """Neither store.json nor the topic's object is needed to see what is there."""
+    story.ledger.flip("store.json", 20)
+    story.ledger.flip("topics/payments/0.json", 20)
+    put_all(story, store)
+    for topic, partition in (("payments", "0"), ("__transaction_state", str(story.load_home))):
+        answer = run("dump-log", topic, partition, store=store)
+        assert (answer.code, answer.stderr) == (0, "")
+        assert "baseOffset: 0" in answer.stdout
+
+
+@pytest.mark.parametrize("damage", ["changed", "gone", "another"])
+def test_verify_checksums_reads_the_data_files(run: Run, story: Story, store: str, damage: str) -> None:
+    """Without the option a damaged data file is not looked at; with it, or when its records are wanted, it is named."""
+    key = story.path("payments/0/first")
+    if damage == "changed":
+        story.ledger.flip(key, 40)
+    elif damage == "gone":
+        story.ledger.store.delete(key)
+    else:
+        story.ledger.store.put(key, story.ledger.store.get(story.path("payments/0/plain2")))
+    put_all(story, store)
+    assert run("dump-log", "payments", "0", store=store).code == 0
+    answer = run("dump-log", "payments", "0", "--verify-checksums", store=store)
+    assert answer.code == 1
+    assert [line["baseOffset"] for line in lines(answer.stdout) if line["isvalid"] == "false"] == ["0"]
+    assert "problem: " in answer.stdout
+    dumped = run("dump-log", "payments", "0", "--records", "--json", store=store)
+    assert dumped.code == 1
+    assert "records_problem" in dumped.json["batches"][0]
+    assert len(dumped.json["batches"][1]["records"]) == 2
+
+
+def test_what_is_not_there(run: Run, story: Story, store: str) -> None:
+    """An unknown topic, partition or incarnation is one readable line."""
+    put_all(story, store)
+    assert "'nope'" in run("dump-log", "nope", "0", store=store).error
+    assert "expected 0 to 1" in run("dump-log", "payments", "2", store=store).error
+    assert "incarnation 3" in run("dump-log", "payments", "0", "--incarnation", "3", store=store).error
+
+
+def test_an_older_life_of_a_topic(run: Run, story: Story, store: str) -> None:
+    """A deleted topic's log can be looked at as long as it is on the store."""
+    story.ledger.topic("payments", 2, 1, deleted=True)
+    put_all(story, store)
+    assert "'payments'" in run("dump-log", "payments", "0", store=store).error
+    answer = run("dump-log", "payments", "0", "--incarnation", "0", "--json", store=store)
+    assert answer.json["incarnation"] == 0
+    assert len(answer.json["batches"]) == 7

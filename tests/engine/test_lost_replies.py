@@ -1,0 +1,434 @@
+"""A lost reply, for every request of the protocol: it is sent again safely, whether or not it was done."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from storage import MemoryStore
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.sealing import seal_below_end
+from tests.faults import Fault, FaultyStore, Operation, no_pause
+from txn_engine import Engine, TopicPartition
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    IllegalStateError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    TransactionAbortableError,
+    TxnEngineError,
+)
+from txn_engine.producer import Producer
+from txn_engine.testing import ManualClock, write_transaction_state
+
+P0 = TopicPartition("payments", 0)
+COORDINATOR, OFFSETS, DATA_LOG = "__transaction_state", "__consumer_offsets", "topics/payments/0/0/log"
+_NAMES = count()
+
+
+class Cable:
+    """The line between one client and the store: it breaks right after, or right before, a put that it waits for."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        self.store = FaultyStore(inner, decide=self._decide)
+        self.is_cut = False
+        self._breaks_at: tuple[str, Fault] | None = None
+
+    def break_at(self, key: str, *, done: bool) -> None:
+        """Break at the next put-if-absent to such a key, which is done or not."""
+        self._breaks_at = (key, "after" if done else "before")
+
+    def mend(self) -> None:
+        self.is_cut = False
+
+    def _decide(self, operation: Operation, key: str, number: int) -> Fault | None:
+        if self.is_cut:
+            return "before"
+        if self._breaks_at is not None and operation == "put_if_absent" and self._breaks_at[0] in key:
+            fault = self._breaks_at[1]
+            self._breaks_at, self.is_cut = None, True
+            return fault
+        return None
+
+
+@pytest.fixture
+def inner(clock: ManualClock) -> MemoryStore:
+    store = MemoryStore(f"lost-{next(_NAMES)}")
+    with Engine(store, clock=clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+    return store
+
+
+@pytest.fixture
+def other(inner: MemoryStore, clock: ManualClock) -> Iterator[Engine]:
+    """A client whose line is sound."""
+    with Engine(inner, clock=clock) as engine:
+        yield engine
+
+
+@pytest.fixture
+def cable(inner: MemoryStore) -> Cable:
+    return Cable(inner)
+
+
+@pytest.fixture
+def engine(cable: Cable, clock: ManualClock) -> Iterator[Engine]:
+    with Engine(cable.store, clock=clock, pause=no_pause) as connected:
+        yield connected
+
+
+@pytest.fixture(params=[True, False], ids=["done", "not done"])
+def done(request: pytest.FixtureRequest) -> bool:
+    """Whether the request was carried out before its reply was lost."""
+    return bool(request.param)
+
+
+def ready(engine: Engine) -> Producer:
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    return producer
+
+
+def checked(other: Engine, *accounts: int) -> None:
+    """What the store says in the end: these accounts, committed, once each, and nothing open or undecided."""
+    assert other.coordinator.write_pending_markers().failures == ()
+    assert accounts_in(other) == sorted(accounts)
+    for offsets in other.admin.list_offsets("payments").values():
+        assert offsets.last_stable_offset == offsets.high_watermark
+    report = other.admin.verify()
+    assert report.ok, [str(finding) for finding in report.findings]
+
+
+def test_init_producer_id(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
+    """InitProducerId is sent again: the id has an owner, at an epoch that nobody else was told."""
+    producer = engine.producer(transactional_id="job")
+    cable.break_at(COORDINATOR, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        producer.init_transactions()
+    with pytest.raises(TxnEngineError):
+        producer.begin_transaction()
+    cable.mend()
+    producer.init_transactions()
+    assert producer.producer_epoch == 1  # the first row is settled before anything else is put
+    with producer.transaction():
+        producer.produce("payments", payments(1), partition=0)
+    checked(other, 1)
+
+
+def test_the_fence_of_an_open_transaction(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
+    """TC-08: a fence whose reply was lost bumps the epoch once, however often it is sent."""
+    left = ready(other)
+    left.begin_transaction()
+    left.produce("payments", payments(9), partition=0).result()
+    epoch = left.producer_epoch
+    successor = engine.producer(transactional_id="job")
+    cable.break_at(COORDINATOR, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        successor.init_transactions()
+    cable.mend()
+    successor.init_transactions()
+    assert successor.producer_epoch == epoch + 2  # the fence, and the initialisation after it
+    with pytest.raises(ProducerFencedError):
+        left.commit_transaction()
+    checked(other)
+
+
+def test_init_with_the_epoch_it_holds(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
+    """KIP-360: a producer that names its epoch gets the same answer when it asks again, not a second bump."""
+    held = engine.coordinator.init_producer_id("job")
+    request = {"producer_id": held.producer_id, "producer_epoch": held.producer_epoch}
+    cable.break_at(COORDINATOR, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        engine.coordinator.init_producer_id("job", **request)
+    cable.mend()
+    assert engine.coordinator.init_producer_id("job", **request) == (
+        held.producer_id,
+        held.producer_epoch + 1,
+    )
+    assert other.coordinator.init_producer_id("job", **request) == (held.producer_id, held.producer_epoch + 1)
+
+
+def test_add_partitions(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
+    """AddPartitions with an unknown outcome: the transaction can only abort, and the next one goes well."""
+    producer = ready(engine)
+    producer.begin_transaction()
+    cable.break_at(COORDINATOR, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        producer.produce("payments", payments(1), partition=0)
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    cable.mend()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.produce("payments", payments(2), partition=0)
+    checked(other, 2)
+
+
+def test_add_partitions_asked_of_the_coordinator(
+    cable: Cable, engine: Engine, other: Engine, done: bool
+) -> None:
+    """Asked again it is answered, and there is one row of it."""
+    held = engine.coordinator.init_producer_id("job")
+    cable.break_at(COORDINATOR, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        engine.coordinator.add_partitions("job", *held, [P0])
+    cable.mend()
+    engine.coordinator.add_partitions("job", *held, [P0])
+    stored = other.coordinator.current("job")
+    assert stored is not None
+    assert (stored.offset, stored.row.state) == (1, "Ongoing")
+
+
+@pytest.mark.parametrize("part", [DATA_LOG, "topics/payments/0/0/data"])
+def test_produce(cable: Cable, engine: Engine, other: Engine, done: bool, part: str) -> None:
+    """A batch with an unknown outcome, of its entry or its file: not acknowledged, and only an abort is left."""
+    producer = ready(engine)
+    with producer.transaction():
+        producer.produce("payments", payments(1), partition=0)
+    producer.begin_transaction()
+    producer.produce("payments", payments(1), partition=0).result()
+    cable.break_at(part, done=done)
+    sent = producer.produce("payments", payments(2), partition=0)
+    assert isinstance(sent.exception(), TxnEngineError)
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    cable.mend()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.produce("payments", payments(3), partition=0)
+    checked(other, 1, 3)
+
+
+def test_produce_by_an_idempotent_producer(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
+    """Without a transaction nothing can be taken back: the producer is finished, and the batch is there once or not."""
+    producer = engine.producer()
+    producer.produce("payments", payments(1), partition=0).result()
+    cable.break_at(DATA_LOG, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        producer.produce("payments", payments(2), partition=0).result()
+    cable.mend()
+    with pytest.raises(OutcomeUnknownError):
+        producer.produce("payments", payments(2), partition=0)
+    with engine.producer() as fresh:  # the log settles what it was left with before it puts anything else
+        fresh.produce("payments", payments(3), partition=0).result()
+    checked(other, 1, 2, 3)
+
+
+def test_a_plain_append_with_a_sequence(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
+    """A batch that is sent again, with its sequence, is written once and answered with its offsets."""
+    log = engine.partition("payments", 0)
+    batch = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}
+    cable.break_at(DATA_LOG, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        log.append(payments(1), **batch)
+    cable.mend()
+    again = log.append(payments(1), **batch)
+    assert (again.base_offset, again.is_duplicate) == (0, True)
+    checked(other, 1)
+
+
+def test_offsets_in_a_transaction(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
+    """TxnOffsetCommit with an unknown outcome: only an abort is left, and the same range is then taken once."""
+    other.partition("payments", 0).append(payments(1, 2, 3))
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    consumer.poll()
+    producer = ready(engine)
+    producer.begin_transaction()
+    cable.break_at(OFFSETS, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    cable.mend()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+    assert other.admin.describe_group("g").partitions[0].committed_offset == 3
+    checked(other, 1, 2, 3)
+
+
+@pytest.mark.parametrize("committed", [True, False], ids=["commit", "abort"])
+@pytest.mark.parametrize("slot_taken", [False, True])
+def test_end_txn(
+    cable: Cable, engine: Engine, other: Engine, done: bool, committed: bool, slot_taken: bool
+) -> None:
+    """EndTxn with an unknown outcome: only the same call again is allowed, and it learns what happened; also where
+    another id's row has taken the slot meanwhile.
+    """
+    producer = ready(engine)
+    producer.begin_transaction()
+    producer.produce("payments", payments(1), partition=0).result()
+    end = producer.commit_transaction if committed else producer.abort_transaction
+    opposite = producer.abort_transaction if committed else producer.commit_transaction
+    cable.break_at(COORDINATOR, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        end()
+    for _ in range(2):  # still no line
+        with pytest.raises(TxnEngineError):
+            end()
+    with pytest.raises(IllegalStateError):
+        opposite()
+    if slot_taken:
+        home = engine.admin.coordinator_partition("job")
+        neighbour = next(f"n{n}" for n in range(1_000) if engine.admin.coordinator_partition(f"n{n}") == home)
+        write_transaction_state(other, neighbour, state="Empty", producer_id=999, producer_epoch=0)
+    cable.mend()
+    end()
+    with producer.transaction():
+        producer.produce("payments", payments(2), partition=0)
+    checked(other, *([1, 2] if committed else [2]))
+
+
+def test_end_txn_whose_transaction_was_swept_meanwhile(
+    cable: Cable, engine: Engine, other: Engine, clock: ManualClock, done: bool
+) -> None:
+    """A commit that was not carried out in time is refused, one that was is answered: never the one for the other."""
+    producer = ready(engine)
+    producer.begin_transaction()
+    producer.produce("payments", payments(1), partition=0).result()
+    cable.break_at(COORDINATOR, done=done)
+    with pytest.raises(OutcomeUnknownError):
+        producer.commit_transaction()
+    clock.advance(60_001)
+    other.coordinator.abort_timed_out_transactions()
+    other.coordinator.write_pending_markers()
+    cable.mend()
+    if done:
+        producer.commit_transaction()
+        checked(other, 1)
+    else:
+        with pytest.raises(TxnEngineError, match="INVALID_TXN_STATE"):
+            producer.commit_transaction()
+        checked(other)
+
+
+@pytest.mark.parametrize("part", [DATA_LOG, COORDINATOR], ids=["marker", "complete"])
+def test_markers_and_completion(
+    cable: Cable, engine: Engine, other: Engine, done: bool, part: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind the decision nothing fails the commit: what is left is logged, and finished by the next who comes by."""
+    producer = ready(engine)
+    producer.begin_transaction()
+    producer.produce("payments", payments(1), partition=0).result()
+    if part == DATA_LOG:
+        cable.break_at(DATA_LOG, done=done)
+        with caplog.at_level(logging.WARNING):
+            producer.commit_transaction()
+        assert "decided, but not complete yet" in caplog.text
+    else:
+        producer.abort_transaction()
+        identity = (producer.producer_id, producer.producer_epoch)
+        engine.coordinator.add_partitions("job", *identity, [P0])
+        engine.coordinator.end_transaction("job", *identity, committed=True, markers="deferred")
+        cable.break_at(COORDINATOR, done=done)
+        assert engine.coordinator.finish("job").failures != ()
+    cable.mend()
+    if part == DATA_LOG:
+        with producer.transaction():  # the producer finishes its own id's markers
+            producer.produce("payments", payments(2), partition=0)
+        checked(other, 1, 2)
+    else:
+        assert engine.coordinator.write_pending_markers().failures == ()
+        assert other.admin.describe_transaction("job").state == "CompleteCommit"
+        checked(other)
+
+
+def test_a_sweeps_fence(cable: Cable, engine: Engine, other: Engine, clock: ManualClock, done: bool) -> None:
+    """A sweep that loses a reply says so; the next one ends the transaction, with one bump."""
+    left = ready(other)
+    left.begin_transaction()
+    left.produce("payments", payments(1), partition=0).result()
+    clock.advance(60_001)
+    cable.break_at(COORDINATOR, done=done)
+    assert engine.coordinator.abort_timed_out_transactions().failures != ()
+    cable.mend()
+    engine.coordinator.abort_timed_out_transactions()
+    engine.coordinator.write_pending_markers()
+    described = other.admin.describe_transaction("job")
+    assert (described.state, described.producer_epoch) == ("CompleteAbort", left.producer_epoch + 1)
+    checked(other)
+
+
+def test_expiry_and_renewal(
+    cable: Cable, engine: Engine, other: Engine, clock: ManualClock, done: bool
+) -> None:
+    """A renewal that gets no reply does not stop the producer, which has days to try again; nor does an expiry's."""
+    producer = ready(engine)
+    clock.advance(86_400_000)
+    cable.break_at(COORDINATOR, done=done)
+    producer.begin_transaction()
+    assert cable.is_cut
+    cable.mend()
+    producer.produce("payments", payments(1), partition=0)
+    producer.commit_transaction()
+    clock.advance(7 * 86_400_000)
+    cable.break_at(COORDINATOR, done=done)
+    assert engine.coordinator.expire_transactional_ids().failures != ()
+    cable.mend()
+    engine.coordinator.expire_transactional_ids()
+    stored = other.coordinator.current("job")
+    assert stored is not None
+    assert stored.row.state == "Dead"
+    checked(other, 1)
+
+
+def test_a_block_of_producer_ids(cable: Cable, engine: Engine, other: Engine, done: bool) -> None:
+    """A block whose claim had no reply is not used by two: ids are never given out twice."""
+    cable.break_at("producer_ids/", done=done)
+    with pytest.raises(OutcomeUnknownError):
+        engine.coordinator.init_producer_id(None)
+    cable.mend()
+    mine = {engine.coordinator.init_producer_id(None).producer_id for _ in range(3)}
+    others = {other.coordinator.init_producer_id(None).producer_id for _ in range(3)}
+    assert len(mine | others) == 6
+
+
+def test_concurrent_is_answered_until_the_end_is_complete(engine: Engine, other: Engine) -> None:
+    """A delayed EndTxn never decides the transaction after the one that it was meant for (KAFKA-17754)."""
+    producer = ready(engine)
+    identity = (producer.producer_id, producer.producer_epoch)
+    producer.begin_transaction()
+    producer.produce("payments", payments(1), partition=0).result()
+    other.coordinator.end_transaction("job", *identity, committed=True, markers="deferred")
+    with pytest.raises(ConcurrentTransactionsError):
+        other.coordinator.end_transaction("job", *identity, committed=True)
+    other.coordinator.finish("job")
+    producer.commit_transaction()  # the retry: answered from the decision
+    producer.begin_transaction()
+    producer.produce("payments", payments(2), partition=0).result()
+    with pytest.raises(ProducerFencedError):  # delivered late, while the next transaction is open
+        other.coordinator.end_transaction("job", *identity, committed=True)
+    producer.abort_transaction()
+    checked(other, 1)
+
+
+@pytest.mark.parametrize(
+    ("run_id", "expected"),
+    [(None, "OUTCOME_UNKNOWN"), ("mine", "PRODUCER_FENCED"), ("both", "OUTCOME_UNKNOWN")],
+)
+def test_a_sealed_decision_is_unknown_unless_the_run_is_known(
+    cable: Cable, engine: Engine, other: Engine, run_id: str | None, expected: str
+) -> None:
+    """Fenced, and the log sealed where a decision might have stood: unknown, and never "not committed", unless the
+    id's row knows of no commit of this run. Either way the producer is finished.
+    """
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction(run_id)
+    producer.produce("payments", payments(1), partition=0).result()
+    cable.break_at(COORDINATOR, done=False)
+    with pytest.raises(OutcomeUnknownError):
+        producer.commit_transaction()
+    successor = ready(other)
+    with successor.transaction(run_id="both"):
+        successor.produce("payments", payments(2), partition=0)
+    seal_below_end(other, other.logs.coordinator("job"))
+    cable.mend()
+    for call in (producer.commit_transaction, producer.commit_transaction, producer.begin_transaction):
+        with pytest.raises(TxnEngineError, match=expected):
+            call()
+    checked(other, 2)

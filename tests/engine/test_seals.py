@@ -1,0 +1,437 @@
+"""Seals: what was once filled stays filled, and whoever meets a seal starts again (protocol, sections 2 and 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from storage import MemoryStore
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.sealing import entry_bases, is_sealed, seal, seal_below_end
+from tests.faults import Fault, FaultyStore, Operation, no_pause
+from txn_engine import Engine, TopicPartition
+from txn_engine.errors import (
+    CorruptObjectError,
+    OutcomeUnknownError,
+    TransactionAbortableError,
+)
+from txn_engine.log.entry_log import EntryLog
+from txn_engine.log.snapshot_format import encode_snapshot
+from txn_engine.partition_log import PartitionLog
+from txn_engine.protocol.proposals import ExpireProposal
+from txn_engine.testing import ManualClock, write_transaction_state
+
+_NAMES = count()
+ENTRIES = 12
+
+
+class World:
+    """A store with two engines on it: `engine` sleeps or fails as the test wants, `other` goes on meanwhile."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.inner = MemoryStore(f"seals-{next(_NAMES)}")
+        self.store = FaultyStore(self.inner)
+        self.other = Engine(self.inner, clock=self.clock)
+        self.other.admin.create_topic("payments", schema=SCHEMA)
+        self.engine = Engine(self.store, clock=self.clock, pause=no_pause)
+
+    def close(self) -> None:
+        self.engine.close()
+        self.other.close()
+
+    @property
+    def mine(self) -> PartitionLog:
+        return self.engine.partition("payments", 0)
+
+    @property
+    def theirs(self) -> PartitionLog:
+        return self.other.partition("payments", 0)
+
+    @property
+    def log(self) -> EntryLog:
+        return self.engine.logs.get("payments", 0, 0)
+
+    @property
+    def their_log(self) -> EntryLog:
+        return self.other.logs.get("payments", 0, 0)
+
+    def fill(self, entries: int = ENTRIES) -> None:
+        for number in range(entries):
+            self.theirs.append(payments(number))
+
+    def seal(self) -> int:
+        return seal_below_end(self.other, self.their_log)
+
+    def new_engine(self) -> Engine:
+        return Engine(self.inner, clock=self.clock)
+
+    def lose_the_next_reply(self, folder: str = "/log/") -> None:
+        """The next put below the folder takes effect, and from then on nothing is answered there."""
+        deaf = {"on": False}
+
+        def decide(operation: Operation, key: str, number: int) -> Fault | None:
+            if folder not in key:
+                return None
+            if operation == "put_if_absent" and not deaf["on"]:
+                deaf["on"] = True
+                return "after"
+            return "before" if deaf["on"] else None
+
+        self.store.decide = decide
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    made.fill()
+    yield made
+    made.close()
+
+
+def put_keys(world: World) -> list[str]:
+    return [key for operation, key, _ in world.store.calls if operation == "put_if_absent" and "/log/" in key]
+
+
+# --- readers ----------------------------------------------------------------------------------------------
+
+
+def test_a_new_reader_starts_from_the_snapshot(world: World) -> None:
+    """Whoever comes after the clean-up sees the same state and the same records."""
+    before = world.theirs.state
+    world.seal()
+    with world.new_engine() as late:
+        assert late.partition("payments", 0).state == world.theirs.state
+        assert accounts_in(late) == list(range(ENTRIES))
+        assert late.partition("payments", 0).state.live == before.live
+
+
+@pytest.mark.parametrize("more", [2, 4, 7, 70])
+def test_a_reader_in_the_middle_drops_its_view(world: World, more: int) -> None:
+    """A view that ends at a seal is void, however many seals lie ahead of it: another one, from the snapshot."""
+    assert world.mine.high_watermark == ENTRIES
+    world.fill(more)
+    world.seal()
+    assert is_sealed(world.other, world.their_log, ENTRIES)
+    assert world.mine.state == world.theirs.state
+
+
+def test_a_view_moves_on_over_a_seal(world: World) -> None:
+    """The state is the log's, and the view has another token: it did not advance entry by entry."""
+    world.mine.append(payments(77))
+    token = world.log.token
+    world.fill()
+    world.seal()
+    assert world.mine.state == world.theirs.state
+    assert world.log.token is not token
+
+
+def test_seals_among_the_entries_read_ahead(world: World) -> None:
+    """The reader is behind, the first entries ahead of it are still there, and those read ahead are sealed."""
+    assert world.mine.high_watermark == ENTRIES
+    world.fill(70)
+    kept = {
+        base: world.inner.get(world.log.keys.entry(base))
+        for base in entry_bases(world.other, world.their_log)
+    }
+    world.seal()
+    for base in range(ENTRIES, ENTRIES + 10):  # this cleaner has not come so far yet
+        world.inner.put(world.log.keys.entry(base), kept[base])
+    token = world.log.token
+    assert world.mine.state == world.theirs.state
+    assert world.log.token is not token
+
+
+def test_a_cleaner_that_seals_while_a_reader_loads(world: World) -> None:
+    """Between its snapshot and the entries behind it: the reader takes the newer snapshot."""
+    world.their_log.write_snapshot()
+    world.fill()
+    done = {"sealed": False}
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        if operation == "get" and key.endswith(f"log/{ENTRIES:020d}.parquet") and not done["sealed"]:
+            done["sealed"] = True
+            world.seal()
+        return None
+
+    world.store.decide = decide
+    assert world.mine.state == world.theirs.state
+    assert done["sealed"]
+
+
+def test_batches_begin_where_the_entries_start(world: World) -> None:
+    """What is sealed is not read; what is sealed meanwhile is an error, never an end."""
+    start = world.seal()
+    assert next(iter(world.log.batches())).base_offset == start
+    found = world.log.batches()
+    next(found)
+    seal(world.other, world.their_log, start + 1)
+    with pytest.raises(OutcomeUnknownError, match="being sealed"):
+        list(found)
+
+
+# --- no sound snapshot ------------------------------------------------------------------------------------
+
+
+def damage_snapshots(world: World, *, newest: int) -> None:
+    keys = sorted(info.key for info in world.inner.list(world.their_log.keys.snapshots_prefix))
+    for key in keys[-newest:]:
+        world.inner.put(key, world.inner.get(key)[:-9])
+
+
+def test_a_damaged_snapshot_is_passed_over(world: World) -> None:
+    """The older of the two that are kept carries the log as well."""
+    world.seal()
+    world.fill(3)
+    damage_snapshots(world, newest=1)
+    assert world.mine.state == world.theirs.state
+
+
+@pytest.mark.parametrize("seals", ["kept", "removed"])
+def test_a_sealed_log_without_a_sound_snapshot(world: World, seals: str) -> None:
+    """One clear error for readers and for writers: never an empty log, never an entry in a slot that was filled."""
+    start = world.seal()
+    damage_snapshots(world, newest=2)
+    slots = entry_bases(world.other, world.their_log)
+    if seals == "removed":
+        for base in slots:
+            if base < start:
+                world.inner.delete(world.their_log.keys.entry(base))
+    slots = entry_bases(world.other, world.their_log)
+    for attempt in (lambda: world.mine.state, lambda: world.mine.append(payments(1))):
+        with pytest.raises(CorruptObjectError, match="no sound snapshot") as raised:
+            attempt()
+        assert "snapshots/" in str(raised.value)
+        assert "restore a snapshot" in str(raised.value)
+    assert entry_bases(world.other, world.their_log) == slots
+
+
+# --- writers ----------------------------------------------------------------------------------------------
+
+
+def sleep_over_a_clean_up(world: World) -> int:
+    """`engine` has its view, and wakes up after `other` went on and sealed; the log's end by then."""
+    world.log.refresh()
+    world.fill(3)
+    world.seal()
+    world.store.calls.clear()
+    return world.theirs.high_watermark
+
+
+def test_a_sleeping_plain_append_is_unknown(world: World) -> None:
+    """The slot it aimed at holds a seal, and nothing says whether the batch was there: an error, and no second put."""
+    end = sleep_over_a_clean_up(world)
+    with pytest.raises(OutcomeUnknownError, match="do not send it again"):
+        world.mine.append(payments(1))
+    assert put_keys(world) == [world.log.keys.entry(ENTRIES)]
+    assert world.theirs.high_watermark == end
+    assert world.mine.append(payments(2)).base_offset == end
+
+
+def test_a_sleeping_idempotent_append_goes_on(world: World) -> None:
+    """The partition knows the producer with the batch before: it was not there, and is appended at the end."""
+    world.mine.append(payments(1), producer_id=5, producer_epoch=0, base_sequence=0)
+    end = sleep_over_a_clean_up(world)
+    appended = world.mine.append(payments(2), producer_id=5, producer_epoch=0, base_sequence=1)
+    assert (appended.base_offset, appended.is_duplicate) == (end, False)
+    assert world.theirs.producers()[0].last_sequence == 1
+
+
+def test_an_append_whose_reply_was_lost_and_whose_entry_was_sealed(world: World) -> None:
+    """Sent again, the batch is found in the state: the offsets that it got, and no second one."""
+    world.mine.append(payments(1), producer_id=5, producer_epoch=0, base_sequence=0)
+    world.lose_the_next_reply()
+    batch = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 1}
+    with pytest.raises(OutcomeUnknownError):
+        world.mine.append(payments(2), **batch)
+    world.fill(3)
+    world.seal()
+    world.store.decide = None
+    end = world.theirs.high_watermark
+    again = world.mine.append(payments(2), **batch)
+    assert (again.base_offset, again.is_duplicate) == (ENTRIES + 1, True)
+    assert world.theirs.high_watermark == end
+
+
+def test_a_put_that_meets_its_own_sealed_entry(world: World) -> None:
+    """The reply is slow, the entry is there, then sealed, and the store says "already there": won, at its offsets."""
+    world.mine.append(payments(1), producer_id=5, producer_epoch=0, base_sequence=0)
+    acted = {"done": False}
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        if "/log/" in key and operation == "put_if_absent":
+            return "after"
+        if "/log/" in key and operation == "get" and not acted["done"]:
+            acted["done"] = True  # the client reads back what became of its put, hours later
+            world.fill(3)
+            world.seal()
+        return None
+
+    world.store.decide = decide
+    appended = world.mine.append(payments(2), producer_id=5, producer_epoch=0, base_sequence=1)
+    assert acted["done"]
+    assert (appended.base_offset, appended.is_duplicate) == (ENTRIES + 1, False)
+
+
+def test_a_pending_put_over_a_sealed_slot(world: World) -> None:
+    """What nobody answered for is settled by no seal, but waits no longer: later appends go to the log's end."""
+    world.lose_the_next_reply()
+    with pytest.raises(OutcomeUnknownError):
+        world.mine.append(payments(70))
+    world.fill(3)
+    world.seal()
+    world.store.decide = None
+    world.store.calls.clear()
+    end = world.theirs.high_watermark
+    assert world.mine.append(payments(71)).base_offset == end
+    assert put_keys(world) == [world.log.keys.entry(ENTRIES), world.log.keys.entry(end)]
+    assert accounts_in(world.other).count(70) == 1
+
+
+def test_an_expired_producer_behind_a_seal_is_unknown(world: World) -> None:
+    """The state has forgotten the producer, and with it whether the batch was in the slot."""
+    world.mine.append(payments(1), producer_id=5, producer_epoch=0, base_sequence=0)
+    world.their_log.append_one(ExpireProposal((5,), world.clock()))
+    assert 5 not in world.log.refresh().producers
+    world.theirs.append(payments(2), producer_id=5, producer_epoch=0, base_sequence=1)
+    world.clock.advance(1)
+    world.their_log.append_one(ExpireProposal((5,), world.clock()))
+    world.seal()
+    end = world.theirs.high_watermark
+    with pytest.raises(OutcomeUnknownError):
+        world.mine.append(payments(2), producer_id=5, producer_epoch=0, base_sequence=1)
+    assert world.theirs.high_watermark == end
+
+
+def test_a_seal_and_a_store_that_does_not_answer(world: World) -> None:
+    """While the log cannot be loaded again nobody knows what the slot held: unknown, not "try again"."""
+    sleep_over_a_clean_up(world)
+    world.store.decide = lambda operation, key, number: "before" if "snapshots" in key else None
+    with pytest.raises(OutcomeUnknownError, match="cannot be loaded"):
+        world.mine.append(payments(1), producer_id=5, producer_epoch=0, base_sequence=0)
+    world.store.decide = None
+    assert world.mine.append(payments(1)).base_offset == world.theirs.high_watermark - 1
+
+
+# --- groups and transactions ------------------------------------------------------------------------------
+
+
+def group_log(engine: Engine) -> EntryLog:
+    return engine.logs.of(engine.logs.group_partition("g"))
+
+
+def test_a_sleeping_plain_commit_is_unknown(world: World) -> None:
+    """A group's plain commit that finds a seal is not sent again: the group may have moved on since."""
+    mine, theirs = (engine.consumer(group_id="g") for engine in (world.engine, world.other))
+    for consumer in (mine, theirs):
+        consumer.assign([TopicPartition("payments", 0)])
+    log = group_log(world.engine)
+    acted = {"done": False}
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        if operation == "put_if_absent" and key.startswith(log.keys.log_prefix) and not acted["done"]:
+            acted["done"] = True
+            for offset in (1, 2, 3):
+                theirs.commit({TopicPartition("payments", 0): offset})
+            seal_below_end(world.other, group_log(world.other))
+        return None
+
+    world.store.decide = decide
+    with pytest.raises(OutcomeUnknownError):
+        mine.commit({TopicPartition("payments", 0): 9})
+    assert acted["done"]
+    assert world.other.admin.describe_group("g").partitions[0].committed_offset == 3
+
+
+def test_end_transaction_over_a_sealed_log_is_answered_by_its_table(world: World) -> None:
+    """The decision's reply is lost, the coordinator's entries are sealed; the same call again says committed."""
+    producer = world.engine.producer(transactional_id="t", markers="deferred")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", payments(50)).result()
+    world.lose_the_next_reply("__transaction_state")
+    with pytest.raises(OutcomeUnknownError):
+        producer.commit_transaction()
+    assert world.other.coordinator.write_pending_markers().transactional_ids == ("t",)
+    seal_below_end(world.other, world.other.logs.coordinator("t"))
+    world.store.decide = None
+    producer.commit_transaction()
+    assert 50 in accounts_in(world.other)
+    producer.begin_transaction()
+    producer.abort_transaction()
+
+
+def test_a_decision_searched_for_where_there_are_seals_is_unknown(world: World) -> None:
+    """Fenced after a lost reply: where the entries of the decision are sealed the answer is unknown, never "no"."""
+    producer = world.engine.producer(transactional_id="t")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", payments(50)).result()
+    identity = (producer.producer_id, producer.producer_epoch)
+    assert world.other.coordinator.was_committed("t", *identity) is False
+    world.lose_the_next_reply("__transaction_state")
+    with pytest.raises(OutcomeUnknownError):
+        producer.commit_transaction()
+    successor = world.other.producer(transactional_id="t")
+    successor.init_transactions()
+    assert world.other.coordinator.was_committed("t", *identity) is True
+    seal_below_end(world.other, world.other.logs.coordinator("t"))
+    world.store.decide = None
+    with pytest.raises(OutcomeUnknownError, match="sealed"):
+        producer.commit_transaction()
+    assert world.other.coordinator.was_committed("t", *identity) is None
+
+
+def test_a_stalled_first_write_after_an_expiry_asks_the_coordinator(world: World) -> None:
+    """The view is the one from before AddPartitions, but the partition has forgotten the producer since."""
+    producer = world.engine.producer(transactional_id="t")
+    producer.init_transactions()
+    with producer.transaction():
+        producer.produce("payments", payments(1))
+    producer.begin_transaction()
+    target = world.engine.coordinator.resolve(TopicPartition("payments", 0))
+    producer._sender.lanes_for([target])
+    producer._join([target])
+    world.clock.advance(1)
+    world.their_log.refresh()
+    world.their_log.append_one(ExpireProposal((producer.producer_id,), world.clock()))
+    write_transaction_state(
+        world.other, "t", state="CompleteAbort", producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+    )  # fmt: skip
+    end = world.theirs.high_watermark
+    with pytest.raises(TransactionAbortableError):
+        producer.produce("payments", payments(2), partition=0).result()
+    assert world.theirs.high_watermark == end
+
+
+# --- the snapshot writer ----------------------------------------------------------------------------------
+
+
+def test_a_snapshot_of_a_sealed_log(world: World) -> None:
+    """Built from the older snapshot and the entries behind it, byte for byte what a replay from 0 gives."""
+    twin = MemoryStore(f"seals-{next(_NAMES)}")
+    world.fill(3)
+    for info in world.inner.list(""):
+        twin.put(info.key, world.inner.get(info.key))
+    world.seal()
+    at = world.their_log.refresh().log_end_offset
+    for engine in (world.other, world.engine):
+        engine.partition("payments", 0).append(payments(99))
+    assert world.log.write_snapshot() == at + 2
+    snapshot = world.inner.get(world.log.keys.snapshot(at + 2))
+    assert snapshot == encode_snapshot(world.theirs.state)
+    assert world.log.write_snapshot() is None
+
+
+def test_a_snapshot_writer_on_a_sealed_log_without_snapshots(world: World) -> None:
+    """Nothing is written where nothing can be read."""
+    world.seal()
+    world.fill(1)
+    damage_snapshots(world, newest=2)
+    keys = [info.key for info in world.inner.list(world.log.keys.snapshots_prefix)]
+    with pytest.raises(CorruptObjectError):
+        world.log.write_snapshot()
+    assert [info.key for info in world.inner.list(world.log.keys.snapshots_prefix)] == keys

@@ -1,0 +1,232 @@
+"""Topics that grow, and topics that are deleted and made again while others are using them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+import txn_engine
+from storage import MemoryStore
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.faults import Fault, FaultyStore, Operation, no_pause
+from txn_engine import Engine, TopicPartition
+from txn_engine.errors import (
+    InvalidPartitionsError,
+    OutcomeUnknownError,
+    TransactionAbortableError,
+    UnknownTopicOrPartitionError,
+)
+from txn_engine.producer.partitioner import choose_partitions
+from txn_engine.testing import ManualClock
+
+_NAMES = count()
+
+
+@pytest.fixture
+def other(engine: Engine, url: str, clock: ManualClock) -> Iterator[Engine]:
+    """Another client, which has used the topic just now and so knows it for the next five seconds."""
+    with txn_engine.connect(url, clock=clock) as connected:
+        assert connected.scan("payments").to_table().num_rows == 0
+        yield connected
+
+
+def partitions_of(engine: Engine, account: int) -> list[int]:
+    """Where an account's records stand."""
+    table = engine.scan("payments").to_table()
+    pairs = zip(table["account_id"].to_pylist(), table["_partition"].to_pylist(), strict=True)
+    return [partition for found, partition in pairs if found == account]
+
+
+# --- growing ----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_grows(engine: Engine, url: str) -> None:
+    """More partitions, all told; keyed records go by the new number from then on; what was there stays."""
+    accounts = list(range(40))
+    with engine.producer() as producer:
+        producer.produce("payments", payments(*accounts)).result()
+        assert engine.admin.add_partitions_to_topic("payments", 5).partitions == 5
+        producer.produce("payments", payments(*accounts)).result()
+    table = engine.scan("payments").to_table()
+    assert sorted(table["account_id"].to_pylist()) == sorted(2 * accounts)
+    column = payments(*accounts).column("account_id").combine_chunks()
+    before, after = choose_partitions(column, 2, 0).tolist(), choose_partitions(column, 5, 0).tolist()
+    for account in accounts:
+        assert partitions_of(engine, account) == sorted([before[account], after[account]])
+    with txn_engine.connect(url) as fresh:
+        assert fresh.admin.describe_topic("payments").partitions == 5
+        assert set(fresh.admin.list_offsets("payments")) == {TopicPartition("payments", n) for n in range(5)}
+        assert fresh.admin.verify().ok
+
+
+@pytest.mark.parametrize("total", [-1, 0, 1, 2, 10_001])
+def test_a_topic_only_grows(engine: Engine, total: int) -> None:
+    """The present number, fewer, or more than the limit: INVALID_PARTITIONS, and nothing is written."""
+    with pytest.raises(InvalidPartitionsError, match="3 to 10000"):
+        engine.admin.add_partitions_to_topic("payments", total)
+    assert engine.admin.describe_topic("payments").partitions == 2
+
+
+def test_a_topic_that_is_not_there_does_not_grow(engine: Engine) -> None:
+    """Unknown and deleted topics are refused; one that is made again begins with its own number."""
+    with pytest.raises(UnknownTopicOrPartitionError):
+        engine.admin.add_partitions_to_topic("nowhere", 3)
+    engine.admin.add_partitions_to_topic("payments", 4)
+    engine.admin.delete_topic("payments")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        engine.admin.add_partitions_to_topic("payments", 5)
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+    assert engine.admin.describe_topic("payments").partitions == 2
+
+
+def test_two_who_grow_a_topic(clock: ManualClock) -> None:
+    """Growths come one after the other: each that succeeds has made the topic larger, and the last one counts."""
+    store = MemoryStore(f"topics-{next(_NAMES)}")
+    grown: list[int] = []
+    with Engine(store, clock=clock) as first, Engine(store, clock=clock) as second:
+        first.admin.create_topic("t", partitions=1, schema=SCHEMA)
+        barrier = threading.Barrier(2)
+
+        def grow(engine: Engine, totals: range) -> None:
+            barrier.wait()
+            for total in totals:
+                try:
+                    engine.admin.add_partitions_to_topic("t", total)
+                except InvalidPartitionsError:
+                    continue
+                grown.append(total)
+
+        threads = [
+            threading.Thread(target=grow, args=(first, range(2, 40, 2))),
+            threading.Thread(target=grow, args=(second, range(3, 40, 3))),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert first.admin.describe_topic("t").partitions == max(grown)
+        assert len(store_growths(store)) == len(grown) == len(set(grown))
+
+
+def store_growths(store: MemoryStore) -> list[str]:
+    return [info.key for info in store.list("topics/t/0/partitions")]
+
+
+def test_a_growth_whose_answer_was_lost(clock: ManualClock) -> None:
+    """Settled by reading back, as any put; asked again it is refused, since the topic has grown."""
+    inner = MemoryStore(f"topics-{next(_NAMES)}")
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        return "after" if operation == "put_if_absent" and "/partitions/" in key else None
+
+    with Engine(FaultyStore(inner, decide=decide), clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("t", partitions=1, schema=SCHEMA)
+        assert engine.admin.add_partitions_to_topic("t", 3).partitions == 3
+        with pytest.raises(InvalidPartitionsError):
+            engine.admin.add_partitions_to_topic("t", 3)
+
+
+def test_those_who_are_open_notice(engine: Engine, other: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A partition that is named is looked for at once; keys and subscriptions follow within five seconds."""
+    producer = other.producer()
+    producer.produce("payments", payments(1)).result()
+    consumer = other.consumer(auto_offset_reset="latest")
+    consumer.subscribe(["payments"])
+    assert consumer.poll() is None
+    engine.admin.add_partitions_to_topic("payments", 3)
+    assert producer.produce("payments", payments(2), partition=2).result()[0].partition == 2
+    assert consumer.end_offsets([TopicPartition("payments", 2)]) == {TopicPartition("payments", 2): 1}
+    engine.admin.add_partitions_to_topic("payments", 4)
+    engine.partition("payments", 3).append(payments(7))
+    monkeypatch.setattr("txn_engine.log.topics._CACHED_MS", 0)  # five seconds later
+    batch = consumer.poll()
+    assert batch is not None  # all that a new partition holds is later than the subscription
+    assert sorted(batch["account_id"].to_pylist()) == [2, 7]
+    accounts = list(range(100, 140))
+    producer.produce("payments", payments(*accounts)).result()
+    assert {n for account in accounts for n in partitions_of(engine, account)} == {0, 1, 2, 3}
+
+
+# --- deleted and made again -------------------------------------------------------------------------------
+
+
+def remake(engine: Engine) -> None:
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+
+
+def test_a_plain_append_never_goes_to_what_is_gone(engine: Engine, other: Engine) -> None:
+    """What is appended after a topic was made again is in the new one, at once; after a deletion it is refused."""
+    log = other.partition("payments", 0)
+    log.append(payments(1))
+    remake(engine)
+    assert log.append(payments(2)).base_offset == 0
+    assert accounts_in(engine) == [2]
+    assert (log.high_watermark, log.read(0)["account_id"].to_pylist()) == (1, [2])
+    engine.admin.delete_topic("payments")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        log.append(payments(3))
+    with pytest.raises(UnknownTopicOrPartitionError):
+        _ = log.high_watermark
+
+
+def test_an_idempotent_producer_never_acknowledges_what_is_gone(engine: Engine, other: Engine) -> None:
+    """A batch handed over after the deletion is not acknowledged in the deleted topic, and the producer says so."""
+    producer = other.producer()
+    producer.produce("payments", payments(1), partition=0).result()
+    remake(engine)
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+        producer.produce("payments", payments(2), partition=0).result()
+    with pytest.raises(UnknownTopicOrPartitionError, match="was deleted"):
+        producer.flush()
+    with other.producer() as again:
+        again.produce("payments", payments(2), partition=0).result()
+    assert accounts_in(engine) == [2]
+
+
+def test_a_transaction_never_commits_into_what_is_gone(engine: Engine, other: Engine) -> None:
+    """A topic that is made again between two calls of a transaction: the second call fails it."""
+    producer = other.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", payments(1), partition=0).result()
+    remake(engine)
+    sent = producer.produce("payments", payments(2), partition=0)
+    with pytest.raises(TransactionAbortableError, match="was deleted"):
+        producer.commit_transaction()
+    assert isinstance(sent.exception(), UnknownTopicOrPartitionError)
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.produce("payments", payments(3), partition=0)
+    assert accounts_in(engine) == [3]
+
+
+def test_a_consumer_of_a_partition_that_is_gone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic made again with fewer partitions: nothing to read there, and no crash."""
+    engine.partition("payments", 1).append(payments(1))
+    consumer = engine.consumer()
+    consumer.assign([TopicPartition("payments", 1)])
+    assert consumer.poll() is not None
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
+    monkeypatch.setattr("txn_engine.log.topics._CACHED_MS", 0)
+    assert consumer.poll() is None
+    assert consumer.assignment() == []
+
+
+def test_a_growth_that_nobody_answers_for(clock: ManualClock) -> None:
+    """A store that fails for good: the outcome is unknown, and said to be."""
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        return "before" if "/partitions/" in key and operation == "put_if_absent" else None
+
+    store = FaultyStore(MemoryStore(f"topics-{next(_NAMES)}"), decide=decide)
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("t", partitions=1, schema=SCHEMA)
+        with pytest.raises(OutcomeUnknownError):
+            engine.admin.add_partitions_to_topic("t", 3)
+        store.decide = None
+        assert engine.admin.add_partitions_to_topic("t", 3).partitions == 3

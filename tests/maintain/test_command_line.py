@@ -1,0 +1,149 @@
+"""`txn-engine maintain` on a ledger on disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.engine.conftest import SCHEMA
+from tests.maintain.ledgers import accounts, commit, upload
+from txn_engine import Engine, connect
+from txn_engine.cli.main import cli
+from txn_engine.maintain.policy import DAY_MS
+from txn_engine.testing import ManualClock
+
+Run = Callable[..., Result]
+TRANSACTIONS = 25
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A ledger on disk that was written to for nine days and is up to date now, by this machine's clock."""
+    monkeypatch.setenv("COLUMNS", "200")
+    made = f"file://{tmp_path}/ledger"
+    clock = ManualClock(_now_ms() - 9 * DAY_MS)
+    with connect(made, clock=clock) as engine:
+        engine.admin.create_topic(
+            "payments", partitions=2, schema=SCHEMA, key="account_id", retention_ms=20 * DAY_MS
+        )
+        upload(engine, 3000)
+        for account in range(TRANSACTIONS):
+            commit(engine, account)
+        engine.admin.snapshot()
+        clock.advance(9 * DAY_MS)
+        commit(engine, 100)
+        engine.admin.snapshot()
+    return made
+
+
+def _now_ms() -> int:
+    from txn_engine.clock import system_clock
+
+    return system_clock()
+
+
+@pytest.fixture
+def run(url: str) -> Run:
+    def call(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, ["maintain", *arguments, "--url", url], catch_exceptions=False)
+
+    return call
+
+
+def opened(url: str) -> Engine:
+    return connect(url)
+
+
+def test_the_three_of_them(url: str, run: Run, tmp_path: Path) -> None:
+    """Each says what it did, readers see the same, the auditor agrees, a second run finds nothing due."""
+    with opened(url) as engine:
+        before = accounts(engine)
+    compacted = run("compact", "--json")
+    assert compacted.exit_code == 0, compacted.output
+    (row,) = json.loads(compacted.stdout)["compacted"]
+    assert (row["topic"], row["partition"], row["files"], row["outputs"], row["records"]) == (
+        "payments",
+        0,
+        TRANSACTIONS,
+        1,
+        TRANSACTIONS,
+    )
+    retained = run("retention")
+    assert retained.exit_code == 0, retained.output
+    title, *rows = retained.stdout.splitlines()
+    assert title.split() == [
+        "Topic", "Partition", "LogStartBefore", "LogStartOffset", "EntriesStartBefore", "EntriesStart", "Files",
+        "Records", "Bytes",
+    ]  # fmt: skip
+    (trimmed,) = rows
+    place, _, *starts = trimmed.split()[:6]
+    assert (place, starts[:3], int(starts[3]) > 64) == ("__transaction_state", ["0", "0", "0"], True)
+    cleaned = run("clean", "--topic", "payments", "--json")
+    assert cleaned.exit_code == 0, cleaned.output
+    (row,) = json.loads(cleaned.stdout)["cleaned"]
+    assert (row["producers"], row["orphans"], row["seals"]) == (0, 1, 0)
+    cleaned = run("clean", "--json")
+    seals = {row["topic"]: row["seals"] for row in json.loads(cleaned.stdout)["cleaned"]}
+    assert seals["__transaction_state"] > 64
+    with opened(url) as engine:
+        assert accounts(engine) == before
+        report = engine.admin.verify()
+        assert report.ok, [str(finding) for finding in report.findings]
+    for job in ("compact", "retention", "clean"):
+        again = run(job)
+        assert again.exit_code == 0
+        assert again.stderr == "nothing was due\n"
+        assert len(again.stdout.splitlines()) == 1
+
+
+def test_dry_runs(url: str, run: Run, tmp_path: Path) -> None:
+    """Nothing on disk changes, and it is said."""
+
+    def on_disk() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    before = on_disk()
+    for arguments in (["compact"], ["retention"], ["clean"], ["clean", "--orphan-days", "0.5"]):
+        answer = run(*arguments, "--dry-run")
+        assert answer.exit_code == 0, answer.output
+        assert answer.stderr == "a dry run: nothing was written\n"
+        assert len(answer.stdout.splitlines()) > 1
+        assert json.loads(run(*arguments, "--dry-run", "--json").stdout)["dry_run"] is True
+    assert on_disk() == before
+
+
+def test_options_reach_the_jobs(url: str, run: Run) -> None:
+    """Sizes, counts and days are what the jobs go by; one partition is only that one."""
+    assert run("compact", "--min-files", "26").stderr == "nothing was due\n"
+    assert run("compact", "--target-mib", "0.0001").stderr == "nothing was due\n"
+    assert run("compact", "--topic", "payments", "--partition", "1").stderr == "nothing was due\n"
+    assert run("retention", "--entries-days", "10").stderr == "nothing was due\n"
+    assert run("clean", "--orphan-days", "9.5", "--topic", "payments").stderr == "nothing was due\n"
+
+
+def test_wrong_calls(url: str, run: Run) -> None:
+    """A partition without its topic, and one that there is not."""
+    answer = run("clean", "--partition", "1")
+    assert answer.exit_code == 2
+    assert "--partition needs --topic" in answer.stderr
+    answer = run("compact", "--topic", "payments", "--partition", "7")
+    assert answer.exit_code == 1
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in answer.stderr
+
+
+def test_a_partition_that_needs_a_look(url: str, run: Run, tmp_path: Path) -> None:
+    """The others are done all the same; the exit code is 1, and one line names the object."""
+    damaged = min((tmp_path / "ledger/topics/payments/0/0/data").glob("*-e[0-9]*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    answer = run("compact", "--json")
+    assert answer.exit_code == 1
+    (failure,) = json.loads(answer.stdout)["failures"]
+    assert (failure["topic"], failure["partition"], failure["code"]) == ("payments", 0, "CORRUPT_MESSAGE")
+    told = json.loads(answer.stderr)["error"]
+    assert told["code"] == "MAINTENANCE_INCOMPLETE"
+    assert damaged.name in told["message"]
+    assert damaged.name in run("compact").stderr

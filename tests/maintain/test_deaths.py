@@ -1,0 +1,152 @@
+"""Maintenance that dies, or meets an error, at every single store operation of every job: nothing lost, and the next
+run goes on.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import MemoryStore, ObjectStore
+from tests.faults import Fault, FaultyStore, Operation
+from tests.maintain.ledgers import (
+    JOBS,
+    Job,
+    accounts,
+    assert_sound,
+    commit,
+    copy_of,
+    ledger,
+    open_engine,
+    sealed,
+)
+from txn_engine.errors import TxnEngineError
+from txn_engine.testing import ManualClock
+
+FAULTS = ("dies before", "dies after", "before", "after", "taken_after")
+
+
+class ProcessDiedError(BaseException):
+    """What a process that is gone does not live to see."""
+
+
+def prepared(name: str) -> tuple[MemoryStore, int]:
+    """A ledger where the jobs before this one are done, and the time there."""
+    store, clock = ledger()
+    with open_engine(store, clock) as engine:
+        for before in JOBS:
+            if before == name:
+                break
+            JOBS[before](engine)
+    return store, clock()
+
+
+def operations(job: Job, store: ObjectStore, clock: ManualClock) -> list[Operation]:
+    """The store operations that the job does when nothing goes wrong."""
+    counted = FaultyStore(store)
+    with open_engine(counted, clock) as engine:
+        counted.calls.clear()
+        report = job(engine)
+        assert report.partitions, "the job has nothing to do here"
+        assert report.failures == ()
+    return [operation for operation, _, _ in counted.calls]
+
+
+def attempt(job: Job, store: FaultyStore, clock: ManualClock) -> None:
+    """A try that may end in any way."""
+    decide, store.decide = store.decide, None
+    with open_engine(store, clock) as engine:
+        store.decide, store.calls = decide, []
+        try:
+            job(engine)
+        except (TxnEngineError, ProcessDiedError):
+            pass  # what the try left behind is judged after the next one
+        finally:
+            store.decide = None
+
+
+def check_and_go_on(
+    job: Job, store: ObjectStore, clock: ManualClock, seen: tuple[list[int], list[int]]
+) -> None:
+    """Readers see what was there before or what is there after; another run finishes the job, and a third has nothing
+    to do.
+    """
+    before, after = seen
+    with open_engine(store, clock) as engine:
+        assert accounts(engine) in (before, after)
+        assert job(engine).failures == ()
+        assert accounts(engine) == after
+        assert job(engine).partitions == ()
+
+
+def writers_go_on(store: ObjectStore, clock: ManualClock, after: list[int]) -> None:
+    """What is committed next is read next, and the auditor finds nothing wrong."""
+    slots = sealed(store)
+    assert slots == sorted(slots, reverse=True), "a seal above an entry"
+    with open_engine(store, clock) as engine:
+        clock.advance(120_000)
+        engine.coordinator.abort_timed_out_transactions()
+        commit(engine, 7777)
+        assert accounts(engine) == [*after, 7777]
+        assert_sound(engine)
+
+
+def outcome(job: Job, store: ObjectStore, clock: ManualClock) -> tuple[list[int], list[int]]:
+    """What readers see before and after a job that nothing disturbs."""
+    with open_engine(store, clock) as engine:
+        before = accounts(engine)
+        job(engine)
+        return before, accounts(engine)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [(name, fault) for name in JOBS for fault in FAULTS if (name, fault) != ("seal", "taken_after")],
+)  # a seal is put over what is there: nobody says "already there"
+def test_every_write(name: str, fault: str) -> None:
+    """Whichever write is a job's last, or fails once, before or after it took effect: the ledger is sound, readers see
+    the same, and the next run finishes.
+    """
+    job = JOBS[name]
+    made, at_ms = prepared(name)
+    seen = outcome(job, copy_of(made), ManualClock(at_ms))
+    for at, operation in enumerate(operations(job, copy_of(made), ManualClock(at_ms))):
+        if operation in _READS or (fault == "taken_after" and operation != "put_if_absent"):
+            continue
+        store, clock = copy_of(made), ManualClock(at_ms)
+        attempt(job, faulty(store, fault, at), clock)
+        check_and_go_on(job, store, clock, seen)
+        writers_go_on(store, clock, seen[1])
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_read(name: str) -> None:
+    """Whichever read fails once (every second one is tried): nothing is decided on what was not read, and the next run
+    finishes.
+    """
+    job = JOBS[name]
+    made, at_ms = prepared(name)
+    seen = outcome(job, copy_of(made), ManualClock(at_ms))
+    for at, operation in enumerate(operations(job, copy_of(made), ManualClock(at_ms))):
+        if operation in _READS and at % 2:
+            store, clock = copy_of(made), ManualClock(at_ms)
+            attempt(job, faulty(store, "before", at), clock)
+            check_and_go_on(job, store, clock, seen)
+
+
+_READS = ("get", "get_range", "head", "list", "list_folders")
+
+
+def faulty(store: ObjectStore, fault: str, at: int) -> FaultyStore:
+    """A store whose client dies at an operation, or that fails at it."""
+    dies, effect = fault.startswith("dies "), fault.removeprefix("dies ")
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        if number == at:
+            return effect  # type: ignore[return-value]
+        return "before" if dies and number > at else None
+
+    return FaultyStore(store, decide=decide, error=_died) if dies else FaultyStore(store, decide=decide)
+
+
+def _died(operation: Operation, key: str) -> ProcessDiedError:  # type: ignore[return]
+    raise ProcessDiedError(f"{operation} {key}")

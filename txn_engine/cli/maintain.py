@@ -1,0 +1,234 @@
+"""`txn-engine maintain`: compaction, retention and clean-up, by hand what the DAG `txn_maintain` does on a schedule."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txn_engine.cli.command import SETTINGS, Function, Group, Place, common_options
+from txn_engine.cli.failures import CommandFailed
+from txn_engine.cli.output import Column, Output, Row, columns
+
+if TYPE_CHECKING:
+    from txn_engine.maintain import Cleaned, Expired, MaintenanceReport, PartitionFailure, Sealed
+    from txn_engine.maintain.maintenance import Progress
+
+_COMPACTED = columns(
+    "Topic", "Partition>", "Files>", "Bytes>", "Outputs>", "OutputBytes>", "Records>", "Overtaken>"
+)
+_TRIMMED = columns(
+    "Topic",
+    "Partition>",
+    "LogStartBefore>",
+    "LogStartOffset>",
+    "EntriesStartBefore>",
+    "EntriesStart>",
+    "Files>",
+    "Records>",
+    "Bytes>",
+)
+_CLEANED = columns(
+    "Topic", "Partition>", "Producers>", "Seals>", "Snapshots>", "DeadFiles>", "Orphans>", "Bytes>", "Floor>"
+)
+
+
+@click.group(cls=Group, short_help="Merge small files, drop what is old, clean up.")
+def maintain() -> None:
+    """Keep a ledger small and quick: what the DAG txn_maintain does on a schedule.
+
+    Each may run at any time, beside writers, readers and another run of itself, and may be stopped anywhere: the next
+    run goes on. What is deleted was dead for 24 hours, or never was in the log; entries are sealed, never deleted.
+    """
+
+
+def maintain_options(function: Function) -> Function:
+    """Add --topic, --partition and --dry-run, checked, and what every command has."""
+
+    @click.option(
+        "--topic", metavar="TOPIC", help="Only this topic; all, and the internal ones, when none is named."
+    )
+    @click.option("--partition", type=int, metavar="N", help="Only this partition of the topic.")
+    @click.option("--dry-run", is_flag=True, help="Say what would be done, and write nothing.")
+    @common_options
+    @functools.wraps(function)
+    def checked(*args: Any, topic: str | None, partition: int | None, **kwargs: Any) -> Any:
+        if partition is not None and topic is None:
+            raise click.UsageError("--partition needs --topic")
+        return function(*args, topic=topic, partition=partition, **kwargs)
+
+    return checked  # type: ignore[return-value]
+
+
+@maintain.command(
+    context_settings=SETTINGS,
+    short_help="Merge small files into larger ones.",
+    examples=("txn-engine maintain compact --dry-run", "txn-engine maintain compact --topic payments"),
+)
+@click.option(
+    "--target-mib",
+    type=click.FloatRange(min=0, min_open=True),
+    default=64.0,
+    metavar="MIB",
+    help="Merge up to about this size. One such file is held in memory.",
+)
+@click.option(
+    "--min-files",
+    type=click.IntRange(min=2),
+    default=8,
+    metavar="N",
+    help="Leave fewer small neighbours alone.",
+)
+@maintain_options
+def compact(
+    topic: str | None,
+    partition: int | None,
+    target_mib: float,
+    min_files: int,
+    dry_run: bool,
+    place: Place,
+    out: Output,
+) -> None:
+    """Merge small committed files with their neighbours. Readers see the same records at the same offsets."""
+    from txn_engine.maintain import MaintenancePolicy
+
+    policy = MaintenancePolicy(target_file_bytes=max(int(target_mib * (1 << 20)), 1), min_files=min_files)
+    with place.open() as engine, _progress(out, "compacting") as progress:
+        report = engine.maintenance.compact(
+            topic, partition, policy=policy, dry_run=dry_run, progress=progress
+        )
+    _tell("compacted", _COMPACTED, map(asdict, report.partitions), [report], out)
+
+
+@maintain.command(
+    context_settings=SETTINGS,
+    short_help="Drop records and entries that are old enough.",
+    examples=("txn-engine maintain retention --dry-run", "txn-engine maintain retention --topic payments"),
+)
+@click.option(
+    "--entries-days",
+    type=click.FloatRange(min=0),
+    default=7.0,
+    metavar="DAYS",
+    help="Keep entries for this long after a snapshot holds them; `clean` finds no older orphans than that.",
+)
+@maintain_options
+def retention(
+    topic: str | None, partition: int | None, entries_days: float, dry_run: bool, place: Place, out: Output
+) -> None:
+    """Move where partitions begin: records by the topic's retention, entries by the snapshots that hold them.
+
+    What is left behind is deleted and sealed by `clean`, files after 24 hours.
+    """
+    from txn_engine.maintain.policy import DAY_MS, DEFAULT_POLICY
+
+    age_ms = int(entries_days * DAY_MS)
+    policy = replace(
+        DEFAULT_POLICY, entries_age_ms=age_ms, orphan_age_ms=min(age_ms, DEFAULT_POLICY.orphan_age_ms)
+    )
+    with place.open() as engine, _progress(out, "trimming") as progress:
+        report = engine.maintenance.retain(
+            topic, partition, policy=policy, dry_run=dry_run, progress=progress
+        )
+    _tell("trimmed", _TRIMMED, map(asdict, report.partitions), [report], out)
+
+
+@maintain.command(
+    context_settings=SETTINGS,
+    short_help="Forget idle producers, seal, delete what nobody needs.",
+    examples=(
+        "txn-engine maintain clean --dry-run",
+        "txn-engine maintain clean --topic payments --partition 0",
+    ),
+)
+@click.option(
+    "--orphan-days",
+    type=click.FloatRange(min=0),
+    default=7.0,
+    metavar="DAYS",
+    help="Delete a file without an entry once its upload began this long ago; its writer is refused from then on.",
+)
+@maintain_options
+def clean(
+    topic: str | None, partition: int | None, orphan_days: float, dry_run: bool, place: Place, out: Output
+) -> None:
+    """Forget producers idle for the store's limit, seal entries that were trimmed, delete what nobody needs.
+
+    Deleted are files dead for 24 hours, snapshots with two newer verified ones, and files that no entry ever named.
+    """
+    from txn_engine.maintain.policy import DAY_MS, DEFAULT_POLICY
+
+    age_ms = int(orphan_days * DAY_MS)
+    policy = replace(
+        DEFAULT_POLICY, orphan_age_ms=age_ms, entries_age_ms=max(age_ms, DEFAULT_POLICY.entries_age_ms)
+    )
+    with place.open() as engine:
+        jobs = engine.maintenance
+        with _progress(out, "forgetting producers") as progress:
+            expired = jobs.expire_producers(topic, partition, dry_run=dry_run, progress=progress)
+        with _progress(out, "sealing") as progress:
+            sealed = jobs.seal(topic, partition, dry_run=dry_run, progress=progress)
+        with _progress(out, "cleaning") as progress:
+            cleaned = jobs.clean(topic, partition, policy=policy, dry_run=dry_run, progress=progress)
+    rows = _by_partition(expired.partitions, sealed.partitions, cleaned.partitions)
+    _tell("cleaned", _CLEANED, rows, [expired, sealed, cleaned], out)
+
+
+def _by_partition(
+    expired: Iterable[Expired], sealed: Iterable[Sealed], cleaned: Iterable[Cleaned]
+) -> list[Row]:
+    """One row a partition where any of the three did something."""
+    rows: dict[tuple[str, int], dict[str, object]] = {}
+
+    def note(done: Expired | Sealed | Cleaned, **counts: int) -> None:
+        place = {"topic": done.topic, "partition": done.partition}
+        row = rows.setdefault(
+            (done.topic, done.partition), dict.fromkeys((c.name for c in _CLEANED), 0) | place
+        )
+        row |= counts
+
+    for each in expired:
+        note(each, producers=len(each.producer_ids))
+    for seals in sealed:
+        note(seals, seals=seals.seals)
+    for gone in cleaned:
+        note(
+            gone, snapshots=gone.snapshots, dead_files=gone.dead_files, orphans=gone.orphans, bytes=gone.bytes,
+            floor=gone.floor,
+        )  # fmt: skip
+    return [rows[place] for place in sorted(rows)]
+
+
+@contextmanager
+def _progress(out: Output, what: str) -> Iterator[Progress]:
+    with out.progress(what) as advance:
+        yield lambda place, done, total: advance(description=f"{what} {place}", completed=done, total=total)
+
+
+def _tell(
+    name: str,
+    table: tuple[Column, ...],
+    rows: Iterable[Row],
+    reports: list[MaintenanceReport[Any]],
+    out: Output,
+) -> None:
+    """Print what was done, by partition; it failed where any partition did."""
+    failures: list[PartitionFailure] = [failure for report in reports for failure in report.failures]
+    shown, dry_run = list(rows), reports[0].dry_run
+    out.table(name, table, shown, dry_run=dry_run, failures=[asdict(failure) for failure in failures])
+    if not shown and not failures:
+        out.note("nothing was due")
+    elif dry_run:
+        out.note("a dry run: nothing was written")
+    if failures:
+        first = failures[0]
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise CommandFailed(
+            "MAINTENANCE_INCOMPLETE",
+            f"not everything could be done: {first.topic}-{first.partition}: {first.message}{more}",
+            as_json=out.as_json,
+        )

@@ -1,0 +1,164 @@
+"""Deleting what nobody needs: snapshots, files that died, files that no entry ever named (protocol, section 6).
+
+The only place that deletes. A key is taken apart and built again by `storage.keys`; an object of any other name, or in
+any other folder, is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from storage import InvalidKeyError
+from txn_engine.errors import InvalidRequestError
+from txn_engine.maintain.overtaken import OvertakenError
+from txn_engine.maintain.policy import MaintenancePolicy
+from txn_engine.maintain.reports import Cleaned
+from txn_engine.maintain.snapshots import deletable
+from txn_engine.maintain.target import Target
+from txn_engine.protocol.controls import GRACE_MS
+from txn_engine.protocol.file_names import DataFileName, parse_data_path
+from txn_engine.protocol.partition import DeadFile, PartitionState
+from txn_engine.protocol.proposals import FloorProposal
+
+
+@dataclass
+class _Deleted:
+    """How much went, of one kind."""
+
+    objects: int = 0
+    bytes: int = 0
+
+
+class Cleaner:
+    """The clean-up of one partition. In a dry run it only counts."""
+
+    def __init__(self, target: Target, policy: MaintenancePolicy, now_ms: int, *, dry_run: bool) -> None:
+        self._target = target
+        self._policy = policy
+        self._now_ms = now_ms
+        self._dry_run = dry_run
+        self._snapshots, self._dead, self._orphans = _Deleted(), _Deleted(), _Deleted()
+
+    def run(self) -> Cleaned | None:
+        """Delete what may go; None where there was nothing."""
+        before = self._target.read_back()
+        self._clean_snapshots(before)
+        floor = before.floor
+        if self._target.records is not None:
+            oldest_unnamed = self._clean_dead(before)
+            floor = self._raise_floor(before, oldest_unnamed)
+            if oldest_unnamed is not None and oldest_unnamed < floor:
+                self._clean_orphans(floor)
+        gone = (self._snapshots, self._dead, self._orphans)
+        if floor == before.floor and not any(kind.objects for kind in gone):
+            return None
+        return Cleaned(
+            topic=self._target.topic,
+            partition=self._target.partition,
+            floor_before=before.floor,
+            floor=floor,
+            snapshots=self._snapshots.objects,
+            snapshot_bytes=self._snapshots.bytes,
+            dead_files=self._dead.objects,
+            dead_bytes=self._dead.bytes,
+            orphans=self._orphans.objects,
+            orphan_bytes=self._orphans.bytes,
+        )
+
+    # --- snapshots ------------------------------------------------------------------------------------------
+
+    def _clean_snapshots(self, state: PartitionState) -> None:
+        """Delete those that are older than two which were verified just now, and not kept for another reason."""
+        snapshots = self._target.snapshots
+        found = snapshots.read_all()
+        gone = deletable(found, state.entries_start)
+        if not gone:
+            return
+        sound = [snapshot.end for snapshot in found if snapshot.sound]
+        snapshots.verify(sound[-2:], sound[:-2], state.entries_start)
+        for snapshot in gone:
+            self._delete(self._target.keys.snapshot(snapshot.end), snapshot.bytes, self._snapshots)
+
+    # --- data files -----------------------------------------------------------------------------------------
+
+    def _clean_dead(self, state: PartitionState) -> int | None:
+        """Delete the dead files whose grace is over. Returns the lowest log end in the name of a file that no entry
+        names, None where there is no such file.
+        """
+        oldest: int | None = None
+        for key, size, name in self._data_files():
+            dead = state.dead.get(name.data_path)
+            if dead is not None and grace_is_over(dead, self._now_ms):
+                self._delete(key, size, self._dead)
+            elif name.data_path not in state.named:
+                oldest = name.log_end if oldest is None else min(oldest, name.log_end)
+        return oldest
+
+    def _raise_floor(self, state: PartitionState, oldest_unnamed: int | None) -> int:
+        """Append a floor where that lets anything go, a file or the memory of one; the floor that holds then."""
+        forgettable = [
+            parse_data_path(path).log_end
+            for path, dead in state.dead.items()
+            if grace_is_over(dead, self._now_ms)
+        ]
+        lowest = min([*forgettable, *([] if oldest_unnamed is None else [oldest_unnamed])], default=None)
+        if lowest is None:
+            return state.floor
+        floor = self._log_end_at(state, self._now_ms - self._policy.orphan_age_ms)
+        if floor <= max(state.floor, lowest):
+            return state.floor
+        if not self._dry_run:
+            self._append_floor(floor)
+        return floor
+
+    def _append_floor(self, floor: int) -> None:
+        try:
+            self._target.log.append_one(FloorProposal(floor))
+        except InvalidRequestError as error:
+            raise OvertakenError(str(error)) from error  # another run has raised it further
+
+    def _log_end_at(self, state: PartitionState, time_ms: int) -> int:
+        """Where the log ended at that time by its own clock; the floor as it is where the entries left do not tell."""
+        young = self._target.slots.first(
+            state.entries_start,
+            state.log_end_offset,
+            lambda slot: not slot.is_seal and slot.batches[0].append_time > time_ms,
+        )
+        if young is None:
+            return state.log_end_offset
+        return young if young > state.entries_start else state.floor
+
+    def _clean_orphans(self, floor: int) -> None:
+        """Delete the files strictly below the floor that a replay through the floor's own entry does not name.
+
+        Whoever would name one from then on is refused, so that this replay cannot be too old, as one that ends before
+        the floor's entry is. The floor is the one read back.
+        """
+        state = self._target.read_back()
+        settled = floor if self._dry_run else state.floor
+        for key, size, name in self._data_files():
+            if name.log_end < settled and name.data_path not in state.named:
+                self._delete(key, size, self._orphans)
+
+    def _data_files(self) -> Iterator[tuple[str, int, DataFileName]]:
+        """Key, size and name of what is in the partition's data folder and named as the format says."""
+        keys = self._target.keys
+        for info in self._target.objects.infos(keys.data_prefix):
+            try:
+                segment = keys.parse_data(info.key)
+                name = parse_data_path(f"data/{segment}")
+            except (InvalidKeyError, InvalidRequestError):
+                continue  # not ours
+            yield keys.data(segment), info.size, name
+
+    def _delete(self, key: str, size: int, counted: _Deleted) -> None:
+        if not self._dry_run:
+            self._target.objects.remove(key)
+        counted.objects += 1
+        counted.bytes += size
+
+
+def grace_is_over(dead: DeadFile, now_ms: int) -> bool:
+    """Whether nobody can still hold a list of files with this one, which died at that time of the log."""
+    return now_ms - dead.died_ms >= GRACE_MS

@@ -1,0 +1,232 @@
+"""The jobs that keep a ledger small and quick: compaction, retention, sealing, clean-up, producer expiry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from txn_engine.clock import Clock
+from txn_engine.errors import (
+    InvalidRequestError,
+    StoreAccessError,
+    StoreUnavailableError,
+    TxnEngineError,
+    UnknownTopicOrPartitionError,
+)
+from txn_engine.log.logs import Logs
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.log.topics import Topic
+from txn_engine.maintain import compaction, idle_producers, retention, sealing
+from txn_engine.maintain.deleting import Cleaner
+from txn_engine.maintain.overtaken import OvertakenError
+from txn_engine.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
+from txn_engine.maintain.reports import (
+    Cleaned,
+    Compacted,
+    Expired,
+    MaintenanceReport,
+    PartitionFailure,
+    Sealed,
+    Trimmed,
+)
+from txn_engine.maintain.target import Target
+
+Done = TypeVar("Done")
+Result = TypeVar("Result")
+Progress = Callable[[str, int, int], None]
+"""Called with the partition that was done, how many are done, and of how many."""
+
+_TRIES = 5
+_INTERNAL = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
+
+
+class Maintenance:
+    """Retention, compaction and clean-up (protocol, sections 1 and 6), by hand or on a schedule.
+
+    Every job may be run at any time, beside writers, readers and another run of itself, and may be killed anywhere:
+    the next run goes on. It does what is due, and nothing where nothing is. Each decides on what it read back from the
+    store, and ages are those of the log's own times against the engine's clock.
+
+    All take a topic, or a topic and a partition; none means all of them, the internal topics too. With `dry_run`
+    nothing is written, and the report says what would be. A partition that fails is in the report's `failures`, and the
+    others are done all the same; `StoreUnavailableError` and `StoreAccessError` end the job.
+    """
+
+    def __init__(self, logs: Logs, clock: Clock) -> None:
+        self._logs = logs
+        self._clock = clock
+
+    def compact(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        policy: MaintenancePolicy = DEFAULT_POLICY,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MaintenanceReport[Compacted]:
+        """Merge small committed files with their neighbours into larger ones.
+
+        read_committed readers see the same records at the same offsets before, during and after; of aborted
+        transactions nothing is left in the merged ranges. Memory: about three times `policy.target_file_bytes`.
+        """
+
+        def job(target: Target) -> Compacted | None:
+            if target.records is None:
+                return None
+            return compaction.compact(target, target.records, policy, dry_run=dry_run)
+
+        targets = [target for target in self._targets(topic, partition) if target.records is not None]
+        return self._run(job, targets, dry_run, progress, at_once=False)
+
+    def retain(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        policy: MaintenancePolicy = DEFAULT_POLICY,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MaintenanceReport[Trimmed]:
+        """Move where partitions begin: records older than the topic's `retention_ms`, entries that a snapshot holds.
+
+        Records go by whole files, judged by their newest record, and never at or above the last stable offset. Entries
+        younger than `policy.entries_age_ms` stay, and so do all from the last one inside the newest snapshot of that
+        age; it and the next one are read back and compared with a replay first. What a trim leaves behind is deleted
+        and sealed by `clean` and `seal`.
+        """
+        job = partial(retention.retain, policy=policy, now_ms=self._clock(), dry_run=dry_run)
+        return self._run(job, self._targets(topic, partition), dry_run, progress)
+
+    def seal(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MaintenanceReport[Sealed]:
+        """Overwrite the entries below each partition's `entries_start` with seals, upwards from where a run stopped.
+
+        Only below an `entries_start` that was read back, and only where two sound snapshots reach beyond it.
+        """
+        job = partial(sealing.seal, dry_run=dry_run)
+        return self._run(job, self._targets(topic, partition), dry_run, progress)
+
+    def clean(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        policy: MaintenancePolicy = DEFAULT_POLICY,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MaintenanceReport[Cleaned]:
+        """Delete snapshots that two newer verified ones make needless, files dead for 24 hours, and orphans.
+
+        A file without an entry is deleted only after a `floor` entry that refuses its name from then on was read back,
+        with a replay through it that does not name the file.
+        """
+        now_ms = self._clock()
+
+        def job(target: Target) -> Cleaned | None:
+            return Cleaner(target, policy, now_ms, dry_run=dry_run).run()
+
+        return self._run(job, self._targets(topic, partition), dry_run, progress)
+
+    def expire_producers(
+        self,
+        topic: str | None = None,
+        partition: int | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> MaintenanceReport[Expired]:
+        """Forget producers without a row for the store's `producer_id_expiration_ms`, none with a transaction open.
+
+        Kafka's check of that name, every ten minutes there. A forgotten producer that comes back is a new one: its next
+        batch is taken at any sequence number.
+        """
+        idle_since_ms = self._clock() - self._logs.config.limits.producer_id_expiration_ms
+        job = partial(idle_producers.expire_producers, idle_since_ms=idle_since_ms, dry_run=dry_run)
+        return self._run(job, self._targets(topic, partition), dry_run, progress)
+
+    # --- which partitions, and one after the other ------------------------------------------------------------
+
+    def _targets(self, topic: str | None, partition: int | None) -> list[Target]:
+        if topic is None and partition is not None:
+            raise InvalidRequestError(
+                "a partition without a topic", expected="both, or a topic alone, or neither"
+            )
+        if topic is not None:
+            return list(self._partitions(topic, partition))
+        targets: list[Target] = []
+        for name in (*_INTERNAL, *self._logs.topics.names()):
+            with suppress(UnknownTopicOrPartitionError):  # deleted since it was listed
+                targets += self._partitions(name, None)
+        return targets
+
+    def _partitions(self, name: str, partition: int | None) -> Iterator[Target]:
+        records: Topic | None = None
+        if name in _INTERNAL:
+            if partition is not None:
+                self._logs.check_internal(name, partition)
+            count, incarnation = self._logs.config.internal_partitions[name], 0
+        else:
+            records = self._logs.topics.look_up(name)
+            if partition is not None:
+                records.check_partition(partition)
+            count, incarnation = records.partitions, records.incarnation
+        for number in range(count) if partition is None else (partition,):
+            log = self._logs.get(name, incarnation, number)
+            yield Target(name, number, log, self._logs.tools, records)
+
+    def _run(
+        self,
+        job: Callable[[Target], Done | None],
+        targets: list[Target],
+        dry_run: bool,
+        progress: Progress | None,
+        *,
+        at_once: bool = True,
+    ) -> MaintenanceReport[Done]:
+        """Do the job on each partition, several at once unless each needs much memory."""
+        attempt = partial(_attempt, job)
+        results = self._at_once(attempt, targets) if at_once else map(attempt, targets)
+        done: list[Done] = []
+        failures: list[PartitionFailure] = []
+        for number, (target, result) in enumerate(zip(targets, results, strict=True), start=1):
+            if isinstance(result, PartitionFailure):
+                failures.append(result)
+            elif result is not None:
+                done.append(result)
+            if progress is not None:
+                progress(f"{target.topic}-{target.partition}", number, len(targets))
+        return MaintenanceReport(tuple(done), tuple(failures), dry_run)
+
+    def _at_once(self, attempt: Callable[[Target], Result], targets: list[Target]) -> Iterator[Result]:
+        """The results in the targets' order; whoever stops asking leaves those undone that were not begun."""
+        futures = [self._logs.workers.submit(attempt, target) for target in targets]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _attempt(job: Callable[[Target], Done | None], target: Target) -> Done | PartitionFailure | None:
+    """The job on one partition; again from the start where another run was quicker."""
+    for _ in range(_TRIES):
+        try:
+            return job(target)
+        except OvertakenError as error:
+            overtaken = str(error)
+        except (StoreUnavailableError, StoreAccessError):
+            raise
+        except TxnEngineError as error:
+            return PartitionFailure(target.topic, target.partition, error.code, str(error))
+    seen = f"another run of maintenance was quicker {_TRIES} times; the last time {overtaken}; run it again"
+    return PartitionFailure(target.topic, target.partition, "OVERTAKEN", seen)

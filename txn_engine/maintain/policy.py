@@ -1,0 +1,45 @@
+"""How much maintenance keeps, and from when on work is worth its while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txn_engine.errors import InvalidRequestError
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenancePolicy:
+    """What the jobs go by. Every value is safe: they decide how much is kept, never whether something is lost.
+
+    orphan_age_ms: a file that no entry names is deleted once the log has moved on for this long since its upload
+        began. A writer that takes longer between its upload and its entry is refused (`floor`).
+    entries_age_ms: entries younger than this are not sealed; at least `orphan_age_ms`, since the log's times are read
+        from them.
+    trim_step: `entries_start` moves when it gets on by at least this many offsets: a trim is an entry itself.
+    target_file_bytes: compaction merges small files up to about this size; it holds one such file in memory.
+    min_files: fewer files than this are not worth a rewrite.
+    """
+
+    orphan_age_ms: int = 7 * DAY_MS
+    entries_age_ms: int = 7 * DAY_MS
+    trim_step: int = 64
+    target_file_bytes: int = 64 << 20
+    min_files: int = 8
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.orphan_age_ms <= self.entries_age_ms:
+            raise InvalidRequestError(
+                f"orphan_age_ms {self.orphan_age_ms}, entries_age_ms {self.entries_age_ms}",
+                actor="maintenance policy",
+                expected="0 or more, and entries kept for at least as long as orphans",
+            )
+        for name, least in (("trim_step", 1), ("target_file_bytes", 1), ("min_files", 2)):
+            if getattr(self, name) < least:
+                raise InvalidRequestError(
+                    f"{name} {getattr(self, name)}", actor="maintenance policy", expected=f"{least} or more"
+                )
+
+
+DEFAULT_POLICY = MaintenancePolicy()

@@ -1,0 +1,100 @@
+"""Retention: where a partition begins, for its records and for its entries. One `trim` moves both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.maintain.overtaken import OvertakenError
+from txn_engine.maintain.policy import MaintenancePolicy
+from txn_engine.maintain.reports import Trimmed
+from txn_engine.maintain.target import Target
+from txn_engine.protocol.partition import LogFile, PartitionState
+from txn_engine.protocol.proposals import Appended, TrimProposal, VerifiedSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    state: PartitionState
+    trim: TrimProposal
+
+    @property
+    def expired(self) -> list[LogFile]:
+        return expired_files(self.state, self.trim.log_start_offset)
+
+    @property
+    def moves(self) -> bool:
+        now = (self.state.log_start_offset, self.state.entries_start)
+        return (self.trim.log_start_offset, self.trim.entries_start) != now
+
+
+def retain(target: Target, policy: MaintenancePolicy, now_ms: int, *, dry_run: bool) -> Trimmed | None:
+    """Move the partition's beginnings as far as its age allows; None where nothing is old enough.
+
+    `OvertakenError`: another run was quicker.
+    """
+    plan = _plan(target, policy, now_ms)
+    if not plan.moves:
+        return None
+    try:
+        if not dry_run and not isinstance(target.log.append_one(plan.trim), Appended):
+            return None  # another run has written this very trim
+    except InvalidRequestError as error:
+        raise OvertakenError(str(error)) from error  # another run has moved one of the two further on
+    return _report(target, plan)
+
+
+def log_start_after(state: PartitionState, cutoff_ms: int) -> int:
+    """Where the records begin once all before it are older than `cutoff_ms`, by the newest record of each file.
+
+    A file's boundary or behind an aborted transaction, at most the last stable offset; the log's start as it is where
+    there is nothing to leave behind.
+    """
+    young = (file.base_offset for file in state.live.values() if file.max_timestamp >= cutoff_ms)
+    bound = min([state.last_stable_offset, *young])
+    # A marker inside a merged file is no boundary, but that file is old too then, and ends behind it.
+    left_behind = [file.last_offset for file in expired_files(state, bound)]
+    left_behind += [last for last in state.aborted if last < bound]
+    return max([state.log_start_offset, *(last + 1 for last in left_behind)])
+
+
+def expired_files(state: PartitionState, log_start_offset: int) -> list[LogFile]:
+    """The live files that a log start at this offset leaves behind."""
+    return [file for file in state.live.values() if file.last_offset < log_start_offset]
+
+
+def _plan(target: Target, policy: MaintenancePolicy, now_ms: int) -> _Plan:
+    state = target.read_back()
+    log_start = state.log_start_offset
+    if target.records is not None and target.records.retention_ms >= 0:
+        log_start = log_start_after(state, now_ms - target.records.retention_ms)
+    verified = _verified_snapshots(target, state, policy, now_ms - policy.entries_age_ms)
+    entries_start = max([state.entries_start, *(snapshot.last_entry_base for snapshot in verified[:1])])
+    return _Plan(state, TrimProposal(log_start, entries_start, verified))
+
+
+def _verified_snapshots(
+    target: Target, state: PartitionState, policy: MaintenancePolicy, cutoff_ms: int
+) -> tuple[VerifiedSnapshot, ...]:
+    """The newest snapshot of that age and the one behind it, verified; none where moving there gains too little."""
+    sound = [snapshot for snapshot in target.snapshots.read_all() if snapshot.sound]
+    old = [index for index, snapshot in enumerate(sound[:-1]) if snapshot.append_time <= cutoff_ms]
+    if not old or sound[old[-1]].end - state.entries_start <= policy.trim_step:
+        return ()
+    ends = [snapshot.end for snapshot in sound]
+    kept = old[-1]
+    return target.snapshots.verify(ends[kept : kept + 2], ends[:kept], state.entries_start)
+
+
+def _report(target: Target, plan: _Plan) -> Trimmed:
+    return Trimmed(
+        topic=target.topic,
+        partition=target.partition,
+        log_start_before=plan.state.log_start_offset,
+        log_start_offset=plan.trim.log_start_offset,
+        entries_start_before=plan.state.entries_start,
+        entries_start=plan.trim.entries_start,
+        files=len(plan.expired),
+        records=sum(file.record_count for file in plan.expired),
+        bytes=sum(file.file.data_bytes for file in plan.expired),
+    )

@@ -1,0 +1,253 @@
+"""When a trim, expire, floor or rewrite row may be appended (protocol, sections 1, 3 and 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.protocol.batches import BatchDescriptor
+from txn_engine.protocol.controls import (
+    ControlValue,
+    Expire,
+    Floor,
+    Rewrite,
+    Trim,
+    control_of,
+    encode_control,
+)
+from txn_engine.protocol.file_names import check_not_below_floor, parse_data_path
+from txn_engine.protocol.partition import LogFile, PartitionState
+from txn_engine.protocol.proposals import (
+    ControlProposal,
+    Duplicate,
+    ExpireProposal,
+    FloorProposal,
+    RewriteProposal,
+    TrimProposal,
+    VerifiedSnapshot,
+)
+
+_NOTHING_TO_WRITE = Duplicate(-1, -1)
+
+
+def judge_control(
+    state: PartitionState, proposal: ControlProposal, append_time: int
+) -> BatchDescriptor | Duplicate:
+    """The row to append at the log's end; `Duplicate` where it would change nothing. Raises where it is illegal."""
+    value = _judged(state, proposal)
+    if value is None:
+        return _NOTHING_TO_WRITE
+    return BatchDescriptor(
+        base_offset=state.log_end_offset,
+        last_offset=state.log_end_offset,
+        append_time=append_time,
+        control=control_of(value),
+        first_timestamp=append_time,
+        max_timestamp=append_time,
+        control_value=encode_control(value),
+    )
+
+
+def _judged(state: PartitionState, proposal: ControlProposal) -> ControlValue | None:
+    if isinstance(proposal, TrimProposal):
+        return _judge_trim(state, proposal)
+    if isinstance(proposal, ExpireProposal):
+        return _judge_expire(state, proposal)
+    if isinstance(proposal, FloorProposal):
+        return _judge_floor(state, proposal)
+    return _judge_rewrite(state, proposal)
+
+
+# --- trim -------------------------------------------------------------------------------------------------
+
+
+def _judge_trim(state: PartitionState, trim: TrimProposal) -> Trim | None:
+    if (trim.log_start_offset, trim.entries_start) == (state.log_start_offset, state.entries_start):
+        return None
+    _check_starts_do_not_fall(state, trim)
+    _check_log_start_is_stable(state, trim)
+    _check_log_start_cuts_no_file(state, trim)
+    if trim.entries_start > state.entries_start:
+        _check_entries_start_is_kept(state, trim)
+    return Trim(trim.log_start_offset, trim.entries_start)
+
+
+def _check_starts_do_not_fall(state: PartitionState, trim: TrimProposal) -> None:
+    if trim.log_start_offset < state.log_start_offset or trim.entries_start < state.entries_start:
+        raise InvalidRequestError(
+            f"a trim to log start {trim.log_start_offset}, entries start {trim.entries_start}",
+            expected=f"at least {state.log_start_offset} and {state.entries_start}: neither moves back",
+        )
+
+
+def _check_log_start_is_stable(state: PartitionState, trim: TrimProposal) -> None:
+    if trim.log_start_offset > state.last_stable_offset:
+        raise InvalidRequestError(
+            f"a trim to log start {trim.log_start_offset}",
+            expected=f"at most the last stable offset {state.last_stable_offset}",
+        )
+
+
+def _check_log_start_cuts_no_file(state: PartitionState, trim: TrimProposal) -> None:
+    start = trim.log_start_offset
+    cut = next((file for file in state.live.values() if file.base_offset < start <= file.last_offset), None)
+    if cut is not None:
+        raise InvalidRequestError(
+            f"a trim to log start {start}, inside {cut.file.data_path}",
+            expected=f"a file's boundary: {cut.base_offset} or {cut.last_offset + 1}",
+        )
+
+
+def _check_entries_start_is_kept(state: PartitionState, trim: TrimProposal) -> None:
+    """What is sealed stands in a snapshot only: in one that was read back, with a newer one behind it."""
+    kept = _snapshot_ending_with(trim.entries_start, trim.verified_snapshots)
+    if kept is None or kept.log_end_offset > state.log_end_offset:
+        raise InvalidRequestError(
+            f"a trim to entries start {trim.entries_start}",
+            expected="the base offset of the last entry inside a snapshot that was read back and verified",
+        )
+    if not any(newer.log_end_offset > kept.log_end_offset for newer in trim.verified_snapshots):
+        raise InvalidRequestError(
+            f"a trim to entries start {trim.entries_start}, inside the newest verified snapshot",
+            expected=f"a verified snapshot beyond offset {kept.log_end_offset} too",
+            action="write another snapshot first",
+        )
+
+
+def _snapshot_ending_with(entry_base: int, snapshots: Sequence[VerifiedSnapshot]) -> VerifiedSnapshot | None:
+    return next((snapshot for snapshot in snapshots if snapshot.last_entry_base == entry_base), None)
+
+
+# --- expire -----------------------------------------------------------------------------------------------
+
+
+def _judge_expire(state: PartitionState, expire: ExpireProposal) -> Expire | None:
+    """Each producer is judged alone; one that may not be forgotten is left out."""
+    idle = [each for each in sorted(set(expire.producer_ids)) if _is_idle(state, each, expire.idle_since_ms)]
+    return Expire(tuple(idle)) if idle else None
+
+
+def _is_idle(state: PartitionState, producer_id: int, idle_since_ms: int) -> bool:
+    entry = state.producers.get(producer_id)
+    if entry is None:
+        return False
+    if entry.is_open:
+        return False
+    return entry.append_time <= idle_since_ms
+
+
+# --- floor ------------------------------------------------------------------------------------------------
+
+
+def _judge_floor(state: PartitionState, proposal: FloorProposal) -> Floor | None:
+    if proposal.floor == state.floor:
+        return None
+    if proposal.floor < state.floor:
+        raise InvalidRequestError(
+            f"a floor of {proposal.floor}", expected=f"at least {state.floor}: it never falls"
+        )
+    if proposal.floor > state.log_end_offset:
+        raise InvalidRequestError(
+            f"a floor of {proposal.floor}", expected=f"at most its own offset {state.log_end_offset}"
+        )
+    return Floor(proposal.floor)
+
+
+# --- rewrite ----------------------------------------------------------------------------------------------
+
+
+def _judge_rewrite(state: PartitionState, rewrite: RewriteProposal) -> Rewrite | None:
+    if not rewrite.inputs or not rewrite.outputs:
+        raise InvalidRequestError(
+            f"a rewrite of {len(rewrite.inputs)} files into {len(rewrite.outputs)}",
+            expected="at least one of each",
+        )
+    if all(state.live.get(output.base_offset) == output for output in rewrite.outputs):
+        return None
+    for read in rewrite.inputs:
+        _check_input_is_live(state, read)
+        _check_input_is_stable(state, read)
+    for output in rewrite.outputs:
+        _check_output_name(state, output)
+    inputs = sorted(rewrite.inputs, key=lambda file: file.base_offset)
+    outputs = sorted(rewrite.outputs, key=lambda file: file.base_offset)
+    _check_outputs_cover_inputs(inputs, outputs)
+    _check_nothing_between(state, inputs, outputs)
+    return Rewrite(tuple(file.file.data_path for file in inputs), tuple(outputs))
+
+
+def _check_input_is_live(state: PartitionState, read: LogFile) -> None:
+    """Exactly the file that was read, decided, and not trimmed: path, checksum and offsets."""
+    if state.live.get(read.base_offset) != read:
+        raise InvalidRequestError(
+            f"a rewrite of {read.file.data_path}, which is not live as it was read",
+            expected="files that are decided, and that nobody rewrote or trimmed meanwhile",
+            action="plan the rewrite again",
+        )
+
+
+def _check_input_is_stable(state: PartitionState, read: LogFile) -> None:
+    if read.last_offset >= state.last_stable_offset:
+        raise InvalidRequestError(
+            f"a rewrite of offsets up to {read.last_offset}",
+            expected=f"files below the last stable offset {state.last_stable_offset}",
+        )
+
+
+def _check_output_name(state: PartitionState, output: LogFile) -> None:
+    path = output.file.data_path
+    name = parse_data_path(path)
+    if {name.producer_id, name.producer_epoch, output.producer_id, output.producer_epoch} != {-1}:
+        raise InvalidRequestError(f"a rewrite into {path}", expected="a file of no producer (p-1, e-1)")
+    if path in state.named:
+        raise InvalidRequestError(
+            f"a rewrite into {path}, which is named at offset {state.named[path]}", expected="a new file"
+        )
+    if name.log_end > state.log_end_offset:
+        raise InvalidRequestError(
+            f"a rewrite into {path}",
+            expected=f"a log end of at most {state.log_end_offset} in its name",
+        )
+    check_not_below_floor(name, state.floor)
+
+
+def _check_outputs_cover_inputs(inputs: Sequence[LogFile], outputs: Sequence[LogFile]) -> None:
+    """Every output is, in offsets, records and times, inputs that follow one another; together they are all of them."""
+    left = list(inputs)
+    for output in outputs:
+        taken = [file for file in left if file.last_offset <= output.last_offset]
+        left = left[len(taken) :]
+        if not taken or _span(taken) != _span([output]):
+            raise InvalidRequestError(
+                f"an output of {output.record_count} records at offsets {output.base_offset} to {output.last_offset}",
+                expected="the records, offsets and times of inputs that follow one another",
+            )
+    if left:
+        raise InvalidRequestError(
+            f"a rewrite without the records from offset {left[0].base_offset} on",
+            expected="an output for every input",
+        )
+
+
+def _span(files: Sequence[LogFile]) -> tuple[int, int, int, int, int]:
+    return (
+        files[0].base_offset,
+        files[-1].last_offset,
+        sum(file.record_count for file in files),
+        min(file.first_timestamp for file in files),
+        max(file.max_timestamp for file in files),
+    )
+
+
+def _check_nothing_between(
+    state: PartitionState, inputs: Sequence[LogFile], outputs: Sequence[LogFile]
+) -> None:
+    """A file's records are read together, so that no other live file may lie among them."""
+    taken = {file.base_offset for file in inputs}
+    for output in outputs:
+        for base in state.live:
+            if output.base_offset <= base <= output.last_offset and base not in taken:
+                raise InvalidRequestError(
+                    f"a rewrite into offsets {output.base_offset} to {output.last_offset} around a live file at {base}",
+                    expected="inputs that follow one another",
+                )

@@ -1,0 +1,183 @@
+"""Rewrite, trim, expire and floor rows: what they say (`control_value`, docs/FORMAT.md), and their replay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from txn_engine.errors import CorruptObjectError, UnsupportedFormatError
+from txn_engine.protocol.batches import BatchDescriptor, Control, FileRef
+from txn_engine.protocol.file_names import parse_data_path
+from txn_engine.protocol.partition import DeadFile, LogFile, PartitionState
+
+GRACE_MS = 24 * 60 * 60 * 1_000
+"""How long a dead file is kept: long jobs hold lists of files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trim:
+    """The records below `log_start_offset` are gone; the entries below `entries_start` may be sealed."""
+
+    log_start_offset: int
+    entries_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """These idle producers are forgotten."""
+
+    producer_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """No file whose name's log end is strictly below this may be named any more."""
+
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The records of these files now live in those. Inputs by path."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[LogFile, ...]
+
+
+ControlValue = Trim | Expire | Floor | Rewrite
+
+_KINDS: Mapping[type[ControlValue], Control] = {
+    Trim: Control.TRIM,
+    Expire: Control.EXPIRE,
+    Floor: Control.FLOOR,
+    Rewrite: Control.REWRITE,
+}
+
+
+def control_of(value: ControlValue) -> Control:
+    """The descriptor's `control` for a value."""
+    return _KINDS[type(value)]
+
+
+# --- as it stands in a row ---------------------------------------------------------------------------------
+
+
+def encode_control(value: ControlValue) -> str:
+    """The value as a row's `control_value`."""
+    fields = asdict(value)
+    if isinstance(value, Rewrite):
+        fields["outputs"] = [_file_fields(output) for output in value.outputs]
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+def _file_fields(log_file: LogFile) -> dict[str, Any]:
+    fields = asdict(log_file)
+    file: dict[str, Any] = fields.pop("file")
+    return fields | file
+
+
+def decode_control(batch: BatchDescriptor) -> ControlValue:
+    """What a control row says. `CorruptObjectError` where it is not the format's; `UnsupportedFormatError` for a
+    control kind that this version does not know.
+    """
+    try:
+        fields = json.loads(batch.control_value)
+        if batch.control is Control.TRIM:
+            return Trim(int(fields["log_start_offset"]), int(fields["entries_start"]))
+        if batch.control is Control.EXPIRE:
+            return Expire(tuple(int(producer_id) for producer_id in fields["producer_ids"]))
+        if batch.control is Control.FLOOR:
+            return Floor(int(fields["floor"]))
+        if batch.control is Control.REWRITE:
+            outputs = tuple(_output(output) for output in fields["outputs"])
+            return Rewrite(tuple(str(path) for path in fields["inputs"]), outputs)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptObjectError(
+            f"a {batch.control.value} row at offset {batch.base_offset} with the value {batch.control_value[:80]!r}",
+            expected="the format's JSON",
+        ) from error
+    raise UnsupportedFormatError(
+        f"control kind {batch.control.value!r} at offset {batch.base_offset}",
+        expected="one that this version of the engine knows",
+    )
+
+
+def _output(fields: Mapping[str, Any]) -> LogFile:
+    file = FileRef(str(fields["data_path"]), int(fields["data_bytes"]), str(fields["checksum"]))
+    numbers = [name for name in LogFile.__dataclass_fields__ if name != "file"]
+    return LogFile(**{name: int(fields[name]) for name in numbers}, file=file)
+
+
+# --- replay -----------------------------------------------------------------------------------------------
+
+
+def apply_control(state: PartitionState, batch: BatchDescriptor) -> PartitionState:
+    """The state after a rewrite, trim, expire or floor row."""
+    value = decode_control(batch)
+    if isinstance(value, Trim):
+        return _trim(state, value, batch.append_time)
+    if isinstance(value, Expire):
+        return _expire(state, value)
+    if isinstance(value, Floor):
+        return _raise_floor(state, value, batch.append_time)
+    return _rewrite(state, value, batch.append_time)
+
+
+def _trim(state: PartitionState, value: Trim, time_ms: int) -> PartitionState:
+    log_start_offset = max(state.log_start_offset, value.log_start_offset)
+    entries_start = max(state.entries_start, value.entries_start)
+    passed = [file for file in state.live.values() if file.last_offset < log_start_offset]
+    forgotten = [last for last in state.aborted if last < log_start_offset]
+    aborted = state.aborted
+    for last in forgotten:
+        aborted = aborted.delete(last)
+    return replace(
+        _replaced(state, passed, time_ms),
+        log_start_offset=log_start_offset,
+        entries_start=entries_start,
+        aborted=aborted,
+    )
+
+
+def _replaced(state: PartitionState, files: list[LogFile], time_ms: int) -> PartitionState:
+    """Live files, dead from now on."""
+    live, dead = state.live, state.dead
+    for file in files:
+        live = live.delete(file.base_offset)
+        dead = dead.set(file.file.data_path, DeadFile(file, "replaced", time_ms))
+    return replace(state, live=live, dead=dead)
+
+
+def _expire(state: PartitionState, value: Expire) -> PartitionState:
+    producers, opened = state.producers, state.open_transactions
+    for producer_id in value.producer_ids:
+        if producer_id in producers:
+            producers = producers.delete(producer_id)
+        if producer_id in opened:
+            opened = opened.delete(producer_id)
+    return replace(state, producers=producers, open_transactions=opened)
+
+
+def _raise_floor(state: PartitionState, value: Floor, time_ms: int) -> PartitionState:
+    """A dead file is forgotten once its grace is over, but only where the floor refuses its name from now on:
+    otherwise it could be named a second time.
+    """
+    floor = max(state.floor, value.floor)
+    dead, named = state.dead, state.named
+    for path, file in state.dead.items():
+        if parse_data_path(path).log_end < floor and time_ms - file.died_ms >= GRACE_MS:
+            dead, named = dead.delete(path), named.delete(path)
+    return replace(state, floor=floor, dead=dead, named=named)
+
+
+def _rewrite(state: PartitionState, value: Rewrite, time_ms: int) -> PartitionState:
+    by_path = {path: state.live.get(state.named.get(path, -1)) for path in value.inputs}
+    inputs = [file for path, file in by_path.items() if file is not None and file.file.data_path == path]
+    after = _replaced(state, inputs, time_ms)
+    live, named = after.live, after.named
+    for output in value.outputs:
+        live = live.set(output.base_offset, output)
+        named = named.set(output.file.data_path, output.base_offset)
+    return replace(after, live=live, named=named)

@@ -1,0 +1,133 @@
+"""What may be asked of a log's end, and the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from txn_engine.errors import TxnEngineError
+from txn_engine.protocol.batches import NO_PRODUCER_ID, FileRef
+from txn_engine.protocol.offset_commits import OffsetCommit
+from txn_engine.protocol.partition import LogFile
+from txn_engine.protocol.transaction_rows import StoredRow, TransactionRow
+
+
+@dataclass(frozen=True, slots=True)
+class DataProposal:
+    """A batch of records in a data file."""
+
+    record_count: int
+    first_timestamp: int
+    max_timestamp: int
+    file: FileRef
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerProposal:
+    """The end of a producer's transaction here. `operator_start_offset`: an operator's abort of the one open
+    from there.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    committed: bool
+    coordinator_epoch: int
+    operator_start_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitProposal:
+    """A group's offset, plainly (producer id -1) or in a transaction."""
+
+    commit: OffsetCommit
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionProposal:
+    """A coordinator's row. `decide` gets the id's latest row and returns the next one, None for nothing to
+    write, or raises.
+    """
+
+    transactional_id: str
+    decide: Callable[[StoredRow | None], TransactionRow | None]
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedSnapshot:
+    """A snapshot that was read back and found to be what the log gives; `last_entry_base`: the key of the last
+    entry inside it.
+    """
+
+    log_end_offset: int
+    last_entry_base: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimProposal:
+    """Move the log's start, the entries' start, or both; what is not moved is named as it stands.
+
+    `verified_snapshots`: what allows the entries' start to move. The proposer vouches that it read them back just now.
+    """
+
+    log_start_offset: int
+    entries_start: int
+    verified_snapshots: tuple[VerifiedSnapshot, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireProposal:
+    """Forget those of these producers that have nothing open and no row appended after `idle_since_ms` (log time)."""
+
+    producer_ids: tuple[int, ...]
+    idle_since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FloorProposal:
+    """Refuse from now on every file whose name's log end is strictly below this."""
+
+    floor: int
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteProposal:
+    """Put the records of these live files, just as they were read, into those new ones."""
+
+    inputs: tuple[LogFile, ...]
+    outputs: tuple[LogFile, ...]
+
+
+ControlProposal = TrimProposal | ExpireProposal | FloorProposal | RewriteProposal
+Proposal = DataProposal | MarkerProposal | OffsetCommitProposal | TransactionProposal | ControlProposal
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Written at these offsets."""
+
+    base_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Nothing to write: it stands at these offsets already (-1 where the log does not say which)."""
+
+    base_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Illegal in this state."""
+
+    error: TxnEngineError
+
+
+Verdict = Appended | Duplicate | Refused

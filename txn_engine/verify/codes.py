@@ -1,0 +1,220 @@
+"""Every kind of finding: what it means, what is checked by it, and what to do (printed as docs/VERIFY.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple
+
+Severity = Literal["error", "warning"]
+
+
+class Code(NamedTuple):
+    """A kind of finding. `checks`: the invariant of the protocol (1 to 9) or the rule that it belongs to."""
+
+    meaning: str
+    checks: str
+    action: str
+    severity: Severity = "error"
+
+
+_RESTORE = "restore this object from a copy; until then nothing behind it can be trusted"
+_RESTORE_FILE = "restore this data file from a copy; reads of its offsets fail or are wrong until then"
+_REPORT = (
+    "keep the store as it is and report this: a writer broke the protocol, or the log was edited by hand"
+)
+_SNAPSHOT = (
+    "run `txn-engine coordinator snapshot`, then remove this one; readers fall back to an older one meanwhile"
+)
+_FOREIGN = "look at who put it there and move it away"
+
+GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
+    {
+        "Objects and entries": {
+            "object-missing": Code("A JSON object that the store needs is not there.", "format", _RESTORE),
+            "object-damaged": Code(
+                "A JSON object is not the one that was written: its checksum, its kind or what it says.",
+                "format",
+                _RESTORE,
+            ),
+            "object-misnamed": Code("An object or a folder where the format has none.", "format", _FOREIGN),
+            "entry-damaged": Code("An entry's bytes are not those that were written.", "1", _RESTORE),
+            "entry-missing": Code("A slot of the log is empty, and later ones are filled.", "1", _RESTORE),
+            "entry-misnamed": Code(
+                "An entry's rows belong at another slot than its key says.", "1", _RESTORE
+            ),
+            "entry-overlaps": Code("An entry begins inside the one before it.", "1", _RESTORE),
+            "entry-malformed": Code("An entry is whole, but not what the format asks for.", "1", _REPORT),
+            "descriptor-malformed": Code("The columns of a row contradict one another.", "format", _REPORT),
+            "append-time-falls": Code("The log's time goes back.", "time is in the log", _REPORT),
+            "control-unknown": Code(
+                "A control row of a kind that format 1 does not have.",
+                "format",
+                "audit this store with the version of txn-engine that wrote it",
+            ),
+        },
+        "Data files": {
+            "data-file-missing": Code(
+                "A file that the log counts on is not there. A warning where its records were dead already, and its "
+                "24 hours of grace are not over.",
+                "2",
+                _RESTORE_FILE,
+            ),
+            "data-file-damaged": Code(
+                "A data file's bytes are not those that were written.", "2", _RESTORE_FILE
+            ),
+            "data-file-truncated": Code("A data file is shorter than its entry says.", "2", _RESTORE_FILE),
+            "data-file-swapped": Code(
+                "A whole data file, but not the one that its entry names.", "2", _RESTORE_FILE
+            ),
+            "data-file-misnamed": Code(
+                "A row names a file of another producer or epoch, or one uploaded after the row.",
+                "one file, one fate",
+                _REPORT,
+            ),
+            "data-file-named-twice": Code("Two rows name the same file.", "one file, one fate", _REPORT),
+            "data-file-below-floor": Code(
+                "A row names a file that the clean-up may delete: its name is below the floor.",
+                "floor",
+                _REPORT,
+            ),
+            "data-file-records": Code(
+                "A file holds more or fewer records than its row says, or at other offsets.", "2", _REPORT
+            ),
+            "data-file-timestamps": Code("A file's timestamps lie outside its row's bounds.", "2", _REPORT),
+            "data-file-schema": Code("A file's columns are not its topic's.", "format", _REPORT),
+        },
+        "Producers": {
+            "epoch-falls": Code("A record follows one of a higher epoch of its producer.", "7", _REPORT),
+            "epoch-mixed": Code(
+                "A batch of another epoch than the producer's open transaction.", "7", _REPORT
+            ),
+            "plain-batch-in-transaction": Code(
+                "A batch outside a transaction by a transactional producer: an abort would not undo it.",
+                "2",
+                _REPORT,
+            ),
+            "sequence-gap": Code(
+                "A producer's sequence numbers skip some: a batch is missing.", "4", _REPORT
+            ),
+            "sequence-repeated": Code(
+                "A producer's sequence numbers come twice: a batch is doubled.", "4", _REPORT
+            ),
+            "sequence-missing": Code("A producer's batch without sequence numbers.", "4", _REPORT),
+        },
+        "Markers and decisions": {
+            "marker-epoch": Code(
+                "A marker's epoch is not the one after the open transaction's.", "7", _REPORT
+            ),
+            "marker-repeated": Code("A marker that was there before.", "3", _REPORT),
+            "marker-fenced": Code("A marker by authority of an older decision than the last.", "3", _REPORT),
+            "marker-without-decision": Code("A marker, and no Prepare row that decides so.", "3", _REPORT),
+            "marker-against-decision": Code("A commit marker for an abort, or the reverse.", "3, 6", _REPORT),
+            "marker-of-another-epoch": Code("A marker at another epoch than its decision.", "7", _REPORT),
+            "marker-outside-decision": Code(
+                "A marker in a partition that its decision does not list.", "3", _REPORT
+            ),
+            "decision-overridden": Code("An operator aborted what was decided as a commit.", "3, 6", _REPORT),
+            "decision-not-carried-out": Code(
+                "A transaction is complete, and a partition of it has no marker.", "3", _REPORT
+            ),
+            "hanging-transaction": Code(
+                "An open transaction that nobody will decide; it holds back every read_committed reader.",
+                "3, 5",
+                "`txn-engine transactions find-hanging` shows it, `transactions abort` ends it",
+            ),
+        },
+        "The coordinator's log": {
+            "wrong-partition": Code(
+                "A row in another partition than its id's or its group's.", "format", _REPORT
+            ),
+            "state-move": Code("A state that cannot follow the one before.", "6", _REPORT),
+            "transaction-epoch": Code("An id's epoch falls, or was not bumped at an end.", "6, 7", _REPORT),
+            "transaction-producer": Code(
+                "An id's producer id changes inside a transaction.", "6, 7", _REPORT
+            ),
+            "transaction-partitions": Code(
+                "A partition leaves a transaction, or joins at its end.", "3", _REPORT
+            ),
+            "decision-offset": Code(
+                "A Complete row that names another decision than the last.", "6", _REPORT
+            ),
+            "run-id-lost": Code(
+                "A committed run id is forgotten early, or was never decided.", "run ids", _REPORT
+            ),
+            "producer-id-shared": Code("Two transactional ids write as the same producer.", "7", _REPORT),
+            "producer-id-block": Code(
+                "A block of producer ids is missing (a warning), or overlaps another (an error).",
+                "producer ids",
+                _REPORT,
+                "warning",
+            ),
+            "transaction-timed-out": Code(
+                "A transaction is open for longer than its time-out.",
+                "work for a sweep",
+                "`txn-engine coordinator sweep` aborts it",
+                "warning",
+            ),
+            "transaction-pending": Code(
+                "A decision is not carried out everywhere yet.",
+                "work for a sweep",
+                "`txn-engine coordinator markers` finishes it",
+                "warning",
+            ),
+        },
+        "Consumer groups": {
+            "offset-over-pending": Code("A commit while another producer's is pending.", "8", _REPORT),
+            "offset-moved": Code(
+                "A commit on top of another row than the one its reader fetched.", "8", _REPORT
+            ),
+            "offset-beyond-end": Code(
+                "A group's offset is beyond the log's end.",
+                "8",
+                "reset the group (`txn-engine groups reset-offsets`) once the log is whole",
+            ),
+        },
+        "Control rows, seals and snapshots": {
+            "rewrite-illegal": Code(
+                "A rewrite of what was not live, was undecided or not below the LSO, or one that changes the records.",
+                "rewrite",
+                _REPORT,
+            ),
+            "trim-illegal": Code(
+                "A trim that moves back, lies beyond the LSO, inside a file, or on no entry.", "trim", _REPORT
+            ),
+            "expire-illegal": Code("A producer was forgotten with a transaction open.", "expire", _REPORT),
+            "floor-illegal": Code("A floor that falls, or lies above its own row.", "floor", _REPORT),
+            "lso-wrong": Code(
+                "The LSO falls, lies beyond the log, or above undecided records.", "5", _REPORT
+            ),
+            "seal-misplaced": Code("A seal behind an entry that still holds its rows.", "seal", _RESTORE),
+            "seal-illegal": Code(
+                "A seal that no trim allowed: at `entries_start` or above it.", "seal", _RESTORE
+            ),
+            "sealed-without-snapshot": Code(
+                "Entries are sealed, and no sound snapshot holds what they said.",
+                "9",
+                "restore a snapshot from a copy: the sealed rows stand only there",
+            ),
+            "snapshots-too-few": Code(
+                "Entries may be sealed, and fewer than two sound snapshots hold what they say.",
+                "seal",
+                "run `txn-engine coordinator snapshot`, before any clean-up",
+            ),
+            "snapshot-damaged": Code("A snapshot's bytes are not those that were written.", "9", _SNAPSHOT),
+            "snapshot-differs": Code("A snapshot is not what the log gives.", "9", _SNAPSHOT),
+            "snapshot-ahead": Code(
+                "A snapshot of more than there is of the log.",
+                "1, 9",
+                "the log behind this snapshot lost its last entries: restore them from a copy",
+            ),
+            "snapshot-misplaced": Code("A snapshot that ends inside an entry.", "9", _SNAPSHOT),
+        },
+    }
+)
+"""The kinds of finding by what they are about."""
+
+CODES: Final[Mapping[str, Code]] = MappingProxyType(
+    {name: code for group in GROUPS.values() for name, code in group.items()}
+)
+"""Every kind of finding by its code."""

@@ -1,0 +1,196 @@
+"""The data files that a log has named, kept small: a log of many small batches is one of many files."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import xxhash
+
+from txn_engine.verify.descriptors import data_path, parse_data_path
+
+STATUSES: Final = ("live", "undecided", "aborted", "replaced")
+_CODES: Final = {status: code for code, status in enumerate(STATUSES)}
+_GONE: Final = -1
+_CHECKSUM = re.compile(r"[0-9a-f]{32}")
+_NO_IDS: Final = "0" * 64
+_REPACK_MIN: Final = 1_024
+
+
+class DataFile(NamedTuple):
+    """A data file that an entry named, and what became of it: one of STATUSES. Fields as in a snapshot."""
+
+    status: str
+    died_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_offset: int
+    last_offset: int
+    record_count: int
+    first_timestamp: int
+    max_timestamp: int
+    data_path: str
+    data_bytes: int
+    checksum: str
+
+
+_NUMBERS: Final = (
+    ("died_ms", "q"),
+    ("producer_id", "q"),
+    ("producer_epoch", "h"),
+    ("base_offset", "q"),
+    ("last_offset", "q"),
+    ("record_count", "i"),
+    ("first_timestamp", "q"),
+    ("max_timestamp", "q"),
+    ("data_bytes", "q"),
+)
+
+
+class FileTable:
+    """Files by path, about 220 bytes each, whatever became of them; forgotten ones take no room for long.
+
+    They stand in columns, a path as what it says. One whose path says something else than its row does (a finding of
+    its own) is kept as it is.
+    """
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._numbers: dict[str, array[int]] = {name: array(kind) for name, kind in _NUMBERS}
+        self._status = array("b")
+        self._log_ends = array("q")
+        self._ids = bytearray()  # write id and checksum, 16 bytes each
+        self._present = bytearray()
+        self._odd: dict[int, DataFile] = {}
+        self._rows: dict[bytes, int] = {}  # by the path's digest
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, path: str) -> bool:
+        return _digest(path) in self._rows
+
+    def get(self, path: str) -> DataFile | None:
+        """The file of that path; None where none was named, or it was forgotten."""
+        row = self._rows.get(_digest(path))
+        return None if row is None else self._file(row)
+
+    def put(self, file: DataFile) -> None:
+        """Add a file, in place of the one that had its path."""
+        digest = _digest(file.data_path)
+        if digest in self._rows:
+            self._status[self._rows[digest]] = _GONE
+        row = self._rows[digest] = len(self._status)
+        for name, _ in _NUMBERS:
+            self._numbers[name].append(getattr(file, name))
+        self._status.append(_CODES[file.status])
+        self._present.append(0)
+        named = parse_data_path(file.data_path)
+        own = named is not None and file.data_path == data_path(
+            named.log_end, file.producer_id, file.producer_epoch, named.write_id
+        )
+        if named is not None and own and _CHECKSUM.fullmatch(file.checksum) is not None:
+            self._log_ends.append(named.log_end)
+            self._ids += bytes.fromhex(named.write_id + file.checksum)
+        else:
+            self._log_ends.append(0)
+            self._ids += bytes.fromhex(_NO_IDS)
+            self._odd[row] = file
+
+    def settle(self, path: str, status: str, died_ms: int) -> None:
+        """Give the file another status; nothing where there is no such file."""
+        row = self._rows.get(_digest(path))
+        if row is not None:
+            self._status[row] = _CODES[status]
+            self._numbers["died_ms"][row] = died_ms
+
+    def forget(self, paths: Iterable[str]) -> None:
+        """Let go of these files."""
+        for path in paths:
+            row = self._rows.pop(_digest(path), None)
+            if row is not None:
+                self._status[row] = _GONE
+        if len(self._status) > max(2 * len(self._rows), _REPACK_MIN):
+            held = list(self.in_order())
+            self._clear()
+            for file in held:
+                self.put(file)
+
+    def in_order(self) -> Iterator[DataFile]:
+        """All files, by base offset and path."""
+        bases = self._numbers["base_offset"]
+        rows = sorted((row for row, code in enumerate(self._status) if code != _GONE), key=bases.__getitem__)
+        for _, group in groupby(rows, key=bases.__getitem__):
+            files = [self._file(row) for row in group]
+            yield from files if len(files) == 1 else sorted(files, key=lambda file: file.data_path)
+
+    def ending_below(self, offset: int) -> list[DataFile]:
+        """The live files whose records all lie below `offset`."""
+        return self._chosen(self._is("live") & (self._column("last_offset") < offset))
+
+    def across(self, offset: int) -> list[DataFile]:
+        """The live files with records on both sides of `offset`."""
+        bases, lasts = self._column("base_offset"), self._column("last_offset")
+        return self._chosen(self._is("live") & (bases < offset) & (offset <= lasts))
+
+    def between(self, first: int, last: int) -> list[DataFile]:
+        """The live files that begin from `first` to `last`."""
+        bases = self._column("base_offset")
+        return self._chosen(self._is("live") & (first <= bases) & (bases <= last))
+
+    def dead_by(self, time_ms: int) -> list[DataFile]:
+        """The aborted and replaced files that had died by then."""
+        dead = self._is("aborted") | self._is("replaced")
+        return self._chosen(dead & (self._column("died_ms") <= time_ms))
+
+    def records(self) -> Counter[str]:
+        """How many records there are of each status."""
+        counted: Counter[str] = Counter()
+        for code, count in zip(self._status, self._numbers["record_count"], strict=True):
+            if code != _GONE:
+                counted[STATUSES[code]] += count
+        return counted
+
+    def mark_present(self, path: str) -> bool:
+        """Note that this object is on the store; False where it is no file of this log."""
+        row = self._rows.get(_digest(path))
+        if row is None:
+            return False
+        self._present[row] = 1
+        return True
+
+    def absent(self) -> Iterator[DataFile]:
+        """The files that were not marked present, by base offset and path."""
+        return (file for file in self.in_order() if not self._present[self._rows[_digest(file.data_path)]])
+
+    def _is(self, status: str) -> Any:
+        return np.frombuffer(self._status, np.int8) == _CODES[status]
+
+    def _column(self, name: str) -> Any:
+        return np.frombuffer(self._numbers[name], np.int64)
+
+    def _chosen(self, mask: Any) -> list[DataFile]:
+        return [self._file(int(row)) for row in np.flatnonzero(mask)]
+
+    def _file(self, row: int) -> DataFile:
+        status, numbers = (
+            STATUSES[self._status[row]],
+            {name: self._numbers[name][row] for name, _ in _NUMBERS},
+        )
+        odd = self._odd.get(row)
+        if odd is not None:
+            return odd._replace(status=status, died_ms=numbers["died_ms"])
+        ids = self._ids[32 * row : 32 * row + 32].hex()
+        path = data_path(self._log_ends[row], numbers["producer_id"], numbers["producer_epoch"], ids[:32])
+        return DataFile(status=status, data_path=path, checksum=ids[32:], **numbers)
+
+
+def _digest(path: str) -> bytes:
+    return xxhash.xxh3_128_digest(path.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,59 @@
+"""Acknowledgements never came, the client's retries ran out, and "it isn't safe to continue" was the end of
+the producer.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.incidents.scene import Scene, error_of, orders
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["lost", "landed"])
+def test_unresolved_sequences(scene: Scene, landed: bool) -> None:
+    """A batch was sent, whether it arrived nobody can tell, and its retries are used up; the old client could
+    only be thrown away, and who resent the records with a new one risked having them twice.
+
+    Here the batch's future says that the outcome is unknown, the commit is refused, the abort settles the
+    very slot that was in doubt, and the same producer sends the records again: each is there once, whatever
+    had landed.
+    """
+    producer = scene.service.producer(transactional_id="snapshots")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("orders", orders(1, 2), partition=0).result()
+    scene.outage(answer_lost="topics/orders/0/0/log/" if landed else None)
+    unresolved = producer.produce("orders", orders(3, 4), partition=0)
+    assert error_of(unresolved.result).code in ("OUTCOME_UNKNOWN", "NETWORK_EXCEPTION")
+    refused = error_of(producer.commit_transaction)
+    assert (refused.code, refused.abortable) == ("TRANSACTION_ABORTABLE", True)
+    scene.over()
+
+    producer.abort_transaction()
+    assert scene.orders() == []
+    with producer.transaction():
+        producer.produce("orders", orders(1, 2, 3, 4), partition=0)
+    assert scene.orders() == [1, 2, 3, 4]
+    assert scene.sound()
+
+
+@pytest.mark.parametrize("landed", [False, True], ids=["lost", "landed"])
+def test_unresolved_sequences_of_an_idempotent_producer(scene: Scene, landed: bool) -> None:
+    """The same without transactions: nothing can be taken back, so whether the batch is there is for the log
+    to say.
+    """
+    producer = scene.service.producer()
+    producer.produce("orders", orders(1, 2), partition=0).result()
+    scene.outage(answer_lost="topics/orders/0/0/log/" if landed else None)
+    sent = producer.produce("orders", orders(3, 4), partition=0)
+    unknown = error_of(sent.result)
+    assert unknown.code in ("OUTCOME_UNKNOWN", "NETWORK_EXCEPTION")
+    scene.over()
+    assert error_of(producer.flush).code == unknown.code
+    missing = sorted({1, 2, 3, 4} - set(scene.orders(scene.service)))
+    assert missing == ([] if landed else [3, 4])
+    if missing:
+        with scene.service.producer() as fresh:
+            fresh.produce("orders", orders(*missing), partition=0)
+    assert scene.orders() == [1, 2, 3, 4]
+    assert scene.sound()

@@ -1,0 +1,54 @@
+"""Kafka's error codes by number, those that the comparison can meet (`org.apache.kafka.common.protocol.Errors`)."""
+
+from __future__ import annotations
+
+ERROR_NAMES = {
+    -1: "UNKNOWN_SERVER_ERROR",
+    1: "OFFSET_OUT_OF_RANGE",
+    2: "CORRUPT_MESSAGE",
+    3: "UNKNOWN_TOPIC_OR_PARTITION",
+    6: "NOT_LEADER_OR_FOLLOWER",
+    7: "REQUEST_TIMED_OUT",
+    14: "COORDINATOR_LOAD_IN_PROGRESS",
+    15: "COORDINATOR_NOT_AVAILABLE",
+    16: "NOT_COORDINATOR",
+    19: "NOT_ENOUGH_REPLICAS",
+    22: "ILLEGAL_GENERATION",
+    24: "INVALID_GROUP_ID",
+    25: "UNKNOWN_MEMBER_ID",
+    36: "TOPIC_ALREADY_EXISTS",
+    42: "INVALID_REQUEST",
+    45: "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    46: "DUPLICATE_SEQUENCE_NUMBER",
+    47: "INVALID_PRODUCER_EPOCH",
+    48: "INVALID_TXN_STATE",
+    49: "INVALID_PRODUCER_ID_MAPPING",
+    50: "INVALID_TRANSACTION_TIMEOUT",
+    51: "CONCURRENT_TRANSACTIONS",
+    52: "TRANSACTION_COORDINATOR_FENCED",
+    53: "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    55: "OPERATION_NOT_ATTEMPTED",
+    59: "UNKNOWN_PRODUCER_ID",
+    69: "GROUP_ID_NOT_FOUND",
+    78: "OFFSET_NOT_AVAILABLE",
+    87: "INVALID_RECORD",
+    88: "UNSTABLE_OFFSET_COMMIT",
+    90: "PRODUCER_FENCED",
+    105: "TRANSACTIONAL_ID_NOT_FOUND",
+    120: "TRANSACTION_ABORTABLE",
+    128: "INVALID_REGULAR_EXPRESSION",
+}
+
+
+class CallError(Exception):
+    """What a call of either side failed with, by Kafka's name of it."""
+
+    def __init__(self, code: str, text: str = "") -> None:
+        super().__init__(f"{code} {text}".strip())
+        self.code = code
+
+
+def check(number: int, text: str | None = None) -> None:
+    """Raise where an answer's error code is one."""
+    if number:
+        raise CallError(ERROR_NAMES.get(number, f"ERROR_{number}"), text or "")

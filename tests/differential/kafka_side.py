@@ -1,0 +1,242 @@
+"""Apache Kafka behind the adapter, for one program: partitions, ids and groups of its own on a shared broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from tests.differential.broker import READ_COMMITTED, READ_UNCOMMITTED, Broker
+from tests.differential.errors import CallError
+from tests.differential.records import RecordBatch, encode_batch
+from tests.differential.sides import Batch, Ends, Identity, Isolation, KnownProducer, KnownTransaction, Place
+
+T = TypeVar("T")
+
+SETTLE_LIMIT_S = 30.0
+_NOT_YET = (
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+    "NOT_LEADER_OR_FOLLOWER",
+)
+
+
+class TooSlowError(Exception):
+    """The machine was so slow that a transaction may have timed out before its time: run the program again."""
+
+
+class KafkaSide:
+    """`places`: where on the broker the program's partitions are. `prefix`: what makes its names its own."""
+
+    def __init__(self, broker: Broker, places: Mapping[Place, tuple[str, int]], prefix: str) -> None:
+        self._broker = broker
+        self._at = dict(places)
+        self._place_of = {physical: place for place, physical in places.items()}
+        self._prefix = prefix
+        self._timeouts_ms: dict[str, int] = {}
+        self._opened_s: dict[str, float] = {}
+
+    # --- a producer and its coordinator ---------------------------------------------------------------------
+
+    def init_producer_id(self, transactional_id: str | None, timeout_ms: int, expected: Identity) -> Identity:
+        name = None if transactional_id is None else self._name(transactional_id)
+        if transactional_id is not None:
+            self._check_pace(transactional_id)
+            self._timeouts_ms[transactional_id] = timeout_ms
+        return Identity(*when_ready(lambda: self._broker.init_producer_id(name, timeout_ms, *expected)))
+
+    def add_partitions(self, transactional_id: str, who: Identity, places: Sequence[Place]) -> None:
+        self._note_open(transactional_id)
+        where = [self._at.get(place, ("nowhere", place.partition)) for place in places]
+        name = self._name(transactional_id)
+        when_ready(lambda: self._broker.add_partitions(name, *who, where))
+
+    def end_transaction(
+        self, transactional_id: str, who: Identity, *, committed: bool, settle: bool
+    ) -> Identity:
+        self._check_pace(transactional_id)
+        name = self._name(transactional_id)
+        ended = when_ready(lambda: self._broker.end_transaction(name, *who, committed=committed))
+        self._opened_s.pop(transactional_id, None)
+        if settle:
+            self.settle(transactional_id)
+        return Identity(*ended)
+
+    def produce(self, transactional_id: str | None, who: Identity, place: Place, batch: Batch) -> int:
+        if transactional_id is not None:
+            self._note_open(transactional_id)
+        name = None if transactional_id is None else self._name(transactional_id)
+        records = _encode(who, batch, is_transactional=transactional_id is not None)
+        where = self._at[place]
+        return when_ready(lambda: self._broker.produce(*where, records, transactional_id=name))
+
+    def send_offset(
+        self, transactional_id: str, who: Identity, group: str, place: Place, offset: int
+    ) -> None:
+        self._note_open(transactional_id)
+        where = self._at[place]
+        name, group_id = self._name(transactional_id), self._name(group)
+        when_ready(lambda: self._broker.txn_offset_commit(name, group_id, *who, *where, offset))
+
+    def settle(self, transactional_id: str) -> None:
+        def is_settled() -> bool:
+            return not self._state(transactional_id).startswith("Prepare")
+
+        _wait_until(is_settled, f"{transactional_id} is never complete")
+
+    def _state(self, transactional_id: str) -> str:
+        try:
+            name = self._name(transactional_id)
+            return when_ready(lambda: self._broker.describe_transaction(name)).state
+        except CallError as error:
+            if error.code != "TRANSACTIONAL_ID_NOT_FOUND":
+                raise
+            return "none"
+
+    def _note_open(self, transactional_id: str) -> None:
+        self._opened_s.setdefault(transactional_id, time.monotonic())
+        self._check_pace(transactional_id)
+
+    def _check_pace(self, transactional_id: str) -> None:
+        """Raise where Kafka may have timed something out that on the other side's clock is young."""
+        opened_s = self._opened_s.get(transactional_id)
+        limit_ms = self._timeouts_ms.get(transactional_id, 60_000)
+        if opened_s is not None and limit_ms > 0 and (time.monotonic() - opened_s) * 1_000 > limit_ms * 0.8:
+            raise TooSlowError(f"{transactional_id} was open for too long before it was to time out")
+
+    def wait_for_time_outs(self, transactional_ids: Sequence[str], timeout_ms: int) -> None:
+        for name in transactional_ids:
+            self._check_pace(name)
+            self._opened_s.pop(name, None)
+
+        def is_over() -> bool:
+            return all(self._state(name) not in _OPEN for name in transactional_ids)
+
+        _wait_until(is_over, "a transaction does not time out")
+
+    # --- a partition alone ----------------------------------------------------------------------------------
+
+    def append(self, who: Identity, place: Place, batch: Batch, *, is_transactional: bool) -> int:
+        records = _encode(who, batch, is_transactional=is_transactional)
+        name = self._name("nobody") if is_transactional else None
+        return self._broker.produce(*self._at[place], records, transactional_id=name, version=11)
+
+    def append_marker(self, who: Identity, place: Place, *, committed: bool, coordinator_epoch: int) -> bool:
+        before = self.ends(place).high_watermark
+        self._broker.write_marker(
+            *self._at[place],
+            producer_id=who.producer_id,
+            producer_epoch=who.producer_epoch,
+            committed=committed,
+            coordinator_epoch=coordinator_epoch,
+        )
+        return self.ends(place).high_watermark > before
+
+    # --- groups ---------------------------------------------------------------------------------------------
+
+    def commit_offset(self, group: str, place: Place, offset: int) -> None:
+        where, group_id = self._at[place], self._name(group)
+        when_ready(lambda: self._broker.offset_commit(group_id, *where, offset))
+
+    def fetch_offset(self, group: str, place: Place, *, require_stable: bool) -> int:
+        where, group_id = self._at[place], self._name(group)
+        return when_ready(lambda: self._broker.offset_fetch(group_id, *where, require_stable=require_stable))
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def read(self, place: Place, isolation: Isolation) -> list[tuple[int, bytes]]:
+        level = READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
+        fetched = self._broker.fetch(*self._at[place], 0, isolation=level)
+        return list(_visible(fetched.batches, fetched.aborted))
+
+    def log(self, place: Place) -> list[RecordBatch]:
+        return self._broker.fetch(*self._at[place], 0, isolation=READ_UNCOMMITTED).batches
+
+    def ends(self, place: Place) -> Ends:
+        where = self._at[place]
+        start = self._broker.list_offsets(*where, -2, isolation=READ_UNCOMMITTED)
+        stable = self._broker.list_offsets(*where, -1, isolation=READ_COMMITTED)
+        return Ends(start, stable, self._broker.list_offsets(*where, -1, isolation=READ_UNCOMMITTED))
+
+    def aborted(self, place: Place, start: int) -> list[tuple[int, int]]:
+        return sorted(self._broker.fetch(*self._at[place], start, isolation=READ_COMMITTED).aborted)
+
+    def producers(self, place: Place) -> list[KnownProducer]:
+        return [
+            KnownProducer(
+                each.producer_id,
+                each.producer_epoch,
+                each.last_sequence,
+                each.coordinator_epoch,
+                each.current_transaction_start_offset,
+            )
+            for each in self._broker.describe_producers(*self._at[place])
+        ]
+
+    def describe(self, transactional_id: str) -> KnownTransaction:
+        name = self._name(transactional_id)
+        found = when_ready(lambda: self._broker.describe_transaction(name))
+        places = tuple(sorted(self._place_of.get(each, Place("offsets", 0)) for each in found.partitions))
+        identity = found.producer_id, found.producer_epoch
+        return KnownTransaction(found.state, *identity, found.timeout_ms, places)
+
+    def list_transactions(
+        self, states: Sequence[str], producer_ids: Sequence[int]
+    ) -> list[tuple[str, int, str]]:
+        found = self._broker.list_transactions(states, producer_ids, -1, f"{self._prefix}.*")
+        return [(name.removeprefix(self._prefix), who, state) for name, who, state in found]
+
+    def _name(self, own: str) -> str:
+        return self._prefix + own if own else own
+
+
+_OPEN = ("Ongoing", "PrepareAbort", "PrepareCommit", "PrepareEpochFence")
+
+
+def _encode(who: Identity, batch: Batch, *, is_transactional: bool) -> bytes:
+    return encode_batch(
+        batch.values,
+        producer_id=who.producer_id,
+        producer_epoch=who.producer_epoch,
+        base_sequence=batch.base_sequence,
+        is_transactional=is_transactional,
+        timestamp_ms=time.time_ns() // 1_000_000,
+    )
+
+
+def _visible(
+    batches: Sequence[RecordBatch], aborted: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, bytes]]:
+    """What a consumer hands on: no markers, no batches of transactions listed as aborted (`CompletedFetch`)."""
+    waiting = sorted(aborted, key=lambda each: each[1])
+    inside: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[0][1] <= batch.last_offset:
+            inside.add(waiting.pop(0)[0])
+        if batch.control == "abort":
+            inside.discard(batch.producer_id)
+        elif batch.control == "none" and not (batch.is_transactional and batch.producer_id in inside):
+            yield from batch.records
+
+
+def when_ready(ask: Callable[[], T], *not_yet: str) -> T:
+    """Ask again while a coordinator is still loading its partition, or a partition has no leader yet."""
+    deadline = time.monotonic() + SETTLE_LIMIT_S
+    while True:
+        try:
+            return ask()
+        except CallError as error:
+            if error.code not in (*_NOT_YET, *not_yet) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
+
+
+def _wait_until(is_so: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + SETTLE_LIMIT_S
+    pause = 0.001
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{otherwise} (waited {SETTLE_LIMIT_S:.0f} s)")
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.05)

@@ -1,0 +1,188 @@
+"""Many programs on one broker: each on partitions, ids and groups of its own, several at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.differential.broker import READ_UNCOMMITTED, Broker
+from tests.differential.comparison import Comparison, compare, compare_clients
+from tests.differential.coordinator_rows import write_rows
+from tests.differential.java_clients import ClientMachine, JavaClients
+from tests.differential.kafka_server import ADMIN_CLIENT_ID, KafkaServer
+from tests.differential.kafka_side import KafkaSide, TooSlowError, when_ready
+from tests.differential.programs import PRESET_PLACE, PRESETS, Preset, Program
+from tests.differential.sides import Identity, Place
+
+PARTITIONS_A_TOPIC = 100
+SPARE_PRESETS = 8
+TRIES = 4
+_FIRST_PRESET_PRODUCER_ID = 1 << 40
+_PRESET_TOPIC = "preset"
+Said = Callable[[Comparison], None]
+
+
+class NoPresetLeftError(Exception):
+    """All rows that were written for programs of this preset are used up."""
+
+
+class Laboratory:
+    """A broker's life: first partitions alone, then, after a restart, with coordinators and verification.
+
+    The rows of ids near the end of their epochs are written in between, so that the restarted coordinator loads them.
+    """
+
+    def __init__(self, jars: Path, programs: Sequence[Program]) -> None:
+        self._server = KafkaServer(jars, verification=False)
+        self._alone = [each for each in programs if each.kind == "partition"]
+        self._coordinated = [each for each in programs if each.kind != "partition"]
+        self._numbers = itertools.count()
+        self._presets: dict[Preset, list[tuple[str, Identity, int]]] = defaultdict(list)
+        self._free: list[tuple[str, int]] = []
+        self._lock = threading.Lock()
+        self._local = threading.local()
+        self._jars = jars
+        self._machine: ClientMachine | None = None
+
+    def __enter__(self) -> Self:
+        self._server.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._machine is not None:
+            self._machine.close()
+        self._server.__exit__(kind, error, trace)
+
+    def run_all(self, said: Said, threads: int) -> None:
+        """Run every program; `said` gets each comparison, from any thread."""
+        self.run(self._alone, said, threads)
+        self.coordinate()
+        timed = [each for each in self._coordinated if each.kind == "time-out"]
+        self.run([each for each in self._coordinated if each.kind != "time-out"], said, threads)
+        self.run(timed, said, threads * 3)  # they sleep most of the time
+
+    def coordinate(self) -> None:
+        """Write the rows that are to be there already, and restart with verification."""
+        rows = list(self._preset_rows())
+        with self._server.connect(ADMIN_CLIENT_ID) as connection:
+            broker = Broker(connection)
+            broker.create_topics({_PRESET_TOPIC: len(rows)})
+            write_rows(broker, rows)
+        self._free.clear()
+        self._local = threading.local()
+        self._server.restart(verification=True)
+
+    def _preset_rows(self) -> Iterator[tuple[str, str, Identity, tuple[str, int]]]:
+        wanted = [each.preset for each in self._coordinated if each.preset is not None]
+        for number, preset in enumerate([*wanted, *(PRESETS * SPARE_PRESETS)]):
+            identity = Identity(_FIRST_PRESET_PRODUCER_ID + number, preset.producer_epoch)
+            prefix = f"near-the-end-{number}-"
+            self._presets[preset].append((prefix, identity, number))
+            yield f"{prefix}t0", preset.state, identity, (_PRESET_TOPIC, number)
+
+    def run(self, programs: Iterable[Program], said: Said, threads: int) -> None:
+        """Run programs, several at a time."""
+        with ThreadPoolExecutor(threads) as pool:
+            for comparison in pool.map(self.compare, programs):
+                said(comparison)
+
+    def compare(self, program: Program) -> Comparison:
+        """Run one program on both sides; again where the machine was too slow for its time-outs."""
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return self._compare(program)
+            except TooSlowError:
+                if not tries_left:
+                    raise
+        raise AssertionError("unreachable")
+
+    def _compare(self, program: Program) -> Comparison:
+        with self._lock:
+            prefix, identity = f"program-{next(self._numbers)}-", None
+            places: dict[Place, tuple[str, int]] = {}
+            if program.preset is not None:
+                if not self._presets[program.preset]:
+                    raise NoPresetLeftError
+                prefix, identity, number = self._presets[program.preset].pop()
+                places[PRESET_PLACE] = (_PRESET_TOPIC, number)
+            for place in program.places:
+                if place != PRESET_PLACE:
+                    places[place] = self._fresh_partition()
+        if program.kind == "client":
+            with contextlib.closing(JavaClients(self._clients, self._server.port, places, prefix)) as clients:
+                return compare_clients(program, clients)
+        kafka = KafkaSide(self._broker(), places, prefix)
+        return compare(program, kafka, identity)
+
+    def _fresh_partition(self) -> tuple[str, int]:
+        if not self._free:
+            topic = f"topic-{next(self._numbers)}"
+            self._make_topic(topic, PARTITIONS_A_TOPIC)
+            self._free = [(topic, number) for number in range(PARTITIONS_A_TOPIC)]
+        return self._free.pop()
+
+    @property
+    def _clients(self) -> ClientMachine:
+        """Kafka's own clients; their JVM starts with the first program that has any."""
+        with self._lock:
+            if self._machine is None:
+                self._machine = ClientMachine(self._jars)
+            return self._machine
+
+    def _make_topic(self, topic: str, partitions: int) -> None:
+        """A topic that is ready: each partition has its leader."""
+        broker = self._broker()
+        broker.create_topics({topic: partitions})
+        for partition in range(partitions):
+            ask = partial(broker.list_offsets, topic, partition, -1, isolation=READ_UNCOMMITTED)
+            when_ready(ask, "UNKNOWN_TOPIC_OR_PARTITION")
+
+    def _broker(self) -> Broker:
+        """One connection a thread."""
+        if not hasattr(self._local, "broker"):
+            self._local.broker = Broker(self._server.connect())
+        found: Broker = self._local.broker
+        return found
+
+
+def shrink(laboratory: Laboratory, comparison: Comparison) -> Comparison:
+    """The shortest program found that still ends in the same difference: steps are left out as long as that lasts."""
+    best = comparison
+    size = max(len(best.lines) // 2, 1)
+    try:
+        while size:
+            shorter = _leave_out(laboratory, best, size)
+            if shorter is None:
+                size //= 2
+            else:
+                best = shorter
+    except NoPresetLeftError:
+        pass  # what there is by now is short enough to be looked at
+    return best
+
+
+def _leave_out(laboratory: Laboratory, comparison: Comparison, size: int) -> Comparison | None:
+    """Without `size` steps in a row, wherever that ends in the same difference; None where it does nowhere."""
+    *before, last = (line.step for line in comparison.lines)
+    for at in range(0, len(before), size):
+        kept = (*before[:at], *before[at + size :], last)
+        tried = laboratory.compare(replace(comparison.program, steps=kept))
+        if not tried.agrees and _difference(tried) == _difference(comparison):
+            return tried
+    return None
+
+
+def _difference(comparison: Comparison) -> tuple[str, str | None, str | None]:
+    line = comparison.lines[-1]
+    return type(line.step).__name__, line.ours.code, line.kafka.code

@@ -1,0 +1,71 @@
+"""What a run says: the figures, and a difference as two columns."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+from tests.differential.comparison import Comparison
+from tests.differential.reviewed import REVIEWED
+
+_COLUMN = 44
+
+
+class Tally:
+    """The figures of a run."""
+
+    def __init__(self) -> None:
+        self.programs: Counter[str] = Counter()
+        self.steps = 0
+        self.agreeing_errors: Counter[str] = Counter()
+        self.reviewed: Counter[str] = Counter()
+        self.differing: list[Comparison] = []
+        self._lock = threading.Lock()
+
+    def add(self, comparison: Comparison) -> None:
+        """Count one program."""
+        with self._lock:
+            self.programs[comparison.program.kind] += 1
+            self.steps += len(comparison.lines)
+            for line in comparison.lines:
+                if line.ours == line.kafka and line.ours.code:
+                    self.agreeing_errors[line.ours.code] += 1
+                elif line.reviewed and line.ours != line.kafka:
+                    self.reviewed[line.reviewed.id] += 1
+            if not comparison.agrees:
+                self.differing.append(comparison)
+
+    @property
+    def unused(self) -> list[str]:
+        """Reviewed differences that no program met."""
+        return [entry.id for entry in REVIEWED if entry.id not in self.reviewed]
+
+    def lines(self) -> Iterator[str]:
+        """The figures as text."""
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.programs.items()))
+        yield f"programs: {self.programs.total()} ({kinds}); calls compared: {self.steps}"
+        yield f"errors that agree: {_counted(self.agreeing_errors)}"
+        yield f"differences that are reviewed: {_counted(self.reviewed)}"
+        yield f"differences that are not: {len(self.differing)}"
+
+
+def _counted(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counter.most_common()) or "none"
+
+
+def trace(comparison: Comparison) -> str:
+    """A program as both sides took it: step, ours, Kafka's."""
+    lines = [
+        f"seed {comparison.program.seed} ({comparison.program.kind}), preset {comparison.program.preset}"
+    ]
+    for number, line in enumerate(comparison.lines):
+        mark = " " if line.ours == line.kafka else "~" if line.reviewed else "!"
+        lines.append(f"{mark}{number:3} {line.step}")
+        if line.ours == line.kafka and len(str(line.ours)) < 2 * _COLUMN:
+            lines.append(f"       both  {line.ours}")
+        elif line.ours == line.kafka:
+            lines.append("       both  the same")
+        else:
+            lines += [f"       ours  {line.ours}", f"      kafka  {line.kafka}"]
+    return "\n".join(lines)

@@ -1,0 +1,390 @@
+"""What programs consist of. A step names actors, not numbers: either side fills in what it gave out itself.
+
+An *actor* is one instance of a producer: it has the identity that its last `Init` or `End` brought, and its own
+sequences. Two actors of one transactional id are a producer and its zombie.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tests.differential.errors import CallError
+from tests.differential.records import RecordBatch
+from tests.differential.sides import NOBODY, Batch, Identity, Isolation, KnownProducer, Place, Side
+from txn_engine.protocol.sequences import increment_sequence
+
+Answer = object
+SequenceKind = Literal["next", "again", "again 5", "again 6", "gap", "zero", "longer", "negative gap"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step came to on one side: an answer, or the code of an error."""
+
+    answer: Answer = None
+    code: str | None = None
+
+    def __str__(self) -> str:
+        return self.code or str(self.answer)
+
+
+class SkippedError(Exception):
+    """The step makes no sense here (its actor has no identity yet): nothing is asked of either side."""
+
+
+@dataclass
+class Actor:
+    """What one instance of a producer knows."""
+
+    identity: Identity = NOBODY
+    next_sequence: dict[Place, int] = field(default_factory=lambda: defaultdict(int))
+    sent: dict[tuple[Place, bool], list[Batch]] = field(default_factory=lambda: defaultdict(list))
+
+    def begin(self, identity: Identity) -> None:
+        """Go on under another identity: sequences start again, where it is another one."""
+        if identity != self.identity:
+            self.identity = identity
+            self.next_sequence.clear()
+            self.sent.clear()
+
+
+class Scene:
+    """One side with the actors of a program as they are there, and names for its producer ids."""
+
+    def __init__(self, side: Side, actors: Iterable[str], known_producer_ids: Iterable[int] = ()) -> None:
+        self.side = side
+        self.actors = {name: Actor() for name in actors}
+        self._names: dict[int, str] = {-1: "-"}
+        for producer_id in known_producer_ids:
+            self.name(producer_id)
+
+    def name(self, producer_id: int) -> str:
+        """`p0`, `p1`, ... in the order in which the ids turned up."""
+        return self._names.setdefault(producer_id, f"p{len(self._names) - 1}")
+
+    def named(self, identity: Identity) -> str:
+        """An identity as the two sides may be compared by it."""
+        return f"{self.name(identity.producer_id)} epoch {identity.producer_epoch}"
+
+    def identity(self, actor: str, epoch_shift: int = 0) -> Identity:
+        """Who the actor is, or was, or might become."""
+        identity = self.actors[actor].identity
+        if identity == NOBODY:
+            raise SkippedError
+        shifted = identity.producer_epoch + epoch_shift
+        if not 0 <= shifted <= 32_767:
+            raise SkippedError
+        return Identity(identity.producer_id, shifted)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One step of a program: an immutable value that says of itself what it asks."""
+
+    @property
+    def touches(self) -> str | None:
+        """The transactional id that it asks the coordinator about."""
+        return None
+
+    def __str__(self) -> str:
+        shown = [f"{name}={value}" for name, value in vars(self).items() if value not in (None, 0, False)]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class Step(Call):
+    """A request. `ask` returns what the sides have to agree on."""
+
+    def ask(self, scene: Scene) -> Answer:
+        raise NotImplementedError
+
+
+def always(_: Call) -> bool:
+    """Whatever the step."""
+    return True
+
+
+# --- a producer and its coordinator -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Init(Step):
+    """InitProducerId. `holding`: the actor whose identity is given as the expected one."""
+
+    actor: str
+    transactional_id: str | None
+    timeout_ms: int = 60_000
+    holding: str | None = None
+    epoch_shift: int = 0
+
+    def ask(self, scene: Scene) -> Answer:
+        expected = NOBODY if self.holding is None else scene.identity(self.holding, self.epoch_shift)
+        try:
+            given = scene.side.init_producer_id(self.transactional_id, self.timeout_ms, expected)
+        except CallError:
+            if self.transactional_id:
+                scene.side.settle(self.transactional_id)
+            raise
+        scene.actors[self.actor].begin(given)
+        return scene.named(given)
+
+    @property
+    def touches(self) -> str | None:
+        return self.transactional_id
+
+
+@dataclass(frozen=True)
+class AddPartitions(Step):
+    """AddPartitionsToTxn, without writing anything there."""
+
+    actor: str
+    transactional_id: str
+    places: tuple[Place, ...]
+    epoch_shift: int = 0
+
+    def ask(self, scene: Scene) -> Answer:
+        who = scene.identity(self.actor, self.epoch_shift)
+        scene.side.add_partitions(self.transactional_id, who, self.places)
+        return "added"
+
+    @property
+    def touches(self) -> str | None:
+        return self.transactional_id
+
+
+@dataclass(frozen=True)
+class Produce(Step):
+    """A batch; with a transactional id in its transaction, which the partition joins by that."""
+
+    actor: str
+    transactional_id: str | None
+    place: Place
+    values: tuple[bytes, ...]
+    sequence: SequenceKind = "next"
+    epoch_shift: int = 0
+
+    def ask(self, scene: Scene) -> Answer:
+        actor = scene.actors[self.actor]
+        who = scene.identity(self.actor, self.epoch_shift)
+        sent = actor.sent[self.place, self.transactional_id is not None]
+        batch = _batch(sent, actor.next_sequence[self.place], self.values, self.sequence)
+        offset = scene.side.produce(self.transactional_id, who, self.place, batch)
+        if self.epoch_shift == 0 and not self.sequence.startswith("again"):
+            sent.append(batch)
+            actor.next_sequence[self.place] = increment_sequence(batch.base_sequence, len(batch.values))
+        return offset
+
+
+def _batch(sent: list[Batch], following: int, values: tuple[bytes, ...], kind: SequenceKind) -> Batch:
+    if kind == "next":
+        return Batch(following, values)
+    if kind == "zero":
+        return Batch(0, values)
+    if kind == "gap":
+        return Batch(following + 3, values)
+    if not sent:
+        raise SkippedError
+    if kind == "longer":
+        return Batch(sent[-1].base_sequence, (*sent[-1].values, *values))
+    if kind == "negative gap":
+        return Batch(max(following - 1, 0), values)
+    back = {"again": 1, "again 5": 5, "again 6": 6}[kind]
+    return sent[max(len(sent) - back, 0)]
+
+
+@dataclass(frozen=True)
+class End(Step):
+    """EndTxn. Where it is not to `settle`, what follows meets the transaction decided and not complete."""
+
+    actor: str
+    transactional_id: str
+    committed: bool
+    epoch_shift: int = 0
+    settle: bool = True
+
+    def ask(self, scene: Scene) -> Answer:
+        who = scene.identity(self.actor, self.epoch_shift)
+        ended = scene.side.end_transaction(
+            self.transactional_id, who, committed=self.committed, settle=self.settle
+        )
+        scene.actors[self.actor].begin(ended)
+        return scene.named(ended)
+
+    @property
+    def touches(self) -> str | None:
+        return self.transactional_id
+
+
+@dataclass(frozen=True)
+class Settle(Step):
+    """Wait until the transaction is complete."""
+
+    transactional_id: str
+
+    def ask(self, scene: Scene) -> Answer:
+        scene.side.settle(self.transactional_id)
+        return "settled"
+
+
+@dataclass(frozen=True)
+class TimeOut(Step):
+    """Let time pass until what these ids have open has timed out and was swept."""
+
+    transactional_ids: tuple[str, ...]
+    timeout_ms: int
+
+    def ask(self, scene: Scene) -> Answer:
+        scene.side.wait_for_time_outs(self.transactional_ids, self.timeout_ms)
+        return "over"
+
+
+@dataclass(frozen=True)
+class SendOffset(Step):
+    """A group's offset, in the transaction."""
+
+    actor: str
+    transactional_id: str
+    group: str
+    place: Place
+    offset: int
+    epoch_shift: int = 0
+
+    def ask(self, scene: Scene) -> Answer:
+        who = scene.identity(self.actor, self.epoch_shift)
+        scene.side.send_offset(self.transactional_id, who, self.group, self.place, self.offset)
+        return "pending"
+
+
+# --- a partition alone ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Append(Step):
+    """A batch of anybody's."""
+
+    who: Identity
+    place: Place
+    base_sequence: int
+    values: tuple[bytes, ...]
+    is_transactional: bool
+
+    def ask(self, scene: Scene) -> Answer:
+        batch = Batch(self.base_sequence, self.values)
+        return scene.side.append(self.who, self.place, batch, is_transactional=self.is_transactional)
+
+
+@dataclass(frozen=True)
+class Mark(Step):
+    """A marker of anybody's."""
+
+    who: Identity
+    place: Place
+    committed: bool
+    coordinator_epoch: int
+
+    def ask(self, scene: Scene) -> Answer:
+        written = scene.side.append_marker(
+            self.who, self.place, committed=self.committed, coordinator_epoch=self.coordinator_epoch
+        )
+        return "marked" if written else "nothing written"
+
+
+# --- groups -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CommitOffset(Step):
+    """A group's offset, plainly."""
+
+    group: str
+    place: Place
+    offset: int
+
+    def ask(self, scene: Scene) -> Answer:
+        scene.side.commit_offset(self.group, self.place, self.offset)
+        return "committed"
+
+
+@dataclass(frozen=True)
+class FetchOffset(Step):
+    """A group's offset as its next reader gets it."""
+
+    group: str
+    place: Place
+    require_stable: bool
+
+    def ask(self, scene: Scene) -> Answer:
+        return scene.side.fetch_offset(self.group, self.place, require_stable=self.require_stable)
+
+
+# --- looking ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Read(Step):
+    """All that a reader of that kind may see, with offsets."""
+
+    place: Place
+    isolation: Isolation
+
+    def ask(self, scene: Scene) -> Answer:
+        return scene.side.read(self.place, self.isolation)
+
+
+@dataclass(frozen=True)
+class Look(Step):
+    """The partition itself: its ends, its log batch by batch, its producers, its aborted transactions.
+
+    Coordinator epochs are compared as numbers only where the program has chosen them.
+    """
+
+    place: Place
+    start: int = 0
+    coordinator_epochs: bool = False
+
+    def ask(self, scene: Scene) -> Answer:
+        side, ends = scene.side, scene.side.ends(self.place)
+        start = min(self.start, ends.last_stable_offset)
+        return {
+            "ends": ends,
+            "log": [_shown(batch, scene) for batch in side.log(self.place)],
+            "producers": sorted(self._producer(each, scene) for each in side.producers(self.place)),
+            "aborted": sorted((scene.name(who), offset) for who, offset in side.aborted(self.place, start)),
+        }
+
+    def _producer(self, producer: KnownProducer, scene: Scene) -> tuple[str, int, int, int, int]:
+        epoch = producer.coordinator_epoch if self.coordinator_epochs else min(producer.coordinator_epoch, 0)
+        named = scene.name(producer.producer_id)
+        return named, producer.producer_epoch, producer.last_sequence, epoch, producer.open_since
+
+
+def _shown(batch: RecordBatch, scene: Scene) -> RecordBatch | tuple[str, RecordBatch]:
+    values = () if batch.control != "none" else batch.values
+    return scene.name(batch.producer_id), replace(batch, producer_id=-1, values=values)
+
+
+@dataclass(frozen=True)
+class Describe(Step):
+    """A transactional id as its coordinator knows it."""
+
+    transactional_id: str
+
+    def ask(self, scene: Scene) -> Answer:
+        found = scene.side.describe(self.transactional_id)
+        return found._replace(producer_id=0), scene.name(found.producer_id)
+
+
+@dataclass(frozen=True)
+class ListTransactions(Step):
+    """The ids there are, filtered."""
+
+    states: tuple[str, ...] = ()
+    actors: tuple[str, ...] = ()
+
+    def ask(self, scene: Scene) -> Answer:
+        wanted = [scene.identity(actor).producer_id for actor in self.actors]
+        found = scene.side.list_transactions(self.states, wanted)
+        return sorted((name, scene.name(who), state) for name, who, state in found)

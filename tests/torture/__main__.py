@@ -1,0 +1,46 @@
+"""`python -m tests.torture --rounds N --seed S [--store minio|local]`: many rounds, and what they came to."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import signal
+import sys
+
+from tests.torture.run import STORES, torture
+
+LIVES_PER_ROUND = 10
+
+
+def main() -> int:
+    """Run; 0 where nothing was found."""
+    parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20, help="rounds on each store (20)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long a round's storm lasts (5)")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="what is killed when; timing is the machine's (random)"
+    )
+    parser.add_argument("--store", choices=[*STORES, "both"], default="both")
+    parser.add_argument("--keep", action="store_true", help="leave store and journals where they are")
+    chosen = parser.parse_args()
+    seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
+    stores = STORES if chosen.store == "both" else (chosen.store,)
+    for number in (signal.SIGINT, signal.SIGTERM):  # in the background too: whatever was started is ended
+        signal.signal(number, signal.default_int_handler)
+    try:
+        toll = torture(
+            stores,
+            rounds=chosen.rounds,
+            seconds=chosen.seconds,
+            seed=seed,
+            keep=chosen.keep,
+            power_lives=LIVES_PER_ROUND * chosen.rounds,
+        )
+    except KeyboardInterrupt:
+        print("stopped; what was started is ended", file=sys.stderr)
+        return 130
+    return 1 if toll.findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""Rounds over a store, with progress, and the table at their end."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from tests.servers import minio_binary
+from tests.storage.power import Survey
+from tests.storage.power_lives import cut_random_lives
+from tests.torture.storm import Arena, Toll
+
+STORES = ("minio", "local")
+ROUNDS_PER_LEDGER = 8
+_ROWS = (
+    "power cuts survived", "kills", "stops", "server restarts", "requests", "connections dropped",
+    "of them the request came later", "answers changed", "refused or delayed", "objects audited", "records audited",
+)  # fmt: skip
+_DONE = (
+    ("transactions committed", "committed"),
+    ("transactions aborted", "refused"),
+    ("outcomes nobody could know", "unknown"),
+    ("acknowledgements audited", "promises kept"),
+    ("forked children refused", "children refused"),
+    ("of them did work of their own", "children at work"),
+    ("compactions", "Compacted"),
+    ("trims", "Trimmed"),
+    ("sealings", "Sealed"),
+    ("clean-ups", "Cleaned"),
+)
+
+
+def torture(
+    stores: Sequence[str],
+    *,
+    rounds: int,
+    seconds: float,
+    seed: int,
+    keep: bool = False,
+    power_lives: int = 0,
+    console: Console | None = None,
+) -> Toll:
+    """Run rounds on each store, print the table, and return what they came to. With findings the folder stays, or if
+    told so. `power_lives`: so many random lives of the local store, with a power cut at every moment of each.
+    """
+    console = console or Console()
+    console.print(f"torture: seed {seed}, {rounds} rounds of {seconds:g} s on {' and '.join(stores)}")
+    total = Toll()
+    tolls: dict[str, Toll] = {}
+    for number, store in enumerate(stores):
+        tolls[store] = _of_store(store, rounds, seconds, seed + number, keep, console)
+        if store == "local":
+            _cut_power(power_lives, seed, tolls[store], console)
+        total.add(tolls[store])
+    console.print(_table(tolls, total))
+    if total.errors:
+        console.print(
+            "errors met by the workers: " + ", ".join(f"{k} {n}" for k, n in total.errors.most_common())
+        )
+    for finding in total.findings:
+        console.print(f"finding: {finding}", style="red", markup=False, soft_wrap=True)
+    return total
+
+
+def _of_store(store: str, rounds: int, seconds: float, seed: int, keep: bool, console: Console) -> Toll:
+    minio = minio_binary() if store == "minio" else None
+    if store == "minio" and minio is None:
+        raise FileNotFoundError("no MinIO server: run `make minio`, or set TXN_ENGINE_MINIO to the binary")
+    toll = Toll()
+    folder = Path(tempfile.mkdtemp(prefix=f"torture-{store}-"))
+    try:
+        with (
+            Arena(folder, minio=minio, seed=seed, toll=toll) as arena,
+            Progress(*_columns(), console=console) as bar,
+        ):
+            task = bar.add_task(store, total=rounds, state="")
+            while toll.rounds < rounds and not toll.findings:
+                with arena.ledger() as storms:
+                    for _ in range(min(ROUNDS_PER_LEDGER, rounds - toll.rounds)):
+                        findings = storms.round(seconds)
+                        bar.update(task, advance=1, state=_state(toll))
+                        if findings:
+                            break
+                if not console.is_terminal:
+                    console.print(f"{store}: {toll.rounds} of {rounds} rounds, {_state(toll)}")
+    finally:
+        if toll.findings or keep:
+            console.print(f"store and journals stay in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    return toll
+
+
+def _cut_power(lives: int, seed: int, toll: Toll, console: Console) -> None:
+    with Progress(*_columns(), console=console) as bar:
+        task = bar.add_task("power cuts", total=lives, state="")
+
+        def show(so_far: Survey) -> None:
+            state = f"{so_far.cuts:,} cuts, {so_far.disks:,} disks, {len(so_far.broken)} broken"
+            bar.update(task, advance=1, state=state)
+
+        result = cut_random_lives(lives, seed, show)
+    toll.counts["power cuts survived"] += result.cuts
+    toll.findings += [f"power cut: {line}" for line in result.broken]
+
+
+def _columns() -> tuple[ProgressColumn, ...]:
+    return (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+    )
+
+
+def _state(toll: Toll) -> str:
+    done = toll.done
+    return (
+        f"{toll.counts['kills']} kills, {toll.counts['stops']} stops, "
+        f"{done['committed']} committed, {done['refused']} aborted, {len(toll.findings)} findings"
+    )
+
+
+def _table(tolls: dict[str, Toll], total: Toll) -> Table:
+    table = Table("", *tolls, "in all", title="torture", title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    all_of = [*tolls.values(), total]
+    table.add_row("rounds", *(str(toll.rounds) for toll in all_of))
+    for name in _ROWS:
+        table.add_row(name, *(f"{toll.counts[name]:,}" for toll in all_of))
+    for label, name in _DONE:
+        table.add_row(label, *(f"{toll.done[name]:,}" for toll in all_of))
+    table.add_row("findings", *(str(len(toll.findings)) for toll in all_of))
+    return table

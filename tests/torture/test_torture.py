@@ -1,0 +1,38 @@
+"""A few rounds of the real thing; `make torture` runs many."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.conftest import missing_server
+from tests.servers import minio_binary
+from tests.torture.run import torture
+from tests.torture.storm import Toll
+
+
+def check(toll: Toll) -> None:
+    """Nothing found, and something survived."""
+    assert toll.findings == []
+    assert toll.counts["kills"] >= 3
+    assert toll.counts["stops"] >= 2
+    assert toll.done["committed"] >= 3
+    assert toll.done["promises kept"] >= 3
+    assert toll.counts["objects audited"] > 100
+
+
+def test_processes_that_die_on_a_local_store() -> None:
+    """Workers killed and stopped at random: every acknowledged commit is there once, nothing refused is."""
+    check(torture(["local"], rounds=1, seconds=4, seed=11))
+
+
+@pytest.mark.minio
+@pytest.mark.slow
+def test_processes_that_die_on_minio_that_dies_behind_a_proxy_that_lies() -> None:
+    """The same with a server that is killed under load, dropped connections and changed answers."""
+    if minio_binary() is None:
+        missing_server("no MinIO server: run `make minio`, or set TXN_ENGINE_MINIO to the binary")
+    toll = torture(["minio"], rounds=2, seconds=4, seed=12)
+    check(toll)
+    assert toll.counts["server restarts"] == 2
+    assert toll.counts["connections dropped"] > 0
+    assert toll.counts["answers changed"] > 0

@@ -1,13 +1,13 @@
 # The two commands of the README are `make demo` and `make test`; both do all the set-up they need, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench check lint typecheck imports format minio lock wheel clean clean-all
+.PHONY: help setup demo test simulate explore differential torture bench check lint typecheck imports format minio lock wheel clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
 
 help: ## Say what the targets do
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@printf '\n  ARGS="..." goes to the command behind demo, test and bench: make demo ARGS="--input trans.csv"\n'
 
 setup: ## Python packages, Java, Airflow's database and Spark's S3A jars into .venv and .cache; quick when nothing changed
@@ -23,6 +23,18 @@ test: ## Every test, on the real MinIO, Spark and Airflow too (MinIO is built be
 
 bench: setup ## The numbers, each against its bare limit in the same run
 	@$(ENV) $(BIN)/txn-engine bench $(ARGS)
+
+differential: setup ## Programs on Apache Kafka and on the engine, compared: make differential PROGRAMS=2000
+	@$(ENV) $(BIN)/python -m tests.differential --programs $(or $(PROGRAMS),200) $(ARGS)
+
+torture: setup minio ## Real processes, a real server and power cuts, killed at random: make torture ARGS="--rounds 100"
+	@$(ENV) $(BIN)/python -m tests.torture $(ARGS)
+
+simulate: setup ## Simulated runs over a store that fails (SEEDS=1000, or ARGS="--minutes 60", ARGS="--workload bank"); docs/SIMULATOR.md
+	@$(ENV) $(BIN)/python -m tests.simulator run --seeds $(or $(SEEDS),1000) $(ARGS)
+
+explore: setup ## Small configurations over every interleaving: make explore ARGS="--config a", ARGS="--mutants"; docs/SIMULATOR.md
+	@$(ENV) $(BIN)/python -m tests.simulator.explore $(ARGS)
 
 check: lint typecheck imports ## All that can be said without running: lint, types, import contracts
 

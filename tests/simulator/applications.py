@@ -1,0 +1,207 @@
+"""Careful applications: what a user's program does with the engine, following the errors' own advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from tests.simulator.history import RecordId, Writing
+from tests.simulator.kernel import MS, SECOND, sleep
+from tests.simulator.process import Process
+from txn_engine import Engine
+from txn_engine.errors import OutcomeUnknownError, TxnEngineError
+from txn_engine.producer import Producer
+from txn_engine.producer.states import ProducerState
+from txn_engine.types import MarkerMode, RecordMetadata, TopicPartition
+
+SCHEMA = pa.schema([("account", pa.int64()), ("amount", pa.int64()), ("txn", pa.string()), ("n", pa.int64())])
+_TRIES = 8
+_UNDECIDED = (ProducerState.IN_TRANSACTION, ProducerState.COMMITTING)
+
+
+def records(
+    ids: list[RecordId], accounts: list[int] | None = None, amounts: list[int] | None = None
+) -> pa.Table:
+    """A table of records with these names."""
+    count = len(ids)
+    return pa.table(
+        {
+            "account": pa.array(accounts or [0] * count, pa.int64()),
+            "amount": pa.array(amounts or [0] * count, pa.int64()),
+            "txn": pa.array([name for name, _ in ids], pa.string()),
+            "n": pa.array([n for _, n in ids], pa.int64()),
+        },
+        schema=SCHEMA,
+    )
+
+
+class Application:
+    """One process's program around a transactional producer.
+
+    It tries again where the error says so, aborts where it may, makes a new producer where the old one is finished,
+    and notes for each transaction what it knows: committed, surely not, or unknown.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        engine: Engine,
+        transactional_id: str,
+        *,
+        timeout_ms: int = 60_000,
+        markers: MarkerMode = "inline",
+    ) -> None:
+        self.process = process
+        self.engine = engine
+        self.world = process.world
+        self._id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._markers: MarkerMode = markers
+        self.producer: Producer | None = None
+        self.last_error: TxnEngineError | None = None
+        self._rests = 0
+
+    def rest(self, low: int = 10 * MS, high: int = 2 * SECOND) -> None:
+        """Wait a little, as programs do before they try again."""
+        self._rests += 1
+        sleep(self.world.chance.spread(low, high, "rest", self.process.name, self._id, self._rests))
+
+    def ready(self) -> Producer | None:
+        """A producer that may begin, made and initialised where there is none; None where that does not work now."""
+        if self.producer is not None and self.producer.state is ProducerState.READY:
+            return self.producer
+        producer = self.engine.producer(
+            transactional_id=self._id, transaction_timeout_ms=self._timeout_ms, markers=self._markers
+        )
+        for _ in range(_TRIES):
+            try:
+                producer.init_transactions()
+            except TxnEngineError as error:
+                self.last_error = error
+                if error.fatal:
+                    return None
+                self.rest()
+            else:
+                self.producer = producer
+                return producer
+        return None
+
+    def transact(
+        self, name: str, body: Callable[[Producer, Writing], None], *, run_id: str | None = None
+    ) -> Writing | None:
+        """One transaction with whatever `body` does in it; None where no producer could be had."""
+        producer = self.ready()
+        if producer is None:
+            return None
+        writing = self.world.history.begin(name, self.process.name)
+        try:
+            producer.begin_transaction(run_id)
+            body(producer, writing)
+        except TxnEngineError as error:
+            self.give_up(producer, writing, error)
+            return writing
+        self.commit(producer, writing)
+        return writing
+
+    def commit(self, producer: Producer, writing: Writing) -> None:
+        """Ask for the commit until there is an answer, or patience is over."""
+        history = self.world.history
+        history.ask(writing)
+        error: TxnEngineError | None = None
+        for _ in range(_TRIES):
+            try:
+                producer.commit_transaction()
+            except TxnEngineError as problem:
+                error = self.last_error = problem
+                if producer.state not in _UNDECIDED:
+                    break
+                self.rest()
+            else:
+                history.end(writing, "ok")
+                return
+        if producer.state is ProducerState.COMMITTING:
+            history.end(writing, "committing", error)
+            self.producer = None
+        else:
+            self.give_up(producer, writing, error)
+
+    def give_up(self, producer: Producer, writing: Writing, error: TxnEngineError | None) -> None:
+        """It cannot be committed any more: abort, as far as that goes."""
+        self.last_error = error
+        self.world.history.end(writing, "failed", error)
+        for _ in range(_TRIES):
+            if producer.state not in (
+                ProducerState.IN_TRANSACTION,
+                ProducerState.ABORTABLE_ERROR,
+                ProducerState.ABORTING,
+            ):
+                break
+            try:
+                producer.abort_transaction()
+            except TxnEngineError as problem:
+                self.last_error = problem
+                self.rest()
+        if producer.state is not ProducerState.READY:
+            self.producer = None
+
+    def write(
+        self,
+        producer: Producer,
+        writing: Writing,
+        topic: str,
+        partition: int,
+        count: int,
+        *,
+        accounts: list[int] | None = None,
+        amounts: list[int] | None = None,
+    ) -> Future[list[RecordMetadata]]:
+        """Send so many records to a partition, and note them."""
+        mine = writing.records.setdefault((topic, partition), [])
+        number = sum(len(ids) for ids in writing.records.values())
+        ids = [(writing.name, number + index) for index in range(count)]
+        mine += ids
+        table = records(ids, accounts, amounts)
+        future = producer.produce(topic, table, partition=partition)
+        future.add_done_callback(lambda done: note_places(writing, ids, done))
+        return future
+
+
+def plain_append(process: Process, engine: Engine, name: str, topic: str, partition: int) -> None:
+    """A batch of nobody's, which nothing can recognise when it comes again: so it is never sent again."""
+    history = process.world.history
+    writing = history.begin(name, process.name, atomic=False)
+    ids: list[RecordId] = [(name, 0), (name, 1)]
+    writing.records[topic, partition] = ids
+    try:
+        engine.partition(topic, partition).append(records(ids))
+    except OutcomeUnknownError as error:
+        history.end(writing, "failed", error)
+        sleep(SECOND)
+    except TxnEngineError as error:
+        history.end(writing, "refused", error)
+        sleep(SECOND)
+    else:
+        history.end(writing, "ok")
+
+
+def note_places(writing: Writing, ids: list[RecordId], done: Future[list[RecordMetadata]]) -> None:
+    """Keep the offsets that the engine acknowledged."""
+    if done.cancelled() or done.exception() is not None:
+        return
+    offsets = [
+        offset for place in done.result() for offset in range(place.base_offset, place.last_offset + 1)
+    ]
+    writing.placed.update(zip(ids, offsets, strict=True))
+
+
+def create_topics(engine: Engine, partitions: int, *names: str) -> None:
+    """The topics of a workload, all with the one schema."""
+    for name in names:
+        engine.admin.create_topic(name, partitions=partitions, schema=SCHEMA, key="account")
+
+
+def partitions_of(engine: Engine, topic: str) -> list[TopicPartition]:
+    """All partitions of a topic."""
+    return [TopicPartition(topic, number) for number in range(engine.admin.describe_topic(topic).partitions)]

@@ -1,0 +1,48 @@
+"""The order in which objects landed: nothing is overwritten but by a seal, and entries follow one another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+_ENTRY = re.compile(r"(topics/.+/[0-9]+)/log/([0-9]{20})\.parquet")
+
+
+def check_landed(landed: Sequence[tuple[int, str, bytes, str]]) -> list[str]:
+    """Invariants 1 and 6, judged at the moment when each object landed.
+
+    An entry lands exactly at the end of its log as it is then; an entry or snapshot, once there, stays as it is, unless
+    a seal takes its place.
+    """
+    found: list[str] = []
+    ends: dict[str, int] = {}
+    first: dict[str, bytes] = {}
+    for at, key, data, operation in landed:
+        when = f"at {at / 1e6:.3f} s"
+        match = _ENTRY.fullmatch(key)
+        if match is None:
+            continue
+        if operation == "delete":
+            found.append(f"log: {key} was deleted {when}")
+            continue
+        file = pq.ParquetFile(pa.BufferReader(data))
+        if (file.metadata.metadata or {}).get(b"txn_engine.kind") == b"seal":
+            if key not in first:
+                found.append(f"log: a seal came to {key} {when}, where no entry was")
+            continue
+        if first.setdefault(key, data) != data:
+            found.append(f"log: the entry {key} was overwritten {when}")
+            continue
+        partition, base = match[1], int(match[2])
+        end = ends.get(partition, 0)
+        if base != end:
+            found.append(f"log: the entry {key} landed {when}, when the log ended at {end}")
+        ends[partition] = _last_offset(file) + 1
+    return found
+
+
+def _last_offset(file: pq.ParquetFile) -> int:
+    return int(max(file.read(columns=["last_offset"], use_threads=False).column(0).to_pylist()))

@@ -1,0 +1,131 @@
+"""The checkers see what they are there for: each kind of wrong history, made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from storage import encode_parquet
+from tests.simulator.checks import Final, check_history
+from tests.simulator.history import History, Position, Read
+from tests.simulator.knobs import Knobs
+from tests.simulator.log_rules import check_landed
+from tests.simulator.world import World
+
+HERE, THERE = ("t", 0), ("t", 1)
+
+
+@pytest.fixture
+def history() -> History:
+    """Two transactions of one client: the first committed in two partitions, the second aborted."""
+    history = World(1, Knobs()).history
+    first = history.begin("one", "client")
+    first.records = {HERE: [("one", 0), ("one", 1)], THERE: [("one", 2)]}
+    first.placed = {("one", 0): 0, ("one", 1): 1, ("one", 2): 0}
+    history.end(first, "ok")
+    second = history.begin("two", "client")
+    second.records = {HERE: [("two", 0)]}
+    history.end(second, "failed")
+    return history
+
+
+def _good() -> Final:
+    return {HERE: [(0, ("one", 0)), (1, ("one", 1))], THERE: [(0, ("one", 2))]}
+
+
+def _only(found: list[str]) -> str:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_sound_history_is_sound(history: History) -> None:
+    """No finding where there is nothing to find."""
+    history.reads.append(Read("r", 0, 1, HERE, 0, 2, tuple(_good()[HERE])))
+    assert check_history(history, _good(), {}) == []
+
+
+@pytest.mark.parametrize(
+    ("final", "kind"),
+    [
+        ({HERE: [(0, ("one", 0)), (1, ("one", 1))], THERE: []}, "lost"),
+        ({**_good(), THERE: [(0, ("one", 2)), (5, ("one", 2))]}, "duplicate"),
+        ({HERE: [(0, ("one", 0)), (1, ("one", 1)), (3, ("two", 0))], THERE: _good()[THERE]}, "not committed"),
+        ({**_good(), THERE: [(0, ("one", 2)), (4, ("who", 0))]}, "unknown record"),
+        ({**_good(), THERE: [(7, ("one", 2))]}, "wrong offset"),
+    ],
+)
+def test_wrong_contents(history: History, final: Final, kind: str) -> None:
+    """Lost, doubled, aborted, foreign and misplaced records are told apart."""
+    assert _only(check_history(history, final, {})).startswith(kind)
+
+
+def test_a_torn_transaction(history: History) -> None:
+    """Of a commit with an unknown answer all is there, or nothing."""
+    history.writings["one"].outcome = "committing"
+    assert check_history(history, _good(), {}) == []
+    assert check_history(history, {HERE: [], THERE: []}, {}) == []
+    assert _only(check_history(history, {HERE: _good()[HERE], THERE: []}, {})).startswith("torn")
+
+
+def test_what_retention_took_is_not_lost(history: History) -> None:
+    """A record below the log's start is nobody's; one above it has to be there."""
+    final: Final = {HERE: [(1, ("one", 1))], THERE: _good()[THERE]}
+    assert check_history(history, final, {HERE: 1}) == []
+    assert _only(check_history(history, final, {THERE: 5})).startswith("lost")
+
+
+def test_what_was_acknowledged_without_an_offset_is_missed_as_well(history: History) -> None:
+    """A commit that did not wait for its writes: nobody was told where they are, and they are nowhere."""
+    history.writings["one"].placed = {}
+    assert _only(check_history(history, {HERE: [], THERE: []}, {})).startswith("lost:")
+
+
+def test_records_out_of_order(history: History) -> None:
+    """Inside a transaction, and from one of a client's to its next."""
+    history.writings["one"].placed.clear()
+    swapped: Final = {HERE: [(0, ("one", 1)), (1, ("one", 0))], THERE: _good()[THERE]}
+    assert any(line.startswith("reordered") for line in check_history(history, swapped, {}))
+    history.writings["two"].outcome = "ok"
+    before: Final = {HERE: [(0, ("two", 0)), (1, ("one", 0)), (2, ("one", 1))], THERE: _good()[THERE]}
+    assert _only(check_history(history, before, {})).startswith("reordered")
+
+
+def test_reads_that_do_not_repeat(history: History) -> None:
+    """What a read_committed read showed, or left out, has to be what is there for good."""
+    history.reads.append(Read("r", 0, 1, HERE, 0, 2, ((0, ("one", 0)), (1, ("two", 0)))))
+    assert _only(check_history(history, _good(), {})).startswith("unrepeatable read")
+
+
+def test_an_end_or_a_position_that_falls(history: History) -> None:
+    """Only where one look was over before the other began."""
+    rows = tuple(_good()[HERE])
+    history.reads += [Read("a", 0, 10, HERE, 0, 2, rows), Read("b", 5, 20, HERE, 0, 0, ())]
+    assert check_history(history, _good(), {}) == []
+    history.reads.append(Read("c", 11, 20, HERE, 0, 0, ()))
+    assert "fell" in _only(check_history(history, _good(), {}))
+    history.reads.clear()
+    history.positions += [Position(0, 1, ("g", "t", 0), 5), Position(2, 3, ("g", "t", 0), 4)]
+    assert "moved back" in _only(check_history(history, _good(), {}))
+
+
+def _entry(base: int, last: int, kind: str = "entry", **more: Any) -> bytes:
+    table = pa.table({"base_offset": [base], "last_offset": [last]})
+    return encode_parquet(table, kind=kind, metadata={"write_id": f"{base:032x}", **more})
+
+
+def test_what_landed_in_a_log() -> None:
+    """Entries come in their order, once, and give way to seals only."""
+    log = "topics/t/0/0/log"
+
+    def at(base: int) -> str:
+        return f"{log}/{base:020d}.parquet"
+
+    sound = [(1, at(0), _entry(0, 3), "put_if_absent"), (2, at(4), _entry(4, 4), "put_if_absent")]
+    sealed = [(3, at(0), _entry(0, 3, "seal"), "put")]
+    assert check_landed([*sound, *sealed]) == []
+    assert "ended at 5" in _only(check_landed([*sound, (3, at(9), _entry(9, 9), "put_if_absent")]))
+    assert "overwritten" in _only(check_landed([*sound, (3, at(4), _entry(4, 6), "put")]))
+    assert "deleted" in _only(check_landed([*sound, (3, at(4), b"", "delete")]))
+    assert "no entry was" in _only(check_landed([*sound, (3, at(5), _entry(5, 5, "seal"), "put")]))

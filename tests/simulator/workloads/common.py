@@ -1,0 +1,108 @@
+"""Clients that several workloads share: readers who look, and sweepers who finish what others left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.simulator.history import Position, Read, RecordId
+from tests.simulator.kernel import MINUTE, SECOND, sleep
+from tests.simulator.process import Process
+from tests.simulator.world import Body, World
+from txn_engine import Engine
+from txn_engine.errors import TxnEngineError
+from txn_engine.types import TopicPartition
+
+
+def read_topic(engine: Engine, topic: str) -> dict[tuple[str, int], tuple[int, list[tuple[int, RecordId]]]]:
+    """Where a read_committed scan of each partition ends, and its records: (offset, record)."""
+    scan = engine.scan(topic)
+    table = scan.to_table(["_partition", "_offset", "txn", "n"])
+    found: dict[tuple[str, int], tuple[int, list[tuple[int, RecordId]]]] = {
+        (tp.topic, tp.partition): (end, []) for tp, end in scan.offsets.items()
+    }
+    for partition, offset, name, n in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        found[topic, partition][1].append((offset, (name, n)))
+    return found
+
+
+def rest(process: Process, rounds: int) -> None:
+    """Wait for the next round: longer and longer, so that hours in which nothing happens cost nothing."""
+    world = process.world
+    sleep(round(world.chance.spread(SECOND, MINUTE, "rest", process.name, rounds) * min(1.15**rounds, 100)))
+
+
+def reader(topics: Sequence[str]) -> Body:
+    """Somebody who reads everything now and then, with a fresh look each time."""
+
+    def body(process: Process, engine: Engine) -> None:
+        world, rounds = process.world, 0
+        while not world.stopping:
+            for topic in topics:
+                began = world.kernel.now
+                try:
+                    read = read_topic(engine, topic)
+                except TxnEngineError:
+                    continue
+                for place, (end, rows) in read.items():
+                    world.history.reads.append(
+                        Read(process.name, began, world.kernel.now, place, 0, end, tuple(rows))
+                    )
+            rounds += 1
+            rest(process, rounds)
+
+    return body
+
+
+def sweeper() -> Body:
+    """The coordinator's DAGs: time-outs, markers, expiry, snapshots, each when its time has come."""
+
+    def body(process: Process, engine: Engine) -> None:
+        world, rounds = process.world, 0
+        while not world.stopping:
+            rounds += 1
+            work = world.chance.at("sweep", process.name, rounds)
+            try:
+                if work < 0.4:
+                    engine.coordinator.write_pending_markers()
+                elif work < 0.8:
+                    engine.coordinator.abort_timed_out_transactions()
+                elif work < 0.9:
+                    engine.coordinator.expire_transactional_ids()
+                else:
+                    engine.admin.snapshot()
+            except TxnEngineError:
+                pass
+            rest(process, rounds)
+
+    return body
+
+
+def group_watcher(group_id: str, topic: str) -> Body:
+    """Somebody who looks at where a group is."""
+
+    def body(process: Process, engine: Engine) -> None:
+        world, rounds = process.world, 0
+        while not world.stopping:
+            rounds += 1
+            began = world.kernel.now
+            try:
+                count = engine.admin.describe_topic(topic).partitions
+                consumer = engine.consumer(group_id=group_id)
+                found = consumer.committed([TopicPartition(topic, number) for number in range(count)])
+            except TxnEngineError:
+                found = {}
+            for tp, at in found.items():
+                world.history.positions.append(
+                    Position(began, world.kernel.now, (group_id, tp.topic, tp.partition), at.offset)
+                )
+            rest(process, rounds)
+
+    return body
+
+
+def add_background(world: World, topics: Sequence[str], *, sweepers: int = 2, readers: int = 1) -> None:
+    """Sweepers and readers beside the workers."""
+    for number in range(sweepers):
+        world.client(f"sweeper{number}", sweeper(), worker=False)
+    for number in range(readers):
+        world.client(f"reader{number}", reader(topics), worker=False)

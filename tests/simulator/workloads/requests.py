@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 
 from tests.simulator.applications import create_topics, records
@@ -19,9 +20,18 @@ from tests.simulator.workloads.common import add_background
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import ConcurrentTransactionsError, TxnEngineError
+from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.uploads import upload_records
 from txn_engine.protocol.partition import PartitionState
-from txn_engine.protocol.proposals import FloorProposal, Proposal, RewriteProposal, TrimProposal
+from txn_engine.protocol.proposals import (
+    Appended,
+    DataProposal,
+    FloorProposal,
+    Proposal,
+    Refused,
+    RewriteProposal,
+    TrimProposal,
+)
 from txn_engine.types import AppendResult, ProducerIdAndEpoch, TopicPartition
 
 TOPICS = ("odd",)
@@ -170,12 +180,13 @@ def _decider(steps: int) -> Body:
 def _odd_end(
     process: Process, engine: Engine, identity: ProducerIdAndEpoch, name: str
 ) -> ProducerIdAndEpoch | None:
-    """A transaction of no records, ended one way with its markers left over; then all that must be refused."""
+    """A transaction of one record, ended one way with its markers left over; then all that must be refused."""
     draw = process.world.chance.random("decider", name)
     coordinator = engine.coordinator
     targets = [TopicPartition(TOPICS[0], number) for number in range(process.world.knobs.partitions)]
     coordinator.add_partitions("odd", *identity, targets[: draw.randint(1, len(targets))])
     committed = draw.random() < 0.5
+    _batch_of_the_next_epoch(process, engine, identity, name, committed)
     after = coordinator.end_transaction("odd", *identity, committed=committed, markers="deferred")
     _expect_refusal(
         process,
@@ -207,6 +218,33 @@ def _odd_end(
             lambda: coordinator.end_transaction("odd", *after, committed=True, markers="deferred"),
         )
     return after
+
+
+def _batch_of_the_next_epoch(
+    process: Process, engine: Engine, identity: ProducerIdAndEpoch, name: str, committed: bool
+) -> None:
+    """A batch of the transaction, and one under the epoch that only its end will give out."""
+    history = process.world.history
+    partition = engine.partition(TOPICS[0], 0)
+    writing = history.begin(name, process.name)
+    writing.records[TOPICS[0], 0] = [(name, 0)]
+    early = history.begin(f"{name}-early", process.name)
+    early.records[TOPICS[0], 0] = [(early.name, 0)]
+    history.end(early, "failed", "its epoch is not given out yet")
+    append = partial(
+        partition.append, producer_id=identity.producer_id, base_sequence=0, is_transactional=True
+    )
+    append(records([(name, 0)]), producer_epoch=identity.producer_epoch)
+    if committed:
+        history.ask(writing)
+    else:
+        history.end(writing, "failed", "to be aborted")
+    _expect_refusal(
+        process,
+        name,
+        "a batch of the next epoch",
+        lambda: append(records([(early.name, 0)]), producer_epoch=identity.producer_epoch + 1),
+    )
 
 
 def _expect_refusal(process: Process, name: str, what: str, ask: Callable[[], object]) -> None:
@@ -275,14 +313,40 @@ def _keeper(steps: int) -> Body:
                 log = engine.logs.get(TOPICS[0], 0, draw.randrange(world.knobs.partitions))
                 proposal = _odd_control(log.refresh(), draw)
                 if proposal is not None:
-                    log.append_one(proposal)
-                    if not _became_legal(proposal, log.view()):
-                        world.history.complain(f"{process.name}-{index}: {proposal} was taken")
+                    _propose(process, engine, log, proposal, f"{process.name}-{index}")
             except TxnEngineError:
                 pass
             _rest(process, index)
 
     return body
+
+
+def _propose(process: Process, engine: Engine, log: EntryLog, odd: Proposal, name: str) -> None:
+    """The odd row, and in the same entry a batch that is in order: each is judged alone."""
+    writing = process.world.history.begin(name, process.name, atomic=False)
+    partition = int(log.keys.prefix.rpartition("/")[2])
+    writing.records[TOPICS[0], partition] = [(name, 0)]
+    file = upload_records(
+        engine.logs.tools.objects,
+        process.new_id,
+        log.keys.prefix,
+        records([(name, 0)]),
+        log_end=log.view().log_end_offset,
+        producer_id=-1,
+        producer_epoch=-1,
+        timestamp_ms=process.clock(),
+    )
+    batch = DataProposal(1, file.first_timestamp, file.max_timestamp, file.file)
+    row, beside = log.append([odd, batch])
+    if isinstance(beside, Refused):
+        if isinstance(row, Refused):  # else the row was legal by then, a floor, and the batch is not
+            process.world.history.complain(
+                f"{name}: a batch in order was refused beside {odd}: {beside.error}"
+            )
+        return
+    process.world.history.end(writing, "ok")
+    if isinstance(row, Appended) and not _became_legal(odd, log.view()):
+        process.world.history.complain(f"{name}: {odd} was taken")
 
 
 def _became_legal(proposal: Proposal, state: PartitionState) -> bool:

@@ -1,0 +1,72 @@
+"""`python -m tests.simulator.explore`: search the small configurations, or hunt deliberate bugs with them.
+
+The engine is imported late: a hunt's process is to put its bug in first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rich.console import Console
+
+from tests.simulator.explore.hunting import STATES_MAX, WHERE, hunt_all
+
+_CONSOLE = Console(stderr=True, highlight=False)
+_OUT = Console(width=120, highlight=False)
+_KINDS = ("late", "lost", "conflict", "taken-after", "unread", "crash")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 0 where nothing was found (with --mutants: where each was)."""
+    options = _parser().parse_args(arguments)
+    if options.mutants or options.name:
+        return _hunt(options)
+    from tests.simulator.explore.configurations import CONFIGURATIONS
+    from tests.simulator.explore.report import search_all
+
+    configurations = [CONFIGURATIONS[name] for name in options.config or CONFIGURATIONS]
+    chosen = [
+        replace(
+            own,
+            faults=own.faults if options.faults is None else options.faults,
+            kinds=frozenset(options.kind or own.kinds),
+            any_order=own.any_order or options.any_order,
+        )
+        for own in configurations
+    ]
+    results = search_all(chosen, states_max=options.limit_states, out=_OUT, err=_CONSOLE)
+    return 1 if any(result.findings for result in results) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator.explore", description=__doc__)
+    parser.add_argument("--config", action="append", default=[], help="only this configuration (repeatable)")
+    parser.add_argument("--faults", type=int, help="faults a schedule, instead of the configuration's own")
+    parser.add_argument("--kind", action="append", choices=_KINDS, help="kinds of faults (repeatable)")
+    parser.add_argument("--any-order", action="store_true", help="threads of one process interleave as well")
+    parser.add_argument("--limit-states", type=int, help="stop after so many: then it is no whole search")
+    parser.add_argument("--mutants", action="store_true", help="hunt deliberate bugs instead")
+    parser.add_argument(
+        "--name", action="append", default=[], choices=sorted(WHERE), help="this bug (repeatable)"
+    )
+    return parser
+
+
+def _hunt(options: argparse.Namespace) -> int:
+    missed = 0
+    for hunt in hunt_all(options.name or list(WHERE), states_max=options.limit_states or STATES_MAX):
+        missed += not hunt.finding
+        _OUT.print(
+            f"{hunt.mutant} | {hunt.configuration} | {hunt.states} states | {hunt.seconds:.1f} s | "
+            + (f"{hunt.steps} steps | {hunt.finding[:110]}" if hunt.finding else "NOT FOUND"),
+            markup=False,
+            soft_wrap=True,
+        )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

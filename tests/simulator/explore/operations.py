@@ -1,0 +1,30 @@
+"""What a process asks of the store, and what it is told: all that it and the world ever exchange."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+
+class Failure(StrEnum):
+    """An answer that says nothing of the object."""
+
+    UNREACHABLE = "no answer"
+
+
+Listing = tuple[tuple[str, int], ...]
+"""(key, size) of each object found."""
+
+Answer = bytes | None | bool | Listing | Failure
+"""get: the bytes, None for nothing there. put: whether it was stored. list: what was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One request to the store. `data` is what a put carries; `after` where a listing starts."""
+
+    kind: Literal["get", "put", "list"]
+    key: str
+    data: bytes = b""
+    after: str | None = None

@@ -1,0 +1,43 @@
+"""Encoding the same rows under the same write id is remembered: a process is run from its start thousands of times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from tests.simulator.patches import simulated
+from txn_engine.log import entry_log, uploads
+from txn_engine.log.data_files import EncodedFile
+from txn_engine.log.entry_format import LogKind
+from txn_engine.protocol.batches import BatchDescriptor
+from txn_engine.protocol.file_names import DataFileName
+
+
+@contextmanager
+def searching() -> Iterator[None]:
+    """Make this process a simulation, and its encoders (pure functions of their arguments) remember."""
+    encode_entry, encode_data_file = entry_log.encode_entry, uploads.encode_data_file
+    entries: dict[Any, bytes] = {}
+    files: dict[Any, tuple[bytes, EncodedFile]] = {}
+
+    def entry(kind: LogKind, batches: Sequence[BatchDescriptor], write_id: str) -> bytes:
+        name = (kind.name, tuple(batches), write_id)
+        if name not in entries:
+            entries[name] = encode_entry(kind, batches, write_id)
+        return entries[name]
+
+    def data_file(records: pa.Table, name: DataFileName, timestamp_ms: int) -> tuple[bytes, EncodedFile]:
+        rows = tuple(map(tuple, (column.to_pylist() for column in records.columns)))
+        if (rows, name, timestamp_ms) not in files:
+            files[rows, name, timestamp_ms] = encode_data_file(records, name, timestamp_ms)
+        return files[rows, name, timestamp_ms]
+
+    with simulated():
+        entry_log.encode_entry, uploads.encode_data_file = entry, data_file
+        try:
+            yield
+        finally:
+            entry_log.encode_entry, uploads.encode_data_file = encode_entry, encode_data_file

@@ -1,0 +1,67 @@
+"""Searches and hunts, run one after the other and printed as tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+
+from tests.simulator.explore.configurations import Configuration
+from tests.simulator.explore.remembering import searching
+from tests.simulator.explore.search import Result, Search
+from tests.simulator.explore.words import readable
+
+_COUNTS = ("states", "moves", "terminal", "judged", "depth", "local_states", "runs", "seconds")
+_SAY_EVERY_SECONDS = 30.0
+
+
+def search_all(
+    configurations: Sequence[Configuration], *, states_max: int | None, out: Console, err: Console
+) -> list[Result]:
+    """Search each, with a progress line; print what was found with its schedule, and the table."""
+    results = []
+    logging.disable(logging.CRITICAL)
+    for configuration in configurations:
+        err.print(f"{configuration.name}: {configuration.words}; {_bounds(configuration)}")
+        with searching(), err.status("") as status:
+            results.append(Search(configuration, progress=_Said(err, status)).run(states_max=states_max))
+        for finding in results[-1].findings:
+            out.print(f"FINDING {finding.text}", markup=False, soft_wrap=True)
+            for line in readable(finding.steps):
+                out.print(line, markup=False, soft_wrap=True)
+    out.print(_table(results))
+    return results
+
+
+class _Said:
+    """The progress of one search: a line that changes, or where nobody looks a line now and then."""
+
+    def __init__(self, err: Console, status: Status) -> None:
+        self._err, self._status = err, status
+        self._said = 0.0
+
+    def __call__(self, result: Result, frontier: int) -> None:
+        speed = result.states / max(result.seconds, 0.001)
+        text = f"{result.states} states, {speed:.0f} a second, depth {result.depth}, {frontier} to look at"
+        self._status.update(text)
+        if not self._err.is_terminal and result.seconds - self._said >= _SAY_EVERY_SECONDS:
+            self._said = result.seconds
+            self._err.print(f"  {text}")
+
+
+def _bounds(configuration: Configuration) -> str:
+    threads = "threads in any order" if configuration.any_order else "threads in turn"
+    kinds = ", ".join(sorted(configuration.kinds)) if configuration.faults else "none"
+    return f"at most {configuration.faults} faults of: {kinds}; {threads}"
+
+
+def _table(results: Sequence[Result]) -> Table:
+    table = Table("config", *(name.replace("_", " ") for name in _COUNTS), "all seen", "findings")
+    for result in results:
+        counts = [f"{getattr(result, name):.0f}" for name in _COUNTS]
+        seen = "yes" if result.complete else "no"
+        table.add_row(result.configuration, *counts, seen, str(len(result.findings)))
+    return table

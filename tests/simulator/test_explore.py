@@ -1,0 +1,91 @@
+"""The searches of small configurations: the smallest is seen whole, and deliberate bugs are found."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tests.simulator.explore.configurations import CONFIGURATIONS, Configuration
+from tests.simulator.explore.contents import Library
+from tests.simulator.explore.hunting import WHERE, hunt_all
+from tests.simulator.explore.remembering import searching
+from tests.simulator.explore.search import Result, Search
+from tests.simulator.explore.words import readable
+from tests.simulator.mutants.catalog import MUTANTS
+
+SHOWN = ("judged-on-the-old-state", "conflict-is-a-lost-race")
+"""A few bugs that every run of the suite hunts down again."""
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def _search(configuration: Configuration, *, states_max: int | None = None) -> Result:
+    with searching():
+        return Search(configuration).run(states_max=states_max)
+
+
+def _check(result: Result) -> None:
+    lines = [line for finding in result.findings for line in (finding.text, *readable(finding.steps))]
+    assert not result.findings, "\n".join(lines)
+
+
+def test_two_sweepers_and_a_crash_anywhere_are_seen_whole() -> None:
+    """All there is to see is right, and a second search sees exactly the same."""
+    first, again = _search(CONFIGURATIONS["d"]), _search(CONFIGURATIONS["d"])
+    _check(first)
+    assert first.complete
+    assert first.terminal
+    assert first.judged
+    assert (again.states, again.moves, again.terminal) == (first.states, first.moves, first.terminal)
+
+
+def test_two_sweepers_whose_threads_interleave_are_seen_whole() -> None:
+    in_turn = replace(CONFIGURATIONS["d"], faults=0)
+    any_order = _search(replace(in_turn, any_order=True))
+    _check(any_order)
+    assert any_order.complete
+    assert any_order.states > _search(in_turn).states
+
+
+def test_every_fault_of_two_sweepers_puts_is_seen_whole() -> None:
+    """A late put, a 409 with nothing written, a 412 to the winner: each anywhere, once."""
+    kinds = frozenset({"late", "conflict", "taken-after"})
+    result = _search(replace(CONFIGURATIONS["d"], kinds=kinds))
+    _check(result)
+    assert result.complete
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "e", "f"])
+def test_the_beginning_of_the_larger_ones(name: str) -> None:
+    """`make explore` sees them whole; here, so many states."""
+    result = _search(CONFIGURATIONS[name], states_max=500)
+    _check(result)
+    assert result.states >= 500
+
+
+def test_contents_are_the_same_whatever_the_way_to_them() -> None:
+    library = Library()
+    one, two = library.number_of("topics/t/0/0/data/x", b"1"), library.number_of("topics/t/0/0/data/y", b"2")
+    first, _ = library.put(library.put(library.empty, one)[0], two)
+    second, _ = library.put(library.put(library.empty, two)[0], one)
+    assert first is second
+    assert first is not library.empty
+
+
+def test_the_bugs_to_find_are_of_the_catalogue() -> None:
+    assert WHERE.keys() <= {mutant.name for mutant in MUTANTS}
+    assert set(WHERE.values()) <= CONFIGURATIONS.keys()
+
+
+def test_a_few_bugs_are_found_again() -> None:
+    hunts = list(hunt_all(SHOWN))
+    assert [hunt.mutant for hunt in hunts if not hunt.finding] == []
+    assert all(hunt.steps for hunt in hunts)

@@ -1,7 +1,7 @@
 # The two commands of the README are `make demo` and `make test`; both do all the set-up they need, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate explore differential torture bench check lint typecheck imports format minio lock wheel clean clean-all
+.PHONY: help setup demo test simulate explore mutants differential torture bench check lint typecheck imports format minio lock wheel clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
@@ -35,6 +35,9 @@ simulate: setup ## Simulated runs over a store that fails (SEEDS=1000, or ARGS="
 
 explore: setup ## Small configurations over every interleaving: make explore ARGS="--config a", ARGS="--mutants"; docs/SIMULATOR.md
 	@$(ENV) $(BIN)/python -m tests.simulator.explore $(ARGS)
+
+mutants: setup ## Deliberate bugs, hunted by the simulator one by one (ARGS="--name no-epoch-check --budget 100")
+	@$(ENV) $(BIN)/python -m tests.simulator.mutants $(ARGS)
 
 check: lint typecheck imports ## All that can be said without running: lint, types, import contracts
 

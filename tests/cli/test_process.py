@@ -52,14 +52,6 @@ def started(*arguments: str, **options: object) -> Iterator[subprocess.Popen[str
             running.kill()
 
 
-@pytest.fixture(autouse=True)
-def hang_up_is_heard() -> Iterator[None]:
-    """Under nohup SIGHUP is ignored, and that is inherited: not by what is started here."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():

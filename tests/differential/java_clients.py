@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from py4j import java_gateway, protocol
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
@@ -32,6 +33,9 @@ class ClientMachine:
     """A JVM with Kafka's clients in it; threads may share it."""
 
     def __init__(self, jars: Path) -> None:
+        # PySpark, once used in this process, puts an exception handler of its own there that asks Spark's JVM.
+        self._answers = java_gateway.get_return_value
+        java_gateway.get_return_value = protocol.get_return_value
         port, token, self._process = launch_gateway(
             classpath=f"{jars}/*",
             die_on_exit=True,
@@ -66,6 +70,7 @@ class ClientMachine:
         self._process.stdin.close()
         self._process.kill()
         self._process.wait()
+        java_gateway.get_return_value = self._answers
 
 
 class JavaClients:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from tests.simulator.history import RecordId, Writing
-from tests.simulator.kernel import MS, SECOND, sleep
+from tests.simulator.kernel import MINUTE, MS, SECOND, sleep
 from tests.simulator.process import Process
 from txn_engine import Engine
 from txn_engine.errors import OutcomeUnknownError, TxnEngineError
@@ -117,7 +117,8 @@ class Application:
                 error = self.last_error = problem
                 if producer.state not in _UNDECIDED:
                     break
-                self.rest()
+                patient = self.world.chance.at("patient", writing.name) < 0.3
+                self.rest(high=MINUTE if patient else 2 * SECOND)
             else:
                 history.end(writing, "ok")
                 return

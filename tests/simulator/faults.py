@@ -80,7 +80,8 @@ class FaultPlan:
         if kind == "late":
             return self.chance.spread(50 * MS, self.longest_pause, "length", site)
         if kind == "lost-reply":
-            return self.chance.spread(SECOND, 30 * SECOND, "length", site)
+            asleep = self.chance.at("asleep", site) < 0.2  # the machine was suspended while it waited
+            return self.chance.spread(SECOND, self.longest_pause if asleep else 30 * SECOND, "length", site)
         if kind.startswith("pause"):
             return self.chance.spread(100 * MS, self.longest_pause, "length", site)
         if kind == "clock-jump":

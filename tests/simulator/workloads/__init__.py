@@ -11,6 +11,7 @@ from types import MappingProxyType, ModuleType
 
 from tests.simulator.workloads import (
     bank,
+    deadlines,
     fork,
     hanging,
     idempotent,
@@ -28,6 +29,7 @@ from tests.simulator.workloads import (
 
 _MODULES = (
     bank,
+    deadlines,
     fork,
     hanging,
     idempotent,

@@ -26,6 +26,7 @@ def set_up(world: World) -> None:
         world.client(f"healthy{number}", _healthy(number, max(world.knobs.transactions // 3, 1)))
     for number in range(2):
         world.client(f"operator{number}", _operator, worker=False)
+    world.client("reckless", _reckless, worker=False)
     add_background(world, TOPICS)
 
 
@@ -82,6 +83,19 @@ def _operator(process: Process, engine: Engine) -> None:
         with suppress(TxnEngineError):
             end_hanging(engine, limit_ms=_LIMIT_MS)
         sleep(world.chance.spread(MINUTE, HOUR, "patrol", process.name, rounds))
+
+
+def _reckless(process: Process, engine: Engine) -> None:
+    """An operator who asks for the end of whatever is open: what has a coordinator has to be spared."""
+    world, rounds = process.world, 0
+    while not world.stopping:
+        rounds += 1
+        number = rounds % world.knobs.partitions
+        with suppress(TxnEngineError):
+            for known in engine.partition(TOPICS[0], number).producers():
+                if known.current_transaction_start_offset >= 0:
+                    engine.admin.abort_transaction(TOPICS[0], number, known.current_transaction_start_offset)
+        sleep(world.chance.spread(SECOND, 10 * MINUTE, "reckless", process.name, rounds))
 
 
 def end_hanging(engine: Engine, *, limit_ms: int) -> None:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
+
 from tests.simulator.applications import Application, create_topics
 from tests.simulator.checks import Final
 from tests.simulator.history import Writing
-from tests.simulator.kernel import SECOND
+from tests.simulator.kernel import MINUTE, SECOND
+from tests.simulator.knobs import Knobs
 from tests.simulator.process import Process
-from tests.simulator.workloads.common import add_background
+from tests.simulator.workloads.common import add_background, rest
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
 from txn_engine.producer import Producer
+from txn_engine.protocol.transaction_rows import MAX_RUN_IDS
 
 TOPICS = ("loaded",)
 _CLIENTS = 2
 _TRIES = 10
+
+
+def shape(knobs: Knobs) -> Knobs:
+    """Ids that expire after a minute, so that a load finds its id forgotten."""
+    return replace(knobs, id_expiration_ms=60_000)
 
 
 def set_up(world: World) -> None:
@@ -23,7 +33,40 @@ def set_up(world: World) -> None:
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     for number in range(_CLIENTS):
         world.client(f"loader{number}", _loader(number, max(world.knobs.transactions // _CLIENTS, 1)))
+    world.client("undertaker", _undertaker, worker=False)
+    if world.chance.at("elder") < 0.2:
+        world.run_alone("elder runs", _elder_runs)
+        world.client("elder", _elder)
     add_background(world, TOPICS)
+
+
+def _elder_runs(_: Process, engine: Engine) -> None:
+    """An id with more committed runs than its row remembers."""
+    producer = engine.producer(transactional_id="elder")
+    producer.init_transactions()
+    for number in range(MAX_RUN_IDS + 1):
+        with producer.transaction(run_id=f"elder-{number}"):
+            pass
+
+
+def _elder(process: Process, engine: Engine) -> None:
+    """What the log no longer knows is unknown; that is another answer than 'not committed'."""
+    app = Application(process, engine, "elder")
+    producer = app.ready()
+    if producer is None:
+        return
+    forgotten, known = producer.has_committed("elder-0"), producer.has_committed(f"elder-{MAX_RUN_IDS}")
+    if forgotten is not None or known is not True:
+        process.world.history.complain(f"elder: a forgotten run is {forgotten}, the last one {known}")
+
+
+def _undertaker(process: Process, engine: Engine) -> None:
+    world, rounds = process.world, 0
+    while not world.stopping:
+        rounds += 1
+        with suppress(TxnEngineError):
+            engine.coordinator.expire_transactional_ids()
+        rest(process, rounds)
 
 
 def _loader(number: int, loads: int) -> Body:
@@ -35,6 +78,8 @@ def _loader(number: int, loads: int) -> Body:
                 if _load(app, run_id, f"{run_id}@{process.name}-{attempt}"):
                     break
                 app.rest(high=5 * SECOND)
+            if process.world.chance.at("idle", process.name, load) < 0.2:
+                app.rest(low=MINUTE, high=10 * MINUTE)
 
     return body
 

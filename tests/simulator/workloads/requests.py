@@ -27,6 +27,7 @@ from txn_engine.protocol.proposals import (
     Appended,
     DataProposal,
     FloorProposal,
+    MarkerProposal,
     Proposal,
     Refused,
     RewriteProposal,
@@ -36,6 +37,7 @@ from txn_engine.types import AppendResult, ProducerIdAndEpoch, TopicPartition
 
 TOPICS = ("odd",)
 _WINDOW = 5
+MAX_OFFSET = 2**62
 
 
 def set_up(world: World) -> None:
@@ -336,6 +338,10 @@ def _propose(process: Process, engine: Engine, log: EntryLog, odd: Proposal, nam
         producer_epoch=-1,
         timestamp_ms=process.clock(),
     )
+    if isinstance(odd, RewriteProposal):  # it may have become legal by then: what it names has to be there
+        objects, source = engine.logs.tools.objects, odd.inputs[0].file.data_path
+        copy = bytes(objects.read(f"{log.keys.prefix}/{source}"))
+        objects.create(f"{log.keys.prefix}/{odd.outputs[0].file.data_path}", copy)
     batch = DataProposal(1, file.first_timestamp, file.max_timestamp, file.file)
     row, beside = log.append([odd, batch])
     if isinstance(beside, Refused):
@@ -356,6 +362,8 @@ def _became_legal(proposal: Proposal, state: PartitionState) -> bool:
         undecided = any(first < start for first in state.open_transactions.values())
         inside = any(file.base_offset < start <= file.last_offset for file in state.live.values())
         return not (undecided or inside or proposal.entries_start)  # nobody here has a snapshot to show
+    if isinstance(proposal, MarkerProposal):
+        return False
     if isinstance(proposal, FloorProposal):
         return proposal.floor < state.log_end_offset
     inputs = [state.dead.get(file.file.data_path) for file in proposal.inputs]
@@ -366,7 +374,7 @@ def _odd_control(state, draw: Random) -> Proposal | None:  # type: ignore[no-unt
     end, stable = state.log_end_offset, state.last_stable_offset
     live = [file for _, file in sorted(state.live.items())]
     undecided = [file for _, file in sorted(state.undecided.items())]
-    kind = draw.choice(("entries", "beyond", "inside", "floor", "undecided", "dropped", "gone"))
+    kind = draw.choice(("entries", "beyond", "inside", "floor", "operator", "undecided", "dropped", "gone"))
     if kind == "entries" and end:
         return TrimProposal(state.log_start_offset, draw.randrange(end) + 1, ())
     if kind == "beyond" and stable < end:
@@ -374,6 +382,10 @@ def _odd_control(state, draw: Random) -> Proposal | None:  # type: ignore[no-unt
     if kind == "inside":
         long = [file for file in live if file.record_count > 1 and file.base_offset >= state.log_start_offset]
         return TrimProposal(draw.choice(long).base_offset + 1, state.entries_start) if long else None
+    if kind == "operator" and state.open_transactions:
+        entry = state.producers[draw.choice(sorted(state.open_transactions))]
+        start = entry.open_first_offset + 1
+        return MarkerProposal(entry.producer_id, entry.producer_epoch, False, MAX_OFFSET, start)
     if kind == "floor":
         return FloorProposal(end + draw.randint(1, 9))
     if kind == "undecided" and undecided:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.simulator.applications import SCHEMA, Application, plain_append
 from tests.simulator.history import Writing
-from tests.simulator.kernel import DAY, HOUR, MINUTE, SECOND, sleep
+from tests.simulator.kernel import DAY, HOUR, MINUTE, MS, SECOND, sleep
 from tests.simulator.knobs import Knobs
 from tests.simulator.process import Process
 from tests.simulator.workloads.common import add_background, group_watcher
@@ -30,7 +30,7 @@ def shape(knobs: Knobs) -> Knobs:
 
 
 def set_up(world: World) -> None:
-    """Writers, a plain one among them, a group that reads along, and two keepers with a policy that spares little."""
+    """Writers, two of them of one id, one of none, a group that reads along, two keepers who spare little."""
 
     def create(_: Process, engine: Engine) -> None:
         for topic, retention_ms in zip(TOPICS, (-1, 6 * _HOUR_MS), strict=True):
@@ -46,7 +46,8 @@ def set_up(world: World) -> None:
     each = max(world.knobs.transactions // _CLIENTS, 1)
     for number in range(_CLIENTS):
         world.client(f"writer{number}", _writer(number, each))
-    world.client("plain", _plain_writer(each))
+    world.client("successor", _writer(0, each), delay=DAY)
+    world.client("plain", _plain_writer(3 * each))
     world.client("follower", _follower, worker=False)
     world.client("watcher", group_watcher(GROUP, TOPICS[0]), worker=False)
     for number in range(2):
@@ -68,10 +69,17 @@ def _writer(number: int, transactions: int) -> Body:
 
 def _write(app: Application, producer: Producer, writing: Writing) -> None:
     draw = app.world.chance.random("upkeep", writing.name)
+    if draw.random() < 0.15:
+        _fall_asleep(app, draw.randint(0, 60 * MS), draw.randint(13 * HOUR, 4 * DAY))
     for _ in range(draw.randint(1, 3)):
         app.write(producer, writing, draw.choice(TOPICS), draw.randrange(app.world.knobs.partitions), 1)
         if draw.random() < 0.1:
             app.rest(high=20 * MINUTE)
+
+
+def _fall_asleep(app: Application, soon: int, duration: int) -> None:
+    """Stop this process in the middle of what it is about to do, until its transaction was timed out and forgotten."""
+    app.world.kernel.at(app.world.kernel.now + soon, lambda: app.process.pause(duration))
 
 
 def _plain_writer(batches: int) -> Body:

@@ -1,0 +1,62 @@
+"""`python -m tests.simulator.mutants`: hunt every mutant (or the named ones), and write the table."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from tests.simulator.mutants.catalog import MUTANTS
+from tests.simulator.mutants.hunting import Hunt, hunt_all
+from tests.simulator.mutants.report import dump, write_page
+
+_CONSOLE = Console(stderr=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; 0 where every mutant was found."""
+    options = _parser().parse_args(arguments)
+    wanted = [mutant for mutant in MUTANTS if not options.name or mutant.name in options.name]
+    unknown = set(options.name) - {mutant.name for mutant in wanted}
+    if unknown:
+        _CONSOLE.print(f"no such mutant: {', '.join(sorted(unknown))}")
+        return 2
+    hunts: dict[str, Hunt] = {}
+    for hunt in hunt_all(wanted, first=options.first, budget=options.budget, jobs=options.jobs):
+        hunts[hunt.mutant] = hunt
+        _say(hunt, len(hunts), len(wanted))
+    if options.json:
+        sys.stdout.write(dump(list(hunts.values())) + "\n")
+    if options.write:
+        write_page(MUTANTS, hunts, first=options.first, budget=options.budget)
+    missed = [name for name, hunt in hunts.items() if not hunt.found]
+    _CONSOLE.print(f"{len(hunts) - len(missed)} of {len(hunts)} mutants found", highlight=False)
+    return 1 if missed else 0
+
+
+def _say(hunt: Hunt, done: int, of: int) -> None:
+    where = f"{hunt.workload} {hunt.seed}: {hunt.finding[:120]!r}" if hunt.found else "NOT FOUND"
+    _CONSOLE.print(
+        f"[{done}/{of}] {hunt.mutant}: {where} ({hunt.runs} runs, {hunt.seconds:.0f} s)",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator.mutants", description=__doc__)
+    parser.add_argument("--name", action="append", default=[], help="only this mutant (repeatable)")
+    parser.add_argument("--budget", type=int, default=400, help="seeds a mutant")
+    parser.add_argument("--from", type=int, dest="first", default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--json", action="store_true", help="print the outcome as JSON")
+    parser.add_argument("--write", action="store_true", help="write docs/MUTANTS.md (all mutants only)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

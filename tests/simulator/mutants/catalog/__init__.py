@@ -1,0 +1,15 @@
+"""The bugs, by the part of the code that they are put into."""
+
+from __future__ import annotations
+
+from tests.simulator.mutants.catalog import cleaning, clients, coordinator, groups, logs, partitions
+from tests.simulator.mutants.mutation import Mutant
+
+MUTANTS: tuple[Mutant, ...] = (
+    *logs.MUTANTS,
+    *partitions.MUTANTS,
+    *coordinator.MUTANTS,
+    *clients.MUTANTS,
+    *groups.MUTANTS,
+    *cleaning.MUTANTS,
+)

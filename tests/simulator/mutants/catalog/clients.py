@@ -1,0 +1,161 @@
+"""Bugs in the clients: the producer's order of steps, its state machine, forks."""
+
+from __future__ import annotations
+
+from tests.simulator.mutants.mutation import Edit, Mutant
+
+_PRODUCER = "txn_engine/producer/producer.py"
+_LANES = "txn_engine/producer/lanes.py"
+_TRANSACTIONS = "txn_engine/protocol/transactions.py"
+
+MUTANTS = (
+    Mutant(
+        "append-before-add-partitions",
+        "a partition's first entry does not wait until the coordinator knows of the partition",
+        (Edit(_LANES, "        self.added.result()\n", ""),),
+        ("bank", "lists", "two_owners"),
+    ),
+    Mutant(
+        "no-check-of-a-stalled-first-write",
+        "a first write after a reload, or behind a pause, does not ask the coordinator again",
+        (
+            Edit(
+                _PRODUCER,
+                "            if lane.log.token is not lane.view_token:\n",
+                "            if lane.log.token is None:\n",
+            ),
+        ),
+        ("upkeep",),
+        marked="4",
+    ),
+    Mutant(
+        "first-write-checked-once",
+        "the coordinator is asked on the old view of its log, not after the slot is fixed",
+        (
+            Edit(
+                "txn_engine/coordinator/coordinator.py",
+                "        transactions.verify_partition(\n            self.current(transactional_id),",
+                "        transactions.verify_partition(\n"
+                "            self._logs.coordinator(transactional_id).view().transactions.get(transactional_id),",
+            ),
+        ),
+        ("upkeep",),
+        marked="4",
+    ),
+    Mutant(
+        "first-write-checked-without-its-epoch",
+        "the check of a first write does not carry the epoch that it asks about",
+        (
+            Edit(
+                _TRANSACTIONS,
+                "    if row.producer_epoch != producer_epoch:\n        raise _fenced(row, producer_id, producer_epoch)\n"
+                '    if row.state.is_prepared:\n        raise _concurrent(row, "a write")',
+                '    if row.state.is_prepared:\n        raise _concurrent(row, "a write")',
+            ),
+        ),
+        ("upkeep",),
+        marked="4",
+    ),
+    Mutant(
+        "a-failed-write-may-commit",
+        "a transaction with a failed or unknown write is committed all the same",
+        (
+            Edit(
+                _PRODUCER,
+                "                if self._state is ProducerState.IN_TRANSACTION:\n                    self._check_writes()\n",
+                "",
+            ),
+            Edit(
+                _PRODUCER,
+                "        elif self._state is ProducerState.IN_TRANSACTION:\n            self._state = ProducerState.ABORTABLE_ERROR\n",
+                "",
+            ),
+        ),
+        ("bank", "lists", "pipeline"),
+        marked="2",
+    ),
+    Mutant(
+        "a-fenced-commit-is-a-success",
+        "a commit that finds its id taken over is reported as done",
+        (
+            Edit(
+                _PRODUCER,
+                "            answered = committed and self._was_committed()\n",
+                "            answered = committed\n",
+            ),
+        ),
+        ("two_owners", "bank", "late_end_txn", "reload"),
+        marked="4",
+    ),
+    Mutant(
+        "a-lost-reply-is-a-failure",
+        "a producer that was fenced after its commit was decided reports a failure, without asking the log",
+        (
+            Edit(
+                _PRODUCER,
+                "            answered = committed and self._was_committed()\n",
+                "            answered = False\n",
+            ),
+        ),
+        ("two_owners",),
+        marked="4",
+    ),
+    Mutant(
+        "unknown-is-none",
+        "a run that the log no longer knows counts as one that never committed",
+        (
+            Edit(
+                "txn_engine/protocol/transaction_rows.py",
+                "        return False if self.run_ids_complete else None",
+                "        return False",
+            ),
+        ),
+        ("reload",),
+        marked="4",
+    ),
+    Mutant(
+        "the-end-without-waiting",
+        "a commit does not wait for the writes that are under way",
+        (
+            Edit(
+                _PRODUCER,
+                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):\n"
+                "            self._sender.wait()\n",
+                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):\n",
+            ),
+        ),
+        ("bank", "lists"),
+    ),
+    Mutant(
+        "a-forked-producer-goes-on",
+        "a producer goes on in a forked child, under its parent's sequences",
+        (
+            Edit(
+                _PRODUCER,
+                "        if os.getpid() != self._made_in:\n            raise IllegalStateError(\n"
+                '                "a producer was carried over a fork"',
+                "        if os.getpid() < 0:\n            raise IllegalStateError(\n"
+                '                "a producer was carried over a fork"',
+            ),
+            Edit(
+                "txn_engine/log/logs.py",
+                "        if os.getpid() != self._made_in:\n",
+                "        if os.getpid() < 0:\n",
+            ),
+        ),
+        ("fork",),
+        marked="2",
+    ),
+    Mutant(
+        "sequences-begin-anew",
+        "a producer numbers each batch from 0",
+        (
+            Edit(
+                "txn_engine/producer/sender.py",
+                "        lane.next_sequence = increment_sequence(sequence, count)",
+                "        lane.next_sequence = 0",
+            ),
+        ),
+        ("idempotent", "lists"),
+    ),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -62,6 +63,7 @@ class Application:
         self.producer: Producer | None = None
         self.last_error: TxnEngineError | None = None
         self._rests = 0
+        self._has_run_id = False
 
     def rest(self, low: int = 10 * MS, high: int = 2 * SECOND) -> None:
         """Wait a little, as programs do before they try again."""
@@ -97,6 +99,7 @@ class Application:
             return None
         writing = self.world.history.begin(name, self.process.name)
         try:
+            self._has_run_id = run_id is not None
             producer.begin_transaction(run_id)
             body(producer, writing)
         except TxnEngineError as error:
@@ -109,6 +112,8 @@ class Application:
         """Ask for the commit until there is an answer, or patience is over."""
         history = self.world.history
         history.ask(writing)
+        if self.world.chance.at("deaf", writing.name) < 0.1:
+            self._commit_without_hearing(producer)
         error: TxnEngineError | None = None
         for _ in range(_TRIES):
             try:
@@ -127,6 +132,17 @@ class Application:
             self.producer = None
         else:
             self.give_up(producer, writing, error)
+
+    def _commit_without_hearing(self, producer: Producer) -> None:
+        """A first try whose reply is lost, and time for others to take over before the second."""
+        producer.flush()
+        if producer.state is not ProducerState.IN_TRANSACTION or self._has_run_id:
+            return
+        with suppress(TxnEngineError):
+            self.engine.coordinator.end_transaction(
+                self._id, producer.producer_id, producer.producer_epoch, committed=True, markers=self._markers
+            )
+        self.rest(high=MINUTE)
 
     def give_up(self, producer: Producer, writing: Writing, error: TxnEngineError | None) -> None:
         """It cannot be committed any more: abort, as far as that goes."""

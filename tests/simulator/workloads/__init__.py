@@ -7,43 +7,11 @@ operator does before the run is judged) and `check(world, final)` (rules of its 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from pkgutil import iter_modules
 from types import MappingProxyType, ModuleType
 
-from tests.simulator.workloads import (
-    bank,
-    deadlines,
-    fork,
-    hanging,
-    idempotent,
-    late_end_txn,
-    lists,
-    pipeline,
-    reload,
-    remade,
-    requests,
-    resets,
-    sweeps,
-    two_owners,
-    upkeep,
-)
-
-_MODULES = (
-    bank,
-    deadlines,
-    fork,
-    hanging,
-    idempotent,
-    late_end_txn,
-    lists,
-    pipeline,
-    reload,
-    remade,
-    requests,
-    resets,
-    sweeps,
-    two_owners,
-    upkeep,
-)
+_NAMES = sorted(found.name for found in iter_modules(__path__) if found.name != "common")
 WORKLOADS: Mapping[str, ModuleType] = MappingProxyType(
-    {module.__name__.rpartition(".")[2]: module for module in _MODULES}
+    {name: import_module(f"{__name__}.{name}") for name in _NAMES}
 )

@@ -61,9 +61,7 @@ class PartitionLog:
         first went.
         """
         topic = self._known_topic()
-        asked = self._logs.tools.executor.submit(
-            self._logs.topics.is_current, topic.name, topic.incarnation
-        )  # beside the upload: what goes to a deleted incarnation nobody will read
+        asked = self._logs.ask_whether_current(topic.name, topic.incarnation)
         records = conform(table, topic.schema, topic=topic.name)
         if records.num_rows > MAX_BATCH_ROWS:
             raise InvalidRequestError(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
+from storage import MappableStore
 from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError
 from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, LogKind
 from txn_engine.log.entry_log import EntryLog, LogTools
@@ -71,6 +72,18 @@ class Logs:
     def internal(self, topic: str) -> list[EntryLog]:
         """All logs of an internal topic, in the order of its partitions."""
         return [self.get(topic, 0, number) for number in range(self.config.internal_partitions[topic])]
+
+    def ask_whether_current(self, topic: str, incarnation: int) -> Future[bool]:
+        """Ask whether this incarnation is still the topic of its name, while the caller goes on to upload.
+
+        A writer asks in every call, after the call began: what goes to a deleted incarnation nobody will read. A
+        store that can be mapped is a file away: there the answer costs less than a thread to wait for it.
+        """
+        if not isinstance(self.tools.objects.store, MappableStore):
+            return self.workers.submit(self.topics.is_current, topic, incarnation)
+        answer: Future[bool] = Future()
+        answer.set_result(self.topics.is_current(topic, incarnation))
+        return answer
 
     def refresh_all(self, logs: Iterable[EntryLog]) -> list[PartitionState]:
         """Look at the ends of several logs at once."""

@@ -81,7 +81,7 @@ class Sender:
         targets = list(dict.fromkeys(target for target, _ in parts))
         lanes = dict(zip(targets, self.lanes_for(targets), strict=True))
         topics = {(target.topic, target.incarnation) for target in targets}
-        current = {topic: self._ask_whether_current(*topic) for topic in sorted(topics)}
+        current = {topic: self._logs.ask_whether_current(*topic) for topic in sorted(topics)}
         futures: list[Future[RecordMetadata]] = []
         try:
             for target, part in parts:
@@ -99,15 +99,6 @@ class Sender:
     def _join_all(self, targets: Sequence[TransactionPartition]) -> None:
         if self._join is not None:
             self._join(targets)
-
-    def _ask_whether_current(self, topic: str, incarnation: int) -> Future[bool]:
-        """Ask, beside the uploads, whether the topic is still the one known: what is written to a deleted
-        incarnation nobody will read.
-
-        Asked in every call, after it began: a record that is handed over after a topic was deleted is never
-        acknowledged in what is gone.
-        """
-        return self._logs.workers.submit(self._logs.topics.is_current, topic, incarnation)
 
     def _has_room(self, records: pa.Table | EncodedFile) -> bool:
         with self._buffer:

@@ -1,7 +1,7 @@
-# The two commands of the README are `make demo` and `make test`; both do all the set-up they need, in .venv and .cache.
+# The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test simulate explore mutants differential torture bench check lint typecheck imports format minio lock wheel clean clean-all
+.PHONY: help setup demo airflow test live simulate explore mutants differential torture bench check lint typecheck imports format minio lock wheel clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
@@ -15,6 +15,12 @@ setup: ## Python packages, Java, Airflow's database and Spark's S3A jars into .v
 
 demo: setup ## Real payments through the whole platform, on an embedded store
 	@$(ENV) $(BIN)/txn-engine demo $(ARGS)
+
+airflow: setup ## A whole Airflow on 127.0.0.1 with the DAGs, the pages and payments that flow; Ctrl-C stops all of it
+	@$(ENV) $(BIN)/python -m txn_engine_airflow.standalone --home .cache/standalone $(ARGS)
+
+live: setup minio ## The long real runs: SIGKILL of the scheduler, Postgres, `make airflow` itself (ARGS="-k postgres")
+	@$(ENV) $(BIN)/pytest -m live -s tests/live tests/dags $(ARGS)
 
 test: ## Every test, on the real MinIO, Spark and Airflow too (MinIO is built beside the set-up, once, in about 5 minutes)
 	@.ci/setup-uv

@@ -1,20 +1,22 @@
 """
-### Snapshots, last stable offsets, lag
+### Snapshots, last stable offsets, lag; and who must be told
 
 **What it does.** Every five minutes: `write_snapshots` puts a snapshot of each log that has grown, so that
 readers replay few entries when they open it. `last_stable_offsets` shows how far read_committed readers may
-go in each partition, how many offsets that is behind the log's end, and who holds it there. `group_lags`
-shows every consumer group against those offsets. Both tables are in the task's log and in its XCom
+go in each partition, how many offsets that is behind the log's end, and who holds it there; `aborted_transactions`
+counts the partition's aborted index. `group_lags` shows every consumer group against those offsets,
+`hanging_transactions` what is open and owned by nobody. The tables are in the tasks' logs and in their XCom
 (`columns`, `rows`, worst first). Nothing here changes what readers see.
 
-**When to worry.**
+**When to worry.** The three tasks named `alert_...` are red when a person has to look, and tell it (see "Alerts"
+in docs/AIRFLOW.md); the run is red as long as the condition lasts.
 
-- *`behind` is not 0, and `held_for_s` grows from run to run:* `held_by` has a transaction open. Its producer
-  is slow, or it died: then `txn_coordinator_sweep` ends it once its timeout has passed. Longer than the
-  timeout: is that DAG green?
-- *`held_by` is `producer N`:* no coordinator row knows the transaction, so no sweep will end it: a hanging
-  transaction.
-- *`lag` grows while `behind` is 0:* the consumer does not keep up, or does not run.
+- *`alert_lso_stalled`:* readers of a partition wait behind one transaction for longer than
+  `stalled_after_s` (900). The text names the holder, its state, and what ends it.
+- *`alert_hanging_transaction`:* no coordinator row knows a transaction that is open on a partition, so no sweep
+  will end it. Once you are sure that its producer is gone, end it with the command in the text.
+- *`alert_lag_growing`:* a group's lag grew in each of the last `lag_growing_runs` (6) runs: its consumer does not
+  keep up, or does not run.
 - *`pending_producer_id` is not -1 in two runs in a row:* a consumer's transaction is between its output and
   its decision.
 - *`write_snapshots` fails with a damaged object:* stop, and run `txn-engine verify` before anything else.
@@ -29,13 +31,17 @@ shows every consumer group against those offsets. Both tables are in the task's 
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. For another store, trigger the DAG with
 its connection in `conn_id`.
+
+**Metrics.** `txn_engine.lso_lag.<topic>.<partition>`.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from airflow.sdk import Param, dag, task
+from airflow.sdk import dag, get_current_context, task
+
+from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_tasks
 
 
 @dag(
@@ -43,45 +49,63 @@ from airflow.sdk import Param, dag, task
     description="Write snapshots; report last stable offsets, who holds them back, and every group's lag",
     doc_md=__doc__,
     schedule="*/5 * * * *",
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=START,
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=60),
-    default_args={
-        "owner": "txn-engine",
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-        "execution_timeout": timedelta(minutes=20),
-    },
-    params={
-        "conn_id": Param("txn_engine_default", type="string", description="Airflow connection of the store")
-    },
+    default_args=coordinator_tasks(minutes=20, retries=2, retry_delay_s=30),
+    params={"conn_id": conn_id_param()},
     tags=["txn-engine", "coordinator", "monitoring"],
 )
 def txn_compute_lso() -> None:
-    """Three tasks that do not wait for each other: where a snapshot fails, the run is red and the tables are there."""
+    """Tables that do not wait for each other, nor for the snapshots; each followed by the alert that it is for."""
 
     @task(multiple_outputs=False)
-    def write_snapshots(params: dict[str, str] | None = None):
+    def write_snapshots(params: dict | None = None):
         from txn_engine_airflow import tables
 
         return tables.write_snapshots(params["conn_id"])
 
     @task(multiple_outputs=False)
-    def last_stable_offsets(params: dict[str, str] | None = None):
+    def last_stable_offsets(params: dict | None = None):
         from txn_engine_airflow import tables
 
         return tables.last_stable_offsets(params["conn_id"])
 
     @task(multiple_outputs=False)
-    def group_lags(params: dict[str, str] | None = None):
+    def group_lags(params: dict | None = None):
         from txn_engine_airflow import tables
 
         return tables.group_lags(params["conn_id"])
 
+    @task(multiple_outputs=False)
+    def hanging_transactions(params: dict | None = None):
+        from txn_engine_airflow import tables
+
+        return tables.hanging_transactions(params["conn_id"])
+
+    @task
+    def alert_lso_stalled(table):
+        from txn_engine_airflow import watch
+
+        watch.lso_stalled(table)
+
+    @task
+    def alert_hanging_transaction(table):
+        from txn_engine_airflow import watch
+
+        watch.hanging_transaction(table)
+
+    @task
+    def alert_lag_growing(table):
+        from txn_engine_airflow import watch
+
+        watch.lag_growing(table, get_current_context()["ti"])
+
     write_snapshots()
-    last_stable_offsets()
-    group_lags()
+    alert_lso_stalled(last_stable_offsets())
+    alert_hanging_transaction(hanging_transactions())
+    alert_lag_growing(group_lags())
 
 
 txn_compute_lso()

@@ -28,14 +28,18 @@ otherwise). Running it twice, or beside another sweep, is harmless.
     txn-engine transactions find-hanging                open data that no coordinator row knows
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. To sweep another store, trigger the DAG
-with its connection in `conn_id`.
+with its connection in `conn_id`; with `dry_run` it only says what it would do.
+
+**Metrics.** `txn_engine.open_transactions`, `txn_engine.oldest_open_transaction_s`, `txn_engine.sweep_duration`.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from airflow.sdk import Context, Param, dag, task
+from airflow.sdk import Context, dag, task
+
+from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_tasks, dry_run_param
 
 EXPIRY_MINUTES = 5  # of each hour; a minute that the scheduler skips is no hour lost
 
@@ -51,18 +55,14 @@ def expiry_is_due(context: Context) -> bool:
     description="Abort timed-out transactions every minute; expire idle transactional ids hourly",
     doc_md=__doc__,
     schedule="* * * * *",
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    start_date=START,
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=15),
-    default_args={
-        "owner": "txn-engine",
-        "retries": 1,
-        "retry_delay": timedelta(seconds=15),
-        "execution_timeout": timedelta(minutes=5),
-    },
+    default_args=coordinator_tasks(minutes=5),
     params={
-        "conn_id": Param("txn_engine_default", type="string", description="Airflow connection of the store")
+        "conn_id": conn_id_param(),
+        "dry_run": dry_run_param("which transactions would be aborted and which ids would expire"),
     },
     tags=["txn-engine", "coordinator"],
 )
@@ -70,17 +70,17 @@ def txn_coordinator_sweep() -> None:
     """Two sweeps that do not wait for each other."""
 
     @task(multiple_outputs=False)
-    def abort_timed_out_transactions(params: dict[str, str] | None = None):
+    def abort_timed_out_transactions(params: dict | None = None):
         from txn_engine_airflow import sweeps
 
-        return sweeps.abort_timed_out_transactions(params["conn_id"])
+        return sweeps.abort_timed_out_transactions(params["conn_id"], dry_run=params["dry_run"])
 
     @task.run_if(expiry_is_due, skip_message="ids are expired in the first minutes of each hour")
     @task(multiple_outputs=False)
-    def expire_transactional_ids(params: dict[str, str] | None = None):
+    def expire_transactional_ids(params: dict | None = None):
         from txn_engine_airflow import sweeps
 
-        return sweeps.expire_transactional_ids(params["conn_id"])
+        return sweeps.expire_transactional_ids(params["conn_id"], dry_run=params["dry_run"])
 
     abort_timed_out_transactions()
     expire_transactional_ids()

@@ -1,15 +1,17 @@
 """
 ### Consumes a topic with Spark, exactly once
 
-**What it does.** Reads what is committed in `topic` between the position of `group_id` and the last stable
-offset, applies `transform` (a function of a Spark DataFrame), and writes the result to `output_topic`. Output
-and the group's new position are committed in one transaction of `transactional_id`: either both are there, or
-neither. The transaction carries the id of this DAG run, so that a try whose reply was lost is recognised by
-the next one. When new output was committed, the task emits an event of the output topic's asset
-(`txn-engine://<bucket or path>/<topic>`) with the offsets it stands for.
+**What it does.** `wait_for_records` waits, in the triggerer and for at most `wait_s`, until `topic` has committed
+records behind the position of `group_id`; where none come the run ends there, skipped. `consume` reads them up to
+the last stable offset, applies `transform` (a function of a Spark DataFrame), and writes the result to
+`output_topic`. Output and the group's new position are committed in one transaction of `transactional_id`: either
+both are there, or neither. The transaction carries the run, so that a try whose reply was lost is recognised by the
+next one. When new output was committed, the task emits an event of the output topic's asset
+(`txn-engine://<bucket or path>/<topic>`) with the offsets it stands for, which starts `txn_verify_exactly_once`.
 
-With the store named in the environment (`TXN_ENGINE_URL` or `AIRFLOW_CONN_TXN_ENGINE_DEFAULT`, for the DAG
-processor too) an event of the asset of `payments` starts it; else it is started by hand or by another DAG.
+An event of the topic `payments` starts it: of an operator that wrote through the connection `txn_engine_default`, of
+the topic's asset where the environment names the store, and of the watch in the triggerer that looks for records
+of anybody else. It can be started by hand as well.
 
 **Retries and overlaps are safe.** A killed run leaves an open transaction that nobody sees, and data files
 that no reader finds; the next run reads the same range again. Of two runs over the same range one commits,
@@ -39,66 +41,89 @@ the worker's rights: who may trigger this DAG may run any function that the work
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from airflow.sdk import AssetAlias, Param, dag, get_current_context, task
+from airflow.sdk import Param, dag
 
-from txn_engine_airflow import topic_schedule
+from txn_engine_airflow.assets import CONSUMED_ALIAS, topic_schedule
+from txn_engine_airflow.dag_defaults import (
+    START,
+    conn_id_param,
+    fields_from_params,
+    job_tasks,
+    text_param,
+    topic_param,
+)
+from txn_engine_airflow.operators import TxnSparkConsumeOperator
+from txn_engine_airflow.sensors import NewRecordsSensor
+from txn_engine_airflow.watchers import watched_topic
 
-INPUT_TOPIC = "payments"
-OUTPUT = AssetAlias("txn_spark_consume")  # which topic's asset it is, the run's params say
+TOPIC, GROUP, OUTPUT_TOPIC = "payments", "balances", "balances"
+TRANSFORM = "txn_engine.spark.balances:balances"
 
 
 @dag(
     dag_id="txn_spark_consume",
     description="Spark job: committed records in, output and offsets out in one transaction",
     doc_md=__doc__,
-    schedule=topic_schedule(INPUT_TOPIC),
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    schedule=topic_schedule(TOPIC) | watched_topic(TOPIC, group_id=GROUP),
+    start_date=START,
     catchup=False,
     max_active_runs=1,
-    dagrun_timeout=timedelta(hours=6),
-    default_args={
-        "owner": "txn-engine",
-        "retries": 3,
-        "retry_delay": timedelta(seconds=60),
-        "execution_timeout": timedelta(hours=2),
-    },
+    dagrun_timeout=timedelta(hours=12),
+    default_args=job_tasks(minutes=120, retries=3, retry_delay_s=60),
     params={
-        "topic": Param(INPUT_TOPIC, type="string", minLength=1, description="The topic to read"),
-        "group_id": Param(
-            "balances", type="string", minLength=1, description="The group whose position moves"
-        ),
-        "output_topic": Param("balances", type="string", minLength=1, description="Where the result goes"),
-        "transactional_id": Param(
-            "balances", type="string", minLength=1, maxLength=1000, description="One for each job"
-        ),
+        "topic": topic_param(TOPIC, "The topic to read"),
+        "group_id": text_param(GROUP, "The group whose position moves", length=1_000),
+        "output_topic": topic_param(OUTPUT_TOPIC, "Where the result goes"),
+        "transactional_id": text_param("balances", "One for each job", length=1_000),
         "transform": Param(
-            "txn_engine.spark.balances:balances",
+            TRANSFORM,
             type="string",
             pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
             description="module:function, from the input's DataFrame to the output's",
         ),
         "spark_settings": Param({}, type="object", description="Spark settings, such as spark.master"),
-        "conn_id": Param("txn_engine_default", type="string", description="Airflow connection of the store"),
+        "wait_s": Param(
+            600,
+            type="integer",
+            minimum=0,
+            maximum=36_000,
+            description="How long to wait for records where there are none yet; 0: only look",
+        ),
+        "conn_id": conn_id_param(),
     },
     tags=["txn-engine", "spark"],
 )
 def txn_spark_consume() -> None:
-    """One task: a transaction has one owner."""
-
-    @task(multiple_outputs=False, outlets=[OUTPUT])
-    def consume(params: dict[str, str] | None = None):
-        from txn_engine_airflow.consume import consume_with_spark
-
-        context = get_current_context()
-        return consume_with_spark(
-            params,
-            run_id=f"{context['dag_run'].dag_id} {context['dag_run'].run_id}",
-            emit=context["outlet_events"][OUTPUT].add,
-        )
-
-    consume()
+    """Wait for something to do; then one task, for a transaction has one owner."""
+    wait_for_records = NewRecordsSensor(
+        task_id="wait_for_records",
+        topic=TOPIC,
+        group_id=GROUP,
+        soft_fail=True,
+        pre_execute=fields_from_params(
+            topic="topic", group_id="group_id", timeout="wait_s", conn_id="conn_id"
+        ),
+    )
+    consume = TxnSparkConsumeOperator(
+        task_id="consume",
+        topic=TOPIC,
+        group_id=GROUP,
+        output_topic=OUTPUT_TOPIC,
+        transform=TRANSFORM,
+        outlets=[CONSUMED_ALIAS],
+        pre_execute=fields_from_params(
+            topic="topic",
+            group_id="group_id",
+            output_topic="output_topic",
+            transactional_id="transactional_id",
+            transform="transform",
+            spark_settings="spark_settings",
+            conn_id="conn_id",
+        ),
+    )
+    wait_for_records >> consume
 
 
 txn_spark_consume()

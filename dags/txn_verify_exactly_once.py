@@ -3,17 +3,26 @@
 
 **What it does.** Runs a Great Expectations suite over a topic and what its consumer made of it: no record
 twice, none missing (against `input_file`, where one is given), each account's sum and count right, nothing
-aborted or undecided visible, offsets in order, the group at the last stable offset, every transaction ended,
-and a replay of the whole store that breaks no rule. It only reads. The report is an HTML page that opens
-without a network; its path is in the log and in the XCom `report`. By default it lies below
-`$AIRFLOW_HOME/txn_engine_reports/`.
+aborted or undecided visible, offsets in order, and a replay of the whole store that breaks no rule. It only reads.
+The report is an HTML page that opens without a network; its path is in the log and in the XCom `report`, and the
+task's button "Report" opens it. By default it lies below `$AIRFLOW_HOME/txn_engine_reports/`.
 
-Start it when loads and consumers are done: a transaction that is open while the suite looks is reported as
-such.
+Each time `txn_spark_consume` has committed output, this proves what its group has consumed (`scope: consumed`), while
+loads and other runs go on: it waits for a moment in which no run of that group is under way. With `scope: everything`
+it also demands that the group is at the last stable offset and every transaction has ended: start that by hand, when
+loads and consumers are done. `input_file` needs it.
+
+**Downstream is held.** Only a run in which every check passed sends an event, of the alias `txn_verify_exactly_once`
+and the asset `txn-engine://<bucket or path>/<topic>/verified`. Schedule on these what must not see unproved data:
+
+    from txn_engine_airflow.assets import VERIFIED_ALIAS
+    with DAG("report_to_the_bank", schedule=[VERIFIED_ALIAS], ...):
 
 **When to worry.** A run is red when a check *failed* (the data is wrong) or *errored* (the check could not be
 made; that says nothing about the data). The last line of the log names them, and the report.
 
+- *`REQUEST_TIMED_OUT`:* for half a minute a run of the group was under way, or a dead one's transaction was open.
+  It is tried again; `txn_coordinator_sweep` ends what died once its timeout has passed.
 - *`lso_at_log_end`, `no_open_transaction`, `transactions_final`, `nothing_pending`:* something is still under
   way, or died and was not swept yet. Run `txn_coordinator_sweep` and `txn_write_markers`, then this again.
 - *`group_at_lso`:* the consumer has not read everything. Run `txn_spark_consume`, then this again.
@@ -35,75 +44,98 @@ a store that does not answer is.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from airflow.sdk import Param, dag, get_current_context, task
 
-
-def text(default: str | None, description: str) -> Param:
-    """A field of the trigger form that may be left empty."""
-    return Param(default, type=["null", "string"], description=description)
+from txn_engine_airflow.assets import CONSUMED_ALIAS, VERIFIED_ALIAS
+from txn_engine_airflow.dag_defaults import (
+    START,
+    conn_id_param,
+    job_tasks,
+    optional_text_param,
+    optional_topic_param,
+    text_param,
+    topic_param,
+)
+from txn_engine_airflow.links import ReportLink
+from txn_engine_airflow.verification import CONSUMED, EVERYTHING
 
 
 @dag(
     dag_id="txn_verify_exactly_once",
     description="Great Expectations suite: exactly-once outcomes of a topic and its consumer's output",
     doc_md=__doc__,
-    schedule=None,
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    schedule=[CONSUMED_ALIAS],
+    start_date=START,
     catchup=False,
     max_active_runs=1,
-    dagrun_timeout=timedelta(hours=3),
-    default_args={
-        "owner": "txn-engine",
-        "retries": 2,
-        "retry_delay": timedelta(seconds=30),
-        "execution_timeout": timedelta(hours=1),
-    },
+    dagrun_timeout=timedelta(hours=4),
+    default_args=job_tasks(minutes=60, retries=2, retry_delay_s=30),
     params={
-        "topic": Param("payments", type="string", description="The topic to check"),
-        "record_id": Param(
-            "trans_id", type="string", description="Column that tells one record from another"
+        "scope": Param(
+            CONSUMED,
+            type="string",
+            enum=[CONSUMED, EVERYTHING],
+            description="consumed: what group_id has read, while others go on writing; everything: and nothing may be "
+            "under way",
         ),
-        "account": text("account_id", "Column that the consumer groups by"),
-        "amount": text("amount", "Column that the consumer sums"),
-        "direction": text(
+        "topic": topic_param("payments", "The topic to check"),
+        "record_id": text_param("trans_id", "Column that tells one record from another"),
+        "account": optional_text_param("account_id", "Column that the consumer groups by"),
+        "amount": optional_text_param("amount", "Column that the consumer sums"),
+        "direction": optional_text_param(
             "type", "Column that says whether an amount counts up or down; empty: all count up"
         ),
-        "credit_values": Param(["PRIJEM"], type="array", description="Values of that column that count up"),
-        "output_topic": text("balances", "The consumer's output; empty: sums are not checked"),
-        "output_account": Param("account_id", type="string", description="Account column of the output"),
-        "output_total": Param("turnover", type="string", description="Sum column of the output"),
-        "output_count": text("payments", "Count column of the output; empty: counts are not checked"),
-        "group_id": text("balances", "The consumer's group; empty: its position is not checked"),
-        "input_file": text(
+        "credit_values": Param(
+            ["PRIJEM"],
+            type="array",
+            items={"type": "string"},
+            maxItems=100,
+            description="Values of that column that count up",
+        ),
+        "output_topic": optional_topic_param(
+            "balances", "The consumer's output; empty: sums are not checked"
+        ),
+        "output_account": text_param("account_id", "Account column of the output"),
+        "output_total": text_param("turnover", "Sum column of the output"),
+        "output_count": optional_text_param(
+            "payments", "Count column of the output; empty: counts are not checked"
+        ),
+        "group_id": optional_text_param(
+            "balances", "The consumer's group; empty (with scope everything): its position is not checked"
+        ),
+        "input_file": optional_text_param(
             None, "The file the topic was loaded from, as the worker sees it; empty: not compared"
         ),
-        "input_delimiter": Param(
-            ";", type="string", minLength=1, maxLength=1, description="Delimiter of that file"
+        "input_delimiter": text_param(";", "Delimiter of that file", length=1),
+        "input_date_format": text_param("%y%m%d", "Its dates, as strptime reads them"),
+        "report_folder": optional_text_param(
+            None, "Where reports go; empty: below AIRFLOW_HOME/txn_engine_reports"
         ),
-        "input_date_format": Param("%y%m%d", type="string", description="Its dates, as strptime reads them"),
-        "report_folder": text(None, "Where reports go; empty: below AIRFLOW_HOME/txn_engine_reports"),
-        "conn_id": Param("txn_engine_default", type="string", description="Airflow connection of the store"),
+        "conn_id": conn_id_param(),
     },
     tags=["txn-engine", "quality"],
 )
 def txn_verify_exactly_once() -> None:
     """One task."""
 
-    @task(multiple_outputs=False)
+    @task(multiple_outputs=False, outlets=[VERIFIED_ALIAS])
     def verify(params: dict | None = None):
-        from txn_engine_airflow.verification import verify_exactly_once
+        from txn_engine_airflow.verification import check_is_of_this_job, verify_exactly_once
 
         context = get_current_context()
+        events = context["triggering_asset_events"]
+        check_is_of_this_job(params, [event.extra for each in events.values() for event in each])
         return verify_exactly_once(
             params,
             dag_id=context["dag_run"].dag_id,
             run_id=context["dag_run"].run_id,
             announce=context["ti"].xcom_push,
+            emit=context["outlet_events"][VERIFIED_ALIAS].add,
         )
 
-    verify()
+    verify().operator.operator_extra_links = (ReportLink(),)
 
 
 txn_verify_exactly_once()

@@ -3,10 +3,11 @@
 
 **What it does.** A transaction is decided by one row in the coordinator's log; readers see it once a marker
 stands in each of its partitions. Producers write the markers themselves, unless they run with
-`markers="deferred"` or die in between. Every minute this DAG finds the decided transactions that are not
-complete (`find_pending`), deals the coordinator partitions that hold them out to at most `tasks_max` tasks
-(`write_markers`, many markers to an entry), and looks whether all that were found are complete
-(`check_complete`). A decision only rolls forward: repeating this, or two runs at once, is harmless.
+`markers="deferred"` or die in between. This DAG starts when a producer in Airflow has committed with deferred
+markers (an event of the alias `txn_engine_default/__transaction_state`), and every minute in any case. It finds the
+decided transactions that are not complete (`find_pending`), deals the coordinator partitions that hold them out to
+at most `tasks_max` tasks (`write_markers`, many markers to an entry), and looks whether all that were found are
+complete (`check_complete`). A decision only rolls forward: repeating this, or two runs at once, is harmless.
 
 **When to worry.**
 
@@ -26,34 +27,38 @@ complete (`find_pending`), deals the coordinator partitions that hold them out t
     txn-engine verify                                   when an error names a damaged object
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. For another store, trigger the DAG with
-its connection in `conn_id`.
+its connection in `conn_id`; with `dry_run` it only says what waits.
+
+**Metrics.** `txn_engine.marker_backlog`, as found, before anything is written.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from airflow.sdk import Param, TriggerRule, dag, task
+from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule, dag, task
+
+from txn_engine_airflow import topic_schedule
+from txn_engine_airflow.assets import COORDINATOR_TOPIC
+from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_tasks, dry_run_param
 
 
 @dag(
     dag_id="txn_write_markers",
     description="Write the missing markers of decided transactions, and complete them",
     doc_md=__doc__,
-    schedule="* * * * *",
-    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    schedule=AssetOrTimeSchedule(
+        timetable=CronTriggerTimetable("* * * * *", timezone="UTC"), assets=topic_schedule(COORDINATOR_TOPIC)
+    ),
+    start_date=START,
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=30),
-    default_args={
-        "owner": "txn-engine",
-        "retries": 1,
-        "retry_delay": timedelta(seconds=15),
-        "execution_timeout": timedelta(minutes=10),
-    },
+    default_args=coordinator_tasks(minutes=10),
     params={
-        "conn_id": Param("txn_engine_default", type="string", description="Airflow connection of the store"),
+        "conn_id": conn_id_param(),
         "tasks_max": Param(4, type="integer", minimum=1, maximum=50, description="Tasks that share the work"),
+        "dry_run": dry_run_param("which decided transactions wait"),
     },
     tags=["txn-engine", "coordinator"],
 )
@@ -61,20 +66,22 @@ def txn_write_markers() -> None:
     """Find, write in parallel, check."""
 
     @task(multiple_outputs=False)
-    def find_pending(params: dict[str, str | int] | None = None):
+    def find_pending(params: dict | None = None):
         from txn_engine_airflow import sweeps
 
-        return sweeps.find_pending_markers(params["conn_id"], tasks_max=params["tasks_max"])
+        return sweeps.find_pending_markers(
+            params["conn_id"], tasks_max=params["tasks_max"], dry_run=params["dry_run"]
+        )
 
-    @task(multiple_outputs=False)
-    def write_markers(work, params: dict[str, str | int] | None = None):
+    @task(multiple_outputs=False, on_failure_callback=None)  # what is left, check_complete tells once
+    def write_markers(work, params: dict | None = None):
         from txn_engine_airflow import sweeps
 
         return sweeps.write_pending_markers(work, params["conn_id"])
 
     # Also after tasks that failed; not where the finding failed, nor where it found nothing.
     @task(multiple_outputs=False, trigger_rule=TriggerRule.ALL_DONE_MIN_ONE_SUCCESS)
-    def check_complete(found, params: dict[str, str | int] | None = None):
+    def check_complete(found, params: dict | None = None):
         from txn_engine_airflow import sweeps
 
         return sweeps.check_markers_written(found, params["conn_id"])

@@ -22,7 +22,7 @@ from txn_engine.errors import (
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.log.topics import Topic
+from txn_engine.log.topics import DELETE_RETENTION_MS, Topic
 from txn_engine.partition_log import PartitionLog
 from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET, GroupOffsets, OffsetKey, StoredCommit
 from txn_engine.protocol.producers import ProducerEntry
@@ -67,11 +67,30 @@ class Admin:
         schema: pa.Schema | None = None,
         key: str | None = None,
         retention_ms: int = -1,
+        cleanup_policy: str = "delete",
+        delete_retention_ms: int = DELETE_RETENTION_MS,
+        min_compaction_lag_ms: int = 0,
     ) -> TopicDescription:
-        """Make a topic; without a schema it has Kafka's (key, value, headers). Raises `TopicExistsError`."""
+        """Make a topic; without a schema it has Kafka's (key, value, headers). What it is made with stays.
+
+        cleanup_policy: "delete": records go after `retention_ms` (-1: never); "compact": of each key the latest
+            committed record stays; "compact,delete": both. A compacted topic needs a key column, and refuses records
+            without a key (`InvalidRecordError`).
+        delete_retention_ms: how long a tombstone stays, at the least, after what it supersedes is gone.
+        min_compaction_lag_ms: records younger than this are not compacted by key.
+
+        Raises `TopicExistsError`, `InvalidConfigError`.
+        """
         return _described(
             self._logs.topics.create(
-                topic, partitions=partitions, schema=schema, key=key, retention_ms=retention_ms
+                topic,
+                partitions=partitions,
+                schema=schema,
+                key=key,
+                retention_ms=retention_ms,
+                cleanup_policy=cleanup_policy,
+                delete_retention_ms=delete_retention_ms,
+                min_compaction_lag_ms=min_compaction_lag_ms,
             )
         )
 
@@ -334,16 +353,18 @@ class Admin:
         self.describe_group(group_id)
         return self._groups.delete(group_id)
 
-    def expire_group_offsets(self, *, retention_ms: int) -> dict[str, list[TopicPartition]]:
+    def expire_group_offsets(
+        self, *, retention_ms: int, dry_run: bool = False
+    ) -> dict[str, list[TopicPartition]]:
         """Forget the offsets that were committed longer ago than that, by the log's time; what was forgotten of each
-        group.
+        group. With `dry_run` nothing is written: what would be.
 
         Nothing calls this by itself: a group that reads once a week must not lose its place. An offset with a pending
         commit is left alone.
         """
         if retention_ms < 0:
             raise InvalidRequestError(f"retention_ms={retention_ms}", expected="0 or more")
-        return self._groups.expire(retention_ms)
+        return self._groups.expire(retention_ms, dry_run=dry_run)
 
     def reset_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int], *, execute: bool = False
@@ -433,6 +454,9 @@ def _described(topic: Topic) -> TopicDescription:
         topic.schema,
         topic.retention_ms,
         topic.created_ms,
+        topic.cleanup_policy,
+        topic.delete_retention_ms,
+        topic.min_compaction_lag_ms,
     )
 
 

@@ -175,6 +175,12 @@ class InvalidTopicError(TxnEngineError):
     code = "INVALID_TOPIC_EXCEPTION"
 
 
+class InvalidConfigError(TxnEngineError):
+    """A topic's configuration is not allowed, or does not fit its columns."""
+
+    code = "INVALID_CONFIG"
+
+
 class InvalidPartitionsError(TxnEngineError):
     """The number of partitions is not allowed."""
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 MarkerMode = Literal["inline", "deferred"]
+CleanupPolicy = Literal["delete", "compact", "compact,delete"]
 
 
 class TopicPartition(NamedTuple):
@@ -162,6 +163,9 @@ class TopicDescription:
     schema: object
     retention_ms: int
     created_ms: int
+    cleanup_policy: CleanupPolicy
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
 
 
 @dataclass(frozen=True, slots=True)

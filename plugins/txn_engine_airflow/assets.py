@@ -7,13 +7,32 @@ Name and URI both hold the store, for Airflow wants the names of active assets t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 from urllib.parse import quote
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetAlias
 
-from txn_engine_airflow.connection import StoreConnection, connection_of_environment
+from txn_engine_airflow.connection import DEFAULT_CONN_ID, StoreConnection, connection_of_environment
+from txn_engine_airflow.progress import by_name
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.asset import BaseAsset
+
+    from txn_engine_airflow.progress import Committed
 
 SCHEME = "txn-engine"
+COORDINATOR_TOPIC = "__transaction_state"
+"""The topic whose event says that decided transactions wait for their markers: `txn_write_markers` starts on it. A
+producer with `markers="deferred"` emits it, through `topic_alias(COORDINATOR_TOPIC, conn_id)`, once it has committed.
+"""
+
+
+CONSUMED_ALIAS = AssetAlias("txn_spark_consume")
+"""New output of `txn_spark_consume`, of whichever topic: starts `txn_verify_exactly_once`."""
+
+VERIFIED_ALIAS = AssetAlias("txn_verify_exactly_once")
+"""What `txn_verify_exactly_once` has proved: the schedule of whatever must wait for that."""
 
 
 def topic_asset(topic: str, store: StoreConnection | str | None = None) -> Asset:
@@ -33,9 +52,68 @@ def topic_asset(topic: str, store: StoreConnection | str | None = None) -> Asset
     return Asset(name=name, uri=f"{SCHEME}://{name}")
 
 
-def topic_schedule(topic: str) -> list[Asset] | None:
-    """The schedule "whenever the topic's asset is updated"; None (by hand only) where the environment names no store.
+def topic_alias(topic: str, conn_id: str = DEFAULT_CONN_ID) -> AssetAlias:
+    """The topic by its connection: what a DAG file may name before anybody knows the store.
 
-    A DAG file must not ask Airflow for a connection while it is parsed, so one that is kept in Airflow does not count.
+    Who writes has it among its outlets and adds `topic_asset` to it when it runs; whoever has it for a schedule, or as
+    a part of one, starts then.
     """
-    return [topic_asset(topic)] if connection_of_environment() is not None else None
+    return AssetAlias(f"{conn_id}/{quote(topic, safe='')}")
+
+
+def verified_asset(topic: str, store: StoreConnection | str | None = None) -> Asset:
+    """The asset of what `txn_verify_exactly_once` has proved of a topic: updated only by a run that passed."""
+    name = f"{topic_asset(topic, store).name}/verified"
+    return Asset(name=name, uri=f"{SCHEME}://{name}")
+
+
+def topic_schedule(topic: str, conn_id: str = DEFAULT_CONN_ID) -> BaseAsset:
+    """The schedule "whenever the topic is written to": its alias, and its asset where the environment names the store.
+
+    A DAG file must not ask Airflow for a connection while it is parsed; the alias needs none.
+    """
+    alias = topic_alias(topic, conn_id)
+    if conn_id != DEFAULT_CONN_ID or connection_of_environment() is None:
+        return alias
+    return alias | topic_asset(topic)
+
+
+class TopicUpdate(TypedDict):
+    """What an event of a topic stands for: its committed records from `start_offsets`, inclusive, to `end_offsets`,
+    exclusive, by partition.
+
+    A producer's event has no `start_offsets` but `offsets`, the first and last of each partition that it wrote, and
+    `end_offsets` is the last stable offset when it was sent. Consumers go by their group's position, whatever it says.
+    """
+
+    topic: str
+    incarnation: NotRequired[int]
+    start_offsets: NotRequired[dict[str, int]]
+    end_offsets: dict[str, int]
+    offsets: NotRequired[dict[str, list[int]]]
+    records: int
+    group_id: NotRequired[str]
+    run_id: NotRequired[str | None]
+    committed_before: NotRequired[bool]
+
+
+def topic_update(committed: Committed) -> TopicUpdate:
+    """The event for records that a look has found."""
+    return TopicUpdate(
+        topic=committed.topic,
+        incarnation=committed.end.incarnation,
+        start_offsets=by_name(committed.start.offsets or {}),
+        end_offsets=by_name(committed.end.offsets or {}),
+        records=committed.records,
+    )
+
+
+def update_of_event(extra: Mapping[str, Any]) -> TopicUpdate:
+    """What an asset event's `extra` says, whether an operator or a watcher sent it.
+
+    Raises `ValueError` for an event that is neither's, as one that a person made in the UI.
+    """
+    told = extra.get("payload") if extra.get("from_trigger") else extra
+    if not isinstance(told, dict) or "end_offsets" not in told:
+        raise ValueError(f"asset event with {dict(extra)!r:.200}; expected topic and end_offsets")
+    return cast("TopicUpdate", told)

@@ -57,8 +57,10 @@ def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) ->
     return done
 
 
-def load_transform(name: str) -> Transform:
-    """The function that `module:function` names. Raises `AirflowFailException` where there is none."""
+def load_transform(name: str | Transform) -> Transform:
+    """The function that `module:function` names, or the function. Raises `AirflowFailException` where there is none."""
+    if not isinstance(name, str):
+        return name
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)

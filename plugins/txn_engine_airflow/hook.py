@@ -1,4 +1,4 @@
-"""The engine of an Airflow connection, and its errors as Airflow's."""
+"""The engine of an Airflow connection: the hook behind its form, and the engine's errors as Airflow's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.log import mask_secret
 
@@ -37,25 +38,31 @@ _HOPELESS = frozenset(
 @contextmanager
 def open_engine(conn_id: str = DEFAULT_CONN_ID) -> Iterator[Engine]:
     """The engine of a connection, closed at the end of the block; errors inside it leave as `readable_errors` says."""
+    store = StoreConnection.load(conn_id)
+    with readable_errors(), connect_to(store) as engine:
+        log.info("store %s, by %s", engine.url, store.source)
+        yield engine
+
+
+def connect_to(store: StoreConnection) -> Engine:
+    """The engine of a store, its secrets masked in the logs. Raises the engine's own errors."""
     from txn_engine import connect
 
-    store = StoreConnection.load(conn_id)
+    _mask(store)
+    return connect(
+        store.url,
+        endpoint=store.endpoint,
+        access_key=store.access_key,
+        secret_key=store.secret_key,
+        session_token=store.session_token,
+        region=store.region,
+    )
+
+
+def _mask(store: StoreConnection) -> None:
     for secret in (store.secret_key, store.session_token):
         if secret:
             mask_secret(secret)
-    with (
-        readable_errors(),
-        connect(
-            store.url,
-            endpoint=store.endpoint,
-            access_key=store.access_key,
-            secret_key=store.secret_key,
-            session_token=store.session_token,
-            region=store.region,
-        ) as engine,
-    ):
-        log.info("store %s, by %s", engine.url, store.source)
-        yield engine
 
 
 @contextmanager
@@ -67,5 +74,80 @@ def readable_errors() -> Iterator[None]:
         yield
     except TxnEngineError as error:
         log.debug("the engine's own trace", exc_info=True)
-        kind = AirflowFailException if error.code in _HOPELESS else AirflowException
+        kind = AirflowFailException if is_hopeless(error.code) else AirflowException
         raise kind(str(error)) from None
+
+
+class TxnEngineHook(BaseHook):
+    """A store, by its connection of type `txn_engine`: what a task with Python of its own works with.
+
+        with TxnEngineHook("txn_engine_default").engine() as engine:
+            engine.admin.list_topics()
+
+    The connection's fields: `txn_engine_airflow.connection`.
+    """
+
+    conn_name_attr = "conn_id"
+    default_conn_name = DEFAULT_CONN_ID
+    conn_type = "txn_engine"
+    hook_name = "Transaction engine (txn-engine)"
+
+    def __init__(self, conn_id: str = DEFAULT_CONN_ID, logger_name: str | None = None) -> None:
+        super().__init__(logger_name=logger_name)
+        self.conn_id = conn_id
+
+    def get_conn(self) -> Engine:
+        """An open engine, which the caller closes. Raises what `engine` raises."""
+        with readable_errors():
+            return connect_to(StoreConnection.load(self.conn_id))
+
+    @contextmanager
+    def engine(self) -> Iterator[Engine]:
+        """The engine, closed at the end of the block.
+
+        What goes wrong in the block leaves as one line: `AirflowFailException` where a retry cannot help, else
+        `AirflowException`.
+        """
+        with open_engine(self.conn_id) as engine:
+            yield engine
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Whether the store answers and lets itself be read, and what it holds. Only reads: sets no store up."""
+        try:
+            with readable_errors():
+                return True, _told(StoreConnection.load(self.conn_id))
+        except AirflowException as error:
+            return False, str(error)
+
+
+def _told(store: StoreConnection) -> str:
+    """One line on a store that was read. Raises the engine's errors."""
+    from storage import open_store
+    from txn_engine.log.objects import Objects, store_errors
+    from txn_engine.log.store_config import read_store_config
+
+    _mask(store)
+    with store_errors():
+        place = open_store(
+            store.url,
+            endpoint=store.endpoint,
+            access_key=store.access_key,
+            secret_key=store.secret_key,
+            session_token=store.session_token,
+            region=store.region,
+            create=False,
+        )
+    try:
+        url, config = place.url, read_store_config(Objects(place))
+    finally:
+        place.close()
+    if config is None:
+        return f"{url} answers; nothing is there yet: the first producer or topic sets it up"
+    with connect_to(store) as engine:
+        topics = engine.admin.list_topics()
+    return f"{url} answers: {len(topics)} {'topic' if len(topics) == 1 else 'topics'}"
+
+
+def is_hopeless(code: str) -> bool:
+    """Whether an error of this code stays as it is until a person does something: no retry helps."""
+    return code in _HOPELESS

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from airflow.sdk.exceptions import AirflowException
 
+from txn_engine_airflow import metrics
 from txn_engine_airflow.hook import open_engine
 
 if TYPE_CHECKING:
@@ -36,35 +37,56 @@ class PendingWork(TypedDict):
     up_to: int
 
 
-def abort_timed_out_transactions(conn_id: str) -> SweepResult:
-    """Fence and abort what has been open for longer than its timeout."""
+def abort_timed_out_transactions(conn_id: str, *, dry_run: bool = False) -> SweepResult:
+    """Fence and abort what has been open for longer than its timeout; tell how much is open after that."""
     with open_engine(conn_id) as engine:
-        return _result("timed-out transactions aborted", engine.coordinator.abort_timed_out_transactions())
+        from txn_engine.clock import monotonic_ms
+        from txn_engine.protocol.transactions import has_timed_out
+
+        if dry_run:
+            now_ms = engine.clock()
+            due = [stored for stored in engine.coordinator.rows() if has_timed_out(stored, now_ms)]
+            return _would("be aborted", [stored.row.transactional_id for stored in due])
+        began_ms = monotonic_ms()
+        report = engine.coordinator.abort_timed_out_transactions()
+        metrics.tell_sweep(monotonic_ms() - began_ms)
+        metrics.tell_open_transactions(engine.coordinator.rows(), engine.clock())
+        return _result("timed-out transactions aborted", report)
 
 
-def expire_transactional_ids(conn_id: str) -> SweepResult:
+def expire_transactional_ids(conn_id: str, *, dry_run: bool = False) -> SweepResult:
     """Forget the transactional ids that have been idle for the store's expiration time."""
     with open_engine(conn_id) as engine:
+        from txn_engine.protocol.transactions import has_expired
+
+        if dry_run:
+            now_ms, after_ms = engine.clock(), engine.config.limits.transactional_id_expiration_ms
+            due = [stored for stored in engine.coordinator.rows() if has_expired(stored, now_ms, after_ms)]
+            return _would("expire", [stored.row.transactional_id for stored in due])
         return _result("idle transactional ids expired", engine.coordinator.expire_transactional_ids())
 
 
-def find_pending_markers(conn_id: str, *, tasks_max: int) -> list[list[PendingWork]]:
-    """The coordinator partitions with something to finish, dealt out to at most `tasks_max` tasks."""
+def find_pending_markers(conn_id: str, *, tasks_max: int, dry_run: bool = False) -> list[list[PendingWork]]:
+    """The coordinator partitions with something to finish, dealt out to at most `tasks_max` tasks; a dry run: none."""
     decisions: dict[int, list[int]] = defaultdict(list)
+    names: list[str] = []
     with open_engine(conn_id) as engine:
         for stored in engine.coordinator.rows():
             if stored.row.state.is_prepared:
                 partition = engine.admin.coordinator_partition(stored.row.transactional_id)
                 decisions[partition].append(stored.offset)
+                names.append(f"{stored.row.transactional_id} ({stored.row.state})")
     work = [
         PendingWork(partition=p, transactions=len(at), up_to=max(at)) for p, at in sorted(decisions.items())
     ]
+    metrics.tell_marker_backlog(len(names))
     log.info(
-        "%d decided transactions wait for markers, in %d coordinator partitions",
-        sum(part["transactions"] for part in work),
+        "%d decided transactions wait for markers, in %d coordinator partitions: %s",
+        len(names),
         len(work),
+        _some(names) or "none",
     )
-    return [work[first::tasks_max] for first in range(min(tasks_max, len(work)))]
+    return [] if dry_run else [work[first::tasks_max] for first in range(min(tasks_max, len(work)))]
 
 
 def write_pending_markers(work: Sequence[PendingWork], conn_id: str) -> SweepResult:
@@ -119,6 +141,16 @@ def _result(what: str, report: SweepReport) -> SweepResult:
         transactional_ids=list(names[:_NAMED_MAX]),
         partitions_marked=report.partitions_marked,
         objects_written=report.objects_written,
+    )
+
+
+def _would(what: str, names: Sequence[str]) -> SweepResult:
+    log.info("a dry run: %d would %s (%s); nothing was written", len(names), what, _some(names) or "none")
+    return SweepResult(
+        transactions=len(names),
+        transactional_ids=list(names[:_NAMED_MAX]),
+        partitions_marked=0,
+        objects_written=0,
     )
 
 

@@ -5,18 +5,26 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowSkipException
 
+from txn_engine_airflow.alerts import AlertError
+from txn_engine_airflow.assets import verified_asset
+from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.hook import open_engine, readable_errors
 
 if TYPE_CHECKING:
+    from airflow.sdk import Asset
+
     from txn_engine.quality import CheckResult, QualityResult
 
 log = logging.getLogger(__name__)
+
+CONSUMED, EVERYTHING = "consumed", "everything"
+"""Scopes of a check: what the group has read, while others go on writing; or all there is, with nothing under way."""
 
 _CHECK_FIELDS = (
     "topic",
@@ -35,18 +43,44 @@ _CHECK_FIELDS = (
 _NAMED_MAX = 5
 
 
+def check_is_of_this_job(params: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> None:
+    """Raise `AirflowSkipException` where the consumer whose events started this run is another one than the params say.
+
+    `events`: the extras of the asset events, none for a run that somebody started: that is about what its params say.
+    """
+    jobs = {_job(event) for event in events}
+    mine = (params["topic"], params["group_id"], params["output_topic"])
+    if jobs and mine not in jobs:
+        others = ", ".join(sorted(f"{group}: {topic} -> {output}" for topic, group, output in jobs))
+        raise AirflowSkipException(
+            f"the output is another job's ({others}); to prove it, start this DAG with that job's params"
+        )
+
+
+def _job(event: Mapping[str, Any]) -> tuple[str, str, str]:
+    source = event.get("input") or {}
+    return str(source.get("topic")), str(source.get("group_id")), str(event.get("topic"))
+
+
 def verify_exactly_once(
-    params: Mapping[str, Any], *, dag_id: str, run_id: str, announce: Callable[[str, str], object]
+    params: Mapping[str, Any],
+    *,
+    dag_id: str,
+    run_id: str,
+    announce: Callable[[str, str], object],
+    emit: Callable[[Asset, dict[str, Any]], object],
 ) -> dict[str, int | float | str]:
     """Run the suite over what the params name, write its report, and give the numbers and the report's path.
 
-    `announce("report", path)` is called before a failed check raises, so that a red task has it too. Raises
-    `AirflowFailException` (checking again by itself would give the same) where a check failed or errored.
+    `announce("report", path)` is called before a failed check raises, so that a red task has it too; `emit(asset,
+    extra)` only where every check passed. Raises `AlertError` (checking again by itself would give the same) where a
+    check failed or errored.
     """
     with readable_errors():
         from txn_engine.quality import ExactlyOnceCheck, check_exactly_once
 
         fields = {name: params[name] for name in _CHECK_FIELDS if params.get(name) is not None}
+        fields["up_to_position"] = params["scope"] == CONSUMED
         if "output_count" in params:
             fields["output_count"] = params["output_count"]  # None: the output counts nothing
         check = ExactlyOnceCheck(**fields, credit_values=tuple(params.get("credit_values") or ()))
@@ -64,15 +98,24 @@ def verify_exactly_once(
     announce("report", str(result.report))
     _log(result)
     if not result.success:
-        raise AirflowFailException(_failure(check.topic, result))
-    return {"report": str(result.report), "json": str(result.json), **result.statistics}
+        raise AlertError(
+            f"verification failed: {check.topic}", _failure(check.topic, result), [f"{check.topic} {run_id}"]
+        )
+    told = {"report": str(result.report), "json": str(result.json), **result.statistics}
+    proved = check.output_topic or check.topic
+    emit(verified_asset(proved, StoreConnection.load(params["conn_id"])), {"topic": proved, **told})
+    return told
 
 
 def report_folder(parent: str | None, dag_id: str, run_id: str) -> Path:
     """A folder of the run's own, below `parent` or below Airflow's home."""
-    home = os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")
-    base = Path(parent) if parent else Path(home) / "txn_engine_reports"
+    base = Path(parent) if parent else reports_home()
     return base / dag_id / re.sub(r"[^A-Za-z0-9_.+-]", "_", run_id)
+
+
+def reports_home() -> Path:
+    """Where reports go unless a run says otherwise: one folder a DAG, in it one a run."""
+    return Path(os.environ.get("AIRFLOW_HOME") or os.path.expanduser("~/airflow")) / "txn_engine_reports"
 
 
 def _log(result: QualityResult) -> None:

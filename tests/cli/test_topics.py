@@ -179,3 +179,38 @@ def test_only_create_begins_a_ledger(run: Run, tmp_path: Path, good: Callable[..
     assert "`topics create`" in empty.error
     assert not list(folder.iterdir())
     assert run("topics", "create", "t", store=f"file://{folder}").code == 0
+
+
+def test_configuration(run: Run, url: str) -> None:
+    """`--config` takes Kafka's names, `describe` shows them; an unknown one is a usage error, one that is not allowed
+    the store's own.
+    """
+    made = [
+        "topics",
+        "create",
+        "t",
+        "--config",
+        "cleanup.policy=compact",
+        "--config",
+        "delete.retention.ms=60000",
+    ]
+    assert run(*made).code == 0
+    with connect(url) as engine:
+        found = engine.admin.describe_topic("t")
+    assert (found.cleanup_policy, found.delete_retention_ms, found.retention_ms) == ("compact", 60_000, -1)
+    configs = {
+        "cleanup.policy": "compact",
+        "retention.ms": -1,
+        "delete.retention.ms": 60_000,
+        "min.compaction.lag.ms": 0,
+    }
+    assert run("topics", "describe", "t", "--json").json["configs"] == configs
+    text = (
+        "Configs: cleanup.policy=compact  retention.ms=-1  delete.retention.ms=60000  min.compaction.lag.ms=0"
+    )
+    assert text in run("topics", "describe", "t").stdout
+    for wrong in ("cleanup.policy", "segment.ms=1", "retention.ms=soon", "retention.ms"):
+        if wrong == "cleanup.policy":
+            assert "INVALID_CONFIG" in run("topics", "create", "u", "--config", wrong).error
+        else:
+            assert run("topics", "create", "u", "--config", wrong).code == 2

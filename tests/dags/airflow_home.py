@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
@@ -45,8 +46,9 @@ def _remove_home() -> None:
         shutil.rmtree(HOME, ignore_errors=True)
 
 
+@cache
 def make_database() -> None:
-    """A copy of the one that set-up migrated, else a new one (8 seconds)."""
+    """Once in a process: a copy of the one that set-up migrated, else a new one (8 seconds)."""
     if SEED_DATABASE.exists():
         with (
             closing(sqlite3.connect(f"file:{SEED_DATABASE}?mode=ro", uri=True)) as seed,

@@ -32,10 +32,41 @@ class FinishedRun:
             for instance in self.dag_run.get_task_instances()
         }
 
+    def started(self, task_id: str) -> Any:
+        """When a task that is not mapped began."""
+        return self.dag_run.get_task_instance(task_id).start_date
+
     @property
     def errors(self) -> list[str]:
         """The line that each failed task ended with, as its log has it."""
         return [line for line in self.log.splitlines() if _ERROR.match(line)]
+
+    @property
+    def events(self) -> list[tuple[str, str, dict[str, Any]]]:
+        """Name, URI and extra of the asset events that the run emitted."""
+        from airflow.models.asset import AssetEvent
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            found = session.scalars(
+                select(AssetEvent).where(
+                    AssetEvent.source_run_id == self.dag_run.run_id,
+                    AssetEvent.source_dag_id == self.dag_run.dag_id,
+                )
+            )
+            return [(event.asset.name, event.asset.uri, event.extra) for event in found]
+
+    @property
+    def aliases(self) -> set[str]:
+        """The asset aliases through which it emitted them."""
+        from airflow.models.asset import AssetEvent
+        from airflow.utils.session import create_session
+        from sqlalchemy import select
+
+        with create_session() as session:
+            found = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == self.dag_run.run_id))
+            return {alias.name for event in found for alias in event.source_aliases}
 
     def xcom(self, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
         """What a task returned or pushed; None for nothing."""

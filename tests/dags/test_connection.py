@@ -168,15 +168,18 @@ def test_a_topics_asset_is_named_by_its_store(url: str, asset: str) -> None:
 
 
 def test_a_dag_file_learns_the_store_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without asking Airflow; nothing there: no schedule, and no asset without a store."""
-    from txn_engine_airflow import topic_asset, topic_schedule
+    """Without asking Airflow. Nothing there: no asset, and a schedule on the topic by its connection alone."""
+    from airflow.sdk import AssetAlias
+
+    from txn_engine_airflow import topic_alias, topic_asset, topic_schedule
 
     monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
     monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
-    assert topic_schedule("payments") is None
+    assert topic_schedule("payments") == topic_alias("payments") == AssetAlias("txn_engine_default/payments")
     with pytest.raises(ValueError, match="asset of topic 'payments': no store is named"):
         topic_asset("payments")
     monkeypatch.setenv("TXN_ENGINE_URL", "s3://ledger")
-    assert [asset.uri for asset in topic_schedule("payments") or []] == ["txn-engine://ledger/payments"]
+    assert topic_schedule("payments") == topic_alias("payments") | topic_asset("payments", "s3://ledger")
+    assert topic_schedule("payments", "other") == AssetAlias("other/payments")
     monkeypatch.setenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", "txn-engine://KEY:SECRET@other/prod")
     assert topic_asset("payments").uri == "txn-engine://other/prod/payments"

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import time
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from tests.dags.airflow_home import DAGS, PLUGINS, REPO
+from tests.dags import parse_times
+from tests.dags.airflow_home import DAGS
 
 DAG_IDS = {
     "txn_coordinator_sweep",
@@ -19,8 +17,9 @@ DAG_IDS = {
     "txn_compute_lso",
     "txn_spark_consume",
     "txn_verify_exactly_once",
+    "txn_maintain",
 }
-HEAVY = ["pyspark", "great_expectations", "txn_engine", "storage", "pyarrow", "pandas", "obstore"]
+COORDINATOR = {"txn_coordinator_sweep", "txn_write_markers", "txn_compute_lso", "txn_maintain"}
 
 pytestmark = pytest.mark.airflow
 
@@ -34,64 +33,37 @@ def test_every_dag_loads_without_an_import_error(dag_bag: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
-def test_a_file_parses_in_less_than_a_second(dag_bag: Any, dag_id: str) -> None:
-    """Parsing is wiring: no store, no Spark, no suite."""
-    from airflow.dag_processing.dagbag import DagBag
-
-    started = time.monotonic()
-    bag = DagBag(dag_folder=DAGS / f"{dag_id}.py")
-    seconds = time.monotonic() - started
-    print(f"{dag_id}: {seconds * 1000:.1f} ms")
-    assert set(bag.dags) == {dag_id}
-    assert seconds < 1
-
-
 @pytest.fixture(scope="module")
-def fresh_process(dag_bag: Any) -> dict[str, Any]:
-    """What a new process holds after loading the plugins and parsing each file, and the seconds of each file."""
-    program = f"""
-import json, sys, time
-import airflow.plugins_manager as plugins
-plugins.ensure_plugins_loaded() if hasattr(plugins, "ensure_plugins_loaded") else plugins.get_plugin_info()
-from airflow.dag_processing.dagbag import DagBag
-seconds = {{}}
-for name in {sorted(DAG_IDS)!r}:
-    started = time.perf_counter()
-    bag = DagBag(dag_folder={str(DAGS)!r} + "/" + name + ".py")
-    seconds[name] = time.perf_counter() - started
-    assert not bag.import_errors, bag.import_errors
-here = [m for m in {HEAVY!r} if m in sys.modules]
-ours = sorted(m for m, mod in sys.modules.items() if str(getattr(mod, "__file__", "")).startswith({str(PLUGINS)!r}))
-print("RESULT " + json.dumps(dict(heavy=here, ours=ours, seconds=seconds)))
-"""
-    ran = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False, cwd=REPO
-    )
-    lines = [line for line in ran.stdout.splitlines() if line.startswith("RESULT ")]
-    assert lines, ran.stderr
-    result: dict[str, Any] = json.loads(lines[0].removeprefix("RESULT "))
-    return result
+def parsed() -> Mapping[str, Mapping[str, Any]]:
+    """Each file, parsed in a process of its own as the DAG processor does it."""
+    return {file["file"].removesuffix(".py"): file for file in parse_times.measure()}
 
 
-def test_parsing_in_a_fresh_process_imports_neither_engine_nor_spark_nor_suite(
-    fresh_process: dict[str, Any],
+def test_each_file_parses_in_less_than_a_second_and_imports_neither_engine_nor_spark_nor_suite(
+    parsed: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """The DAG processor forks for each file: what a file imports is paid for again and again."""
-    print({name: f"{seconds * 1000:.1f} ms" for name, seconds in fresh_process["seconds"].items()})
-    assert fresh_process["heavy"] == []
-    assert max(fresh_process["seconds"].values()) < 1
+    """Parsing is wiring: what a file imports is paid for again and again."""
+    print({name: f"{file['seconds'] * 1000:.1f} ms" for name, file in parsed.items()})
+    assert set(parsed) == DAG_IDS
+    for name, file in parsed.items():
+        assert file["errors"] == {}
+        assert file["dags"] == [name]
+        assert file["heavy"] == []
+        assert file["seconds"] < 1
 
 
-def test_the_plugin_loader_leaves_the_package_alone(fresh_process: dict[str, Any]) -> None:
+def test_the_plugin_loader_leaves_the_package_alone(parsed: Mapping[str, Mapping[str, Any]]) -> None:
     """Without plugins/.airflowignore each file would become a top-level module named after itself."""
-    assert fresh_process["ours"]
-    assert all(name.startswith("txn_engine_airflow") for name in fresh_process["ours"])
+    for file in parsed.values():
+        assert file["ours"]
+        assert all(name.startswith("txn_engine_airflow") for name in file["ours"])
 
 
 @pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
 def test_a_dag_tells_a_person_on_call_what_it_is_and_limits_itself(dag_bag: Any, dag_id: str) -> None:
-    """Runbook, owner, tags, one run at a time, time-outs, retries, nothing caught up."""
+    """Runbook, owner, tags, one run at a time, time-outs, retries, an alert, nothing caught up."""
+    from txn_engine_airflow import alerts
+
     dag = dag_bag.dags[dag_id]
     for section in ("**What it does.**", "**When to worry.**", "**What to do.**", "txn-engine "):
         assert section in dag.doc_md
@@ -104,12 +76,84 @@ def test_a_dag_tells_a_person_on_call_what_it_is_and_limits_itself(dag_bag: Any,
         assert task.owner == "txn-engine"
         assert 1 <= task.retries <= 3
         assert timedelta(minutes=1) <= task.execution_timeout < dag.dagrun_timeout
+        silent = task.task_id == "write_markers"  # check_complete tells what it has left
+        callbacks = task.partial_kwargs["on_failure_callback"] if silent else task.on_failure_callback
+        assert (list(callbacks or []) == []) if silent else (list(callbacks) == [alerts.on_failure])
     assert "conn_id" in dag.params
 
 
+@pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
+def test_every_param_has_a_description_and_every_number_bounds(dag_bag: Any, dag_id: str) -> None:
+    """What the trigger form shows, and what it refuses before a run begins."""
+    params = dag_bag.dags[dag_id].params
+    for name in params:
+        param = params.get_param(name)
+        assert param.description, name
+        kinds = {param.schema["type"]} if isinstance(param.schema["type"], str) else set(param.schema["type"])
+        if kinds & {"integer", "number"}:
+            assert {"minimum", "exclusiveMinimum"} & set(param.schema), name
+            assert "maximum" in param.schema, name
+        if "string" in kinds:
+            assert {"maxLength", "pattern", "enum"} & set(param.schema), name
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "params"),
+    [
+        ("txn_coordinator_sweep", {"dry_run": "perhaps"}),
+        ("txn_coordinator_sweep", {"conn_id": ""}),
+        ("txn_write_markers", {"tasks_max": 0}),
+        ("txn_write_markers", {"tasks_max": 51}),
+        ("txn_maintain", {"topic": "../payments"}),
+        ("txn_maintain", {"partition": -1}),
+        ("txn_maintain", {"target_mib": 0}),
+        ("txn_maintain", {"group_offsets_days": -1}),
+        ("txn_spark_consume", {"topic": ""}),
+        ("txn_spark_consume", {"transform": "os.system"}),
+        ("txn_spark_consume", {"wait_s": -1}),
+        ("txn_verify_exactly_once", {"scope": "some"}),
+        ("txn_verify_exactly_once", {"input_delimiter": ";;"}),
+    ],
+)
+def test_a_run_with_a_param_out_of_bounds_is_not_begun(
+    dag_bag: Any, dag_id: str, params: Mapping[str, Any]
+) -> None:
+    """As the trigger form and the API check it, before there is a run."""
+    from airflow.sdk.exceptions import ParamValidationError
+
+    ((name, value),) = params.items()
+    with pytest.raises(ParamValidationError):
+        dag_bag.dags[dag_id].params.get_param(name).resolve(value)
+
+
 def test_the_sweeps_run_every_minute_and_the_tables_every_five(dag_bag: Any) -> None:
-    """Time-outs are at most a minute late; what is started by need has no schedule of its own."""
+    """Time-outs are at most a minute late; clean-up is daily; markers also when somebody says that they wait."""
+    from airflow.sdk import AssetOrTimeSchedule
+
     schedules = {dag_id: dag.schedule for dag_id, dag in dag_bag.dags.items()}
-    assert schedules["txn_coordinator_sweep"] == schedules["txn_write_markers"] == "* * * * *"
+    assert schedules["txn_coordinator_sweep"] == "* * * * *"
     assert schedules["txn_compute_lso"] == "*/5 * * * *"
-    assert schedules["txn_verify_exactly_once"] is None
+    assert schedules["txn_maintain"] == "17 3 * * *"
+    markers = schedules["txn_write_markers"]
+    assert isinstance(markers, AssetOrTimeSchedule)
+    assert markers.timetable.expression == "* * * * *"
+
+
+def test_the_coordinators_tasks_go_first_in_a_pool_that_is_always_there(
+    dag_bag: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task of a pool that nobody made would never be scheduled; another one is used where the environment says so."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    for dag_id, dag in dag_bag.dags.items():
+        assert {task.pool for task in dag.tasks} == {"default_pool"}
+        if dag_id in COORDINATOR - {"txn_maintain"}:
+            assert {task.priority_weight for task in dag.tasks} == {100}
+            assert {str(task.weight_rule) for task in dag.tasks} == {"absolute"}
+    monkeypatch.setenv("TXN_ENGINE_COORDINATOR_POOL", "sweepers")
+    monkeypatch.setenv("TXN_ENGINE_JOBS_POOL", "spark")
+    pools = {
+        dag_id: {task.pool for task in DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id].tasks}
+        for dag_id in DAG_IDS
+    }
+    assert pools == {dag_id: {"sweepers" if dag_id in COORDINATOR else "spark"} for dag_id in DAG_IDS}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.dags.finished_run import FinishedRun, RunDag
+from tests.dags.finished_run import RunDag
 from tests.dags.ledger import SUMS, fill, load, sums
 from tests.quality.ledger import ROWS, payments_table
 from txn_engine import Engine, TopicPartition, connect
@@ -28,17 +28,6 @@ def payments(store_url: str) -> Iterator[Engine]:
         yield engine
 
 
-def events(run: FinishedRun) -> list[tuple[str, str, dict[str, Any]]]:
-    """Name, URI and extra of the asset events that the run emitted."""
-    from airflow.models.asset import AssetEvent
-    from airflow.utils.session import create_session
-    from sqlalchemy import select
-
-    with create_session() as session:
-        found = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == run.dag_run.run_id))
-        return [(event.asset.name, event.asset.uri, event.extra) for event in found]
-
-
 def test_a_topic_is_consumed_once_however_often_the_dag_runs(
     payments: Engine, store_url: str, run_dag: RunDag
 ) -> None:
@@ -52,30 +41,32 @@ def test_a_topic_is_consumed_once_however_often_the_dag_runs(
     assert done["input"]["end"] == {str(at.partition): ends[at].last_stable_offset for at in ends}
     group = payments.admin.describe_group("balances")
     assert {at.lag for at in group.partitions} == {0}
+    waited = run.xcom("wait_for_records")
+    assert (waited["records"], waited["end_offsets"]) == (len(ROWS), done["input"]["end"])
 
-    ((name, uri, extra),) = events(run)
+    ((name, uri, extra),) = run.events
     place = store_url.removeprefix("file:///")
     assert (name, uri) == (f"{place}/balances", f"txn-engine://{place}/balances")
+    assert run.aliases == {"txn_spark_consume", "txn_engine_default/balances"}
     assert extra["offsets"] == done["offsets"]
     assert sum(last - first + 1 for first, last in extra["offsets"].values()) == 3
-    assert extra["run_id"] == f"txn_spark_consume {run.dag_run.run_id}"
+    assert extra["run_id"] == run.dag_run.logical_date.isoformat()
     balances_end = payments.admin.list_offsets("balances")
     assert extra["end_offsets"] == {
         str(at.partition): balances_end[at].last_stable_offset for at in balances_end
     }
 
-    again = run_dag("txn_spark_consume")
+    again = run_dag("txn_spark_consume", wait_s=0)
     assert again.state == "success"
-    assert again.xcom("consume")["records"] == 0
-    assert "nothing new in payments (group balances); nothing was written" in again.log
-    assert events(again) == []
+    assert again.tasks == {"wait_for_records": "skipped", "consume": "skipped"}
+    assert again.events == []
     assert sums(payments) == SUMS
 
     load(payments, "load-2")
     third = run_dag("txn_spark_consume")
     assert third.xcom("consume")["input"]["records"] == len(ROWS)
     assert {account: count for account, (_, count) in sums(payments).items()} == {1: 6, 2: 6, 3: 4}
-    assert len(events(third)) == 1
+    assert len(third.events) == 1
     assert payments.admin.verify().findings == ()
 
 
@@ -102,7 +93,7 @@ def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent
     assert (done["records"], done["offsets"], done["committed_before"]) == (0, {}, True)
     assert (done["input"]["start"], done["input"]["end"]) == ({}, {})
     assert sums(payments) == SUMS
-    ((_, uri, extra),) = events(run)
+    ((_, uri, extra),) = run.events
     assert uri.endswith("/balances")
     assert extra["committed_before"] is True
     assert sum(extra["end_offsets"].values()) > 0
@@ -127,7 +118,7 @@ def test_a_wrong_call_fails_in_one_line_and_moves_nothing(
     assert line.startswith("airflow.sdk.exceptions.AirflowFailException: ")
     assert says in line
     assert payments.admin.list_groups() == []
-    assert events(run) == []
+    assert run.events == []
 
 
 def test_a_transform_that_fails_leaves_nothing_to_be_seen(payments: Engine, run_dag: RunDag) -> None:
@@ -145,21 +136,28 @@ def test_a_transform_that_fails_leaves_nothing_to_be_seen(payments: Engine, run_
     assert payments.partition("balances", 0).high_watermark == 0
 
 
-def test_the_input_topics_asset_starts_it_where_the_environment_names_the_store(
+def test_it_starts_on_what_operators_write_and_on_what_the_watch_sees(
     dag_bag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Parsed with the store in the environment: on the asset of `payments`. Without: by hand."""
+    """On the topic by its connection, on its asset where the environment names the store, and on anybody's records."""
     from airflow.dag_processing.dagbag import DagBag
+    from airflow.sdk import Asset, AssetAlias
 
     from tests.dags.airflow_home import DAGS
 
+    def schedule() -> list[Any]:
+        dag = DagBag(dag_folder=DAGS / "txn_spark_consume.py").dags["txn_spark_consume"]
+        return list(dag.schedule.objects)
+
     monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
     monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
-    path = DAGS / "txn_spark_consume.py"
-    assert DagBag(dag_folder=path).dags["txn_spark_consume"].schedule is None
+    alias, watch = schedule()
+    assert alias == AssetAlias("txn_engine_default/payments")
+    assert watch.uri == "txn-engine-watch://txn_engine_default/payments?group=balances"
+    assert len(watch.watchers) == 1
     monkeypatch.setenv("TXN_ENGINE_URL", "s3://ledger/prod")
-    (asset,) = DagBag(dag_folder=path).dags["txn_spark_consume"].schedule
-    assert asset.uri == "txn-engine://ledger/prod/payments"
+    assets = [each.uri for each in schedule() if isinstance(each, Asset)]
+    assert assets == ["txn-engine://ledger/prod/payments", watch.uri]
 
 
 def test_a_position_is_kept_by_partition(payments: Engine, run_dag: RunDag) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
@@ -47,9 +48,12 @@ def _consume(engine: Engine, sums: list[tuple[int, str, int]]) -> None:
         producer.send_offsets_to_transaction(ends, consumer.group_metadata())
 
 
-def test_all_checks_pass_and_the_report_is_named(ledger: Engine, run_dag: RunDag, tmp_path: Path) -> None:
+def test_all_checks_pass_and_the_report_is_named(
+    ledger: Engine, store_url: str, run_dag: RunDag, tmp_path: Path
+) -> None:
     """Against the input file; the report lies in a folder of the run's own, its path in XCom and log."""
-    run = run_dag("txn_verify_exactly_once", input_file=str(write_input(tmp_path / "trans.csv")))
+    file = str(write_input(tmp_path / "trans.csv"))
+    run = run_dag("txn_verify_exactly_once", input_file=file, scope="everything")
     assert run.state == "success", run.errors
     returned = run.xcom("verify")
     report = Path(returned["report"])
@@ -60,6 +64,12 @@ def test_all_checks_pass_and_the_report_is_named(ledger: Engine, run_dag: RunDag
     assert returned["checks"] == returned["passed"] >= 16
     assert (returned["failed"], returned["errored"], returned["input_rows"]) == (0, 0, 8)
     assert Path(returned["json"]).is_file()
+    folder = urlencode({"dag": "txn_verify_exactly_once", "run": report.parent.name})
+    assert run.xcom("verify", key="_link_ReportLink").endswith(f"/txn-engine/report?{folder}")
+    ((name, uri, extra),) = run.events
+    place = store_url.removeprefix("file:///")
+    assert (name, uri) == (f"{place}/balances/verified", f"txn-engine://{place}/balances/verified")
+    assert (extra["topic"], extra["report"]) == ("balances", str(report))
 
 
 def test_a_failed_check_turns_the_run_red_and_is_not_tried_again(
@@ -75,9 +85,7 @@ def test_a_failed_check_turns_the_run_red_and_is_not_tried_again(
 
     assert run.state == "failed"
     (line,) = run.errors
-    assert line.startswith(
-        "airflow.sdk.exceptions.AirflowFailException: exactly-once check of payments: 2 of "
-    )
+    assert line.startswith("txn_engine_airflow.alerts.AlertError: exactly-once check of payments: 2 of ")
     assert "checks failed, 0 could not be made: turnover_per_account (" in line
     assert "payments_per_account (" in line
     report = Path(run.xcom("verify", key="report"))
@@ -85,13 +93,48 @@ def test_a_failed_check_turns_the_run_red_and_is_not_tried_again(
     assert report.is_relative_to(tmp_path / "reports" / "txn_verify_exactly_once")
     assert report.is_file()
     assert run.xcom("verify") is None
+    assert "ALERT txn-engine: verification failed: payments" in run.log
+    assert run.events == []  # what waits for the proof is held
 
 
 def test_a_store_with_a_topic_alone_is_checked_for_what_it_has(ledger: Engine, run_dag: RunDag) -> None:
     """No output, no group, no file: params that are left empty are not checked."""
-    run = run_dag("txn_verify_exactly_once", output_topic=None, group_id=None, direction=None)
+    run = run_dag(
+        "txn_verify_exactly_once", output_topic=None, group_id=None, direction=None, scope="everything"
+    )
     assert run.state == "success", run.errors
     assert run.xcom("verify")["input_rows"] == -1
+
+
+def test_what_was_consumed_is_proved_while_loads_go_on(ledger: Engine, run_dag: RunDag) -> None:
+    """As after each consume: a load that was committed since, and one that is open, are no failures."""
+    producers = [ledger.producer(transactional_id=name) for name in ("later", "open")]
+    for producer in producers:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("payments", payments_table([(900, 1, "930105", "PRIJEM", "5.00", "")]))
+        producer.flush()
+    producers[0].commit_transaction()
+    run = run_dag("txn_verify_exactly_once")
+    assert run.state == "success", run.errors
+    assert run.xcom("verify")["failed"] == 0
+    assert len(run.events) == 1
+    assert run_dag("txn_verify_exactly_once", scope="everything").state == "failed"
+
+
+def test_output_of_another_job_is_not_judged_by_this_ones_columns() -> None:
+    """Started by events: of this job, it checks; of others alone, it skips and says of whom. By hand it checks."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from txn_engine_airflow.verification import check_is_of_this_job
+
+    params = {"topic": "payments", "group_id": "balances", "output_topic": "balances"}
+    mine = {"topic": "balances", "input": {"topic": "payments", "group_id": "balances"}}
+    other = {"topic": "turnover", "input": {"topic": "payments", "group_id": "turnover"}}
+    check_is_of_this_job(params, [])
+    check_is_of_this_job(params, [other, mine])
+    with pytest.raises(AirflowSkipException, match="another job's \\(turnover: payments -> turnover\\)"):
+        check_is_of_this_job(params, [other])
 
 
 @pytest.mark.parametrize(
@@ -99,7 +142,9 @@ def test_a_store_with_a_topic_alone_is_checked_for_what_it_has(ledger: Engine, r
     [
         ({"topic": "no-such-topic"}, "no-such-topic"),
         ({"record_id": "no_such_column"}, "no_such_column"),
-        ({"input_file": "/no/such/file.csv"}, "/no/such/file.csv"),
+        ({"input_file": "/no/such/file.csv", "scope": "everything"}, "/no/such/file.csv"),
+        ({"group_id": None}, "up_to_position is given without group_id"),
+        ({"input_file": "/no/such/file.csv"}, "up_to_position with the input file"),
     ],
 )
 def test_a_wrong_call_fails_in_one_line_before_anything_is_written(

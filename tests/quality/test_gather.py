@@ -21,7 +21,12 @@ from tests.quality.ledger import (
     write_input,
 )
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
-from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
+from txn_engine.errors import (
+    InvalidRecordError,
+    InvalidRequestError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from txn_engine.producer import Producer
 from txn_engine.quality import QualityResult, check_exactly_once
 from txn_engine.quality.gather import gather
@@ -249,3 +254,139 @@ def test_the_evidence_names_the_producers_of_files(engine: Engine, tmp_path: Pat
     assert aborted <= {file.producer_id for file in files}
     assert evidence.failures == {}
     assert evidence.store == engine.url
+
+
+# --- up to the group's position, while others go on -----------------------------------------------------------
+
+CONSUMED = replace(CHECK, up_to_position=True)
+UNDER_WAY = {
+    "lso_at_log_end",
+    "no_open_transaction",
+    "group_at_lso",
+    "group_lag_agrees",
+    "nothing_pending",
+    "transactions_final",
+}
+
+
+def more_payments(engine: Engine) -> Producer:
+    """A load that was committed behind the group's position, and one that is open."""
+    with engine.producer(transactional_id="later") as later:
+        later.init_transactions()
+        with later.transaction():
+            later.produce("payments", payments_table([(201, 1, "930105", "PRIJEM", "5.00", "")]))
+    open_one = engine.producer(transactional_id="open")
+    open_one.init_transactions()
+    open_one.begin_transaction()
+    open_one.produce("payments", payments_table([(202, 2, "930105", "PRIJEM", "6.00", "")]))
+    open_one.flush()
+    return open_one
+
+
+def test_what_was_consumed_is_proved_while_loads_go_on(engine: Engine, tmp_path: Path) -> None:
+    """Committed behind the position, and open: neither is judged, and the report says so; everything would fail."""
+    load(engine)
+    consume(engine)
+    more_payments(engine)
+    result = check_exactly_once(engine, CONSUMED, report_folder=tmp_path / "consumed")
+    assert result.success, result.failed
+    names = {check.name for check in result.checks}
+    assert names.isdisjoint(UNDER_WAY)
+    assert {"turnover_per_account", "payments_per_account", "nothing_aborted_visible", "audit_clean"} <= names
+    assert result.statistics["committed_records"] == len(ROWS)
+    assert "Only what group balances has consumed was judged" in result.report.read_text()
+
+    everything = check_exactly_once(engine, CHECK, report_folder=tmp_path / "everything")
+    assert {"turnover_per_account", "lso_at_log_end", "group_at_lso", "transactions_final"} <= {
+        check.name for check in everything.failed
+    }
+
+
+@pytest.mark.parametrize(
+    ("rows", "failed"),
+    [
+        ([*TURNOVERS, (2, "3.00", 1)], {"turnover_per_account", "payments_per_account"}),
+        (TURNOVERS[:-1], {"turnover_per_account", "payments_per_account"}),
+        ([*TURNOVERS, (1, "0.00", 1)], {"payments_per_account"}),
+    ],
+)
+def test_a_record_taken_twice_or_not_at_all_is_found_while_loads_go_on(
+    engine: Engine, tmp_path: Path, rows: list[tuple[int, str, int]], failed: set[str]
+) -> None:
+    """What the position says was consumed must be in the output, once."""
+    load(engine)
+    consume(engine, rows)
+    more_payments(engine)
+    result = check_exactly_once(engine, CONSUMED, report_folder=tmp_path)
+    assert {check.name for check in result.failed} == failed
+    assert not result.errored
+
+
+def test_a_run_of_the_consumer_that_is_under_way_is_waited_for(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its output and its position are seen together, or neither; where it never ends, the check says who it is."""
+    import txn_engine.quality.gather as gathering
+
+    load(engine)
+    producer = engine.producer(transactional_id="balances")
+    producer.init_transactions()
+    producer.begin_transaction()
+    produce_output(engine, producer, TURNOVERS)
+    producer.flush()
+    pauses: list[int] = []
+    monkeypatch.setattr(gathering, "pause_ms", pauses.append)
+    with pytest.raises(RequestTimedOutError, match=f"producer {producer.producer_id} is pending") as never:
+        check_exactly_once(engine, CONSUMED, report_folder=tmp_path / "never")
+    assert never.value.retriable
+    assert len(pauses) == 59
+    assert not (tmp_path / "never").exists()
+
+    monkeypatch.setattr(gathering, "pause_ms", lambda _: producer.commit_transaction())
+    result = check_exactly_once(engine, CONSUMED, report_folder=tmp_path / "then")
+    assert result.success, result.failed
+    assert result.statistics["committed_records"] == len(ROWS)
+
+
+def test_the_groups_run_that_ends_while_its_output_is_read_does_not_mix_two_moments(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Output of the new position beside the old one would be a false alarm: it is read again."""
+    import txn_engine.quality.gather as gathering
+
+    load(engine)
+    consume(engine)
+    read, consumed_in_between = gathering._Reader.topic_rows, []
+
+    def topic_rows(self: gathering._Reader, topic: str, *ends: object) -> object:
+        if topic == "balances" and not consumed_in_between:
+            consumed_in_between.append(1)
+            with engine.producer(transactional_id="later") as later:
+                later.init_transactions()
+                with later.transaction():
+                    later.produce("payments", payments_table([(201, 1, "930105", "PRIJEM", "5.00", "")]))
+            consume(engine, [(1, "5.00", 1)])
+        return read(self, topic, *ends)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(gathering._Reader, "topic_rows", topic_rows)
+    result = check_exactly_once(engine, CONSUMED, report_folder=tmp_path)
+    assert consumed_in_between
+    assert result.success, result.failed
+    assert result.statistics["committed_records"] == len(ROWS) + 1
+
+
+def test_up_to_a_position_needs_a_group_and_no_file(engine: Engine, tmp_path: Path) -> None:
+    """A wrong call: nothing is written."""
+    load(engine)
+    with pytest.raises(InvalidRequestError, match="up_to_position is given without group_id"):
+        replace(CONSUMED, group_id=None)
+    with pytest.raises(InvalidRequestError, match="up_to_position with the input file"):
+        gather(engine, CONSUMED, input_file=write_input(tmp_path / "trans.csv"), progress=print)
+
+
+def test_a_group_that_never_committed_has_consumed_nothing(engine: Engine, tmp_path: Path) -> None:
+    """No record is judged, and no output is expected."""
+    load(engine)
+    result = check_exactly_once(engine, CONSUMED, report_folder=tmp_path)
+    assert result.success, result.failed
+    assert result.statistics["committed_records"] == 0

@@ -90,6 +90,10 @@ SECTIONS = {
             "entries_start",
             "floor",
             "last_stable_offset",
+            "cleaned_to",
+            "tombstones_to",
+            "horizon_to",
+            "horizon_ms",
         )
     ],
     "producer": [
@@ -192,6 +196,9 @@ class Ledger:
             "schema": [],
             "arrow_schema": base64.b64encode(PAYMENTS.serialize().to_pybytes()).decode(),
             "retention_ms": -1,
+            "cleanup_policy": "delete",
+            "delete_retention_ms": 86_400_000,
+            "min_compaction_lag_ms": 0,
             "created_ms": 0,
             "deleted": False,
             **changed,
@@ -297,13 +304,15 @@ class Ledger:
         log_end: int | None = None,
         deltas: Sequence[int] | None = None,
         stamps: Sequence[int] | None = None,
+        keys: Sequence[tuple[int, int | None]] | None = None,
     ) -> Row:
-        """Write a data file and return the row that names it."""
+        """Write a data file and return the row that names it. `keys`: the account and the amount of each record."""
+        count = count if keys is None else len(keys)
         end = self.ends.get((topic, partition), 0) if log_end is None else log_end
         write_id = self.write_id()
         path = f"data/{end:020d}-p{pid}-e{epoch}-{write_id}.parquet"
         stamp = self.now_ms
-        data = encode_records(count, stamp, write_id, deltas=deltas, stamps=stamps)
+        data = encode_records(count, stamp, write_id, deltas=deltas, stamps=stamps, keys=keys)
         self.store.put(f"topics/{topic}/0/{partition}/{path}", data)
         return {
             "producer_id": pid,
@@ -364,7 +373,7 @@ class Ledger:
         return self.entry("__consumer_offsets", home, {**descriptor, "offset_commit": row})
 
     def control(self, topic: str, partition: int, kind: str, value: dict[str, Any]) -> int:
-        """Append a rewrite, trim, expire or floor row."""
+        """Append a rewrite, clean, trim, expire or floor row."""
         return self.entry(
             topic,
             partition,
@@ -423,9 +432,14 @@ def encode_records(
     deltas: Sequence[int] | None = None,
     stamps: Sequence[int] | None = None,
     schema: pa.Schema = PAYMENTS,
+    keys: Sequence[tuple[int, int | None]] | None = None,
 ) -> bytes:
-    """A data file of so many payments."""
+    """A data file of so many payments, empty ones but for `keys`: account and amount of each."""
     columns: list[Any] = [pa.nulls(count, field.type) for field in schema]
+    if keys is not None:
+        columns[0] = pa.array([key for key, _ in keys], schema.field(0).type)
+        columns[1] = pa.array([amount for _, amount in keys], pa.int64()).cast(pa.decimal128(19, 0))
+        columns[1] = columns[1].cast(schema.field(1).type, safe=False)
     columns.append(pa.array(range(count) if deltas is None else deltas, pa.int64()))
     columns.append(pa.array([stamp] * count if stamps is None else stamps, pa.timestamp("ms", tz="UTC")))
     table = pa.table(columns, names=[*schema.names, "_offset_delta", "_timestamp"])

@@ -172,6 +172,10 @@ def partition_row(end: int, append_time: int, stable: int) -> Row:
         "entries_start": 0,
         "floor": 0,
         "last_stable_offset": stable,
+        "cleaned_to": 0,
+        "tombstones_to": 0,
+        "horizon_to": 0,
+        "horizon_ms": -1,
     }
 
 
@@ -271,7 +275,8 @@ def rewrite_of(story: Story, *names: str, **output: Any) -> dict[str, Any]:
     times = {"first_timestamp": min(stamps), "max_timestamp": max(stamps)}
     written = {**file_row(row, first, "live"), **times, "last_offset": first + deltas[-1], **output}
     del written["status"], written["died_ms"]
-    return {"inputs": [row["data_path"] for _, row in spans], "outputs": [written]}
+    inputs = [row["data_path"] for _, row in spans]
+    return {"inputs": inputs, "outputs": [written], "tombstones_to": -1}
 
 
 def sealed(

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from storage.envelope import checksum_of
-from tests.verify import control_damage
+from tests.verify import control_damage, key_damage
 from tests.verify.damage import KINDS, Damage, damage
 from tests.verify.raw_ledger import PAYMENTS, Ledger, encode_records, marker, schema_of
 from tests.verify.story import GROUP, LOAD, SUMS, Story, healthy, open_load
@@ -593,7 +593,7 @@ def test_damage_is_named(do: Damage, codes: set[str]) -> None:
 
 def test_enough_kinds_of_damage_are_tried() -> None:
     """Every code there is comes of some damage here, but for those of the tests beside this one."""
-    assert control_damage.__name__ in {do.__module__ for _, do, _ in KINDS}
+    assert {control_damage.__name__, key_damage.__name__} <= {do.__module__ for _, do, _ in KINDS}
     tried = set().union(*(codes for _, _, codes in KINDS))
     elsewhere = {"transaction-timed-out", "transaction-pending"}
     assert set(CODES) - tried - elsewhere == set()

@@ -147,7 +147,7 @@ def test_a_rewrite_may_leave_files_between_its_outputs() -> None:
     """Each output takes the place of neighbours; two outputs need not be neighbours."""
     story = healthy()
     first, last = rewrite_of(story, "payments/0/first"), rewrite_of(story, "payments/0/plain2")
-    both = {name: last[name] + first[name] for name in ("inputs", "outputs")}
+    both = {**first, **{name: last[name] + first[name] for name in ("inputs", "outputs")}}
     story.ledger.control("payments", 0, "rewrite", both)
     assert texts(verify_store(story.ledger.store)) == []
 

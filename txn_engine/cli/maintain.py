@@ -15,11 +15,19 @@ from txn_engine.cli.failures import CommandFailed
 from txn_engine.cli.output import Column, Output, Row, columns
 
 if TYPE_CHECKING:
-    from txn_engine.maintain import Cleaned, Expired, MaintenanceReport, PartitionFailure, Sealed
+    from txn_engine.maintain import Cleaned, Expired, MaintenanceReport, PartitionFailure, Removed, Sealed
     from txn_engine.maintain.maintenance import Progress
 
 _COMPACTED = columns(
-    "Topic", "Partition>", "Files>", "Bytes>", "Outputs>", "OutputBytes>", "Records>", "Overtaken>"
+    "Topic",
+    "Partition>",
+    "Files>",
+    "Bytes>",
+    "Outputs>",
+    "OutputBytes>",
+    "Records>",
+    "Dropped>",
+    "Overtaken>",
 )
 _TRIMMED = columns(
     "Topic",
@@ -66,7 +74,7 @@ def maintain_options(function: Function) -> Function:
 
 @maintain.command(
     context_settings=SETTINGS,
-    short_help="Merge small files into larger ones.",
+    short_help="Merge small files into larger ones; compact by key.",
     examples=("txn-engine maintain compact --dry-run", "txn-engine maintain compact --topic payments"),
 )
 @click.option(
@@ -83,20 +91,36 @@ def maintain_options(function: Function) -> Function:
     metavar="N",
     help="Leave fewer small neighbours alone.",
 )
+@click.option(
+    "--dirty-ratio",
+    type=click.FloatRange(min=0, max=1),
+    default=0.5,
+    metavar="R",
+    help="Compact a partition by key once this part of its bytes is new; 0: always.",
+)
 @maintain_options
 def compact(
     topic: str | None,
     partition: int | None,
     target_mib: float,
     min_files: int,
+    dirty_ratio: float,
     dry_run: bool,
     place: Place,
     out: Output,
 ) -> None:
-    """Merge small committed files with their neighbours. Readers see the same records at the same offsets."""
+    """Merge small committed files with their neighbours. Readers see the same records at the same offsets.
+
+    In a topic with cleanup.policy=compact records go that a later committed one of their key supersedes, and tombstones
+    that have had their time (delete.retention.ms).
+    """
     from txn_engine.maintain import MaintenancePolicy
 
-    policy = MaintenancePolicy(target_file_bytes=max(int(target_mib * (1 << 20)), 1), min_files=min_files)
+    policy = MaintenancePolicy(
+        target_file_bytes=max(int(target_mib * (1 << 20)), 1),
+        min_files=min_files,
+        min_dirty_ratio=dirty_ratio,
+    )
     with place.open() as engine, _progress(out, "compacting") as progress:
         report = engine.maintenance.compact(
             topic, partition, policy=policy, dry_run=dry_run, progress=progress
@@ -158,7 +182,8 @@ def clean(
 ) -> None:
     """Forget producers idle for the store's limit, seal entries that were trimmed, delete what nobody needs.
 
-    Deleted are files dead for 24 hours, snapshots with two newer verified ones, and files that no entry ever named.
+    Deleted are files dead for 24 hours, snapshots with two newer verified ones, files that no entry ever named, and
+    what is left of topics that were deleted 24 hours ago.
     """
     from txn_engine.maintain.policy import DAY_MS, DEFAULT_POLICY
 
@@ -174,8 +199,13 @@ def clean(
             sealed = jobs.seal(topic, partition, dry_run=dry_run, progress=progress)
         with _progress(out, "cleaning") as progress:
             cleaned = jobs.clean(topic, partition, policy=policy, dry_run=dry_run, progress=progress)
+        reports: list[MaintenanceReport[Any]] = [expired, sealed, cleaned]
+        removed: tuple[Removed, ...] = ()
+        if partition is None:
+            reports.append(jobs.remove_deleted_topics(topic, dry_run=dry_run))
+            removed = reports[-1].partitions
     rows = _by_partition(expired.partitions, sealed.partitions, cleaned.partitions)
-    _tell("cleaned", _CLEANED, rows, [expired, sealed, cleaned], out)
+    _tell("cleaned", _CLEANED, rows, reports, out, removed)
 
 
 def _by_partition(
@@ -215,12 +245,23 @@ def _tell(
     rows: Iterable[Row],
     reports: list[MaintenanceReport[Any]],
     out: Output,
+    removed: tuple[Removed, ...] = (),
 ) -> None:
-    """Print what was done, by partition; it failed where any partition did."""
+    """Print what was done, by partition, and which deleted topics went; it failed where any partition did."""
     failures: list[PartitionFailure] = [failure for report in reports for failure in report.failures]
     shown, dry_run = list(rows), reports[0].dry_run
-    out.table(name, table, shown, dry_run=dry_run, failures=[asdict(failure) for failure in failures])
-    if not shown and not failures:
+    out.table(
+        name,
+        table,
+        shown,
+        dry_run=dry_run,
+        failures=[asdict(failure) for failure in failures],
+        deleted_topics=[asdict(gone) for gone in removed],
+    )
+    for gone in removed:
+        what = f"{gone.objects} objects, {gone.bytes} bytes"
+        out.note(f"deleted topic {gone.topic}, incarnation {gone.incarnation}: {what}")
+    if not shown and not failures and not removed:
         out.note("nothing was due")
     elif dry_run:
         out.note("a dry run: nothing was written")

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options
 from txn_engine.cli.output import Output, columns
 from txn_engine.cli.schema_text import TYPES, parse_schema, read_schema, type_text
+
+if TYPE_CHECKING:
+    from txn_engine.types import TopicDescription
+
+_CONFIGS = {
+    "cleanup.policy": "cleanup_policy",
+    "retention.ms": "retention_ms",
+    "delete.retention.ms": "delete_retention_ms",
+    "min.compaction.lag.ms": "min_compaction_lag_ms",
+}
+"""Kafka's names of what a topic is made with, and ours."""
 
 
 @click.group(cls=Group)
@@ -24,6 +36,7 @@ def topics() -> None:
         "    --schema 'account_id:int64,date:date32,amount:decimal(18,2),note:string?' --url file:///srv/ledger",
         "txn-engine topics create payments --schema-file payments.parquet",
         "txn-engine topics create events      # Kafka's columns: key, value, headers",
+        "txn-engine topics create accounts --config cleanup.policy=compact --config delete.retention.ms=604800000",
     ),
 )
 @click.argument("topic")
@@ -51,6 +64,13 @@ def topics() -> None:
         "batches take turns."
     ),
 )
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help=f"What the topic is made with, as Kafka names it (repeatable): {', '.join(_CONFIGS)}.",
+)
 @common_options
 def create(
     topic: str,
@@ -58,12 +78,15 @@ def create(
     schema_text: str | None,
     schema_file: Path | None,
     key: str | None,
+    configs: Sequence[str],
     place: Place,
     out: Output,
 ) -> None:
     """Create TOPIC; the first one in a store sets the store up.
 
-    Columns cannot change later. Names that begin with an underscore are reserved. Without --schema the topic has
+    Columns and configuration cannot change later. With cleanup.policy=compact of each key the latest record is kept,
+    and one without a key is refused; a record whose value is null (with columns of your own: all but the key) is a
+    tombstone. Names that begin with an underscore are reserved. Without --schema the topic has
     Kafka's columns: key and value (binary) and headers.
     """
     if schema_text is not None and schema_file is not None:
@@ -73,8 +96,9 @@ def create(
         schema = parse_schema(schema_text)
     elif schema_file is not None:
         schema = read_schema(schema_file)
+    chosen = _parsed(configs)
     with place.open(set_up=True) as engine:
-        made = engine.admin.create_topic(topic, partitions=partitions, schema=schema, key=key)
+        made = engine.admin.create_topic(topic, partitions=partitions, schema=schema, key=key, **chosen)
     count = f"{made.partitions} partition{'s' if made.partitions != 1 else ''}"
     out.line(
         f"created topic {made.topic}, {count}",
@@ -83,6 +107,30 @@ def create(
         key=made.key,
         incarnation=made.incarnation,
     )
+
+
+def _parsed(configs: Sequence[str]) -> dict[str, Any]:
+    """The arguments of `create_topic` that the --config options stand for."""
+    chosen: dict[str, Any] = {}
+    for config in configs:
+        name, _, value = config.partition("=")
+        if name not in _CONFIGS:
+            raise click.UsageError(
+                f"--config {config}: expected NAME=VALUE with one of {', '.join(_CONFIGS)}"
+            )
+        if name == "cleanup.policy":
+            chosen[_CONFIGS[name]] = value
+            continue
+        try:
+            chosen[_CONFIGS[name]] = int(value)
+        except ValueError:
+            raise click.UsageError(f"--config {config}: expected a whole number of milliseconds") from None
+    return chosen
+
+
+def _told(found: TopicDescription) -> dict[str, Any]:
+    """What the topic was made with, by Kafka's names."""
+    return {name: getattr(found, field) for name, field in _CONFIGS.items()}
 
 
 @topics.command(
@@ -131,12 +179,14 @@ def describe(topic: str, place: Place, out: Output) -> None:
                 "key": found.key,
                 "incarnation": found.incarnation,
                 "created_ms": found.created_ms,
+                "configs": _told(found),
                 "schema": fields,
                 "partitions": rows,
             }
         )
         return
     out.line(f"Topic: {found.topic}  PartitionCount: {found.partitions}  Key: {found.key}")
+    out.line(f"Configs: {'  '.join(f'{name}={value}' for name, value in _told(found).items())}")
     out.blank()
     out.table("schema", columns("Column", "Type"), fields)
     out.blank()

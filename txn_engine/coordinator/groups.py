@@ -11,6 +11,7 @@ from txn_engine.errors import (
     OffsetsPendingError,
     UnstableOffsetCommitError,
 )
+from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.protocol.offset_commits import (
@@ -128,11 +129,11 @@ class GroupCoordinator:
                 raise verdict.error
         return [TopicPartition(stored.commit.key.topic, stored.commit.key.partition) for stored in rows]
 
-    def expire(self, retention_ms: int) -> dict[str, list[TopicPartition]]:
+    def expire(self, retention_ms: int, *, dry_run: bool = False) -> dict[str, list[TopicPartition]]:
         """Put a tombstone for every offset committed at least so long ago, by the log's time; one entry a partition.
 
         What is pending, or moves meanwhile, is left alone (`OffsetMetadataManager.cleanupExpiredOffsets`). The answer:
-        what was forgotten of each group.
+        what was forgotten of each group, or in a dry run is old enough.
         """
         forgotten: dict[str, list[TopicPartition]] = {}
         logs = self._logs.internal(CONSUMER_OFFSETS_TOPIC)
@@ -143,12 +144,17 @@ class GroupCoordinator:
             ]
             if not old:
                 continue
-            verdicts = log.append([OffsetCommitProposal(tombstone(stored, now_ms)) for stored in old])
-            for stored, verdict in zip(old, verdicts, strict=True):
-                if isinstance(verdict, Appended):
-                    key = stored.commit.key
-                    forgotten.setdefault(key.group_id, []).append(TopicPartition(key.topic, key.partition))
+            gone = old if dry_run else self._bury(log, old, now_ms)
+            for stored in gone:
+                key = stored.commit.key
+                forgotten.setdefault(key.group_id, []).append(TopicPartition(key.topic, key.partition))
         return forgotten
+
+    def _bury(self, log: EntryLog, old: Sequence[StoredCommit], now_ms: int) -> list[StoredCommit]:
+        verdicts = log.append([OffsetCommitProposal(tombstone(stored, now_ms)) for stored in old])
+        return [
+            stored for stored, verdict in zip(old, verdicts, strict=True) if isinstance(verdict, Appended)
+        ]
 
     def row(
         self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata

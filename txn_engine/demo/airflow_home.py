@@ -25,7 +25,7 @@ STORE, WARM_UP = "txn_engine_default", "txn_engine_warm_up"
 
 def airflow_environment(home: Path, url: str) -> Mapping[str, str]:
     """What Airflow reads when it is imported: where it lives, where its DAGs are, and the store as its connection."""
-    folder = _airflow_folder()
+    folder = airflow_folder()
     return {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW_CONFIG": str(home / "airflow.cfg"),
@@ -58,7 +58,7 @@ def make_home() -> None:
     home.mkdir(parents=True, exist_ok=True)
     connect(_warm_up_store(home).as_uri()).close()
     database = home / "airflow.db"
-    if _SEED.exists() and _airflow_folder() == _CHECKOUT:
+    if _SEED.exists() and airflow_folder() == _CHECKOUT:
         with (
             closing(sqlite3.connect(f"file:{_SEED}?mode=ro", uri=True)) as seed,
             closing(sqlite3.connect(database)) as ours,
@@ -69,7 +69,7 @@ def make_home() -> None:
     subprocess.run(migrate, check=True, stdout=sys.stderr, timeout=_MIGRATE_S)
 
 
-def _airflow_folder() -> Path:
+def airflow_folder() -> Path:
     """Where `dags` and `plugins` are: inside an installed package, else at the root of the checkout."""
     for folder in (_PACKAGE / "_airflow", _CHECKOUT):
         if (folder / "dags" / "txn_coordinator_sweep.py").is_file():

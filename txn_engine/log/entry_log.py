@@ -194,12 +194,13 @@ class EntryLog:
         if any(batch.control is Control.EXPIRE for batch in batches):
             self._token = ViewToken()
 
-    def batches(self) -> Iterator[BatchDescriptor]:
-        """All that the log still holds, slot by slot from where its entries start, read from the store.
+    def batches(self, start: int | None = None) -> Iterator[BatchDescriptor]:
+        """All that the log still holds, slot by slot from where its entries start, read from the store; or from the slot
+        that begins at `start`.
 
         Raises `OutcomeUnknownError` where a slot is sealed while it reads.
         """
-        offset = self.refresh().entries_start
+        offset = self.refresh().entries_start if start is None else start
         while (data := self._tools.objects.find(key := self.keys.entry(offset))) is not None:
             batches = decode_entry(self.kind, data, key=key, base_offset=offset)
             if not batches:
@@ -208,6 +209,14 @@ class EntryLog:
                 )
             yield from batches
             offset = batches[-1].last_offset + 1
+
+    def first_slot(self, offset: int) -> int | None:
+        """Where the first slot at `offset` or behind it begins; None where there is none. By a listing: for looking back
+        a little, nothing may rest on it.
+        """
+        after = self.keys.entry(offset - 1) if offset > 0 else None
+        first = next(self._tools.objects.infos(self.keys.log_prefix, start_after=after), None)
+        return None if first is None else self.keys.parse_entry(first.key)
 
     # --- the append -----------------------------------------------------------------------------------------
 

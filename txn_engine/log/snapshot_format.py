@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from txn_engine.log.entry_format import (
 )
 from txn_engine.log.objects import store_errors
 from txn_engine.protocol.batches import FileRef
+from txn_engine.protocol.cleaning import Cleaning
 from txn_engine.protocol.offset_commits import GroupOffsets, OffsetKey, StoredCommit
 from txn_engine.protocol.partition import AbortedRange, DeadFile, LogFile, PartitionState
 from txn_engine.protocol.producers import BatchMetadata, ProducerEntry
@@ -36,6 +37,7 @@ _PARTITION = [
     "floor",
     "last_stable_offset",
 ]
+_CLEANING = [field.name for field in fields(Cleaning)]
 _BATCH: list[tuple[str, pa.DataType]] = [
     ("base_sequence", _I32),
     ("last_sequence", _I32),
@@ -76,7 +78,7 @@ _STORED_COMMIT = [(name, _I64) for name in ("row_offset", "append_time", "pendin
 SNAPSHOT_SCHEMA = pa.schema(
     [
         pa.field("section", _STR, nullable=False),
-        pa.field("partition", pa.struct([(name, _I64) for name in _PARTITION])),
+        pa.field("partition", pa.struct([(name, _I64) for name in (*_PARTITION, *_CLEANING)])),
         pa.field("producer", pa.struct(_PRODUCER)),
         pa.field("file", pa.struct(_FILE)),
         pa.field("aborted", pa.struct(_ABORTED)),
@@ -93,7 +95,7 @@ def encode_snapshot(state: PartitionState) -> bytes:
 
 
 def _sections(state: PartitionState) -> Iterator[tuple[str, dict[str, Any]]]:
-    yield "partition", {name: getattr(state, name) for name in _PARTITION}
+    yield "partition", {name: getattr(state, name) for name in _PARTITION} | asdict(state.cleaning)
     for _, producer in sorted(state.producers.items()):
         yield "producer", asdict(producer)
     for row in sorted(_file_rows(state), key=lambda row: (row["base_offset"], row["data_path"])):
@@ -142,6 +144,7 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
     producers = [_producer(values) for values in sections["producer"]]
     state = PartitionState(
         **{name: header[name] for name in _PARTITION if name != "last_stable_offset"},
+        cleaning=Cleaning(**{name: header[name] for name in _CLEANING}),
         producers=Map({entry.producer_id: entry for entry in producers}),
         open_transactions=Map(
             {entry.producer_id: entry.open_first_offset for entry in producers if entry.is_open}

@@ -15,6 +15,7 @@ import pyarrow as pa
 from storage import InvalidKeyError, validate_name
 from txn_engine.clock import Clock, monotonic_ms
 from txn_engine.errors import (
+    InvalidConfigError,
     InvalidPartitionsError,
     InvalidRecordError,
     InvalidTopicError,
@@ -24,6 +25,7 @@ from txn_engine.errors import (
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects, decode_json, encode_json
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.types import CleanupPolicy
 
 KAFKA_SCHEMA = pa.schema(
     [
@@ -34,12 +36,18 @@ KAFKA_SCHEMA = pa.schema(
 )
 MAX_PARTITIONS = 10_000
 _KEY_TYPES = (pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+DELETE_RETENTION_MS = 86_400_000
+"""Kafka's default of `delete.retention.ms`."""
+CLEANUP_POLICIES: tuple[CleanupPolicy, ...] = ("delete", "compact", "compact,delete")
 _CACHED_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One incarnation of a topic."""
+    """One incarnation of a topic.
+
+    `delete_retention_ms` and `min_compaction_lag_ms` are Kafka's, and count where the topic is compacted.
+    """
 
     name: str
     incarnation: int
@@ -48,6 +56,32 @@ class Topic:
     key: str | None
     retention_ms: int
     created_ms: int
+    cleanup_policy: CleanupPolicy = "delete"
+    delete_retention_ms: int = DELETE_RETENTION_MS
+    min_compaction_lag_ms: int = 0
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether of each key only the latest record is kept."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def trims_after_ms(self) -> int | None:
+        """After how long records are dropped whatever their keys; None: never."""
+        if self.retention_ms < 0 or "delete" not in self.cleanup_policy:
+            return None
+        return self.retention_ms
+
+    @property
+    def tombstone_columns(self) -> tuple[str, ...]:
+        """The columns that are null in a tombstone, all of them; none where the topic can have no tombstones.
+
+        With Kafka's columns its value; with others all but the key.
+        """
+        if self.schema.names == KAFKA_SCHEMA.names:
+            return ("value",)
+        others = [field for field in self.schema if field.name != self.key]
+        return tuple(field.name for field in others) if all(field.nullable for field in others) else ()
 
     def prefix(self, partition: int) -> str:
         """The folder of one partition."""
@@ -66,7 +100,8 @@ def partition_prefix(topic: str, incarnation: int, partition: int) -> str:
     return f"topics/{topic}/{incarnation}/{partition}"
 
 
-def _topic_key(name: str, incarnation: int) -> str:
+def topic_key(name: str, incarnation: int) -> str:
+    """The object that says what an incarnation is, or that it is a tombstone of the one before."""
     return f"topics/{name}/{incarnation}.json"
 
 
@@ -119,7 +154,7 @@ class TopicRegistry:
 
     def is_current(self, name: str, incarnation: int) -> bool:
         """Whether this incarnation is still the topic of its name, as of now: one look at the store."""
-        if self._objects.find(_topic_key(name, incarnation + 1)) is None:
+        if self._objects.find(topic_key(name, incarnation + 1)) is None:
             return True
         with self._lock:
             self._known.pop(name, None)
@@ -135,18 +170,42 @@ class TopicRegistry:
             return False
 
     def create(
-        self, name: str, *, partitions: int, schema: pa.Schema | None, key: str | None, retention_ms: int
+        self,
+        name: str,
+        *,
+        partitions: int,
+        schema: pa.Schema | None,
+        key: str | None,
+        retention_ms: int,
+        cleanup_policy: str = "delete",
+        delete_retention_ms: int = DELETE_RETENTION_MS,
+        min_compaction_lag_ms: int = 0,
     ) -> Topic:
-        """Make the topic; exactly one of several callers does. Raises `TopicExistsError`."""
+        """Make the topic; exactly one of several callers does. Raises `TopicExistsError`, `InvalidConfigError`."""
         _check_name(name)
         schema, key = _checked_schema(name, schema, key)
+        policy = _checked_policy(name, cleanup_policy)
+        _check_times(name, delete_retention_ms, min_compaction_lag_ms)
+        if "compact" in policy:
+            schema = _with_key_in_every_record(name, schema, key)
         _check_count(name, partitions, 1)
         incarnation, there = self._latest(name)
         if there is not None:
             raise _exists(name)
-        topic = Topic(name, incarnation + 1, partitions, schema, key, retention_ms, self._clock())
+        topic = Topic(
+            name,
+            incarnation + 1,
+            partitions,
+            schema,
+            key,
+            retention_ms,
+            self._clock(),
+            policy,
+            delete_retention_ms,
+            min_compaction_lag_ms,
+        )
         outcome = self._objects.create(
-            _topic_key(name, topic.incarnation), _encode(topic, self._new_id(), deleted=False)
+            topic_key(name, topic.incarnation), _encode(topic, self._new_id(), deleted=False)
         )
         if not outcome.won:
             raise _exists(name)
@@ -189,17 +248,9 @@ class TopicRegistry:
     def delete(self, name: str) -> Topic:
         """Put a tombstone as the next incarnation; the objects stay until the clean-up. Returns what was deleted."""
         topic = self.look_up(name)
-        tombstone = Topic(
-            name,
-            topic.incarnation + 1,
-            topic.partitions,
-            topic.schema,
-            topic.key,
-            topic.retention_ms,
-            self._clock(),
-        )
+        tombstone = replace(topic, incarnation=topic.incarnation + 1, created_ms=self._clock())
         outcome = self._objects.create(
-            _topic_key(name, tombstone.incarnation), _encode(tombstone, self._new_id(), deleted=True)
+            topic_key(name, tombstone.incarnation), _encode(tombstone, self._new_id(), deleted=True)
         )
         with self._lock:
             self._known.pop(name, None)
@@ -216,7 +267,7 @@ class TopicRegistry:
     def _latest(self, name: str) -> tuple[int, Topic | None]:
         """The highest incarnation (-1: none), and the topic unless that is a tombstone."""
         incarnation, topic = -1, None
-        while (data := self._objects.find(key := _topic_key(name, incarnation + 1))) is not None:
+        while (data := self._objects.find(key := topic_key(name, incarnation + 1))) is not None:
             incarnation += 1
             topic = _decode(data, key)
         return incarnation, None if topic is None else replace(topic, partitions=self._growths(topic)[1])
@@ -272,6 +323,36 @@ def _checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tup
     return schema.remove_metadata(), key
 
 
+def _checked_policy(name: str, cleanup_policy: str) -> CleanupPolicy:
+    """The policy in the form in which it is stored: Kafka takes its parts in any order."""
+    parts = {part.strip() for part in cleanup_policy.split(",")}
+    for policy in CLEANUP_POLICIES:
+        if parts == set(policy.split(",")):
+            return policy
+    raise InvalidConfigError(
+        f"cleanup.policy {cleanup_policy!r}",
+        actor=f"topic {name!r}",
+        expected=" or ".join(map(repr, CLEANUP_POLICIES)),
+    )
+
+
+def _check_times(name: str, delete_retention_ms: int, min_compaction_lag_ms: int) -> None:
+    times = {"delete.retention.ms": delete_retention_ms, "min.compaction.lag.ms": min_compaction_lag_ms}
+    for config, value in times.items():
+        if value < 0:
+            raise InvalidConfigError(f"{config} {value}", actor=f"topic {name!r}", expected="0 or more")
+
+
+def _with_key_in_every_record(name: str, schema: pa.Schema, key: str | None) -> pa.Schema:
+    """The schema of a compacted topic: a record without a key is refused, as in Kafka."""
+    if key is None:
+        raise InvalidConfigError(
+            "cleanup.policy compact and no key column", actor=f"topic {name!r}", expected="a key column"
+        )
+    index = schema.get_field_index(key)
+    return schema.set(index, schema.field(index).with_nullable(False))
+
+
 def _encode(topic: Topic, write_id: str, *, deleted: bool) -> bytes:
     fields = [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in topic.schema]
     return encode_json(
@@ -283,6 +364,9 @@ def _encode(topic: Topic, write_id: str, *, deleted: bool) -> bytes:
             "schema": fields,
             "arrow_schema": base64.b64encode(topic.schema.serialize().to_pybytes()).decode("ascii"),
             "retention_ms": topic.retention_ms,
+            "cleanup_policy": topic.cleanup_policy,
+            "delete_retention_ms": topic.delete_retention_ms,
+            "min_compaction_lag_ms": topic.min_compaction_lag_ms,
             "created_ms": topic.created_ms,
             "deleted": deleted,
             "write_id": write_id,
@@ -304,4 +388,7 @@ def _decode(data: bytes, key: str) -> Topic | None:
         values["key"],
         values["retention_ms"],
         values["created_ms"],
+        values["cleanup_policy"],
+        values["delete_retention_ms"],
+        values["min_compaction_lag_ms"],
     )

@@ -8,6 +8,7 @@ from txn_engine.maintain.reports import (
     Expired,
     MaintenanceReport,
     PartitionFailure,
+    Removed,
     Sealed,
     Trimmed,
 )
@@ -20,6 +21,7 @@ __all__ = [
     "Cleaned",
     "Compacted",
     "Expired",
+    "Removed",
     "Sealed",
     "Trimmed",
 ]

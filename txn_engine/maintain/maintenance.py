@@ -19,6 +19,7 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic
 from txn_engine.maintain import compaction, idle_producers, retention, sealing
+from txn_engine.maintain.deleted_topics import dead_incarnations, remove
 from txn_engine.maintain.deleting import Cleaner
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
@@ -28,6 +29,7 @@ from txn_engine.maintain.reports import (
     Expired,
     MaintenanceReport,
     PartitionFailure,
+    Removed,
     Sealed,
     Trimmed,
 )
@@ -67,16 +69,20 @@ class Maintenance:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> MaintenanceReport[Compacted]:
-        """Merge small committed files with their neighbours into larger ones.
+        """Merge small committed files with their neighbours into larger ones; compact by key where the topic says so.
 
-        read_committed readers see the same records at the same offsets before, during and after; of aborted
-        transactions nothing is left in the merged ranges. Memory: about three times `policy.target_file_bytes`.
+        In a topic with `cleanup.policy` compact the committed records below the last stable offset stay that have no
+        later one of their key, and tombstones for `delete.retention.ms` after what they supersede is gone. Readers of
+        any other see the same records at the same offsets before, during and after (read_committed; of aborted
+        transactions nothing is left in the merged ranges). Memory: about three times `policy.target_file_bytes`, and
+        for a compacted topic three times `policy.offset_map_bytes`.
         """
+        now_ms = self._clock()
 
         def job(target: Target) -> Compacted | None:
             if target.records is None:
                 return None
-            return compaction.compact(target, target.records, policy, dry_run=dry_run)
+            return compaction.compact(target, target.records, policy, now_ms, dry_run=dry_run)
 
         targets = [target for target in self._targets(topic, partition) if target.records is not None]
         return self._run(job, targets, dry_run, progress, at_once=False)
@@ -152,6 +158,31 @@ class Maintenance:
         idle_since_ms = self._clock() - self._logs.config.limits.producer_id_expiration_ms
         job = partial(idle_producers.expire_producers, idle_since_ms=idle_since_ms, dry_run=dry_run)
         return self._run(job, self._targets(topic, partition), dry_run, progress)
+
+    def remove_deleted_topics(
+        self, topic: str | None = None, *, dry_run: bool = False
+    ) -> MaintenanceReport[Removed]:
+        """Delete the objects of incarnations that were deleted 24 hours ago; of one topic's name, or of all.
+
+        Their tombstones stay, and so do the objects that say what they were.
+        """
+        now_ms = self._clock()
+        objects = self._logs.tools.objects
+        names = [topic] if topic is not None else objects.folders("topics")
+        done: list[Removed] = []
+        failures: list[PartitionFailure] = []
+        for name in names:
+            if name in _INTERNAL:
+                continue
+            try:
+                for dead in dead_incarnations(objects, name, now_ms):
+                    removed = remove(objects, dead, dry_run=dry_run)
+                    done += [] if removed is None else [removed]
+            except (StoreUnavailableError, StoreAccessError):
+                raise
+            except TxnEngineError as error:
+                failures.append(PartitionFailure(name, -1, error.code, str(error)))
+        return MaintenanceReport(tuple(done), tuple(failures), dry_run)
 
     # --- which partitions, and one after the other ------------------------------------------------------------
 

@@ -1,13 +1,17 @@
-"""The records of several data files as one file, in their order and each at its own offset; memory stays bounded."""
+"""Records of several data files as one file, in their order and each at its own offset; memory stays bounded."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from typing import Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from storage import LARGE, encode_parquet_parts
 from txn_engine.log.data_files import OFFSET, TIMESTAMP, physical_schema, read_data_file
@@ -19,6 +23,31 @@ _ROW_GROUP_ROWS = 1 << 17
 _ROW_GROUP_BYTES = 32 << 20
 _AHEAD_FILES = 16
 _AHEAD_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Which of some files' records go into the new one: `mask` over all of them in their order, None for all.
+
+    The offsets are those of the first and the last one kept, the times the oldest and the newest.
+    """
+
+    mask: NDArray[np.bool_] | None
+    first_offset: int
+    last_offset: int
+    first_timestamp: int
+    max_timestamp: int
+
+    @classmethod
+    def all_of(cls, files: Sequence[LogFile]) -> Self:
+        """Every record of these files."""
+        oldest = min(file.first_timestamp for file in files)
+        newest = max(file.max_timestamp for file in files)
+        return cls(None, files[0].base_offset, files[-1].last_offset, oldest, newest)
+
+    def of(self, table: pa.Table, at: int) -> pa.Table:
+        """What is kept of a file whose first record is number `at` of all."""
+        return table if self.mask is None else table.filter(pa.array(self.mask[at : at + table.num_rows]))
 
 
 class FileMerger:
@@ -33,27 +62,51 @@ class FileMerger:
         self._topic = topic
         self._partition = partition
 
-    def merge(self, files: Sequence[LogFile], write_id: str) -> bytes:
-        """The data file that holds the records of `files`, which follow one another in this order.
+    def merge(self, files: Sequence[LogFile], write_id: str, kept: Kept | None = None) -> bytes:
+        """The data file with the records of `files`, which follow one another in this order, or what is kept of them.
 
         Offsets and timestamps stay as they are. Raises `CorruptObjectError` unless each file is, byte for byte, the
         one that the log names.
         """
         return encode_parquet_parts(
-            self._row_groups(files),
+            self._row_groups(files, kept or Kept.all_of(files)),
             physical_schema(self._topic.schema),
             kind="data",
             metadata={"write_id": write_id},
             profile=LARGE,
         )
 
-    def _row_groups(self, files: Sequence[LogFile]) -> Iterator[pa.Table]:
+    def read(self, files: Sequence[LogFile], columns: Sequence[str]) -> Iterator[tuple[LogFile, pa.Table]]:
+        """These columns of the files' records, file by file; a few are read ahead.
+
+        Raises `CorruptObjectError` unless each file is, byte for byte, the one that the log names.
+        """
+        ahead: deque[tuple[LogFile, Future[pa.Table]]] = deque()
+        size = 0
+        try:
+            for file in files:
+                while ahead and (len(ahead) >= _AHEAD_FILES or size + file.file.data_bytes > _AHEAD_BYTES):
+                    first, future = ahead.popleft()
+                    size -= first.file.data_bytes
+                    yield first, future.result()
+                ahead.append((file, self._executor.submit(self._read, file, columns)))
+                size += file.file.data_bytes
+            while ahead:
+                first, future = ahead.popleft()
+                yield first, future.result()
+        finally:
+            for _, unread in ahead:
+                unread.cancel()
+
+    def _row_groups(self, files: Sequence[LogFile], kept: Kept) -> Iterator[pa.Table]:
         held: list[pa.Table] = []
-        rows = size = 0
-        for table in self._read_ahead(files):
-            held.append(self._at_deltas(table, files[0].base_offset))
-            rows += table.num_rows
-            size += table.nbytes
+        rows = size = at = 0
+        for _, table in self.read(files, [*self._topic.schema.names, OFFSET, TIMESTAMP]):
+            staying = kept.of(table, at)
+            at += table.num_rows
+            held.append(self._at_deltas(staying, kept.first_offset))
+            rows += staying.num_rows
+            size += staying.nbytes
             if rows >= _ROW_GROUP_ROWS or size >= _ROW_GROUP_BYTES:
                 yield pa.concat_tables(held)
                 held, rows, size = [], 0, 0
@@ -70,25 +123,6 @@ class FileMerger:
         ]
         return pa.Table.from_arrays(columns, schema=physical_schema(self._topic.schema))
 
-    def _read_ahead(self, files: Sequence[LogFile]) -> Iterator[pa.Table]:
-        ahead: deque[tuple[LogFile, Future[pa.Table]]] = deque()
-        size = 0
-        try:
-            for file in files:
-                while ahead and (len(ahead) >= _AHEAD_FILES or size + file.file.data_bytes > _AHEAD_BYTES):
-                    first, future = ahead.popleft()
-                    size -= first.file.data_bytes
-                    yield future.result()
-                ahead.append((file, self._executor.submit(self._read, file)))
-                size += file.file.data_bytes
-            while ahead:
-                yield ahead.popleft()[1].result()
-        finally:
-            for _, unread in ahead:
-                unread.cancel()
-
-    def _read(self, file: LogFile) -> pa.Table:
-        schema = self._topic.schema
+    def _read(self, file: LogFile, columns: Sequence[str]) -> pa.Table:
         prefix = self._topic.prefix(self._partition)
-        columns = [*schema.names, OFFSET, TIMESTAMP]
-        return read_data_file(self._objects, prefix, file, schema, self._partition, columns)
+        return read_data_file(self._objects, prefix, file, self._topic.schema, self._partition, columns)

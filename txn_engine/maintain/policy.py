@@ -20,6 +20,10 @@ class MaintenancePolicy:
     trim_step: `entries_start` moves when it gets on by at least this many offsets: a trim is an entry itself.
     target_file_bytes: compaction merges small files up to about this size; it holds one such file in memory.
     min_files: fewer files than this are not worth a rewrite.
+    min_dirty_ratio: compaction by key waits until this part of a partition's bytes was written since the last time
+        (`min.cleanable.dirty.ratio`); 0: never waits.
+    offset_map_bytes: what the keys of one round of it may take in memory (`log.cleaner.dedupe.buffer.size`); a
+        partition with more keys since the last time is compacted in several rounds.
     """
 
     orphan_age_ms: int = 7 * DAY_MS
@@ -27,6 +31,8 @@ class MaintenancePolicy:
     trim_step: int = 64
     target_file_bytes: int = 64 << 20
     min_files: int = 8
+    min_dirty_ratio: float = 0.5
+    offset_map_bytes: int = 128 << 20
 
     def __post_init__(self) -> None:
         if not 0 <= self.orphan_age_ms <= self.entries_age_ms:
@@ -35,7 +41,12 @@ class MaintenancePolicy:
                 actor="maintenance policy",
                 expected="0 or more, and entries kept for at least as long as orphans",
             )
-        for name, least in (("trim_step", 1), ("target_file_bytes", 1), ("min_files", 2)):
+        if not 0 <= self.min_dirty_ratio <= 1:
+            raise InvalidRequestError(
+                f"min_dirty_ratio {self.min_dirty_ratio}", actor="maintenance policy", expected="0 to 1"
+            )
+        counts = (("trim_step", 1), ("target_file_bytes", 1), ("min_files", 2), ("offset_map_bytes", 1))
+        for name, least in counts:
             if getattr(self, name) < least:
                 raise InvalidRequestError(
                     f"{name} {getattr(self, name)}", actor="maintenance policy", expected=f"{least} or more"

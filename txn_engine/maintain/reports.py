@@ -10,10 +10,12 @@ Done = TypeVar("Done", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """Small files of a partition that were merged.
+    """Files of a partition that were rewritten: small ones, and by key those with something to leave out.
 
-    `files` and `bytes` went in, `outputs` and `output_bytes` came out; what went in stays for 24 hours. `overtaken`:
-    merges that came too late, since inputs were replaced or trimmed meanwhile; what was uploaded for them is an orphan.
+    `files` and `bytes` went in, `outputs` and `output_bytes` came out; what went in stays for 24 hours. `records` were
+    kept; `dropped` were superseded by later ones of their keys, or tombstones that had their time. `overtaken`:
+    rewrites that came too late, since inputs were replaced or trimmed meanwhile; what was uploaded for them is an
+    orphan.
     """
 
     topic: str
@@ -23,6 +25,7 @@ class Compacted:
     outputs: int
     output_bytes: int
     records: int
+    dropped: int = 0
     overtaken: int = 0
 
 
@@ -87,8 +90,21 @@ class Expired:
 
 
 @dataclass(frozen=True, slots=True)
+class Removed:
+    """What was left of a deleted topic, and is gone."""
+
+    topic: str
+    incarnation: int
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionFailure:
-    """A partition where the job stopped, and why: `code` is the error's, `message` one readable line."""
+    """A partition where the job stopped, and why: `code` is the error's, `message` one readable line.
+
+    `partition` -1: a job that works on topics.
+    """
 
     topic: str
     partition: int

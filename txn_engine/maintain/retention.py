@@ -66,8 +66,9 @@ def expired_files(state: PartitionState, log_start_offset: int) -> list[LogFile]
 def _plan(target: Target, policy: MaintenancePolicy, now_ms: int) -> _Plan:
     state = target.read_back()
     log_start = state.log_start_offset
-    if target.records is not None and target.records.retention_ms >= 0:
-        log_start = log_start_after(state, now_ms - target.records.retention_ms)
+    trims_after_ms = None if target.records is None else target.records.trims_after_ms
+    if trims_after_ms is not None:
+        log_start = log_start_after(state, now_ms - trims_after_ms)
     verified = _verified_snapshots(target, state, policy, now_ms - policy.entries_age_ms)
     entries_start = max([state.entries_start, *(snapshot.last_entry_base for snapshot in verified[:1])])
     return _Plan(state, TrimProposal(log_start, entries_start, verified))

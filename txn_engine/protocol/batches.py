@@ -22,6 +22,7 @@ class Control(StrEnum):
     TRIM = "trim"
     EXPIRE = "expire"
     FLOOR = "floor"
+    CLEAN = "clean"
 
     @property
     def is_marker(self) -> bool:

@@ -1,4 +1,4 @@
-"""When a trim, expire, floor or rewrite row may be appended (protocol, sections 1, 3 and 6)."""
+"""When a trim, expire, floor, rewrite or clean row may be appended (protocol, sections 1, 3 and 6)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from txn_engine.errors import InvalidRequestError
 from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.controls import (
+    Clean,
     ControlValue,
     Expire,
     Floor,
@@ -18,6 +19,7 @@ from txn_engine.protocol.controls import (
 from txn_engine.protocol.file_names import check_not_below_floor, parse_data_path
 from txn_engine.protocol.partition import LogFile, PartitionState
 from txn_engine.protocol.proposals import (
+    CleanProposal,
     ControlProposal,
     Duplicate,
     ExpireProposal,
@@ -55,6 +57,8 @@ def _judged(state: PartitionState, proposal: ControlProposal) -> ControlValue | 
         return _judge_expire(state, proposal)
     if isinstance(proposal, FloorProposal):
         return _judge_floor(state, proposal)
+    if isinstance(proposal, CleanProposal):
+        return _judge_clean(state, proposal)
     return _judge_rewrite(state, proposal)
 
 
@@ -157,12 +161,12 @@ def _judge_floor(state: PartitionState, proposal: FloorProposal) -> Floor | None
 
 
 def _judge_rewrite(state: PartitionState, rewrite: RewriteProposal) -> Rewrite | None:
-    if not rewrite.inputs or not rewrite.outputs:
+    if not rewrite.inputs or not (rewrite.outputs or rewrite.is_by_key):
         raise InvalidRequestError(
             f"a rewrite of {len(rewrite.inputs)} files into {len(rewrite.outputs)}",
             expected="at least one of each",
         )
-    if all(state.live.get(output.base_offset) == output for output in rewrite.outputs):
+    if rewrite.outputs and all(state.live.get(output.base_offset) == output for output in rewrite.outputs):
         return None
     for read in rewrite.inputs:
         _check_input_is_live(state, read)
@@ -171,9 +175,14 @@ def _judge_rewrite(state: PartitionState, rewrite: RewriteProposal) -> Rewrite |
         _check_output_name(state, output)
     inputs = sorted(rewrite.inputs, key=lambda file: file.base_offset)
     outputs = sorted(rewrite.outputs, key=lambda file: file.base_offset)
-    _check_outputs_cover_inputs(inputs, outputs)
+    value = Rewrite(tuple(file.file.data_path for file in inputs), tuple(outputs), rewrite.tombstones_to)
     _check_nothing_between(state, inputs, outputs)
-    return Rewrite(tuple(file.file.data_path for file in inputs), tuple(outputs))
+    if rewrite.is_by_key:
+        _check_horizon(state, rewrite.tombstones_to)
+        _check_outputs_within_inputs(inputs, outputs)
+        return value
+    _check_outputs_cover_inputs(inputs, outputs)
+    return value
 
 
 def _check_input_is_live(state: PartitionState, read: LogFile) -> None:
@@ -251,3 +260,48 @@ def _check_nothing_between(
                     f"a rewrite into offsets {output.base_offset} to {output.last_offset} around a live file at {base}",
                     expected="inputs that follow one another",
                 )
+
+
+def _check_outputs_within_inputs(inputs: Sequence[LogFile], outputs: Sequence[LogFile]) -> None:
+    """By key: what is kept of the inputs stands in one file, each record at its own offset and time."""
+    base, last, records, oldest, newest = _span(inputs)
+    for output in outputs:
+        within = base <= output.base_offset <= output.last_offset <= last
+        in_time = oldest <= output.first_timestamp <= output.max_timestamp <= newest
+        span = output.last_offset - output.base_offset + 1
+        counted = 1 <= output.record_count <= min(records, span)
+        if len(outputs) > 1 or not (within and in_time and counted):
+            raise InvalidRequestError(
+                f"{len(outputs)} outputs by key, one of {output.record_count} records at offsets"
+                f" {output.base_offset} to {output.last_offset}",
+                expected=f"one of at most {records} records from {base} to {last}, of the inputs' times",
+            )
+
+
+# --- clean ------------------------------------------------------------------------------------------------
+
+
+def _judge_clean(state: PartitionState, clean: CleanProposal) -> Clean | None:
+    """What another run has cleaned further stays as it is."""
+    now = state.cleaning
+    cleaned_to = max(now.cleaned_to, clean.cleaned_to)
+    tombstones_to = max(now.tombstones_to, clean.tombstones_to)
+    if (cleaned_to, tombstones_to) == (now.cleaned_to, now.tombstones_to):
+        return None
+    if cleaned_to > state.last_stable_offset:
+        raise InvalidRequestError(
+            f"a partition clean up to offset {cleaned_to}",
+            expected=f"at most the last stable offset {state.last_stable_offset}",
+        )
+    _check_horizon(state, tombstones_to)
+    return Clean(cleaned_to, tombstones_to)
+
+
+def _check_horizon(state: PartitionState, tombstones_to: int) -> None:
+    """A tombstone goes only after the records that it supersedes."""
+    limit = max(state.cleaning.tombstones_to, state.cleaning.horizon_to)
+    if tombstones_to > limit:
+        raise InvalidRequestError(
+            f"tombstones left out below offset {tombstones_to}",
+            expected=f"at most {limit}, below which a clean row has found them to stand alone",
+        )

@@ -1,4 +1,4 @@
-"""Rewrite, trim, expire and floor rows: what they say (`control_value`, docs/FORMAT.md), and their replay."""
+"""Rewrite, clean, trim, expire and floor rows: what they say (`control_value`, docs/FORMAT.md), and their replay."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from txn_engine.protocol.batches import BatchDescriptor, Control, FileRef
 from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.protocol.partition import DeadFile, LogFile, PartitionState
 
+KEEPS_ALL = -1
+"""`tombstones_to` of a rewrite that leaves no record out."""
 GRACE_MS = 24 * 60 * 60 * 1_000
 """How long a dead file is kept: long jobs hold lists of files."""
 
@@ -40,19 +42,32 @@ class Floor:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """The records of these files now live in those. Inputs by path."""
+    """The records of these files now live in those. Inputs by path.
+
+    `tombstones_to`: `KEEPS_ALL`, or, in a rewrite by key, the offset below which tombstones were left out too.
+    """
 
     inputs: tuple[str, ...]
     outputs: tuple[LogFile, ...]
+    tombstones_to: int = KEEPS_ALL
 
 
-ControlValue = Trim | Expire | Floor | Rewrite
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """Compaction by key has come so far: see `Cleaning`."""
+
+    cleaned_to: int
+    tombstones_to: int
+
+
+ControlValue = Trim | Expire | Floor | Rewrite | Clean
 
 _KINDS: Mapping[type[ControlValue], Control] = {
     Trim: Control.TRIM,
     Expire: Control.EXPIRE,
     Floor: Control.FLOOR,
     Rewrite: Control.REWRITE,
+    Clean: Control.CLEAN,
 }
 
 
@@ -92,7 +107,10 @@ def decode_control(batch: BatchDescriptor) -> ControlValue:
             return Floor(int(fields["floor"]))
         if batch.control is Control.REWRITE:
             outputs = tuple(_output(output) for output in fields["outputs"])
-            return Rewrite(tuple(str(path) for path in fields["inputs"]), outputs)
+            inputs = tuple(str(path) for path in fields["inputs"])
+            return Rewrite(inputs, outputs, int(fields["tombstones_to"]))
+        if batch.control is Control.CLEAN:
+            return Clean(int(fields["cleaned_to"]), int(fields["tombstones_to"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptObjectError(
             f"a {batch.control.value} row at offset {batch.base_offset} with the value {batch.control_value[:80]!r}",
@@ -114,7 +132,7 @@ def _output(fields: Mapping[str, Any]) -> LogFile:
 
 
 def apply_control(state: PartitionState, batch: BatchDescriptor) -> PartitionState:
-    """The state after a rewrite, trim, expire or floor row."""
+    """The state after a rewrite, clean, trim, expire or floor row."""
     value = decode_control(batch)
     if isinstance(value, Trim):
         return _trim(state, value, batch.append_time)
@@ -122,6 +140,9 @@ def apply_control(state: PartitionState, batch: BatchDescriptor) -> PartitionSta
         return _expire(state, value)
     if isinstance(value, Floor):
         return _raise_floor(state, value, batch.append_time)
+    if isinstance(value, Clean):
+        cleaning = state.cleaning.without_tombstones(value.tombstones_to)
+        return replace(state, cleaning=cleaning.with_clean(value.cleaned_to, batch.append_time))
     return _rewrite(state, value, batch.append_time)
 
 
@@ -180,4 +201,5 @@ def _rewrite(state: PartitionState, value: Rewrite, time_ms: int) -> PartitionSt
     for output in value.outputs:
         live = live.set(output.base_offset, output)
         named = named.set(output.file.data_path, output.base_offset)
-    return replace(after, live=live, named=named)
+    cleaning = state.cleaning.without_tombstones(value.tombstones_to)
+    return replace(after, live=live, named=named, cleaning=cleaning)

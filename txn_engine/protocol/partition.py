@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from immutables import Map
 
 from txn_engine.protocol.batches import FileRef
+from txn_engine.protocol.cleaning import Cleaning
 from txn_engine.protocol.offset_commits import GroupOffsets
 from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.transaction_rows import StoredRow
@@ -18,7 +19,8 @@ LATE_TRANSACTION_BUFFER_MS = 300_000
 class LogFile:
     """A data file in the log: one batch's records, or those of several that a rewrite put together.
 
-    Every record keeps its offset, so that a rewritten file has gaps where markers and aborted batches stand.
+    Every record keeps its offset, so that a rewritten file has gaps where markers and aborted batches stand, and
+    where superseded records stood.
     """
 
     producer_id: int
@@ -68,6 +70,7 @@ class PartitionState:
     log_start_offset: int = 0
     entries_start: int = 0
     floor: int = 0
+    cleaning: Cleaning = Cleaning()
     producers: Map[int, ProducerEntry] = Map()
     open_transactions: Map[int, int] = Map()
     live: Map[int, LogFile] = Map()

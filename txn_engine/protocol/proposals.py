@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from txn_engine.errors import TxnEngineError
 from txn_engine.protocol.batches import NO_PRODUCER_ID, FileRef
+from txn_engine.protocol.controls import KEEPS_ALL
 from txn_engine.protocol.offset_commits import OffsetCommit
 from txn_engine.protocol.partition import LogFile
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionRow
@@ -97,13 +98,34 @@ class FloorProposal:
 
 @dataclass(frozen=True, slots=True)
 class RewriteProposal:
-    """Put the records of these live files, just as they were read, into those new ones."""
+    """Put the records of these live files, just as they were read, into those new ones.
+
+    `tombstones_to` at 0 or above: a rewrite by key. There is one output then, or none; records are left out that later
+    committed ones supersede, and tombstones below that offset. The proposer vouches for each of them.
+    """
 
     inputs: tuple[LogFile, ...]
     outputs: tuple[LogFile, ...]
+    tombstones_to: int = KEEPS_ALL
+
+    @property
+    def is_by_key(self) -> bool:
+        """Whether it may leave records out."""
+        return self.tombstones_to != KEEPS_ALL
 
 
-ControlProposal = TrimProposal | ExpireProposal | FloorProposal | RewriteProposal
+@dataclass(frozen=True, slots=True)
+class CleanProposal:
+    """Below `cleaned_to` no two live records have the same key, and no tombstone is left below `tombstones_to`.
+
+    The proposer vouches that it has seen to it: what was true once stays so, since nothing is added below the LSO.
+    """
+
+    cleaned_to: int
+    tombstones_to: int
+
+
+ControlProposal = TrimProposal | ExpireProposal | FloorProposal | RewriteProposal | CleanProposal
 Proposal = DataProposal | MarkerProposal | OffsetCommitProposal | TransactionProposal | ControlProposal
 
 

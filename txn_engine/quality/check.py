@@ -18,6 +18,10 @@ class ExactlyOnceCheck:
     `direction` all count up). Parts left None are not checked, and the report says so. Money is compared as whole
     numbers of the smallest unit; float columns are refused.
 
+    `up_to_position`: judge what `group_id` has consumed, while producers go on: the records below its committed offsets
+    and the output that was committed with them. What lies behind, and what is under way, is not judged. Without it
+    everything is, and whatever is under way makes checks fail.
+
     `input_delimiter` and `input_date_format` describe the input file (the Berka file's by default).
     """
 
@@ -32,6 +36,7 @@ class ExactlyOnceCheck:
     output_total: str = "turnover"
     output_count: str | None = "payments"
     group_id: str | None = None
+    up_to_position: bool = False
     input_delimiter: str = ";"
     input_date_format: str = "%y%m%d"
 
@@ -47,6 +52,12 @@ class ExactlyOnceCheck:
                 f"direction {self.direction!r} is given without credit_values",
                 actor=_ACTOR,
                 expected="the values of that column that count up",
+            )
+        if self.up_to_position and self.group_id is None:
+            raise InvalidRequestError(
+                "up_to_position is given without group_id",
+                actor=_ACTOR,
+                expected="the group whose position counts",
             )
         if len(self.input_delimiter) != 1:
             raise InvalidRequestError(

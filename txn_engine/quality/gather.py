@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from txn_engine.clock import pause_ms
 from txn_engine.errors import (
     GroupIdNotFoundError,
     InvalidRequestError,
+    RequestTimedOutError,
     TransactionalIdNotFoundError,
     TxnEngineError,
 )
 from txn_engine.quality.check import ExactlyOnceCheck
 from txn_engine.quality.evidence import (
     FINAL_STATES,
+    NOT_KNOWN,
     AuditFinding,
     Evidence,
     LogFile,
@@ -28,12 +32,13 @@ from txn_engine.quality.evidence import (
 )
 from txn_engine.quality.input_file import InputRows, check_amounts, read_input
 from txn_engine.quality.money import scale_of
-from txn_engine.types import GroupOffset, ScanFile
+from txn_engine.types import GroupOffset, ScanFile, TopicPartition
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
 
 _ACTOR = "exactly-once check"
+_REST_TRIES, _REST_PAUSE_MS = 60, 500
 _PRODUCER = re.compile(r"/data/\d{20}-p(\d+)-e\d+-[0-9a-f]{32}\.parquet$")
 
 Part = TypeVar("Part")
@@ -47,12 +52,16 @@ def gather(
     Raises for a wrong call (unknown topic, missing column, inexact money, a broken input file). What cannot be read
     later on (a damaged file, a store that stops answering) becomes a named failure in the evidence.
     """
+    if check.up_to_position and input_file is not None:
+        raise InvalidRequestError(
+            f"up_to_position with the input file {input_file.name}",
+            actor=_ACTOR,
+            expected="a file to be compared with everything, or the group's position",
+        )
     schema = _check_columns(engine, check)
     rows = None if input_file is None else _input(input_file, check, schema, progress)
     reader = _Reader(engine, check, progress)
-    topics = {
-        topic: reader.part(f"rows:{topic}", partial(reader.topic_rows, topic)) for topic in check.topics
-    }
+    topics = reader.consumed_rows() if check.up_to_position else reader.all_rows()
     group = reader.part("group", reader.group) if check.group_id is not None else None
     partitions = reader.part("offsets", reader.partitions)
     transactions = reader.part("transactions", reader.transactions)
@@ -72,6 +81,17 @@ def gather(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """Up to where the group has consumed each partition, where the output's logs end, and what of the group is under
+    way, in words.
+    """
+
+    position: tuple[tuple[TopicPartition, int], ...]
+    output_ends: tuple[int, ...]
+    under_way: str
+
+
 class _Reader:
     """Reads one part after the other and keeps why a part could not be had."""
 
@@ -89,12 +109,65 @@ class _Reader:
             self.failures[name] = f"{type(error).__name__}: {error}"
             return None
 
-    def topic_rows(self, topic: str) -> TopicRows:
+    def all_rows(self) -> dict[str, TopicRows | None]:
+        """Both topics as they stand now."""
+        topics = self._check.topics
+        return {topic: self.part(f"rows:{topic}", partial(self.topic_rows, topic)) for topic in topics}
+
+    def consumed_rows(self) -> dict[str, TopicRows | None]:
+        """The output, and of the topic the records that it was made of: those below the group's committed offsets.
+
+        Both belong together: no transaction of the group's was under way when the output was read, and none has ended
+        meanwhile. Raises `RequestTimedOutError` (try again) where the group does not come to rest.
+        """
+        topic, output = self._check.topic, self._check.output_topic
+        rows: dict[str, TopicRows | None] = {}
+        for tries_left in reversed(range(_REST_TRIES)):
+            before = self._moment()
+            if output is not None:
+                rows[output] = self.part(f"rows:{output}", partial(self.topic_rows, output))
+            if not before.under_way and self._moment() == before:
+                break
+            if not tries_left:
+                raise RequestTimedOutError(
+                    before.under_way or f"group {self._check.group_id} moves on and on",
+                    actor=_ACTOR,
+                    expected="a moment in which no run of the consumer is under way",
+                    action="check again; where a run died, `txn-engine coordinator sweep` ends it after its timeout",
+                )
+            pause_ms(_REST_PAUSE_MS)
+        rows[topic] = self.part(f"rows:{topic}", partial(self.topic_rows, topic, dict(before.position)))
+        return rows
+
+    def _moment(self) -> _Moment:
+        topic, output = self._check.topic, self._check.output_topic
+        under_way = ""
+        committed: dict[int, int] = {}
+        for at in self.group():
+            if at.pending_producer_id != NOT_KNOWN:
+                under_way = (
+                    f"group {self._check.group_id}: a commit of producer {at.pending_producer_id} is pending"
+                )
+            if at.topic == topic and at.last_stable_offset != NOT_KNOWN:
+                committed[at.partition] = at.committed_offset
+        ends: list[int] = []
+        if output is not None:
+            for place, offsets in sorted(self._engine.admin.list_offsets(output).items()):
+                ends.append(offsets.high_watermark)
+                if offsets.last_stable_offset < offsets.high_watermark:
+                    under_way = under_way or f"a transaction is open on {place}"
+        position = tuple(
+            (place, max(committed.get(place.partition, 0), offsets.log_start_offset))
+            for place, offsets in sorted(self._engine.admin.list_offsets(topic).items())
+        )
+        return _Moment(position, tuple(ends), under_way)
+
+    def topic_rows(self, topic: str, end: Mapping[TopicPartition, int] | None = None) -> TopicRows:
         """Both readings of a topic, read_uncommitted first: what ends in between is explained by the later looks."""
         self._tell(f"reading {topic}")
-        everything = self._engine.scan(topic, isolation_level="read_uncommitted")
+        everything = self._engine.scan(topic, end=end, isolation_level="read_uncommitted")
         logged = self.part(f"log:{topic}", lambda: everything.to_table(columns=["_partition", "_offset"]))
-        scan = self._engine.scan(topic, isolation_level="read_committed")
+        scan = self._engine.scan(topic, end=end, isolation_level="read_committed")
         committed = scan.to_table().combine_chunks()
         partitions = sorted(place.partition for place in scan.offsets)
         return TopicRows(

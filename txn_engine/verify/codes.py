@@ -179,6 +179,22 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "rewrite",
                 _REPORT,
             ),
+            "clean-illegal": Code(
+                "A clean row that moves back, lies beyond the LSO, or lets tombstones go before their time.",
+                "compaction by key",
+                _REPORT,
+            ),
+            "key-lost": Code(
+                "Compaction left out the latest committed record of a key, or a tombstone that an older record needed.",
+                "compaction by key",
+                "keep the store as it is and report this: the replaced file named here is deleted 24 hours after its"
+                " rewrite, and still holds the record",
+            ),
+            "key-doubled": Code(
+                "A key has two live records where the log says that a partition is clean.",
+                "compaction by key",
+                _REPORT,
+            ),
             "trim-illegal": Code(
                 "A trim that moves back, lies beyond the LSO, inside a file, or on no entry.", "trim", _REPORT
             ),

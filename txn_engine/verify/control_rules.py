@@ -1,4 +1,4 @@
-"""Rewrite, trim, expire and floor rows: what they may do (protocol, sections 1 and 6)."""
+"""Rewrite, clean, trim, expire and floor rows: what they may do (protocol, sections 1 and 6)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import Any
 
 from txn_engine.verify.descriptors import Batch, parse_data_path
 from txn_engine.verify.file_table import DataFile
+from txn_engine.verify.layout import Layout
 from txn_engine.verify.partition_state import PartitionState, control_value, output_file
 from txn_engine.verify.scene import Scene
 
 
 class ControlRule:
-    """A control row only moves what was settled: nothing undecided, nothing backwards."""
+    """A control row only moves what was settled: nothing undecided, nothing backwards.
+
+    `layout` tells which topics are compacted by key.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
 
     def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
         """Note what the row must not have done in this state."""
@@ -22,8 +29,12 @@ class ControlRule:
         value = control_value(batch)
         if value is None:
             return
+        if batch.control in ("rewrite", "clean"):
+            self._judge_by_key(state, value, batch, scene)
         if batch.control == "rewrite":
             _judge_rewrite(state, value, batch, scene)
+        elif batch.control == "clean":
+            _judge_clean(state, value, batch, scene)
         elif batch.control == "trim":
             _judge_trim(state, value, batch, scene)
         elif batch.control == "expire":
@@ -33,6 +44,27 @@ class ControlRule:
                     scene.note("expire-illegal", batch, seen, "its marker first")
         else:
             _judge_floor(state, value["floor"], batch, scene)
+
+    def _judge_by_key(
+        self, state: PartitionState, value: Mapping[str, Any], batch: Batch, scene: Scene
+    ) -> None:
+        """Records are left out of compacted topics only, and tombstones only when they have had their time."""
+        topic = self._layout.topics.get(scene.place.topic)
+        is_told = topic is None or topic.schema is not None
+        if (batch.control == "rewrite" and value["tombstones_to"] < 0) or not is_told:
+            return
+        code = f"{batch.control}-illegal"
+        if topic is None or topic.keys is None:
+            scene.note(code, batch, f"a {batch.control} by key", "none: the topic is not compacted")
+            return
+        limit = state.tombstones_to
+        if batch.append_time - state.horizon_ms >= topic.keys.delete_retention_ms:
+            limit = max(limit, state.horizon_to)
+        if value["tombstones_to"] > limit:
+            expected = (
+                f"at most {limit}: the others have not stood alone for {topic.keys.delete_retention_ms} ms"
+            )
+            scene.note(code, batch, f"tombstones left out below offset {value['tombstones_to']}", expected)
 
 
 def _judge_rewrite(state: PartitionState, value: Mapping[str, Any], batch: Batch, scene: Scene) -> None:
@@ -50,8 +82,10 @@ def _judge_rewrite(state: PartitionState, value: Mapping[str, Any], batch: Batch
     outputs = [file for output in value["outputs"] if (file := output_file(output)) is not None]
     for file in outputs:
         _judge_output(state, file, batch, scene)
-    if len(inputs) == len(value["inputs"]):
+    if len(inputs) == len(value["inputs"]) and value["tombstones_to"] < 0:
         _judge_exchange(state, inputs, outputs, batch, scene)
+    elif len(inputs) == len(value["inputs"]):
+        _judge_kept(state, inputs, outputs, batch, scene)
 
 
 def _judge_output(state: PartitionState, file: DataFile, batch: Batch, scene: Scene) -> None:
@@ -95,14 +129,50 @@ def _judge_exchange(
         if not held or _extent(held) != _extent([output]):
             expected = _told(held) if held else "what some of the inputs hold"
             scene.note("rewrite-illegal", batch, f"an output of {_told([output])}", expected)
-        between = state.files.between(output.base_offset, output.last_offset)
-        other = next((file for file in between if file.data_path not in taken), None)
-        if other is not None:
-            seen = f"{other.data_path} at offset {other.base_offset}, which is live and no input"
-            expected = f"every live file from {output.base_offset} to {output.last_offset} among the inputs"
-            scene.note("rewrite-illegal", batch, seen, expected)
+        _judge_between(state, output, taken, batch, scene)
     if left:
         scene.note("rewrite-illegal", batch, f"no output for {_told(left)}", "an output for every input")
+
+
+def _judge_kept(
+    state: PartitionState, inputs: Sequence[DataFile], outputs: Sequence[DataFile], batch: Batch, scene: Scene
+) -> None:
+    """By key: at most one output, of no more than the inputs hold, at no other offsets and times."""
+    held = sorted({file.data_path: file for file in inputs}.values(), key=lambda file: file.base_offset)
+    if len(held) != len(inputs) or not inputs or len(outputs) > 1:
+        seen = f"{len(inputs)} inputs, {len(held)} different ones, and {len(outputs)} outputs by key"
+        scene.note("rewrite-illegal", batch, seen, "inputs each once, and one output at the most")
+        return
+    for output in outputs:
+        base, last, records, oldest, newest = _extent(held)
+        most = min(records, output.last_offset - output.base_offset + 1)
+        within = base <= output.base_offset <= output.last_offset <= last
+        in_time = oldest <= output.first_timestamp <= output.max_timestamp <= newest
+        if not (within and in_time and 1 <= output.record_count <= most):
+            scene.note("rewrite-illegal", batch, f"an output of {_told([output])}", f"some of {_told(held)}")
+        _judge_between(state, output, {file.data_path for file in inputs}, batch, scene)
+
+
+def _judge_between(
+    state: PartitionState, output: DataFile, taken: set[str], batch: Batch, scene: Scene
+) -> None:
+    """A file's records are read together: no other live file may begin among them."""
+    between = state.files.between(output.base_offset, output.last_offset)
+    other = next((file for file in between if file.data_path not in taken), None)
+    if other is not None:
+        seen = f"{other.data_path} at offset {other.base_offset}, which is live and no input"
+        expected = f"every live file from {output.base_offset} to {output.last_offset} among the inputs"
+        scene.note("rewrite-illegal", batch, seen, expected)
+
+
+def _judge_clean(state: PartitionState, value: Mapping[str, Any], batch: Batch, scene: Scene) -> None:
+    cleaned_to, tombstones_to = value["cleaned_to"], value["tombstones_to"]
+    if cleaned_to < state.cleaned_to or tombstones_to < state.tombstones_to:
+        expected = f"at least {state.cleaned_to} and {state.tombstones_to}: neither moves back"
+        scene.note("clean-illegal", batch, f"clean to {cleaned_to}, tombstones to {tombstones_to}", expected)
+    if cleaned_to > state.last_stable_offset:
+        expected = f"at most the last stable offset {state.last_stable_offset}"
+        scene.note("clean-illegal", batch, f"clean to offset {cleaned_to}", expected)
 
 
 def _extent(files: Sequence[DataFile]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from txn_engine.verify.decisions import DecisionTable
 from txn_engine.verify.descriptor_rules import DescriptorRule
 from txn_engine.verify.descriptors import Batch, TransactionRow
 from txn_engine.verify.findings import Place
+from txn_engine.verify.layout import Layout
 from txn_engine.verify.marker_rules import MAX_EPOCH, places_of
 from txn_engine.verify.partition_audit import Audit, PartitionAudit
 from txn_engine.verify.partition_state import PartitionState, StoredTransaction
@@ -48,7 +49,7 @@ class CoordinatorAudit:
         self._existing = existing
         self._rules: list[Rule] = [
             DescriptorRule(),
-            ControlRule(),
+            ControlRule(Layout({})),
             TransactionRule(partitions),
             _Recorder(self),
         ]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from txn_engine.verify.columns import Types, values, wrong_column
 from txn_engine.verify.findings import Place
 
-CONTROLS: Final = frozenset({"none", "commit", "abort", "rewrite", "trim", "expire", "floor"})
+CONTROLS: Final = frozenset({"none", "commit", "abort", "rewrite", "trim", "expire", "floor", "clean"})
 SEQUENCES: Final = 2**31
 MAX_OFFSET: Final = 2**63 - 1
 

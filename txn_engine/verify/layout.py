@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.verify.data_file_audit import RecordSchema
+from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.findings import LISTED_MAX, FindingLog, Place
+from txn_engine.verify.key_audit import KeyRules, key_rules
 from txn_engine.verify.objects import Damaged, ObjectReader
 
 INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
@@ -26,12 +28,15 @@ _GROWTH_KEY = re.compile(r"([0-9]{20})\.json")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The incarnation of a topic that counts. `schema` is None where its object does not tell."""
+    """The incarnation of a topic that counts. `schema` is None where its object does not tell; `keys` where it is not
+    compacted by key.
+    """
 
     name: str
     incarnation: int
     partitions: int
     schema: RecordSchema | None
+    keys: KeyRules | None = None
 
     def places(self) -> list[Place]:
         """Its partitions."""
@@ -149,8 +154,8 @@ class LayoutAudit:
                 folder
             )  # before the counts: a partition never comes before its count
             partitions = self._grown(name, latest, held["partitions"])
-            schema = self._schema(held, f"{folder}.json")
-            layout.topics[name] = Topic(name, latest, partitions, schema)
+            schema, keys = self._schema(held, f"{folder}.json")
+            layout.topics[name] = Topic(name, latest, partitions, schema, keys)
             self._judge_folders(folder, names, partitions)
 
     def _numbered_folders(self, folder: str) -> list[int]:
@@ -178,14 +183,19 @@ class LayoutAudit:
             return None
         return found
 
-    def _schema(self, held: dict[str, Any], key: str) -> RecordSchema | None:
+    def _schema(self, held: dict[str, Any], key: str) -> tuple[RecordSchema | None, KeyRules | None]:
         try:
             encoded = base64.b64decode(held.get("arrow_schema", ""), validate=True)
-            return RecordSchema(pa.ipc.read_schema(pa.py_buffer(encoded)))
+            schema = pa.ipc.read_schema(pa.py_buffer(encoded))
+            return RecordSchema(schema), key_rules(held, schema)
+        except MalformedError as error:
+            expected = "a cleanup policy, and a key column and delete_retention_ms where that is compact"
+            self._findings.add("object-damaged", key, str(error), expected=expected)
+            return None, None
         except (pa.ArrowException, ValueError, OSError, TypeError) as error:
             seen = f"an arrow_schema that cannot be read: {' '.join(str(error).split())[:120]}"
             self._findings.add("object-damaged", key, seen, expected="base64 of an Arrow IPC schema message")
-            return None
+            return None, None
 
     def _grown(self, topic: str, incarnation: int, partitions: int) -> int:
         """How many partitions the topic has, by the objects that say how it grew; judges each of them."""

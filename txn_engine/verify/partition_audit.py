@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from txn_engine.verify.data_file_audit import DataFileAudit, RecordSchema
+from txn_engine.verify.data_file_audit import DataFileAudit
 from txn_engine.verify.descriptors import ROW_COLUMNS
 from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.key_audit import KeyAudit
+from txn_engine.verify.layout import Topic
 from txn_engine.verify.log_walk import Entry, LogWalk, Seal
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.partition_state import PartitionState, apply
@@ -72,20 +74,22 @@ class PartitionAudit:
         if self._hidden:
             self._resume()
 
-    def finish(self, schema: RecordSchema | None, *, check_data: bool, now_ms: int) -> PartitionStats:
-        """Judge what only the end of the log tells: snapshots nobody passed, the LSO, and the data files."""
+    def finish(self, topic: Topic | None, *, check_data: bool, now_ms: int) -> PartitionStats:
+        """Judge what only the end of the log tells: snapshots nobody passed, the LSO, the data files and their keys."""
         self._snapshots.judge_left(self.state.log_end_offset, self.starts_at, sound=self.sound)
         self._judge_sealing()
         self._judge_undecided()
         state = self.state
         present = orphans = 0
         if self.place.topic not in ROW_COLUMNS:
-            files = DataFileAudit(
-                self.place, self._audit.reader, self._audit.findings, schema, check_data, state.rewritten
-            )
+            reader, findings = self._audit.reader, self._audit.findings
+            schema, keys = (topic.schema, topic.keys) if topic else (None, None)
+            files = DataFileAudit(self.place, reader, findings, schema, check_data, state.rewritten)
             present, orphans = files.run(
                 state.files, now_ms=now_ms, sound=self.sound, progress=self._file_progress
             )
+            if keys is not None and check_data and self.sound:
+                KeyAudit(self.place, reader, findings, keys).run(state, now_ms)
         return PartitionStats(
             topic=self.place.topic,
             incarnation=self.place.incarnation,

@@ -114,6 +114,10 @@ class PartitionState:
     log_start_offset: int = 0
     entries_start: int = 0
     floor: int = 0
+    cleaned_to: int = 0
+    tombstones_to: int = 0
+    horizon_to: int = 0
+    horizon_ms: int = -1
     producers: dict[int, Producer] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)  # producer id -> first offset, in the order of opening
     files: FileTable = field(default_factory=FileTable)
@@ -252,7 +256,8 @@ def _apply_marker(state: PartitionState, marker: Batch) -> None:
 
 
 _CONTROL_FIELDS: Mapping[str, Mapping[str, type]] = {
-    "rewrite": {"inputs": str, "outputs": dict},
+    "rewrite": {"inputs": str, "outputs": dict, "tombstones_to": int},
+    "clean": {"cleaned_to": int, "tombstones_to": int},
     "trim": {"log_start_offset": int, "entries_start": int},
     "expire": {"producer_ids": int},
     "floor": {"floor": int},
@@ -263,7 +268,7 @@ _LARGEST = {"record_count": 2**31 - 1, "producer_epoch": 2**15 - 1}
 
 
 def control_value(batch: Batch) -> dict[str, Any] | None:
-    """The JSON of a rewrite, trim, expire or floor row; None where it is not what the format says."""
+    """The JSON of a rewrite, clean, trim, expire or floor row; None where it is not what the format says."""
     try:
         value = json.loads(batch.control_value)
     except ValueError:
@@ -310,6 +315,12 @@ def _apply_control(state: PartitionState, batch: Batch) -> None:
             state.open.pop(producer_id, None)
     elif batch.control == "rewrite":
         _rewrite(state, value, batch.append_time)
+        state.tombstones_to = max(state.tombstones_to, value["tombstones_to"])
+    elif batch.control == "clean":
+        state.cleaned_to = max(state.cleaned_to, value["cleaned_to"])
+        state.tombstones_to = max(state.tombstones_to, value["tombstones_to"])
+        if state.horizon_to <= state.tombstones_to:
+            state.horizon_to, state.horizon_ms = state.cleaned_to, batch.append_time
 
 
 def _trim(state: PartitionState, time_ms: int) -> None:

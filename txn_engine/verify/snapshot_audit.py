@@ -46,6 +46,10 @@ _SECTIONS: Final[Mapping[str, pa.StructType]] = {
             ("entries_start", pa.int64()),
             ("floor", pa.int64()),
             ("last_stable_offset", pa.int64()),
+            ("cleaned_to", pa.int64()),
+            ("tombstones_to", pa.int64()),
+            ("horizon_to", pa.int64()),
+            ("horizon_ms", pa.int64()),
         ]
     ),
     "producer": pa.struct(
@@ -173,6 +177,10 @@ def rows_of(state: PartitionState) -> Iterator[Row]:
             state.entries_start,
             state.floor,
             state.last_stable_offset,
+            state.cleaned_to,
+            state.tombstones_to,
+            state.horizon_to,
+            state.horizon_ms,
         ),
     )
     for producer_id, producer in sorted(state.producers.items()):
@@ -258,8 +266,8 @@ def restore(rows: Iterator[Row]) -> PartitionState:
     opened: list[tuple[int, int]] = []
     for section, row in rows:
         if section == "partition":
-            end, append_time, start, entries_start, floor, _ = row
-            state = PartitionState(end, append_time, start, entries_start, floor)
+            end, append_time, start, entries_start, floor, _, *cleaning = row
+            state = PartitionState(end, append_time, start, entries_start, floor, *cleaning)
         elif section == "producer":
             producer_id, epoch, coordinator_epoch, timestamp, append_time, open_first, batches = row
             kept = tuple(KeptBatch._make(batch) for batch in batches)

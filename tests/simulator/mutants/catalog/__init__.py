@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.simulator.mutants.catalog import cleaning, clients, coordinator, groups, logs, partitions
+from tests.simulator.mutants.catalog import (
+    cleaning,
+    clients,
+    compaction,
+    coordinator,
+    groups,
+    logs,
+    partitions,
+)
 from tests.simulator.mutants.mutation import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -12,4 +20,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *clients.MUTANTS,
     *groups.MUTANTS,
     *cleaning.MUTANTS,
+    *compaction.MUTANTS,
 )

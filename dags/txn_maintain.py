@@ -1,0 +1,200 @@
+"""
+### Keeps the ledger small and quick
+
+**What it does.** Once a day, one job after the other:
+
+1. `compact` merges small committed files with their neighbours (and keeps of each key the latest record, where the
+   topic's `cleanup.policy` says so); readers see the same records at the same offsets before, during and after
+2. `retain` moves where partitions begin: records older than their topic's retention, and entries that verified
+   snapshots hold
+3. `seal` overwrites entries that only snapshots need any more; nothing of a log is ever deleted
+4. `expire_producers` forgets producers that were idle for the store's limit
+5. `clean` deletes files dead for 24 hours, files that no entry ever named, and needless snapshots
+6. `remove_deleted_topics` deletes what is left of topics that were deleted 24 hours ago
+7. `expire_group_offsets`, only where a run says `group_offsets_days`: no schedule makes a group lose its place
+
+The snapshots that this needs are written by `txn_compute_lso`. Every job decides on what it reads back from the
+store, may be killed anywhere, and may run beside writers, readers and another run of itself: the next one goes on.
+Each shows what it did by partition in its log and in its XCom `report`. Start it with `dry_run` to see what is due.
+
+**When to worry.** A job is red when a partition needs somebody's eye; the other partitions, and the jobs behind it,
+are done all the same.
+
+- *`CORRUPT_MESSAGE`:* an object is damaged, or a snapshot differs from a replay. Nothing was deleted or sealed in
+  that partition. Run `txn-engine verify` and restore the named object from a copy.
+- *`NETWORK_EXCEPTION`, `CLUSTER_AUTHORIZATION_FAILED`:* the store did not answer, or refused: overwriting and
+  deleting need rights of their own (docs/operations.md).
+- *`OVERTAKEN` (in the log, not red):* another run was quicker; the next one does what is left.
+- *Nothing is ever sealed or cleaned:* is `txn_compute_lso` green? Without snapshots that are days old nothing may go.
+
+**What to do.**
+
+    txn-engine maintain compact --dry-run               what would be merged
+    txn-engine maintain retention --dry-run             where partitions would begin
+    txn-engine maintain clean --dry-run                 what would be forgotten, sealed, deleted
+    txn-engine verify                                   the audit, before and after
+
+Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. For another store, trigger the DAG with
+its connection in `conn_id`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import Context, Param, TriggerRule, chain, dag, get_current_context, task
+
+from txn_engine_airflow.dag_defaults import (
+    START,
+    conn_id_param,
+    coordinator_tasks,
+    dry_run_param,
+    optional_topic_param,
+)
+
+
+def offsets_may_go(context: Context) -> bool:
+    """Only where the run says how old they must be."""
+    return context["params"]["group_offsets_days"] is not None
+
+
+def announce(key: str, value: object) -> None:
+    """Into the task's XCom at once: a task that fails later has it too."""
+    get_current_context()["ti"].xcom_push(key, value)
+
+
+@dag(
+    dag_id="txn_maintain",
+    description="Compaction, retention, sealing, clean-up: daily, or by hand, also as a dry run",
+    doc_md=__doc__,
+    schedule="17 3 * * *",
+    start_date=START,
+    catchup=False,
+    max_active_runs=1,
+    dagrun_timeout=timedelta(hours=23),
+    default_args=coordinator_tasks(minutes=6 * 60, retries=2, retry_delay_s=60)
+    | {"priority_weight": 1, "trigger_rule": TriggerRule.ALL_DONE},
+    params={
+        "dry_run": dry_run_param("what would be done"),
+        "topic": optional_topic_param(None, "Only this topic; empty: all, and the internal ones"),
+        "partition": Param(
+            None,
+            type=["null", "integer"],
+            minimum=0,
+            maximum=1_000_000,
+            description="Only this partition of the topic; empty: all",
+        ),
+        "target_mib": Param(
+            64,
+            type="number",
+            exclusiveMinimum=0,
+            maximum=1_024,
+            description="compact: merge up to about this size; three such files fit the worker's memory",
+        ),
+        "min_files": Param(
+            8,
+            type="integer",
+            minimum=2,
+            maximum=1_000,
+            description="compact: leave fewer small neighbours alone",
+        ),
+        "dirty_ratio": Param(
+            0.5,
+            type="number",
+            minimum=0,
+            maximum=1,
+            description="compact: go by key once this part of a partition's bytes is new (topics with "
+            "cleanup.policy=compact); 0: always",
+        ),
+        "entries_days": Param(
+            7,
+            type="number",
+            minimum=0,
+            maximum=3_650,
+            description="retain: keep entries so long after a snapshot holds them; at least orphan_days",
+        ),
+        "orphan_days": Param(
+            7,
+            type="number",
+            minimum=0,
+            maximum=3_650,
+            description="clean: delete a file without an entry once its upload began so long ago; its writer is "
+            "refused from then on",
+        ),
+        "group_offsets_days": Param(
+            None,
+            type=["null", "number"],
+            minimum=0,
+            maximum=3_650,
+            description="Forget group offsets committed longer ago than this; empty: never. A group that is forgotten "
+            "starts again where auto_offset_reset says",
+        ),
+        "conn_id": conn_id_param(),
+    },
+    tags=["txn-engine", "maintenance"],
+)
+def txn_maintain() -> None:
+    """One job after the other, each also after one that failed; the last task is what makes a run red or green."""
+
+    @task(multiple_outputs=False)
+    def compact(params: dict | None = None):
+        from txn_engine_airflow import maintenance
+
+        return maintenance.compact(params, announce)
+
+    @task(multiple_outputs=False)
+    def retain(params: dict | None = None):
+        from txn_engine_airflow import maintenance
+
+        return maintenance.retain(params, announce)
+
+    @task(multiple_outputs=False)
+    def seal(params: dict | None = None):
+        from txn_engine_airflow import maintenance
+
+        return maintenance.seal(params, announce)
+
+    @task(multiple_outputs=False)
+    def expire_producers(params: dict | None = None):
+        from txn_engine_airflow import maintenance
+
+        return maintenance.expire_producers(params, announce)
+
+    @task(multiple_outputs=False)
+    def clean(params: dict | None = None):
+        from txn_engine_airflow import maintenance
+
+        return maintenance.clean(params, announce)
+
+    @task(multiple_outputs=False)
+    def remove_deleted_topics(params: dict | None = None):
+        from txn_engine_airflow import maintenance
+
+        return maintenance.remove_deleted_topics(params, announce)
+
+    @task.run_if(offsets_may_go, skip_message="group offsets are kept: the run names no group_offsets_days")
+    @task(multiple_outputs=False)
+    def expire_group_offsets(params: dict | None = None):
+        from txn_engine_airflow import maintenance
+
+        return maintenance.expire_group_offsets(params)
+
+    # A run is as red as its last task: this one is not run where any before it failed.
+    @task(multiple_outputs=False, trigger_rule=TriggerRule.NONE_FAILED)
+    def all_done():
+        return "every job did what was due"
+
+    jobs = [
+        compact(),
+        retain(),
+        seal(),
+        expire_producers(),
+        clean(),
+        remove_deleted_topics(),
+        expire_group_offsets(),
+    ]
+    chain(*jobs)
+    jobs >> all_done()
+
+
+txn_maintain()

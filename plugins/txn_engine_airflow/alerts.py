@@ -1,0 +1,255 @@
+"""Alerts: what a person has to look at, told once, with what it means and what to do.
+
+An alert is a task that fails. Its callback always logs the text; where the Airflow Variable `txn_engine_alerts` names
+a notifier, that is called too: any class of Airflow's `BaseNotifier`, with its own arguments, in which
+`{{ alert.title }}` and `{{ alert.text }}` stand for the alert. The Variable is JSON; each field may be left out:
+
+    notifier             "airflow.providers.smtp.notifications.smtp.SmtpNotifier", or any other; none: the log alone
+    arguments            {"to": "on-call@example.org", "subject": "{{ alert.title }}", "html_content": "..."}
+    repeat_after_s       3600: the same alert of a task that goes on failing is sent again so much later
+    stalled_after_s      900: readers that wait so long behind one transaction are an alert
+    lag_growing_runs     6: a group's lag that grew in so many runs of `txn_compute_lso` in a row is an alert
+    lag_min              10000: ... and that is at least so many offsets by now
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import pairwise
+from typing import Any
+
+from airflow.sdk import Variable
+from airflow.sdk.exceptions import AirflowFailException
+
+log = logging.getLogger(__name__)
+
+VARIABLE = "txn_engine_alerts"
+_SENT_KEY = "alerts_sent"
+_SUBJECTS_NAMED = 3
+
+_MEANING = {
+    "txn_coordinator_sweep": "Nothing is swept meanwhile: readers wait in front of transactions whose producers died. "
+    "No data is at risk.",
+    "txn_write_markers": "Decided transactions stay invisible where their markers are missing. No data is at risk.",
+    "txn_compute_lso": "Nobody watches meanwhile: a transaction that holds readers back would not be told of.",
+    "txn_maintain": "Nothing is lost: the ledger grows, and readers open more and smaller files, until it runs again.",
+    "txn_spark_consume": "No output of this run is visible, and the group's position has not moved: the next run reads "
+    "the same range.",
+    "txn_verify_exactly_once": "Nothing was proved, and what waits for this proof is held back.",
+}
+
+
+class AlertError(AirflowFailException):
+    """Something that a person should look at. Not retried: looking again at once would show the same.
+
+    `title` and `subjects` (what it is about, by stable names) tell one alert from another; the text is one line: what
+    is seen, what it means, what to do.
+    """
+
+    def __init__(self, title: str, text: str, subjects: Sequence[str] = ()) -> None:
+        super().__init__(text)
+        self.title = title
+        self.subjects = tuple(subjects)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The Variable `txn_engine_alerts`; see the module's text."""
+
+    notifier: str = ""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    repeat_after_s: int = 3_600
+    stalled_after_s: int = 900
+    lag_growing_runs: int = 6
+    lag_min: int = 10_000
+
+    @classmethod
+    def load(cls) -> Settings:
+        """What the Variable says. Where it cannot be read, the defaults: a typing error must not lose an alert."""
+        try:
+            found = Variable.get(VARIABLE, default=None, deserialize_json=True)
+            return cls() if found is None else cls.of(found)
+        except ValueError as error:
+            log.error("Variable %s: %s; the defaults hold, and alerts go to the log alone", VARIABLE, error)
+            return cls()
+
+    @classmethod
+    def of(cls, found: object) -> Settings:
+        """Raises `ValueError` for what cannot be meant."""
+        if not isinstance(found, dict):
+            raise ValueError("expected a JSON object")
+        known = {each.name: type(getattr(cls(), each.name)) for each in fields(cls)}
+        for name, value in found.items():
+            if name not in known:
+                raise ValueError(f"unknown field {name!r}; expected some of {', '.join(known)}")
+            if not isinstance(value, known[name]) or isinstance(value, bool):
+                raise ValueError(f"field {name!r} is {value!r}; expected {known[name].__name__}")
+            if isinstance(value, int) and value < 1:
+                raise ValueError(f"field {name!r} is {value}; expected 1 or more")
+        return cls(**found)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """What is told: a title for a subject line, a text of a few lines, and what it is about."""
+
+    title: str
+    text: str
+    subjects: tuple[str, ...]
+
+    @classmethod
+    def of(cls, context: Mapping[str, Any]) -> Alert:
+        """The alert that a failed task stands for."""
+        instance, error = context["ti"], context.get("exception")
+        place = f"{instance.dag_id}.{instance.task_id}"
+        if isinstance(error, AlertError):
+            title, subjects, means = error.title, error.subjects, ""
+        else:
+            title, subjects, means = f"{place} failed", ("failed",), _MEANING.get(instance.dag_id, "")
+        lines = [
+            _one_line(error),
+            means,
+            f"Run {instance.run_id} of {place}, try {instance.try_number}; what to do stands in the DAG's docs.",
+            f"Log: {getattr(instance, 'log_url', None) or 'in the Airflow UI'}",
+        ]
+        return cls(f"txn-engine: {title}", "\n".join(line for line in lines if line), subjects)
+
+
+def on_failure(context: Mapping[str, Any]) -> None:
+    """Tell of a failed task: an Airflow callback. The log has it before anything else is tried."""
+    alert = Alert.of(context)
+    log.error("ALERT %s\n%s", alert.title, alert.text)
+    settings = Settings.load()
+    if not settings.notifier:
+        return
+    sent, now_ms = _sent(context), int(context["ti"].start_date.timestamp() * 1_000)
+    recent = {what: at for what, at in sent.items() if now_ms - at < settings.repeat_after_s * 1_000}
+    if recent.keys() >= set(alert.subjects):
+        log.info("sent within the last %d s, so not sent again", settings.repeat_after_s)
+        context["ti"].xcom_push(_SENT_KEY, recent)
+        return
+    _notify(settings, alert, context)
+    log.info("sent by %s", settings.notifier)
+    context["ti"].xcom_push(_SENT_KEY, recent | dict.fromkeys(alert.subjects, now_ms))
+
+
+def _sent(context: Mapping[str, Any]) -> Mapping[str, int]:
+    """When this task last sent what, in this run or an earlier one."""
+    instance = context["ti"]
+    index = -1 if instance.map_index is None else instance.map_index  # without it: a list of all there ever were
+    found = instance.xcom_pull(key=_SENT_KEY, include_prior_dates=True, map_indexes=index)
+    return found if isinstance(found, dict) else {}
+
+
+def _notify(settings: Settings, alert: Alert, context: Mapping[str, Any]) -> None:
+    from airflow.sdk import BaseNotifier
+
+    module, _, name = settings.notifier.rpartition(".")
+    kind = getattr(importlib.import_module(module), name)
+    if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
+        raise TypeError(
+            f"Variable {VARIABLE}: {settings.notifier} is no notifier; expected a class of BaseNotifier"
+        )
+    kind(**settings.arguments)({**context, "alert": {"title": alert.title, "text": alert.text}})
+
+
+# --- what is an alert ---------------------------------------------------------------------------------------
+
+
+def check_hanging(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raise for transactions that are open on a partition and that no coordinator row owns (rows of `hanging`)."""
+    if not rows:
+        return
+    told = [
+        f"{_place(row)} from offset {row['start_offset']} (producer {row['producer_id']}, epoch "
+        f"{row['producer_epoch']}, last written to {row['open_for_s']:,} s ago): txn-engine transactions abort "
+        f"--topic {row['topic']} --partition {row['partition']} --start-offset {row['start_offset']}"
+        for row in rows
+    ]
+    raise AlertError(
+        f"hanging transaction: {_some([_place(row) for row in rows])}",
+        f"{len(rows)} transactions are open and no coordinator row owns them, so no sweep will end them, and "
+        "read_committed readers wait in front of them for ever; make sure that the producer is gone, then end each: "
+        f"{_some(told, '; ')}",
+        [f"{_place(row)} {row['producer_id']} {row['start_offset']}" for row in rows],
+    )
+
+
+def check_lso(rows: Sequence[Mapping[str, Any]], stalled_after_s: int) -> None:
+    """Raise for partitions whose readers wait behind one transaction for too long (rows of `last_stable_offsets`)."""
+    stalled = [row for row in rows if row["behind"] > 0 and row["held_for_s"] >= stalled_after_s]
+    if not stalled:
+        return
+    held = [f"{_place(row)} (held by {row['held_by']})" for row in stalled]
+    told = [
+        f"{_place(row)} at offset {row['last_stable_offset']}, {row['behind']:,} before the log's end, held for "
+        f"{row['held_for_s']:,} s by {row['held_by']}: {_what_ends(row)}"
+        for row in stalled
+    ]
+    raise AlertError(
+        f"LSO stalled: {_some(held)}",
+        f"read_committed readers of {len(stalled)} partitions wait longer than {stalled_after_s:,} s: "
+        f"{_some(told, '; ')}",
+        [f"{_place(row)} {row['held_by']}" for row in stalled],
+    )
+
+
+def _what_ends(row: Mapping[str, Any]) -> str:
+    state, held_by = row["holder_state"], row["held_by"]
+    if not state:
+        return (
+            "no coordinator row owns it, so no sweep ends it; `txn-engine transactions find-hanging` shows it"
+        )
+    if state.startswith("Prepare"):
+        return (
+            f"it is decided ({state}), its markers are missing; is txn_write_markers green? by hand: "
+            "`txn-engine coordinator markers`"
+        )
+    if row["held_for_s"] > row["holder_timeout_s"]:
+        return (
+            f"its timeout of {row['holder_timeout_s']:,} s has passed; is txn_coordinator_sweep green? by hand: "
+            "`txn-engine coordinator sweep`"
+        )
+    return (
+        f"its timeout of {row['holder_timeout_s']:,} s has not passed, its producer may be at work; "
+        f"`txn-engine transactions fence {held_by}` ends it now"
+    )
+
+
+def check_lag(history: Mapping[str, Sequence[int]], settings: Settings) -> None:
+    """Raise for groups whose lag grew from run to run; `history`: by group and topic, oldest first."""
+    growing = {
+        name: lags
+        for name, lags in history.items()
+        if len(lags) > settings.lag_growing_runs
+        and lags[-1] >= settings.lag_min
+        and all(before < after for before, after in pairwise(lags))
+    }
+    if not growing:
+        return
+    told = [f"{name}: {', '.join(f'{lag:,}' for lag in lags)}" for name, lags in growing.items()]
+    raise AlertError(
+        f"lag growing: {_some(list(growing))}",
+        f"the lag of {len(growing)} consumer groups grew in each of the last {settings.lag_growing_runs} runs: "
+        f"{_some(told, '; ')}; the consumer does not keep up, or does not run (txn_spark_consume: is it green, and not "
+        "paused?); `txn-engine groups describe GROUP` shows its position by partition",
+        list(growing),
+    )
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    return f"{row['topic']}-{row['partition']}"
+
+
+def _some(names: Sequence[str], separator: str = ", ") -> str:
+    shown = separator.join(names[:_SUBJECTS_NAMED])
+    left = len(names) - _SUBJECTS_NAMED
+    return shown if left <= 0 else f"{shown}{separator}and {left} more"
+
+
+def _one_line(error: object) -> str:
+    text = " ".join(str(error).split()) if error is not None else ""
+    return text or "The task was ended from outside: it said nothing."

@@ -1,0 +1,1 @@
+"""DAGs to learn from; each is run by the tests."""

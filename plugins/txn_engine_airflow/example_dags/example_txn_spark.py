@@ -1,0 +1,52 @@
+"""
+### Waits for payments, and sums them up with Spark
+
+`new_payments` waits, in the triggerer, until there is something committed that the group has not read; then Spark reads
+exactly that, and its result and the group's new position are committed in one transaction.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from airflow.sdk import dag
+
+from txn_engine_airflow import NewRecordsSensor, TxnSparkConsumeOperator
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+PAYMENTS, BALANCES, GROUP = "example_payments", "example_balances", "example_spark"
+
+
+def sum_up(payments: DataFrame) -> DataFrame:
+    """What each account got."""
+    from pyspark.sql import functions as sf
+
+    total = sf.sum("amount").cast("decimal(18, 2)").alias("amount")
+    return payments.groupBy("account_id").agg(total)
+
+
+@dag(
+    dag_id="example_txn_spark",
+    description="Spark consume job behind a sensor that holds no worker",
+    doc_md=__doc__,
+    schedule=None,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    default_args={"owner": "txn-engine", "retries": 2},
+    tags=["txn-engine", "example"],
+)
+def example_txn_spark() -> None:
+    """Wait, then consume."""
+    new_payments = NewRecordsSensor(
+        task_id="new_payments", topic=PAYMENTS, group_id=GROUP, poke_interval=5, timeout=3_600
+    )
+    consume = TxnSparkConsumeOperator(
+        task_id="sum_up", topic=PAYMENTS, group_id=GROUP, output_topic=BALANCES, transform=sum_up
+    )
+    new_payments >> consume
+
+
+example_txn_spark()

@@ -1,0 +1,157 @@
+"""The jobs that keep a ledger small, as tasks: each says what it did by partition, and fails where one needs an eye."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from txn_engine_airflow.hook import is_hopeless, open_engine
+from txn_engine_airflow.tables import Cell, Table, show
+
+if TYPE_CHECKING:
+    from txn_engine import Engine
+    from txn_engine.maintain import MaintenancePolicy, MaintenanceReport, PartitionFailure
+
+log = logging.getLogger(__name__)
+
+Params = Mapping[str, Any]
+Announce = Callable[[str, Any], object]
+"""Called with "report" and the table, before a failure raises: a red task shows what it did too."""
+
+_DAY_MS = 86_400_000
+_PROGRESS_STEP = 100
+_OVERTAKEN = "OVERTAKEN"
+
+
+def compact(params: Params, announce: Announce) -> Table:
+    """Merge small committed files with their neighbours; readers see the same records at the same offsets."""
+
+    def job(engine: Engine) -> MaintenanceReport[Any]:
+        return engine.maintenance.compact(**_scope(params), policy=_policy(params))
+
+    return _run("compacted", job, params, announce)
+
+
+def retain(params: Params, announce: Announce) -> Table:
+    """Move where partitions begin: records by their topic's retention, entries by the snapshots that hold them."""
+
+    def job(engine: Engine) -> MaintenanceReport[Any]:
+        return engine.maintenance.retain(**_scope(params), policy=_policy(params))
+
+    return _run("trimmed", job, params, announce)
+
+
+def seal(params: Params, announce: Announce) -> Table:
+    """Overwrite entries that only snapshots need with seals."""
+    return _run("sealed", lambda engine: engine.maintenance.seal(**_scope(params)), params, announce)
+
+
+def expire_producers(params: Params, announce: Announce) -> Table:
+    """Forget producers that were idle for the store's limit."""
+
+    def job(engine: Engine) -> MaintenanceReport[Any]:
+        return engine.maintenance.expire_producers(**_scope(params))
+
+    return _run("producers forgotten", job, params, announce)
+
+
+def clean(params: Params, announce: Announce) -> Table:
+    """Delete files dead for 24 hours, orphans, and snapshots that two newer verified ones make needless."""
+
+    def job(engine: Engine) -> MaintenanceReport[Any]:
+        return engine.maintenance.clean(**_scope(params), policy=_policy(params))
+
+    return _run("cleaned", job, params, announce)
+
+
+def remove_deleted_topics(params: Params, announce: Announce) -> Table:
+    """Delete what is left of topics that were deleted 24 hours ago; nothing in a run for one partition."""
+
+    def job(engine: Engine) -> MaintenanceReport[Any]:
+        from txn_engine.maintain import MaintenanceReport
+
+        if params["partition"] is not None:
+            return MaintenanceReport((), dry_run=params["dry_run"])
+        return engine.maintenance.remove_deleted_topics(params["topic"] or None, dry_run=params["dry_run"])
+
+    return _run("deleted topics removed", job, params, announce)
+
+
+def expire_group_offsets(params: Params) -> Table:
+    """Forget group offsets that were committed longer ago than `group_offsets_days`."""
+    retention_ms = int(params["group_offsets_days"] * _DAY_MS)
+    with open_engine(params["conn_id"]) as engine:
+        forgotten = engine.admin.expire_group_offsets(
+            retention_ms=retention_ms, dry_run=bool(params["dry_run"])
+        )
+    rows: list[list[Cell]] = [
+        [group, at.topic, at.partition] for group in sorted(forgotten) for at in sorted(forgotten[group])
+    ]
+    return show(f"group offsets forgotten{_dry(params)}", ["group", "topic", "partition"], rows)
+
+
+def _scope(params: Params) -> dict[str, Any]:
+    return {
+        "topic": params["topic"] or None,
+        "partition": params["partition"],
+        "dry_run": params["dry_run"],
+        "progress": _tell_progress,
+    }
+
+
+def _tell_progress(place: str, done: int, total: int) -> None:
+    if done == total or done % _PROGRESS_STEP == 0:
+        log.info("%d of %d partitions done, the last %s", done, total, place)
+
+
+def _policy(params: Params) -> MaintenancePolicy:
+    from txn_engine.maintain import MaintenancePolicy
+
+    return MaintenancePolicy(
+        orphan_age_ms=int(params["orphan_days"] * _DAY_MS),
+        entries_age_ms=int(params["entries_days"] * _DAY_MS),
+        target_file_bytes=max(int(params["target_mib"] * (1 << 20)), 1),
+        min_files=params["min_files"],
+        min_dirty_ratio=params["dirty_ratio"],
+    )
+
+
+def _run(
+    title: str, job: Callable[[Engine], MaintenanceReport[Any]], params: Params, announce: Announce
+) -> Table:
+    with open_engine(params["conn_id"]) as engine:
+        report = job(engine)
+    records = [_cells(asdict(done)) for done in report.partitions]
+    columns = list(records[0]) if records else ["topic", "partition"]
+    table = show(f"{title}{_dry(params)}", columns, [list(record.values()) for record in records])
+    announce("report", table)
+    failures = [failure for failure in report.failures if failure.code != _OVERTAKEN]
+    for failure in report.failures:
+        tell = log.info if failure.code == _OVERTAKEN else log.error
+        tell("%s: %s", _place(failure), failure.message)
+    if failures:
+        first = failures[0]
+        more = f" (and {len(failures) - 1} more, each in the log)" if len(failures) > 1 else ""
+        hopeless = all(is_hopeless(failure.code) for failure in failures)
+        kind = AirflowFailException if hopeless else AirflowException
+        raise kind(
+            f"{title}: {len(records)}, but {_place(first)} needs somebody's eye: {first.message}{more}"
+        )
+    return table
+
+
+def _place(failure: PartitionFailure) -> str:
+    return failure.topic if failure.partition < 0 else f"{failure.topic}-{failure.partition}"
+
+
+def _cells(record: Mapping[str, Any]) -> dict[str, Cell]:
+    """A report's record; of a list of ids their number."""
+    return {name: len(value) if isinstance(value, tuple) else value for name, value in record.items()}
+
+
+def _dry(params: Params) -> str:
+    return " (a dry run: nothing was written)" if params["dry_run"] else ""

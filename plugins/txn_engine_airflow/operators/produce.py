@@ -1,0 +1,168 @@
+"""`TxnProduceOperator`: a task that loads records into a topic, once for each run, however often it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.bases.decorator import determine_kwargs
+
+from txn_engine_airflow.assets import TopicUpdate
+from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.hook import open_engine
+from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
+from txn_engine_airflow.operators.transactions import (
+    emit,
+    end_offsets,
+    fenced_means_retry,
+    has_committed_before,
+    landed,
+    parts_of,
+    transaction,
+    with_outlets,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from txn_engine import Engine, RecordMetadata
+    from txn_engine.producer import Producer
+
+READ_OPTIONS = frozenset({"format", "delimiter", "null_values", "columns", "date_format", "binary"})
+
+
+class TxnProduceOperator(BaseOperator):
+    """Loads records into a topic in one transaction: readers see all of them or none, and each run's once.
+
+    `path`: a csv, jsonl or parquet file, or several, read as `txn-engine produce` reads them, with `read_options` as
+    `txn_engine.loading.read_records` has them (delimiter, date_format, ...). Or `python_callable(**op_kwargs)`, which
+    gives a pyarrow Table, RecordBatch, RecordBatchReader, an iterable of them, or None for nothing; like a task's
+    function it may ask for entries of the context by their names. Columns are the topic's; `partition` puts all into
+    one, else the topic's key says.
+
+    Exactly once. The transaction is of the id `<dag>/<task>[/<map index>]` unless `transactional_id` says another, and
+    of the run's logical date (of the DAG run's id where it has none). A try fences whatever earlier one is alive, ends
+    what that left open, asks the log whether the run was committed, and loads only where it was not. So a retry, a
+    cleared task and a second scheduler load nothing twice. A task that runs again after more than 100 later runs may
+    be refused: `has_committed_before`.
+
+    Runs side by side would fence one another, and each try again: `max_active_tis_per_dag` is 1 unless told. Each part
+    of a mapped task has an id of its own; there the DAG's `max_active_runs=1` does it, and `outlets` are to be given.
+
+    `transaction_timeout_s`: after so long the sweep may abort a load whose process died; at most the store's limit.
+    `markers="deferred"` leaves the markers to `txn_write_markers`. Returns, and sends as the event of the topic's
+    asset, where the records went: `TopicUpdate`. A run that loads nothing sends none; one that was committed before
+    sends it again, for the first try may have died before it could.
+    """
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "path",
+        "op_kwargs",
+        "read_options",
+        "transactional_id",
+        "conn_id",
+    )
+    template_fields_renderers = {"op_kwargs": "py", "read_options": "json"}  # noqa: RUF012 -- Airflow's own form
+    ui_color = "#e4f3ea"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        path: str | Sequence[str] | None = None,
+        python_callable: Callable[..., Any] | None = None,
+        op_kwargs: Mapping[str, Any] | None = None,
+        read_options: Mapping[str, Any] | None = None,
+        partition: int | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_s: int = 300,
+        markers: Literal["inline", "deferred"] = "inline",
+        conn_id: str = DEFAULT_CONN_ID,
+        **kwargs: Any,
+    ) -> None:
+        kwargs["outlets"] = with_outlets(
+            kwargs.get("outlets"), topic, conn_id, is_deferred=markers == "deferred"
+        )
+        kwargs.setdefault("max_active_tis_per_dag", 1)
+        super().__init__(**kwargs)
+        if (path is None) == (python_callable is None):
+            raise ValueError(f"task {self.task_id!r}: expected either path or python_callable")
+        if unknown := sorted(set(read_options or {}) - READ_OPTIONS):
+            raise ValueError(
+                f"task {self.task_id!r}: read_options {unknown}; expected {sorted(READ_OPTIONS)}"
+            )
+        if transaction_timeout_s < 1:
+            raise ValueError(
+                f"task {self.task_id!r}: transaction_timeout_s={transaction_timeout_s}; expected 1 or more"
+            )
+        self.topic = topic
+        self.path = path
+        self.python_callable = python_callable
+        self.op_kwargs = dict(op_kwargs or {})
+        self.read_options = dict(read_options or {})
+        self.partition = partition
+        self.transactional_id = transactional_id
+        self.transaction_timeout_s = transaction_timeout_s
+        self.markers = markers
+        self.conn_id = conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Load what this run has not loaded yet."""
+        name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
+        run_id = run_id_of(context)
+        with open_engine(self.conn_id) as engine, fenced_means_retry():
+            limit_ms = engine.config.limits.max_transaction_timeout_ms
+            with engine.producer(
+                transactional_id=name,
+                transaction_timeout_ms=min(self.transaction_timeout_s * 1_000, limit_ms),
+                markers=self.markers,
+            ) as producer:
+                producer.init_transactions()
+                committed_before = has_committed_before(producer, run_id, context)
+                sent = [] if committed_before else self._load(engine, producer, run_id, context)
+            records, offsets = landed(sent)
+            update = TopicUpdate(
+                topic=self.topic,
+                records=records,
+                offsets=offsets,
+                end_offsets=end_offsets(engine, self.topic),
+                run_id=run_id,
+                committed_before=committed_before,
+            )
+            if committed_before:
+                self.log.info("run %s of %r was committed by an earlier try: nothing to load", run_id, name)
+            else:
+                self.log.info("%d records committed to %s by %r: %s", records, self.topic, name, offsets)
+            if records or committed_before:
+                emit(context, self.conn_id, update)
+        return {**update, "transactional_id": name}
+
+    def _load(
+        self, engine: Engine, producer: Producer, run_id: str, context: Context
+    ) -> list[Future[list[RecordMetadata]]]:
+        with transaction(producer, run_id):
+            return [
+                producer.produce(self.topic, part, partition=self.partition)
+                for part in self._records(engine, context)
+            ]
+
+    def _records(
+        self, engine: Engine, context: Context
+    ) -> Iterable[pa.Table | pa.RecordBatch | pa.RecordBatchReader]:
+        if self.python_callable is not None:
+            known = {**context, **self.op_kwargs}
+            records = self.python_callable(**determine_kwargs(self.python_callable, (), known))
+            return parts_of(records, task=self.task_id)
+        return self._files(engine)
+
+    def _files(self, engine: Engine) -> Iterable[pa.RecordBatchReader]:
+        import pyarrow as pa
+
+        from txn_engine.loading import read_records
+
+        schema = engine.logs.topics.look_up(self.topic).schema
+        for path in [self.path] if isinstance(self.path, str) else self.path or ():
+            yield pa.RecordBatchReader.from_batches(schema, read_records(path, schema, **self.read_options))

@@ -1,0 +1,82 @@
+"""`TxnSparkConsumeOperator`: the Spark consume job as a task of any DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import AssetAlias, BaseOperator, Context
+
+from txn_engine_airflow.assets import topic_alias
+from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
+from txn_engine_airflow.operators.transactions import fenced_means_retry, with_outlets
+
+
+class TxnSparkConsumeOperator(BaseOperator):
+    """Reads what is new for a group with Spark, transforms it, and writes the result with the group's new position.
+
+    Output and position are one transaction of the id `<dag>/<task>[/<map index>]`, unless `transactional_id` says
+    another, and of the run's logical date: a try that was killed leaves nothing to be seen, one whose reply was lost is
+    recognised by the next, and of two that read the same range one is refused. `transform` makes the output's DataFrame
+    of the input's: a function, or "module:function", importable where tasks run. `spark_settings` are Spark's own, such
+    as `spark.master`. Returns, and sends as the event of the output topic's asset, what was read and written.
+    """
+
+    template_fields: Sequence[str] = (
+        "topic",
+        "group_id",
+        "output_topic",
+        "transactional_id",
+        "spark_settings",
+        "conn_id",
+    )
+    template_fields_renderers = {"spark_settings": "json"}  # noqa: RUF012 -- Airflow's own form
+    ui_color = "#f3eee4"
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group_id: str,
+        output_topic: str,
+        transform: str | Callable[[Any], Any],
+        transactional_id: str | None = None,
+        spark_settings: Mapping[str, str] | None = None,
+        conn_id: str = DEFAULT_CONN_ID,
+        **kwargs: Any,
+    ) -> None:
+        kwargs["outlets"] = with_outlets(kwargs.get("outlets"), output_topic, conn_id)
+        kwargs.setdefault("max_active_tis_per_dag", 1)
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.group_id = group_id
+        self.output_topic = output_topic
+        self.transform = transform
+        self.transactional_id = transactional_id
+        self.spark_settings = dict(spark_settings or {})
+        self.conn_id = conn_id
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Run the job."""
+        from txn_engine_airflow.consume import consume_with_spark
+
+        name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
+
+        def emit(asset: Any, extra: dict[str, Any]) -> None:
+            mine = topic_alias(self.output_topic, self.conn_id)
+            for outlet in context["outlets"]:
+                if isinstance(outlet, AssetAlias) and ("/" not in outlet.name or outlet == mine):
+                    context["outlet_events"][outlet].add(asset, extra)
+
+        params = {
+            "topic": self.topic,
+            "group_id": self.group_id,
+            "output_topic": self.output_topic,
+            "transactional_id": name,
+            "transform": self.transform,
+            "spark_settings": self.spark_settings,
+            "conn_id": self.conn_id,
+        }
+        with fenced_means_retry():
+            return consume_with_spark(params, run_id=run_id_of(context), emit=emit)

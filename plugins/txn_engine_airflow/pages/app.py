@@ -1,0 +1,55 @@
+"""The FastAPI app that Airflow's api-server mounts at `/txn-engine`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Depends, FastAPI, HTTPException
+
+from txn_engine_airflow.pages import routes_abort, routes_pages, routes_quality, routes_read
+from txn_engine_airflow.pages.answers import install_error_answers
+from txn_engine_airflow.pages.auth import may_view
+from txn_engine_airflow.pages.headers import SafeHeaders
+from txn_engine_airflow.pages.watcher import Watcher
+
+_ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+
+
+def make_app(watcher: Watcher | None = None) -> FastAPI:
+    """The pages over a watcher, which lives as long as the server does.
+
+    Guarantee: no route, known or not, static files and error pages included, answers a request that Airflow's auth
+    manager does not let view the DAG `txn_coordinator_sweep`. There is no OpenAPI page, which would.
+    """
+    watching = watcher or Watcher()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        watching.start()
+        try:
+            yield
+        finally:
+            watching.stop()
+
+    app = FastAPI(
+        title="txn-engine",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=lifespan,
+        dependencies=[Depends(may_view)],
+    )
+    app.state.watcher = watching
+    app.add_middleware(SafeHeaders)
+    install_error_answers(app)
+    for routes in (routes_pages, routes_read, routes_quality, routes_abort):
+        app.include_router(routes.router)
+    app.add_api_route(
+        "/{path:path}", _nothing_here, methods=_ANY_METHOD
+    )  # last: so it, too, asks who is there
+    return app
+
+
+def _nothing_here() -> None:
+    raise HTTPException(404, "There is no such page.")

@@ -1,0 +1,111 @@
+"""The exactly-once reports that runs left below `AIRFLOW_HOME/txn_engine_reports/<dag>/<run>/`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from txn_engine_airflow.verification import reports_home
+
+REPORTS_MAX = 200
+PAGE, RESULT = "index.html", "validation.json"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check of a run: counts and texts, none of the records that broke it."""
+
+    name: str
+    description: str
+    section: str
+    status: str
+    observed: str
+    expected: str
+    meaning: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One run of the suite. `folder`: its place below the reports' home; `has_page`: the full report is there too."""
+
+    dag_id: str
+    folder: str
+    run_name: str
+    made_ms: int
+    success: bool
+    passed: int
+    failed: int
+    errored: int
+    committed_records: int
+    aborted_records: int
+    seconds: float
+    checks: tuple[Check, ...]
+    has_page: bool
+
+
+class ReportShelf:
+    """Reads each report once: it is written whole, and its file's time changes where it is written again."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[int, Report]] = {}
+
+    def look(self) -> tuple[Report, ...]:
+        """The newest reports, newest first; those that cannot be read are left out and logged."""
+        found = []
+        for path in reports_home().glob(f"*/*/{RESULT}"):
+            try:
+                found.append((path.stat().st_mtime_ns, path))
+            except OSError:
+                continue  # removed since it was listed
+        newest = sorted(found, reverse=True)[:REPORTS_MAX]
+        known: dict[Path, tuple[int, Report]] = {}
+        for changed, path in newest:
+            before = self._known.get(path)
+            if before is not None and before[0] == changed:
+                known[path] = before
+                continue
+            try:
+                known[path] = changed, _read(path, changed)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                log.warning("report %s cannot be read: %s", path, error)
+        self._known = known
+        return tuple(report for _, report in known.values())
+
+
+def file_of(dag_id: str, folder: str, name: str) -> Path | None:
+    """A file of a report; None for one that is not there, and for any name that leads out of the report's folder."""
+    home = reports_home().resolve()
+    report = (home / dag_id / folder).resolve()
+    if report.parent.parent != home or (report.parent.name, report.name) != (dag_id, folder):
+        return None
+    path = (report / name).resolve()
+    return path if path.is_relative_to(report) and path.is_file() else None
+
+
+def _read(path: Path, changed_ns: int) -> Report:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    numbers = content["statistics"]
+    return Report(
+        dag_id=path.parent.parent.name,
+        folder=path.parent.name,
+        run_name=str(content["run_name"]),
+        made_ms=changed_ns // 1_000_000,
+        success=bool(content["success"]),
+        passed=int(numbers["passed"]),
+        failed=int(numbers["failed"]),
+        errored=int(numbers["errored"]),
+        committed_records=int(numbers["committed_records"]),
+        aborted_records=int(numbers["aborted_records"]),
+        seconds=float(numbers["seconds"]),
+        checks=tuple(
+            Check(**{name: str(check[name]) for name in Check.__dataclass_fields__})
+            for check in content["checks"]
+        ),
+        has_page=(path.parent / PAGE).is_file(),
+    )

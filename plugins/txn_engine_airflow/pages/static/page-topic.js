@@ -1,0 +1,39 @@
+// One topic: what it was made with, and its partitions.
+
+import { get } from "./api.js";
+import { h } from "./dom.js";
+import { DASH, ago, bytes, duration, moment, number, plural } from "./format.js";
+import { facts, link, panel, table, transactionLink } from "./pieces.js";
+
+export const load = (query, signal) => get("topic", { topic: query.get("topic") }, signal);
+
+export function render(data) {
+  const now = data.now_ms;
+  return {
+    title: data.topic,
+    lede: plural(data.partitions.length, "partition"),
+    content: [
+      panel("Topic", "", h("div", { class: "body" }, facts([
+        ["Key", data.key ?? "none"],
+        ["Clean-up policy", data.cleanup_policy],
+        ["Retention", data.retention_ms < 0 ? "for ever" : duration(data.retention_ms)],
+        ["Incarnation", String(data.incarnation)],
+        ["Made", moment(data.created_ms)],
+        ["Columns", h("span", { class: "code" }, data.columns.map(([name, type]) => `${name} ${type}`).join(", "))],
+      ]))),
+      table({
+        caption: "Partitions",
+        columns: ["Partition", "#Log start", "#Last stable", "#Log end", "#Behind", "#Records", "#Size", "#Files", "Held by", "Last append"],
+        rows: data.partitions.map((at) => [
+          link("partition", { topic: data.topic, partition: at.partition }, String(at.partition)),
+          number(at.log_start), number(at.last_stable), number(at.log_end),
+          at.behind ? h("span", { class: "strong-warn" }, number(at.behind)) : "0",
+          number(at.records), bytes(at.bytes), number(at.files),
+          at.held_by ? transactionLink(at.held_by) : at.producer_id >= 0 ? `producer ${at.producer_id}` : DASH,
+          at.last_append_ms > 0 ? ago(at.last_append_ms, now) : "never",
+        ]),
+        empty: "",
+      }),
+    ],
+  };
+}

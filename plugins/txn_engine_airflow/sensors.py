@@ -1,0 +1,196 @@
+"""Sensors: tasks that wait for something in a store, deferred to the triggerer, so that no worker waits.
+
+What is waited for is fixed when the sensor starts, by the offsets or the transaction that it finds there, and goes with
+it to the triggerer: a wait ends however much is written meanwhile, and no restart forgets what it was for.
+`poke_interval` is the pause between two looks, 1 to 3600 seconds; `timeout` (0: only look), `soft_fail` and
+`never_fail` are those of every sensor.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator, Context
+from airflow.sdk.exceptions import (
+    AirflowException,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+)
+
+from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.hook import open_engine
+from txn_engine_airflow.progress import (
+    Position,
+    group_position,
+    open_transaction,
+    stable_end,
+    transaction_state,
+)
+from txn_engine_airflow.triggers import (
+    DEFAULT_POLL_INTERVAL_S,
+    GroupCaughtUpTrigger,
+    NewRecordsTrigger,
+    StoreTrigger,
+    TransactionFinalTrigger,
+    checked_poll_interval,
+)
+
+if TYPE_CHECKING:
+    from txn_engine import Engine
+
+
+class StoreSensor(BaseSensorOperator):
+    """Looks once, and defers where it has to wait. Needs a triggerer."""
+
+    def __init__(
+        self,
+        *,
+        conn_id: str = DEFAULT_CONN_ID,
+        poke_interval: timedelta | float = DEFAULT_POLL_INTERVAL_S,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(poke_interval=poke_interval, **kwargs)
+        checked_poll_interval(self.poke_interval)
+        self.conn_id = conn_id
+
+    @abstractmethod
+    def wait_for(self, engine: Engine) -> StoreTrigger:
+        """The trigger that waits for what is there now. Raises `AirflowFailException` for what will never be."""
+
+    def execute(self, context: Context) -> Any:  # noqa: ARG002 -- Airflow's signature
+        """The answer at once, or later by `execute_complete`."""
+        with open_engine(self.conn_id) as engine:
+            trigger = self.wait_for(engine)
+            answer = trigger.look(engine)
+        if answer is None:
+            self._defer(trigger)
+        return answer
+
+    def _defer(self, trigger: StoreTrigger) -> NoReturn:
+        if self.timeout <= 0:
+            kind = AirflowSkipException if self.soft_fail else AirflowSensorTimeout
+            raise kind(f"it is not there, and the run does not wait: {trigger.arguments()}")
+        self.log.info("waiting, with a look every %g seconds: %s", self.poke_interval, trigger.arguments())
+        self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
+
+    def execute_complete(
+        self,
+        context: Context,  # noqa: ARG002 -- Airflow's signature
+        event: Mapping[str, Any],
+    ) -> Any:
+        """What the trigger found, or its error."""
+        if "error" in event:
+            kind = AirflowFailException if event["hopeless"] else AirflowException
+            raise kind(event["error"])
+        return event["done"]
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {"conn_id": self.conn_id, "poll_interval_s": self.poke_interval}
+
+
+class NewRecordsSensor(StoreSensor):
+    """Waits until a topic has committed records that are new, at least `records_min` of them.
+
+    New is: behind the position of `group_id`; or behind `start_offsets`, by partition, such as an event's
+    `end_offsets`; else behind the last stable offset as it is when the sensor starts (so a retry waits for what is new
+    then). Returns a `TopicUpdate`: from where to where, and how many. Records of open and of aborted transactions never
+    count.
+    """
+
+    template_fields: Sequence[str] = ("topic", "group_id", "start_offsets", "conn_id")
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        group_id: str | None = None,
+        start_offsets: Mapping[str, int] | None = None,
+        records_min: int = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if group_id is not None and start_offsets is not None:
+            raise ValueError("group_id and start_offsets; expected one of them, or neither")
+        if records_min < 1:
+            raise ValueError(f"records_min={records_min}; expected 1 or more")
+        self.topic = topic
+        self.group_id = group_id
+        self.start_offsets = start_offsets
+        self.records_min = records_min
+
+    def wait_for(self, engine: Engine) -> StoreTrigger:
+        """For records behind where the group, the offsets or the log's end are."""
+        if self.group_id is not None:
+            since = group_position(engine, self.topic, self.group_id)
+        elif self.start_offsets is not None:
+            since = Position(-1, {int(number): int(at) for number, at in self.start_offsets.items()})
+        else:
+            since = stable_end(engine, self.topic)
+        return NewRecordsTrigger(
+            topic=self.topic, since=since.to_json(), records_min=self.records_min, **self._settings
+        )
+
+
+class GroupCaughtUpSensor(StoreSensor):
+    """Waits until a group has committed past every record that is committed when the sensor starts.
+
+    That is the last stable offset of then, or `end_offsets`, by partition, such as an event's. Offsets that are pending
+    in a transaction do not count; the gaps that markers and aborted transactions leave need not be passed.
+    """
+
+    template_fields: Sequence[str] = ("topic", "group_id", "end_offsets", "conn_id")
+
+    def __init__(
+        self, *, topic: str, group_id: str, end_offsets: Mapping[str, int] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.topic = topic
+        self.group_id = group_id
+        self.end_offsets = end_offsets
+
+    def wait_for(self, engine: Engine) -> StoreTrigger:
+        """For the group to be at the end as it is now."""
+        end = stable_end(engine, self.topic)
+        if self.end_offsets is not None:
+            end = Position(end.incarnation, {int(name): int(at) for name, at in self.end_offsets.items()})
+        return GroupCaughtUpTrigger(
+            topic=self.topic, group_id=self.group_id, until=end.to_json(), **self._settings
+        )
+
+
+class TransactionFinalSensor(StoreSensor):
+    """Waits until the transaction that an id has open now, or decided, is complete: committed or aborted, its markers
+    written, readers past it.
+
+    With `run_id`, until that run's transaction is committed and readers see it; one that has not begun is waited for,
+    and one that was aborted until it is committed by a later try. Returns the id and the state of its latest row.
+    An id that nobody ever used fails at once, unless there is a `run_id`.
+    """
+
+    template_fields: Sequence[str] = ("transactional_id", "run_id", "conn_id")
+
+    def __init__(self, *, transactional_id: str, run_id: str | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.transactional_id = transactional_id
+        self.run_id = run_id
+
+    def wait_for(self, engine: Engine) -> StoreTrigger:
+        """For the transaction that is under way now, or for the run's."""
+        found = open_transaction(engine, self.transactional_id)
+        if self.run_id is None and transaction_state(engine, self.transactional_id) is None:
+            raise AirflowFailException(
+                f"transactional id {self.transactional_id!r} is not known at {engine.url}; expected one that was used: "
+                "`txn-engine transactions list` shows them"
+            )
+        return TransactionFinalTrigger(
+            transactional_id=self.transactional_id,
+            producer_id=found.producer_id if found else -1,
+            producer_epoch=found.producer_epoch if found else -1,
+            run_id=self.run_id,
+            **self._settings,
+        )

@@ -1,0 +1,190 @@
+"""Start everything, say where and how to log in, keep it running, and stop it: see `python -m ... --help`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+from txn_engine.clock import monotonic_ms, pause_ms
+from txn_engine.demo.airflow_home import airflow_folder
+from txn_engine.errors import IllegalStateError, TxnEngineError
+from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.standalone.airflow import Airflow
+from txn_engine_airflow.standalone.home import USER, Home
+from txn_engine_airflow.standalone.minio import OwnMinio, minio_binary
+from txn_engine_airflow.standalone.processes import Guard, Service, end_all
+
+_HEALTHY_S, _END_S = 400, 10.0
+_LIVES_MAX, _LIVES_WINDOW_MS = 5, 120_000
+_FIRST_PORT = 8080
+
+
+class Stopped(BaseException):
+    """A signal asked for the end."""
+
+
+class Standalone:
+    """Airflow, a store and payments."""
+
+    def __init__(self, home: Home, guard: Guard, *, port: int) -> None:
+        project = airflow_folder()
+        self._home = home
+        self._services: list[Service] = []
+        self._ends_ms: list[int] = []
+        self._store = self._start_store(project, guard)
+        self.airflow = Airflow(
+            home,
+            guard,
+            project=project,
+            port=port,
+            store={f"AIRFLOW_CONN_{DEFAULT_CONN_ID.upper()}": json.dumps(self._store)},
+        )
+        self._payments = Service(
+            "payments",
+            (
+                sys.executable,
+                "-m",
+                "txn_engine_airflow.standalone.payments",
+                "--sample",
+                str(home.path / "payments.csv"),
+            ),
+            environment=self.airflow.environment,
+            folder=home.logs,
+            guard=guard,
+        )
+
+    def start(self) -> None:
+        """Everything, and wait until it is healthy."""
+        _say("the database of Airflow")
+        self.airflow.migrate()
+        _say("payments, api-server, scheduler, triggerer, DAG processor")
+        self._services += [self._payments, *self.airflow.services.values()]
+        self._payments.start()
+        self.airflow.start(_HEALTHY_S)
+
+    def keep_running(self) -> None:
+        """Start what ends again. Raises `IllegalStateError` when that happens too often."""
+        while True:
+            for service in self._services:
+                if service.exit_code is not None:
+                    self._start_again(service)
+            pause_ms(500)
+
+    def stop(self) -> None:
+        """Ask all to end; the payments before the store."""
+        stores = [service for service in self._services if service.name == "minio"]
+        end_all([service for service in self._services if service not in stores], patience_s=_END_S)
+        end_all(stores, patience_s=_END_S)
+
+    def welcome(self) -> str:
+        """What a person needs to know."""
+        url, secrets = self.airflow.url, self.airflow.secrets
+        return "\n".join(
+            (
+                "",
+                f"  Airflow        {url}",
+                f"  the engine     {url}/txn-engine/",
+                f"  log in as      {USER}",
+                f"  password       {secrets.password}",
+                f"  logs           {self._home.logs}",
+                "",
+                "  Payments flow, and now and then a producer dies; the DAGs clean up. Ctrl-C stops everything.",
+                "",
+            )
+        )
+
+    def _start_store(self, project: Path, guard: Guard) -> Mapping[str, object]:
+        binary = minio_binary(project)
+        if binary is None:
+            _say(f"the store is a folder, {self._home.ledger_url} (`make minio` builds a server)")
+            return {"conn_type": "txn_engine", "extra": {"url": self._home.ledger_url}}
+        minio = OwnMinio(
+            binary, guard, objects=self._home.objects, logs=self._home.logs, port=free_port(9000)
+        )
+        self._services.append(minio.service)
+        minio.start()
+        _say(f"the store is a MinIO of its own, data in {self._home.objects}")
+        return minio.connection
+
+    def _start_again(self, service: Service) -> None:
+        now_ms = monotonic_ms()
+        self._ends_ms = [at for at in self._ends_ms if now_ms - at < _LIVES_WINDOW_MS] + [now_ms]
+        if len(self._ends_ms) > _LIVES_MAX:
+            raise IllegalStateError(
+                f"ended again (exit code {service.exit_code}):\n{service.last_lines()}",
+                actor=service.name,
+                place=str(service.log),
+                expected=f"at most {_LIVES_MAX} ends in {_LIVES_WINDOW_MS // 1_000} s",
+            )
+        _say(f"{service.name} ended (exit code {service.exit_code}); it is started again")
+        service.start()
+
+
+def free_port(preferred: int) -> int:
+    """That port of 127.0.0.1 if it is free, else any."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise IllegalStateError("no free port on 127.0.0.1", actor="standalone")
+
+
+def _say(text: str) -> None:
+    print(f"airflow: {text}", flush=True)
+
+
+def _stop(signum: int, _frame: FrameType | None) -> None:
+    signal.signal(signum, signal.SIG_IGN)  # once is enough: what follows ends by itself
+    raise Stopped(signal.Signals(signum).name)
+
+
+def main() -> int:
+    """The exit code: 0 where a person or a signal asked for the end."""
+    parser = argparse.ArgumentParser(
+        prog="airflow", description="A whole Airflow with the engine, on 127.0.0.1."
+    )
+    parser.add_argument(
+        "--home",
+        type=Path,
+        default=Path("txn-engine-airflow"),
+        help="what it keeps from one start to the next",
+    )
+    parser.add_argument("--port", type=int, help=f"of the web server; else {_FIRST_PORT}, or a free one")
+    given = parser.parse_args()
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, _stop)
+    os.umask(0o077)
+    with Guard() as guard:
+        standalone = None
+        try:
+            standalone = Standalone(
+                Home(given.home.resolve()), guard, port=given.port or free_port(_FIRST_PORT)
+            )
+            standalone.start()
+            print(standalone.welcome(), flush=True)
+            standalone.keep_running()
+        except Stopped as why:
+            _say(f"{why}: stopping")
+            return 0
+        except TxnEngineError as error:
+            _say(str(error))
+            return 1
+        finally:
+            if standalone is not None:
+                standalone.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Tasks made of the building blocks, run by Airflow in this process over a database and a store of the test's own."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.blocks.bundles import use_bundle
+from tests.dags.airflow_home import make_database
+from tests.dags.finished_run import FinishedRun
+from txn_engine import Engine, connect
+
+DAY = datetime(2026, 3, 1, tzinfo=UTC)
+PAYMENTS = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
+
+RunTasks = Callable[..., FinishedRun]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def airflow_database() -> None:
+    """A database that runs can be kept in."""
+    make_database()
+
+
+@pytest.fixture
+def own_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder for the only one that DAGs come from: a run parses all of them, each time."""
+    (tmp_path / "dags").mkdir()
+    use_bundle(tmp_path / "dags", monkeypatch)
+
+
+@pytest.fixture
+def cleared_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `dag.test()` go on with a run that it has cleared; by itself it would delete it, and make another."""
+    from airflow.models import dagrun
+    from sqlalchemy import select
+
+    make = dagrun.get_or_create_dagrun
+
+    def go_on(*, dag: Any, logical_date: datetime | None, session: Any, **settings: Any) -> Any:
+        known = logical_date and session.scalar(
+            select(dagrun.DagRun).where(
+                dagrun.DagRun.dag_id == dag.dag_id, dagrun.DagRun.logical_date == logical_date
+            )
+        )
+        if not known:
+            return make(dag=dag, logical_date=logical_date, session=session, **settings)
+        known.dag = dag
+        known.state = "running"
+        session.commit()
+        return known
+
+    monkeypatch.setattr(dagrun, "get_or_create_dagrun", go_on)
+
+
+@pytest.fixture
+def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty local store that the environment names, no connection being defined."""
+    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
+    url = f"file://{tmp_path}/ledger"
+    monkeypatch.setenv("TXN_ENGINE_URL", url)
+    return url
+
+
+@pytest.fixture
+def engine(store_url: str) -> Iterator[Engine]:
+    """The store with empty topics `payments` and `balances` of two partitions."""
+    with connect(store_url) as engine:
+        for topic in ("payments", "balances"):
+            engine.admin.create_topic(topic, partitions=2, schema=PAYMENTS, key="account_id")
+        yield engine
+
+
+@pytest.fixture
+def run_tasks(
+    own_bundle: None,
+    cleared_runs: None,
+    request: pytest.FixtureRequest,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> RunTasks:
+    """Run the tasks that `make` puts into a DAG, to their end, as the run of a logical date (None: one without).
+
+    `dag.test()` does it. A run of that date that is there already is cleared and runs again, as if a person cleared it.
+    """
+    from airflow.sdk import DAG
+
+    from tests.blocks.bundles import keep
+
+    def run(
+        make: Callable[[], Any],
+        *,
+        date: datetime | None = DAY,
+        retries: int = 0,
+        dag_id: str = "",
+        **conf: Any,
+    ) -> FinishedRun:
+        name = dag_id or re.sub(r"[^\w.-]+", "_", request.node.name)
+        settings = {"retries": retries, "retry_delay": timedelta(seconds=0)}
+        with DAG(
+            name, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), default_args=settings
+        ) as dag:
+            make()
+        keep(dag)
+        capfd.readouterr()
+        caplog.clear()
+        caplog.set_level(logging.INFO)
+        dag_run = dag.test(logical_date=date, run_conf=conf or None)
+        out, err = capfd.readouterr()
+        found = FinishedRun(dag_run, out + err + caplog.text, 0.0)
+        print(f"{name}: {found.state}", *found.errors, sep="\n")
+        return found
+
+    return run

@@ -1,0 +1,51 @@
+"""Triggers run as the triggerer runs them: in an event loop that must never wait for a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def rebuilt(trigger: Any) -> Any:
+    """The trigger as another triggerer makes it, of what Airflow keeps: class and arguments, through JSON."""
+    import json
+
+    from airflow.sdk.module_loading import import_string
+
+    name, arguments = trigger.serialize()
+    return import_string(name)(**json.loads(json.dumps(arguments)))
+
+
+async def first(trigger: Any) -> Any:
+    """The payload of the first event."""
+    events = trigger.run()
+    try:
+        return (await anext(events)).payload
+    finally:
+        await events.aclose()
+
+
+async def nothing_within(events: AsyncIterator[Any], seconds: float) -> bool:
+    """Whether no event comes for so long; the trigger is cancelled then, as at a triggerer's end."""
+    waiting = asyncio.ensure_future(anext(events))
+    done, _ = await asyncio.wait({waiting}, timeout=seconds)
+    if done:
+        return False
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert waiting.cancelled()
+    return True
+
+
+def in_a_loop(work: Coroutine[Any, Any, T], *, limit_s: float = 120.0) -> T:
+    """Run it, within a limit."""
+    return asyncio.run(asyncio.wait_for(work, limit_s))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop go on until something is so; who calls sets the limit."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(0.02)  # what it asks about has no event to wait for

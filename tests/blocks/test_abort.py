@@ -1,0 +1,84 @@
+"""TxnAbortOperator: ends what is open, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.blocks.conftest import RunTasks
+from tests.blocks.payments import accounts, commit, leave_open, payments, states
+from txn_engine import Engine
+from txn_engine.errors import ProducerFencedError
+
+pytestmark = pytest.mark.airflow
+
+
+def abort(**settings: Any) -> Any:
+    """The task `abort`."""
+    from txn_engine_airflow import TxnAbortOperator
+
+    return TxnAbortOperator(task_id="abort", **settings)
+
+
+def test_an_open_transaction_is_aborted_and_its_producer_fenced(engine: Engine, run_tasks: RunTasks) -> None:
+    """Readers go on at once; a second run finds nothing open."""
+    producer = leave_open(engine, payments(0, 5), "stuck")
+    commit(engine, payments(50, 1))
+    run = run_tasks(lambda: abort(transactional_id="stuck"), date=None)
+    assert run.state == "success", run.errors
+    assert run.xcom("abort") == {"what": "transactional id 'stuck'", "aborted": True}
+    assert accounts(engine) == [50]
+    with pytest.raises(ProducerFencedError):
+        producer.commit_transaction()
+    again = run_tasks(lambda: abort(transactional_id="stuck"), date=None)
+    assert (again.state, again.xcom("abort")["aborted"]) == ("success", False)
+
+
+def test_what_was_decided_to_commit_is_not_aborted(engine: Engine, run_tasks: RunTasks) -> None:
+    """The task fails in one line, and is not retried."""
+    commit(engine, payments(0, 5), "decided", markers="deferred")
+    run = run_tasks(lambda: abort(transactional_id="decided"), date=None, retries=2)
+    assert run.state == "failed"
+    (line,) = run.errors
+    assert line.startswith(
+        "airflow.sdk.exceptions.AirflowFailException: 'decided': its transaction was decided"
+    )
+    engine.coordinator.write_pending_markers()
+    assert accounts(engine) == list(range(5))
+
+
+def test_a_hanging_transaction_is_ended_at_its_offset(engine: Engine, run_tasks: RunTasks) -> None:
+    """One that no coordinator row knows; offsets may be templates. Running it again is harmless."""
+    log = engine.partition("payments", 0)
+    log.append(payments(0, 3), producer_id=900, producer_epoch=0, base_sequence=0, is_transactional=True)
+    make = lambda: abort(topic="payments", partition="{{ 0 }}", start_offset="0")  # noqa: E731
+    run = run_tasks(make, date=None)
+    assert run.state == "success", run.errors
+    assert run.xcom("abort")["aborted"] is True
+    assert log.last_stable_offset == log.high_watermark
+    assert run_tasks(make, date=None).xcom("abort")["aborted"] is False
+
+
+def test_a_transaction_with_an_owner_is_not_taken_for_a_hanging_one(
+    engine: Engine, run_tasks: RunTasks
+) -> None:
+    """It has a coordinator's row."""
+    leave_open(engine, payments(0, 1), "alive")
+    (partition,) = [tp.partition for tp in engine.admin.describe_transaction("alive").partitions]
+    run = run_tasks(lambda: abort(topic="payments", partition=partition, start_offset=0), date=None)
+    assert run.state == "failed"
+    assert "has a coordinator" in run.errors[0]
+    assert states(engine)["alive"] == "Ongoing"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"transactional_id": "a", "topic": "payments"}, {"topic": "payments", "partition": 0}],
+)
+def test_a_wrong_task_is_refused_when_its_file_is_parsed(settings: dict[str, Any]) -> None:
+    """Half a place, or two things at once."""
+    with pytest.raises(
+        ValueError, match="expected either transactional_id, or topic, partition and start_offset"
+    ):
+        abort(**settings)

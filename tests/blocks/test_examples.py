@@ -1,0 +1,109 @@
+"""The example DAGs: parsed as the DAG processor parses them, and run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import jvm
+from tests.blocks.bundles import use_bundle
+from tests.blocks.payments import accounts, events
+from tests.dags.airflow_home import REPO
+from tests.dags.finished_run import FinishedRun
+from txn_engine import Engine, connect
+
+pytestmark = pytest.mark.airflow
+
+EXAMPLES = REPO / "plugins" / "txn_engine_airflow" / "example_dags"
+NAMES = sorted(path.stem for path in EXAMPLES.glob("example_*.py"))
+
+RunExample = Callable[..., FinishedRun]
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Engine]:
+    """A store with nothing in it: the examples make their topics."""
+    with connect(store_url) as engine:
+        yield engine
+
+
+@pytest.fixture
+def run_example(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> RunExample:
+    """Run an example to its end."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    use_bundle(EXAMPLES, monkeypatch)
+
+    def run(name: str, **conf: Any) -> FinishedRun:
+        dag = DagBag(dag_folder=EXAMPLES / f"{name}.py").dags[name]
+        for task in dag.tasks:
+            task.retry_delay = timedelta(seconds=0)
+        capfd.readouterr()
+        caplog.set_level(logging.INFO)
+        dag_run = dag.test(run_conf=conf or None)
+        out, err = capfd.readouterr()
+        found = FinishedRun(dag_run, out + err + caplog.text, 0.0)
+        print(f"{name}: {found.state}", *found.errors, sep="\n")
+        return found
+
+    return run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_is_parsed_and_says_what_it_shows(name: str) -> None:
+    """One DAG a file, named after it."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(dag_folder=EXAMPLES / f"{name}.py")
+    assert bag.import_errors == {}
+    (dag,) = bag.dags.values()
+    assert (dag.dag_id, "example" in dag.tags, dag.catchup) == (name, True, False)
+    assert dag.doc_md.strip().startswith("### ")
+
+
+def test_files_are_loaded_each_once(store: Engine, tmp_path: Path, run_example: RunExample) -> None:
+    """csv and jsonl, one part each."""
+    (tmp_path / "monday.csv").write_text("account_id,amount\n1,2.50\n2,0.75\n")
+    (tmp_path / "tuesday.jsonl").write_text('{"account_id": 3, "amount": "9.99"}\n')
+    files = [str(tmp_path / name) for name in ("monday.csv", "tuesday.jsonl")]
+    run = run_example("example_txn_load_files", files=files)
+    assert run.state == "success", run.errors
+    assert accounts(store, "example_payments") == [1, 2, 3]
+    assert [extra["records"] for _, extra in events(run)] == [2, 1]
+
+
+def test_payments_become_balances(store: Engine, run_example: RunExample) -> None:
+    """And a watch that runs beside tells of the same records."""
+    run = run_example("example_txn_pipeline")
+    assert run.state == "success", run.errors
+    assert accounts(store, "example_balances") == list(range(100))
+    watch = run_example("example_txn_watch")
+    assert watch.state == "success", watch.errors
+    assert watch.xcom("tell")["records"] == 100
+    assert {at.lag for at in store.admin.describe_group("example_watchers").partitions} == {0}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_spark_sums_up_what_is_new(store: Engine, run_example: RunExample) -> None:
+    """Behind the sensor, with the offsets in the same transaction."""
+    ran_before = jvm.is_running()
+    try:
+        assert run_example("example_txn_pipeline").state == "success"
+        before = len(accounts(store, "example_balances"))
+        run = run_example("example_txn_spark")
+        assert run.state == "success", run.errors
+        assert len(accounts(store, "example_balances")) == before + 100
+        assert {at.lag for at in store.admin.describe_group("example_spark").partitions} == {0}
+        (event,) = [extra for uri, extra in events(run) if uri.endswith("example_balances")]
+        assert event["records"] == 100
+    finally:
+        if not ran_before:
+            jvm.end()

@@ -1,0 +1,136 @@
+"""The connection: its form in Airflow's UI, its Test button, and the hook that tasks use."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.blocks.payments import payments
+from txn_engine import Engine
+
+pytestmark = pytest.mark.airflow
+
+
+def test_the_provider_fits_airflows_schemas_and_names_what_is_there() -> None:
+    """Every class and module that it names can be imported."""
+    from importlib import import_module
+
+    import airflow
+    import jsonschema
+
+    from txn_engine_airflow.provider import get_provider_info
+
+    info = get_provider_info()
+    folder = Path(airflow.__file__).parent
+    jsonschema.validate(info, json.loads((folder / "provider_info.schema.json").read_text()))
+    form = json.loads((folder / "provider.yaml.schema.json").read_text())["properties"]["connection-types"]
+    jsonschema.validate(info["connection-types"], form)
+    for kind in ("hooks", "operators", "sensors", "triggers"):
+        for entry in info[kind]:
+            for module in entry["python-modules"]:
+                import_module(module)
+
+
+def test_the_form_has_a_field_for_each_thing_that_a_connection_says() -> None:
+    """The fields of `extra` that `StoreConnection` reads, the session token hidden; nothing is asked for twice."""
+    from airflow.sdk import Connection
+
+    from txn_engine_airflow.connection import StoreConnection
+    from txn_engine_airflow.hook import TxnEngineHook
+    from txn_engine_airflow.provider import get_provider_info
+
+    (form,) = get_provider_info()["connection-types"]
+    assert form["connection-type"] == TxnEngineHook.conn_type
+    assert form["hook-name"] == TxnEngineHook.hook_name
+    fields = form["conn-fields"]
+    filled = {name: f"x-{name}" for name in fields}
+    store = StoreConnection.of(Connection(conn_id="c", conn_type="txn_engine", extra=json.dumps(filled)))
+    assert (store.url, store.endpoint) == ("x-url", "x-endpoint_url")
+    assert (store.region, store.session_token) == ("x-region_name", "x-aws_session_token")
+    assert {name for name, field in fields.items() if field["schema"].get("format") == "password"} == {
+        "aws_session_token"
+    }
+    behaviour = form["ui-field-behaviour"]
+    assert set(behaviour["placeholders"]) <= {*fields, "host", "schema", "login", "password"}
+    assert behaviour["hidden-fields"] == ["port"]  # it would be refused
+
+
+def _test(monkeypatch: pytest.MonkeyPatch, **connection: Any) -> tuple[bool, str]:
+    """What the Test button says, asked as Airflow asks."""
+    from airflow.models import Connection
+
+    from txn_engine_airflow.hook import TxnEngineHook
+
+    text = json.dumps({"conn_type": "txn_engine", **connection})
+    monkeypatch.setenv("AIRFLOW_CONN_UNDER_TEST", text)
+    monkeypatch.setattr(Connection, "get_hook", lambda own: TxnEngineHook(conn_id=own.conn_id))
+    return Connection(conn_id="under_test", conn_type="txn_engine").test_connection()
+
+
+def test_a_store_is_tested_by_reading_it(
+    engine: Engine, store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says what is there, and makes no store of a place where none is."""
+    assert _test(monkeypatch, extra={"url": store_url}) == (True, f"{engine.url} answers: 2 topics")
+    (tmp_path / "empty").mkdir()
+    is_well, told = _test(monkeypatch, host=f"{tmp_path}/empty")
+    assert is_well
+    assert "nothing is there yet" in told
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_what_is_wrong_with_a_connection_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no secret with it."""
+    from tests.servers import free_port
+
+    is_well, told = _test(monkeypatch, host="/no/such/folder/at/all/ledger")
+    assert not is_well
+    assert "/no/such/folder/at/all" in told
+    is_well, told = _test(monkeypatch, port=9000)
+    assert not is_well
+    assert "port 9000 has no meaning here" in told
+    endpoint = f"http://127.0.0.1:{free_port()}"
+    is_well, told = _test(
+        monkeypatch,
+        host="ledger",
+        login="KEY",
+        password="deepest-secret",
+        extra={"endpoint_url": endpoint, "region_name": "us-east-1"},
+    )
+    assert not is_well
+    assert "\n" not in told
+    assert "deepest-secret" not in told
+
+
+@pytest.mark.minio
+def test_a_bucket_is_tested_by_reading_it(minio_bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the connection's own keys; wrong ones are told."""
+    settings = {
+        "host": minio_bucket.name,
+        "login": minio_bucket.access_key,
+        "extra": {"endpoint_url": minio_bucket.endpoint, "region_name": "us-east-1"},
+    }
+    is_well, told = _test(monkeypatch, password=minio_bucket.secret_key, **settings)
+    assert is_well, told
+    assert "nothing is there yet" in told
+    is_well, told = _test(monkeypatch, password="no-such-secret", **settings)
+    assert not is_well
+    assert "no-such-secret" not in told
+
+
+def test_the_hook_opens_and_closes_an_engine(engine: Engine, store_url: str) -> None:
+    """Its errors leave the block as Airflow's, in one line."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow import TxnEngineHook
+
+    with TxnEngineHook().engine() as opened:
+        assert sorted(opened.admin.list_topics()) == ["balances", "payments"]
+    with pytest.raises(AirflowFailException, match="'nowhere'"), TxnEngineHook().engine() as opened:
+        opened.admin.describe_topic("nowhere")
+    with TxnEngineHook().get_conn() as opened, opened.producer() as producer:
+        producer.produce("payments", payments(0, 3))
+    assert engine.scan("payments").to_table().num_rows == 3

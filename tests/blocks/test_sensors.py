@@ -1,0 +1,144 @@
+"""Sensors as tasks: they defer, the trigger answers, and the task goes on with what it found."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.blocks.conftest import RunTasks
+from tests.blocks.payments import commit, leave_open, payments
+from tests.blocks.test_triggers import move_group
+from txn_engine import Engine
+
+pytestmark = pytest.mark.airflow
+
+FAST = {"task_id": "wait", "poke_interval": 1, "timeout": 300}
+
+
+@contextmanager
+def meanwhile(work: Any) -> Iterator[None]:
+    """Do something once the sensor has begun to wait."""
+    import txn_engine_airflow.sensors as sensors
+
+    begun, real = threading.Event(), sensors.StoreSensor._defer
+
+    def defer(sensor: Any, trigger: Any) -> None:
+        begun.set()
+        real(sensor, trigger)
+
+    def later() -> None:
+        assert begun.wait(300)
+        time.sleep(1.5)
+        work()
+
+    thread = threading.Thread(target=later)
+    sensors.StoreSensor._defer = defer  # type: ignore[assignment, method-assign]
+    thread.start()
+    try:
+        yield
+    finally:
+        begun.set()
+        thread.join()
+        sensors.StoreSensor._defer = real  # type: ignore[method-assign]
+
+
+def test_new_records_are_waited_for(engine: Engine, run_tasks: RunTasks) -> None:
+    """Those that are there when the sensor starts are not new; for a group those are that it has not read."""
+    from txn_engine_airflow import NewRecordsSensor
+
+    commit(engine, payments(0, 10))
+    with meanwhile(lambda: commit(engine, payments(100, 6))):
+        run = run_tasks(lambda: NewRecordsSensor(topic="payments", records_min=5, **FAST), date=None)
+    assert run.state == "success", run.errors
+    told = run.xcom("wait")
+    assert told["records"] == 6
+    at_once = run_tasks(lambda: NewRecordsSensor(topic="payments", group_id="nobody", **FAST), date=None)
+    assert (at_once.state, at_once.xcom("wait")["records"]) == ("success", 16)
+    ends = told["start_offsets"]
+    from_there = run_tasks(lambda: NewRecordsSensor(topic="payments", start_offsets=ends, **FAST), date=None)
+    assert from_there.xcom("wait")["records"] == 6
+
+
+def test_a_group_is_waited_for_until_it_has_what_was_committed(engine: Engine, run_tasks: RunTasks) -> None:
+    """And what is committed later does not count."""
+    from txn_engine_airflow import GroupCaughtUpSensor
+
+    commit(engine, payments(0, 10))
+
+    def read_then_more() -> None:
+        move_group(engine)
+        commit(engine, payments(100, 10))
+
+    with meanwhile(read_then_more):
+        run = run_tasks(lambda: GroupCaughtUpSensor(topic="payments", group_id="balances", **FAST), date=None)
+    assert run.state == "success", run.errors
+    assert run.xcom("wait")["group_id"] == "balances"
+
+
+def test_a_transaction_is_waited_for_until_readers_are_past_it(engine: Engine, run_tasks: RunTasks) -> None:
+    """Open at first, then decided with its markers missing, and only then final."""
+    from txn_engine_airflow import TransactionFinalSensor
+
+    producer = leave_open(engine, payments(0, 3), "load")
+    with meanwhile(producer.commit_transaction):
+        run = run_tasks(lambda: TransactionFinalSensor(transactional_id="load", **FAST), date=None)
+    assert run.state == "success", run.errors
+    assert run.xcom("wait") == {"transactional_id": "load", "state": "CompleteCommit"}
+
+    def decide_then_mark() -> None:
+        commit(engine, payments(20, 3), "run", run_id="monday", markers="deferred")
+        time.sleep(2.5)
+        engine.coordinator.write_pending_markers()
+
+    with meanwhile(decide_then_mark):
+        run = run_tasks(
+            lambda: TransactionFinalSensor(transactional_id="run", run_id="monday", **FAST), date=None
+        )
+    assert run.state == "success", run.errors
+    assert run.xcom("wait")["state"] == "CompleteCommit"
+
+
+def test_what_will_never_be_fails_at_once_in_one_line(engine: Engine, run_tasks: RunTasks) -> None:
+    """An id that nobody used, a topic that is not there; a topic that goes while it is waited for."""
+    from txn_engine_airflow import GroupCaughtUpSensor, NewRecordsSensor, TransactionFinalSensor
+
+    run = run_tasks(lambda: TransactionFinalSensor(transactional_id="nobody", **FAST), date=None, retries=1)
+    (line,) = run.errors
+    assert line.startswith(
+        "airflow.sdk.exceptions.AirflowFailException: transactional id 'nobody' is not known"
+    )
+    run = run_tasks(lambda: GroupCaughtUpSensor(topic="nowhere", group_id="g", **FAST), date=None, retries=1)
+    (line,) = run.errors
+    assert "'nowhere'" in line
+    with meanwhile(lambda: engine.admin.delete_topic("payments")):
+        run = run_tasks(lambda: NewRecordsSensor(topic="payments", **FAST), date=None, retries=1)
+    assert run.state == "failed"
+    assert "topic 'payments' was deleted" in run.errors[-1]
+
+
+def test_a_sensor_without_time_only_looks(engine: Engine, run_tasks: RunTasks) -> None:
+    """It fails, or skips what follows, without a triggerer."""
+    from txn_engine_airflow import NewRecordsSensor
+
+    settings = FAST | {"timeout": 0, "topic": "payments"}
+    run = run_tasks(lambda: NewRecordsSensor(**settings), date=None)
+    assert run.state == "failed"
+    assert "AirflowSensorTimeout: it is not there, and the run does not wait" in run.log
+    run = run_tasks(lambda: NewRecordsSensor(soft_fail=True, **settings), date=None)
+    assert run.tasks == {"wait": "skipped"}
+    assert "Trigger completed" not in run.log
+
+
+def test_wrong_sensors_are_refused_when_the_file_is_parsed() -> None:
+    """In one line."""
+    from txn_engine_airflow import NewRecordsSensor
+
+    with pytest.raises(ValueError, match="group_id and start_offsets"):
+        NewRecordsSensor(topic="payments", group_id="g", start_offsets={"0": 1}, **FAST)
+    with pytest.raises(ValueError, match="records_min=0"):
+        NewRecordsSensor(topic="payments", records_min=0, **FAST)

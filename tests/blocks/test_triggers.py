@@ -1,0 +1,308 @@
+"""Triggers and watchers in an event loop of their own: what they see, what they survive, what they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from typing import Any
+
+import pytest
+
+from tests.blocks.looping import first, in_a_loop, nothing_within, rebuilt, until
+from tests.blocks.payments import accounts, commit, leave_open, payments
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition
+
+pytestmark = pytest.mark.airflow
+
+FAST = {"poll_interval_s": 1}
+
+
+def watch(**settings: Any) -> Any:
+    """A watch of `payments`."""
+    from txn_engine_airflow.watchers import CommittedRecordsTrigger
+
+    return CommittedRecordsTrigger(topic="payments", **FAST | settings)
+
+
+def move_group(engine: Engine, group_id: str = "balances") -> None:
+    """Let a group read all there is."""
+    with engine.consumer(group_id=group_id) as consumer:
+        consumer.subscribe(["payments"])
+        while consumer.poll() is not None:
+            pass
+        consumer.commit()
+
+
+# --- the watch of a topic ---------------------------------------------------------------------------------
+
+
+def test_events_follow_one_another_without_a_gap(engine: Engine) -> None:
+    """Each says from where to where, and how many records; the next begins where the last ended."""
+
+    async def story() -> list[dict[str, Any]]:
+        events = watch().run()
+        told = []
+        for number in range(3):
+            await asyncio.to_thread(commit, engine, payments(100 * number, 10))
+            told.append((await anext(events)).payload)
+        await events.aclose()
+        return told
+
+    told = in_a_loop(story())
+    assert [event["records"] for event in told] == [10, 10, 10]
+    assert told[0]["start_offsets"] == {"0": 0, "1": 0}
+    for before, after in itertools.pairwise(told):
+        assert after["start_offsets"] == before["end_offsets"]
+    ends = engine.admin.list_offsets("payments")
+    assert told[-1]["end_offsets"] == {str(at.partition): ends[at].last_stable_offset for at in ends}
+
+
+def test_open_aborted_and_deferred_transactions_are_no_news(engine: Engine) -> None:
+    """Only what readers may see is: the record behind the open transaction counts once that has ended."""
+
+    async def story() -> dict[str, Any]:
+        producer = leave_open(engine, payments(0, 5), "open")
+        leave_open(engine, payments(20, 5), "gone").abort_transaction()
+        assert await nothing_within(watch().run(), 4)
+        events = watch().run()
+        await asyncio.to_thread(producer.commit_transaction)
+        told = (await anext(events)).payload
+        await events.aclose()
+        return told
+
+    assert in_a_loop(story())["records"] == 5
+    assert accounts(engine) == list(range(5))
+
+
+def test_after_a_restart_nothing_is_lost_and_nothing_read_comes_again(engine: Engine) -> None:
+    """With a group the watch begins where the group is: also for what was committed while no triggerer ran, and for an
+    event that was lost on its way.
+    """
+    commit(engine, payments(0, 10))
+    told = in_a_loop(first(watch(group_id="balances")))
+    assert (told["records"], told["group_id"]) == (10, "balances")
+    assert in_a_loop(first(rebuilt(watch(group_id="balances")))) == told  # that event started no run
+    move_group(engine)
+    assert in_a_loop(nothing_within(rebuilt(watch(group_id="balances")).run(), 4))
+    commit(engine, payments(100, 3))
+    assert in_a_loop(first(rebuilt(watch(group_id="balances"))))["records"] == 3
+    assert in_a_loop(first(rebuilt(watch())))["records"] == 13  # without a group: all there is
+
+
+def test_a_topic_that_is_not_there_yet_and_one_made_again_are_followed(engine: Engine) -> None:
+    """The wait for it is told once; a topic that was deleted and made again is read from its start."""
+    schema = engine.admin.describe_topic("payments").schema
+    engine.admin.delete_topic("payments")
+
+    async def story() -> tuple[int, int]:
+        events = watch().run()
+        coming = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(2.5)
+        assert not coming.done()
+        await asyncio.to_thread(engine.admin.create_topic, "payments", schema=schema, key="account_id")
+        await asyncio.to_thread(commit, engine, payments(0, 8))
+        before = (await coming).payload
+        await asyncio.to_thread(engine.admin.delete_topic, "payments")
+        await asyncio.to_thread(engine.admin.create_topic, "payments", schema=schema, key="account_id")
+        await asyncio.to_thread(commit, engine, payments(0, 8), "again")
+        after = (await anext(events)).payload
+        await events.aclose()
+        assert after["start_offsets"] == {"0": 0}
+        return before["records"], after["records"]
+
+    assert in_a_loop(story()) == (8, 8)
+
+
+def test_a_watch_waits_for_a_store_that_is_away(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However long: it tells of it once, and goes on from where it was."""
+    import txn_engine_airflow.watchers as watchers
+    from txn_engine.errors import StoreUnavailableError
+
+    real, failing = watchers.committed_since, [3]
+
+    def away(*args: Any) -> Any:
+        if failing[0] > 0:
+            failing[0] -= 1
+            raise StoreUnavailableError("no answer", actor="store")
+        return real(*args)
+
+    monkeypatch.setattr(watchers, "committed_since", away)
+    monkeypatch.setattr(watchers, "PAUSE_MAX_S", 1.0)
+    commit(engine, payments(0, 4))
+    assert in_a_loop(first(watch()))["records"] == 4
+    assert failing == [0]
+    assert [record.levelname for record in caplog.records if "no answer" in record.message] == ["WARNING"]
+
+
+def test_a_watched_asset_is_its_own_and_says_who_watches(engine: Engine) -> None:
+    """Not the topic's asset, whose watchers another DAG file would take away; one watcher for equal settings."""
+    from airflow.triggers.base import BaseEventTrigger
+
+    from txn_engine_airflow import topic_asset, watched_topic
+
+    asset = watched_topic("payments", group_id="a group&more")
+    assert asset.uri == "txn-engine-watch://txn_engine_default/payments?group=a+group%26more"
+    assert asset.uri != topic_asset("payments").uri
+    same = watched_topic("payments", group_id="a group&more")
+    (watcher,), (other,) = asset.watchers, same.watchers
+    assert BaseEventTrigger.hash(*watcher.trigger.serialize()) == BaseEventTrigger.hash(
+        *other.trigger.serialize()
+    )
+    assert watched_topic("payments").uri == "txn-engine-watch://txn_engine_default/payments"
+
+
+# --- what triggers have in common -------------------------------------------------------------------------
+
+
+def test_a_slow_store_never_holds_up_the_loop(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection and every look happen in threads: here each waits until the loop has done something else."""
+    import txn_engine_airflow.engines as engines
+    import txn_engine_airflow.watchers as watchers
+
+    beats: list[threading.Event] = []
+
+    def beside_the_loop(real: Any) -> Any:
+        def answer(*args: Any) -> Any:
+            beats.append(threading.Event())
+            assert beats[-1].wait(60), "the event loop stood still"
+            return real(*args)
+
+        return answer
+
+    async def story() -> dict[str, Any]:
+        waiting = asyncio.ensure_future(first(watch()))
+        while not waiting.done():
+            await asyncio.sleep(0.05)
+            for beat in beats:
+                beat.set()
+        return waiting.result()
+
+    monkeypatch.setattr(engines, "connect_to", beside_the_loop(engines.connect_to))
+    monkeypatch.setattr(watchers, "committed_since", beside_the_loop(watchers.committed_since))
+    commit(engine, payments(0, 4))
+    assert in_a_loop(story())["records"] == 4
+    assert len(beats) == 2
+
+
+def test_triggers_share_an_engine_and_the_last_closes_it(engine: Engine) -> None:
+    """One a store; cancelled in the middle of a wait, and none of its threads is left."""
+    import txn_engine_airflow.engines as engines
+
+    def threads() -> int:
+        return sum(thread.name.startswith("txn-") for thread in threading.enumerate())
+
+    before = threads()
+
+    def users() -> int:
+        return sum(shared.users for shared in engines._shared.values())
+
+    async def story() -> None:
+        waiting = [asyncio.ensure_future(anext(watch(group_id=f"g{number}").run())) for number in range(3)]
+        await until(lambda: users() == 3)
+        assert len(engines._shared) == 1
+        waiting[0].cancel()
+        await until(lambda: users() == 2)
+        for wait in waiting[1:]:
+            wait.cancel()
+        await asyncio.wait(waiting)
+
+    in_a_loop(story())
+    assert engines._shared == {}
+    assert threads() == before
+
+
+def test_a_look_that_fails_is_repeated_and_then_told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four failures are forgiven; the fifth in a row ends the wait as worth a retry, a hopeless one the first."""
+    import txn_engine_airflow.triggers as triggers
+    from txn_engine.errors import StoreUnavailableError
+    from txn_engine_airflow.progress import stable_end
+
+    commit(engine, payments(0, 2))
+    since = {"incarnation": -1, "offsets": {}}
+    trigger = triggers.NewRecordsTrigger(topic="payments", since=since, **FAST)
+    real, failing = triggers.committed_since, [4]
+
+    def away(*args: Any) -> Any:
+        failing[0] -= 1
+        if failing[0] >= 0:
+            raise StoreUnavailableError("no answer", actor="store")
+        return real(*args)
+
+    monkeypatch.setattr(triggers, "committed_since", away)
+    assert in_a_loop(first(rebuilt(trigger)))["done"]["records"] == 2
+    failing[0] = 5
+    told = in_a_loop(first(trigger))
+    assert told["hopeless"] is False
+    assert "no answer" in told["error"]
+    monkeypatch.setattr(triggers, "committed_since", real)
+    nowhere = triggers.NewRecordsTrigger(topic="no-such-topic", since=since, **FAST)
+    told = in_a_loop(first(nowhere))
+    assert told["hopeless"] is True
+    assert "'no-such-topic'" in told["error"]
+    assert stable_end(engine, "payments").offsets
+
+
+def test_a_wait_goes_on_in_another_triggerer_for_what_it_was_begun(engine: Engine) -> None:
+    """What is waited for stands in the arguments: records committed between two triggerers count."""
+    from txn_engine_airflow.progress import stable_end
+    from txn_engine_airflow.triggers import GroupCaughtUpTrigger, NewRecordsTrigger, TransactionFinalTrigger
+
+    commit(engine, payments(0, 10))
+    end = stable_end(engine, "payments").to_json()
+    new = NewRecordsTrigger(topic="payments", since=end, records_min=5, **FAST)
+    caught_up = GroupCaughtUpTrigger(topic="payments", group_id="balances", until=end, **FAST)
+    producer = leave_open(engine, payments(50, 2), "open")
+    identity = {"producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch}
+    final = TransactionFinalTrigger(transactional_id="open", **identity, **FAST)
+    for trigger in (new, caught_up, final):
+        assert in_a_loop(nothing_within(trigger.run(), 3))
+
+    move_group(engine)  # up to the open transaction at least
+    producer.commit_transaction()
+    move_group(engine)
+    commit(engine, payments(100, 4))  # behind the end that the group was to reach: not waited for
+    leave_open(engine, payments(200, 1), "open")  # the id's next transaction: not waited for
+    assert in_a_loop(first(rebuilt(new)))["done"]["records"] >= 5
+    assert in_a_loop(first(rebuilt(caught_up)))["done"]["group_id"] == "balances"
+    assert in_a_loop(first(rebuilt(final)))["done"] == {"transactional_id": "open", "state": "Ongoing"}
+
+
+def test_pending_offsets_are_not_caught_up(engine: Engine) -> None:
+    """Until their transaction is committed."""
+    from txn_engine_airflow.progress import stable_end
+    from txn_engine_airflow.triggers import GroupCaughtUpTrigger
+
+    commit(engine, payments(0, 10))
+    ends = stable_end(engine, "payments")
+    trigger = GroupCaughtUpTrigger(topic="payments", group_id="balances", until=ends.to_json(), **FAST)
+    consumer = engine.consumer(group_id="balances")
+    consumer.subscribe(["payments"])
+    consumer.poll()
+    producer = engine.producer(transactional_id="balances")
+    producer.init_transactions()
+    producer.begin_transaction()
+    offsets = {
+        TopicPartition("payments", number): OffsetAndMetadata(at)
+        for number, at in (ends.offsets or {}).items()
+    }
+    producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+    assert in_a_loop(nothing_within(trigger.run(), 3))
+    producer.commit_transaction()
+    assert in_a_loop(first(trigger))["done"]["position"] == ends.to_json()["offsets"]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.5, -1, 3_601, float("nan"), float("inf")])
+def test_a_poll_interval_out_of_bounds_is_refused_when_the_file_is_parsed(seconds: float) -> None:
+    """By triggers, watches and sensors alike."""
+    from txn_engine_airflow import TransactionFinalSensor, watched_topic
+    from txn_engine_airflow.triggers import TransactionFinalTrigger
+
+    with pytest.raises(ValueError, match="expected 1 to 3600 seconds"):
+        TransactionFinalTrigger(transactional_id="a", poll_interval_s=seconds)
+    with pytest.raises(ValueError, match="expected 1 to 3600 seconds"):
+        watched_topic("payments", poll_interval_s=seconds)
+    with pytest.raises((ValueError, OverflowError)):
+        TransactionFinalSensor(task_id="wait", transactional_id="a", poke_interval=seconds)

@@ -1,0 +1,50 @@
+"""A try that Airflow has given up while its process lives on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.blocks.conftest import RunTasks
+from tests.blocks.payments import accounts, payments, states
+from tests.dags.airflow_home import REPO
+from txn_engine import Engine
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+
+
+def test_the_next_try_fences_a_process_that_is_alive(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """It has sent its records and is about to commit; the next try loads; then it wakes, is refused, and says why."""
+    from txn_engine_airflow import TxnProduceOperator
+
+    environment = {name: value for name, value in os.environ.items() if name != "AIRFLOW_HOME"}
+    command = [sys.executable, "-m", "tests.blocks.zombie", "alive", str(tmp_path)]
+    with subprocess.Popen(
+        command, cwd=REPO, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as zombie:
+        try:
+            while not (tmp_path / "sent").exists():
+                assert zombie.poll() is None, zombie.communicate()[0][-3_000:]
+                time.sleep(0.1)
+            run = run_tasks(
+                lambda: TxnProduceOperator(task_id="load", topic="payments", python_callable=payments),
+                dag_id="alive",
+            )
+            assert run.state == "success", run.errors
+            assert zombie.poll() is None
+            (tmp_path / "go").touch()
+            told, _ = zombie.communicate(timeout=600)
+        finally:
+            zombie.kill()
+    assert zombie.returncode == 3, told[-3_000:]
+    assert "another try or run of this task has taken over its transactional id" in told
+    assert accounts(engine) == list(range(10))
+    assert states(engine) == {"alive/load": "CompleteCommit"}
+    assert engine.admin.verify().findings == ()

@@ -1,0 +1,39 @@
+"""A worker that Airflow has given up: `python -m tests.blocks.zombie DAG_ID FOLDER` tries a task and waits half-way."""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import tests.dags.airflow_home as airflow_home
+
+
+def main(dag_id: str, folder: Path) -> int:
+    """Send records, say `sent`, wait for `go`, and end the task as it ends; 0 only where it was committed."""
+    airflow_home.make_database()
+    from airflow.sdk import DAG
+
+    from tests.blocks.bundles import keep
+    from tests.blocks.conftest import DAY
+    from tests.blocks.payments import payments
+    from txn_engine_airflow import TxnProduceOperator
+
+    def source() -> Any:
+        yield payments(500, 5)
+        (folder / "sent").touch()
+        deadline = time.monotonic() + 900
+        while not (folder / "go").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    with DAG(dag_id, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
+        TxnProduceOperator(task_id="load", topic="payments", python_callable=source)
+    keep(dag)
+    run = dag.test(logical_date=DAY)
+    return 0 if str(run.state) == "success" else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

@@ -1,0 +1,137 @@
+"""Another Airflow on the same store, in a process of its own: `python -m tests.dags.another_scheduler ORDERS`.
+
+`ORDERS` is JSON: `url`; `runs`, a list of {dag_id, params}; `pause_before_write`: the number of the write (from 0) of
+the first run at which it says `paused` and waits for a line. It says `ready` once Airflow is there and waits for a line
+too, then runs one DAG after the other and says `ran {"dag_id": ..., "state": ..., "errors": [...]}` for each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.dags.airflow_home import DAGS, HOME, REPO, make_database
+
+
+class AnotherScheduler:
+    """The child process, from the outside."""
+
+    def __init__(self, url: str, runs: Sequence[dict[str, Any]], *, pause_before_write: int = -1) -> None:
+        orders = {"url": url, "runs": list(runs), "pause_before_write": pause_before_write}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW_HOME")
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.dags.another_scheduler", json.dumps(orders)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=REPO,
+            env=environment | {"PYTHONPATH": os.pathsep.join([str(REPO), str(REPO / "plugins")])},
+        )
+        self.log: list[str] = []
+
+    def hear(self, word: str) -> str:
+        """What it says after that word, when it says it."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.log.append(line)
+            if line.startswith(f"SAYS {word}"):
+                return line.removeprefix(f"SAYS {word}").strip()
+        raise AssertionError(f"the other scheduler ended before it said {word}:\n" + "".join(self.log[-60:]))
+
+    def go_on(self) -> None:
+        """Let it go on from where it waits."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def ran(self) -> dict[str, Any]:
+        """The next run that ended."""
+        found: dict[str, Any] = json.loads(self.hear("ran"))
+        return found
+
+    def is_alive(self) -> bool:
+        """Whether its process runs."""
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Wait for its end; kill it where it does not come."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+
+def mark_failed(database: Path, dag_id: str) -> None:
+    """As "mark state as failed" in the UI does it, with a worker that does not hear of it."""
+    with closing(sqlite3.connect(database, timeout=30)) as connection, connection:
+        marked = connection.execute(
+            "UPDATE task_instance SET state = 'failed' WHERE dag_id = ? AND state = 'running'", (dag_id,)
+        )
+        assert marked.rowcount == 1
+        connection.execute("UPDATE dag_run SET state = 'failed' WHERE dag_id = ?", (dag_id,))
+
+
+def _say(text: str) -> None:
+    print(f"SAYS {text}", flush=True)
+
+
+def _pause_before(number: int) -> None:
+    """Wrap the store of every engine: the write of that number waits until the parent says a word."""
+    import txn_engine.engine as engines
+    from tests.dags.dying_store import WRITES
+    from tests.faults import FaultyStore
+
+    open_store, lock, seen = engines.open_store, threading.Lock(), [0]
+
+    def decide(operation: str, key: str, _call: int) -> None:
+        if operation not in WRITES:
+            return
+        with lock:
+            is_it = seen[0] == number
+            seen[0] += 1
+        if is_it:
+            _say(f"paused {operation} {key}")
+            sys.stdin.readline()
+
+    engines.open_store = lambda *args, **kwargs: FaultyStore(open_store(*args, **kwargs), decide=decide)  # type: ignore[arg-type]
+
+
+def main() -> int:
+    """Run the orders."""
+    orders = json.loads(sys.argv[1])
+    os.environ["TXN_ENGINE_URL"] = orders["url"]
+    make_database()
+    from airflow.dag_processing.dagbag import DagBag
+
+    if orders["pause_before_write"] >= 0:
+        _pause_before(orders["pause_before_write"])
+    _say(f"ready {HOME}")
+    sys.stdin.readline()
+    for run in orders["runs"]:
+        dag = DagBag(dag_folder=Path(DAGS) / f"{run['dag_id']}.py").dags[run["dag_id"]]
+        for task in dag.tasks:
+            task.retries = 0
+        ended = dag.test(run_conf=run.get("params"))
+        states = {f"{each.task_id}[{each.map_index}]": str(each.state) for each in ended.get_task_instances()}
+        _say("ran " + json.dumps({"dag_id": run["dag_id"], "state": str(ended.state), "tasks": states}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

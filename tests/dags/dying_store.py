@@ -1,0 +1,61 @@
+"""A store whose process dies at a given write: as an engine sees it that a task opened."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from storage import ObjectStore, StorageError
+from tests.faults import Fault, FaultyStore, Operation
+
+WRITES = ("put_if_absent", "put", "delete")
+
+
+class ProcessDiedError(RuntimeError):
+    """Raised by every call from the write on that a process died at."""
+
+
+class Death:
+    """Write number `at` (from 0, over all engines) kills the engine that makes it, before or after it took effect."""
+
+    def __init__(self, at: int, when: Fault) -> None:
+        self._at, self._when = at, when
+        self.happened = False
+        self._writes = 0
+        self._lock = threading.Lock()
+
+    def of_an_engine(self) -> Callable[[Operation, str, int], Fault | None]:
+        """What one engine's FaultyStore asks: once it is dead, no call of its gets through."""
+        is_dead = False
+
+        def decide(operation: Operation, _key: str, _number: int) -> Fault | None:
+            nonlocal is_dead
+            with self._lock:
+                if is_dead:
+                    return "before"
+                if self.happened or operation not in WRITES:
+                    return None
+                self._writes += 1
+                self.happened = is_dead = self._writes > self._at
+                return self._when if is_dead else None
+
+        return decide
+
+
+def dies_once(monkeypatch: pytest.MonkeyPatch, death: Death) -> None:
+    """From here on engines are opened that may meet their death."""
+    import txn_engine.engine as engines
+
+    open_store: Callable[..., ObjectStore] = engines.open_store
+
+    def open_mortal(*args: Any, **kwargs: Any) -> ObjectStore:
+        return FaultyStore(open_store(*args, **kwargs), decide=death.of_an_engine(), error=_died)
+
+    monkeypatch.setattr(engines, "open_store", open_mortal)
+
+
+def _died(operation: Operation, key: str) -> StorageError:
+    return ProcessDiedError(f"the process died: {operation} {key}")  # type: ignore[return-value]

@@ -1,0 +1,179 @@
+"""What a sweep costs: `python -m tests.dags.measure_sweeps [--ids N] [--transactions N] [--partitions N] [--url URL]`.
+
+The DAGs run whole, by `dag.test()`; the rows before them are put into the coordinator's log many to an entry, which
+changes nothing for whoever reads them. Seconds of a DAG are those of its whole run, Airflow's own work included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from tests.dags.airflow_home import DAGS, make_database
+from txn_engine import Engine, TopicPartition, connect
+from txn_engine.protocol.proposals import TransactionProposal
+from txn_engine.protocol.transaction_rows import StoredRow, TransactionRow, TransactionState
+
+Tell = Callable[[str], None]
+
+SPREADS = (5, 50)
+"""In how many partitions each of the transactions is."""
+
+
+def write_rows(engine: Engine, rows: Iterable[TransactionRow]) -> None:
+    """Put the rows as they are, one entry a coordinator partition."""
+    by_log: dict[int, list[TransactionProposal]] = defaultdict(list)
+
+    def decide(_: StoredRow | None, row: TransactionRow) -> TransactionRow:
+        return row
+
+    for row in rows:
+        partition = engine.admin.coordinator_partition(row.transactional_id)
+        by_log[partition].append(TransactionProposal(row.transactional_id, partial(decide, row=row)))
+    for proposals in by_log.values():
+        engine.logs.coordinator(proposals[0].transactional_id).append(proposals)
+
+
+def idle(number: int, now_ms: int) -> Iterator[TransactionRow]:
+    """Ids at rest."""
+    for each in range(number):
+        yield TransactionRow(
+            f"idle-{each}", TransactionState.COMPLETE_COMMIT, 1_000_000 + each, 1, 0, update_ms=now_ms
+        )
+
+
+def timed_out(engine: Engine, number: int, now_ms: int) -> Iterator[TransactionRow]:
+    """Ids whose transaction, in one partition, has been open for longer than its timeout of a millisecond."""
+    for each in range(number):
+        partition = engine.coordinator.resolve(TopicPartition("payments", each % 50))
+        yield TransactionRow(
+            f"dead-{each}",
+            TransactionState.ONGOING,
+            2_000_000 + each,
+            0,
+            transaction_timeout_ms=1,
+            start_ms=now_ms - 1_000,
+            update_ms=now_ms - 1_000,
+            partitions=(partition,),
+        )
+
+
+def decided(
+    engine: Engine, number: int, partitions: int, spread: int, now_ms: int
+) -> Iterator[TransactionRow]:
+    """Ids whose transaction, in `spread` of the partitions, is decided and has no marker."""
+    for each in range(number):
+        places = {
+            engine.coordinator.resolve(TopicPartition("payments", (each + step) % partitions))
+            for step in range(spread)
+        }
+        yield TransactionRow(
+            f"decided-{spread}-{each}",
+            TransactionState.PREPARE_COMMIT,
+            3_000_000 + spread * 100_000 + each,
+            1,
+            0,
+            start_ms=now_ms,
+            update_ms=now_ms,
+            partitions=tuple(sorted(places)),
+        )
+
+
+def run_dag(dag_id: str, url: str) -> tuple[float, dict[str, Any]]:
+    """Seconds, and what each task returned, summed up over its instances."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    from tests.dags.finished_run import FinishedRun
+
+    dag = DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id]
+    started = time.monotonic()
+    run = FinishedRun(dag.test(), "", 0)
+    seconds = time.monotonic() - started
+    if run.state != "success":
+        raise RuntimeError(f"{dag_id} ended as {run.state} over {url}")
+    returned: dict[str, Any] = defaultdict(lambda: defaultdict(int))
+    for instance in run.dag_run.get_task_instances():
+        found = run.xcom(instance.task_id, map_index=instance.map_index)
+        returned[instance.task_id]["seconds"] += instance.duration or 0
+        returned[instance.task_id]["tasks"] += 1
+        for name, value in (found or {}).items() if isinstance(found, dict) else ():
+            if isinstance(value, int):
+                returned[instance.task_id][name] += value
+    return seconds, returned
+
+
+def main() -> int:
+    """Print the numbers."""
+    parser = argparse.ArgumentParser(prog="python -m tests.dags.measure_sweeps", description=__doc__)
+    parser.add_argument("--ids", type=int, default=10_000)
+    parser.add_argument("--transactions", type=int, default=1_000)
+    parser.add_argument("--partitions", type=int, default=50)
+    parser.add_argument("--url", help="a store of its own; a new local one when none is named")
+    given = parser.parse_args()
+    tell = _quiet()
+    make_database()
+    with tempfile.TemporaryDirectory(prefix="txn-engine-numbers-") as folder:
+        _measure(given, given.url or f"file://{folder}/ledger", tell)
+    return 0
+
+
+def _quiet() -> Tell:
+    """Send what Airflow prints nowhere; the answer prints."""
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+
+    def tell(text: str) -> None:
+        print(text, file=out)
+
+    return tell
+
+
+def _measure(given: argparse.Namespace, url: str, tell: Tell) -> None:
+    os.environ["TXN_ENGINE_URL"] = url
+    os.environ.pop("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", None)
+    with connect(url) as engine:
+        engine.admin.create_topic("payments", partitions=given.partitions)
+        run_dag("txn_coordinator_sweep", url)  # the first run of a process takes seconds longer
+        now_ms = engine.clock()
+        write_rows(engine, idle(given.ids, now_ms))
+        _sweep(f"sweep over {given.ids:,} ids at rest", url, tell)
+        engine.admin.snapshot()
+        _sweep("  the same, after snapshots", url, tell)
+        write_rows(engine, timed_out(engine, given.ids, now_ms))
+        _sweep(f"sweep of {given.ids:,} timed-out transactions", url, tell)
+        for spread in (each for each in SPREADS if each <= given.partitions):
+            write_rows(engine, decided(engine, given.transactions, given.partitions, spread, engine.clock()))
+            seconds, returned = run_dag("txn_write_markers", url)
+            wrote = returned["write_markers"]
+            tell(
+                f"markers of {given.transactions:,} transactions, each in {spread} of {given.partitions} partitions: "
+                f"{wrote['transactions']:,} completed, {wrote['partitions_marked']:,} markers, "
+                f"{wrote['objects_written']:,} objects written, {wrote['tasks']} mapped tasks of together "
+                f"{wrote['seconds']:.2f} s, the DAG {seconds:.2f} s"
+            )
+        findings = engine.admin.verify().findings
+        tell(f"audit: {len(findings)} findings")
+        if findings:
+            raise RuntimeError(str(findings[0]))
+
+
+def _sweep(title: str, url: str, tell: Tell) -> None:
+    seconds, returned = run_dag("txn_coordinator_sweep", url)
+    swept = returned["abort_timed_out_transactions"]
+    tell(
+        f"{title}: {swept['transactions']:,} aborted, {swept['objects_written']:,} objects written, "
+        f"the task {swept['seconds']:.2f} s, the DAG {seconds:.2f} s"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""Alerts: which state of the store is one, what it says, who hears of it and how often."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from tests.dags.finished_run import RunDag
+from tests.dags.mailbox import Mailbox
+from tests.dags.payments import commit, leave_open, rows
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
+from txn_engine.testing import ManualClock
+
+pytestmark = pytest.mark.airflow
+
+MINUTE_MS = 60_000
+SMTP = {
+    "notifier": "airflow.providers.smtp.notifications.smtp.SmtpNotifier",
+    "arguments": {
+        "to": "on-call@example.org",
+        "from_email": "airflow@example.org",
+        "subject": "{{ alert.title }}",
+        "html_content": "<pre>{{ alert.text | e }}</pre>",
+    },
+}
+
+
+@pytest.fixture
+def mailbox(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mailbox]:
+    """A mail server, Airflow's connection to it, and the Variable that sends alerts there."""
+    with Mailbox().listening() as box:
+        extra = {"disable_ssl": True, "disable_tls": True, "timeout": 10}
+        connection = {"conn_type": "smtp", "host": "127.0.0.1", "port": box.port, "extra": extra}
+        monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(connection))
+        monkeypatch.setenv("AIRFLOW_VAR_TXN_ENGINE_ALERTS", json.dumps(SMTP))
+        yield box
+
+
+def leave_hanging(store_url: str, engine: Engine, producer_id: int, partition: int, minutes: int) -> int:
+    """Open data that no coordinator row knows, as old as that; where it begins."""
+    with connect(store_url, clock=ManualClock(engine.clock() - minutes * MINUTE_MS)) as earlier:
+        log = earlier.partition("payments", partition)
+        sent = {"producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+        return log.append(rows(), producer_id=producer_id, **sent).base_offset
+
+
+def test_a_hanging_transaction_is_told_once_with_the_command_that_ends_it(
+    store_url: str, engine: Engine, run_dag: RunDag, mailbox: Mailbox
+) -> None:
+    """The run is red as long as it hangs; a new one is told at once; the command in the text ends it."""
+    start = leave_hanging(store_url, engine, 4_711, 1, minutes=20)
+    run = run_dag("txn_compute_lso")
+    assert run.state == "failed"
+    assert run.tasks["alert_hanging_transaction"] == run.tasks["alert_lso_stalled"] == "failed"
+    assert {run.tasks[name] for name in ("alert_lag_growing", "write_snapshots")} == {"success"}
+    assert sorted(mailbox.subjects) == [
+        "txn-engine: LSO stalled: payments-1 (held by producer 4711)",
+        "txn-engine: hanging transaction: payments-1",
+    ]
+    told = mailbox.body(mailbox.subjects.index("txn-engine: hanging transaction: payments-1"))
+    command = f"txn-engine transactions abort --topic payments --partition 1 --start-offset {start}"
+    assert command in told
+    assert run.dag_run.run_id in told
+    assert "\n" not in next(line for line in run.errors if "hanging" in line or "abort" in line)
+
+    assert run_dag("txn_compute_lso").state == "failed"
+    assert len(mailbox.messages) == 2  # within the hour it is not sent again
+    leave_hanging(store_url, engine, 4_712, 0, minutes=30)
+    run_dag("txn_compute_lso")
+    assert len(mailbox.messages) == 4
+    assert any("payments-0" in subject and "hanging" in subject for subject in mailbox.subjects[2:])
+
+    from click.testing import CliRunner
+
+    from txn_engine.cli.main import cli
+
+    for partition, offset in ((1, start), (0, 0)):
+        words = shlex.split(command.replace("--partition 1", f"--partition {partition}"))[1:-1]
+        done = CliRunner().invoke(cli, [*words, str(offset), "--url", store_url])
+        assert done.exit_code == 0, done.output
+    assert run_dag("txn_compute_lso").state == "success"
+    assert engine.admin.verify().findings == ()
+
+
+def test_a_stalled_lso_names_the_holder_and_what_ends_it(
+    store_url: str, engine: Engine, run_dag: RunDag, mailbox: Mailbox
+) -> None:
+    """A transaction whose timeout has passed, unswept; the sweep ends it, and the alert."""
+    with connect(store_url, clock=ManualClock(engine.clock() - 20 * MINUTE_MS)) as earlier:
+        leave_open(earlier, "load-7")
+    run = run_dag("txn_compute_lso")
+    assert run.tasks["alert_lso_stalled"] == "failed"
+    assert run.tasks["alert_hanging_transaction"] == "success"
+    (subject,) = mailbox.subjects
+    assert subject.startswith(
+        "txn-engine: LSO stalled: payments-0 (held by load-7), payments-1 (held by load-7)"
+    )
+    assert "its timeout of 60 s has passed; is txn_coordinator_sweep green?" in mailbox.body(0)
+    assert run_dag("txn_coordinator_sweep").state == "success"
+    assert run_dag("txn_compute_lso").state == "success"
+
+
+def test_a_lag_that_grows_from_run_to_run_is_told(
+    engine: Engine, run_dag: RunDag, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three runs, each with more to read than the one before; one that shrinks in between begins the count anew."""
+    settings = SMTP | {"lag_growing_runs": 2, "lag_min": 20}
+    monkeypatch.setenv("AIRFLOW_VAR_TXN_ENGINE_ALERTS", json.dumps(settings))
+    reader = engine.consumer(group_id="slow")
+    places = [TopicPartition("payments", number) for number in range(2)]
+    reader.assign(places)
+    reader.commit({at: OffsetAndMetadata(0) for at in places})
+    states = []
+    for number in range(3):
+        commit(engine, f"load-{number}")
+        states.append(run_dag("txn_compute_lso").tasks["alert_lag_growing"])
+    assert states == ["success", "success", "failed"]
+    assert mailbox.subjects == ["txn-engine: lag growing: slow on payments"]
+    lags = [14, 28, 42]  # twelve records and a marker in each partition
+    assert f"slow on payments: {', '.join(map(str, lags))}" in mailbox.body(0)
+    ends = engine.consumer(group_id="other").end_offsets(places)
+    reader.commit({at: OffsetAndMetadata(end) for at, end in ends.items()})
+    assert run_dag("txn_compute_lso").tasks["alert_lag_growing"] == "success"
+    commit(engine, "load-3")
+    assert run_dag("txn_compute_lso").tasks["alert_lag_growing"] == "success"
+
+
+def test_a_sweep_that_cannot_reach_the_store_is_told_with_what_it_means(
+    run_dag: RunDag, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One mail a task and hour, without the credentials."""
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_TXN_ENGINE_DEFAULT",
+        "txn-engine://AKIAEXAMPLE:wJalrXUtnFEMI@ledger?endpoint_url=http%3A%2F%2F127.0.0.1%3A1",
+    )
+    run_dag("txn_coordinator_sweep")
+    run_dag("txn_coordinator_sweep")
+    assert sorted(mailbox.subjects) == [
+        "txn-engine: txn_coordinator_sweep.abort_timed_out_transactions failed",
+        "txn-engine: txn_coordinator_sweep.expire_transactional_ids failed",
+    ]
+    for number in range(2):
+        assert "Nothing is swept meanwhile" in mailbox.body(number)
+        assert "connection refused" in mailbox.body(number)
+        assert "wJalrXUtnFEMI" not in mailbox.body(number)
+
+
+def test_without_a_notifier_the_log_has_it(
+    store_url: str, engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where the Variable cannot be read as well, with what is wrong with it."""
+    leave_hanging(store_url, engine, 4_711, 1, minutes=20)
+    monkeypatch.delenv("AIRFLOW_VAR_TXN_ENGINE_ALERTS", raising=False)
+    assert "ALERT txn-engine: hanging transaction: payments-1" in run_dag("txn_compute_lso").log
+    monkeypatch.setenv("AIRFLOW_VAR_TXN_ENGINE_ALERTS", '{"notifyer": "airflow"}')
+    log = run_dag("txn_compute_lso").log
+    assert "ALERT txn-engine: hanging transaction: payments-1" in log
+    assert "unknown field 'notifyer'; expected some of notifier, arguments" in log
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (["a list"], "expected a JSON object"),
+        ({"notifyer": "x"}, "unknown field 'notifyer'"),
+        ({"notifier": 7}, "field 'notifier' is 7; expected str"),
+        ({"repeat_after_s": 0}, "field 'repeat_after_s' is 0; expected 1 or more"),
+        ({"lag_min": True}, "field 'lag_min' is True; expected int"),
+        ({"arguments": "to"}, "field 'arguments' is 'to'; expected dict"),
+    ],
+)
+def test_a_variable_that_cannot_be_meant_is_refused_in_one_line(found: object, says: str) -> None:
+    """Naming the field."""
+    from txn_engine_airflow.alerts import Settings
+
+    with pytest.raises(ValueError, match=says):
+        Settings.of(found)
+
+
+def test_what_is_named_must_be_a_notifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Variable is no way to call anything else."""
+    from txn_engine_airflow.alerts import Alert, Settings, _notify
+
+    for name in ("os.system", "subprocess.Popen"):
+        with pytest.raises(TypeError, match=f"{name} is no notifier; expected a class of BaseNotifier"):
+            _notify(Settings(notifier=name), Alert("title", "text", ()), {})
+
+
+def _row(**changes: Any) -> Mapping[str, Any]:
+    return {
+        "topic": "payments",
+        "partition": 0,
+        "last_stable_offset": 118,
+        "behind": 12,
+        "held_by": "load-7",
+        "held_for_s": 1_200,
+        "holder_state": "Ongoing",
+        "holder_timeout_s": 60,
+    } | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "does"),
+    [
+        ({}, "its timeout of 60 s has passed; is txn_coordinator_sweep green?"),
+        ({"holder_timeout_s": 3_600}, "`txn-engine transactions fence load-7` ends it now"),
+        ({"holder_state": "PrepareCommit"}, "its markers are missing; is txn_write_markers green?"),
+        ({"held_by": "producer 7", "holder_state": ""}, "`txn-engine transactions find-hanging` shows it"),
+    ],
+)
+def test_each_holder_is_ended_in_its_own_way(changes: Mapping[str, Any], does: str) -> None:
+    """What a person can do depends on where the transaction stands."""
+    from txn_engine_airflow.alerts import AlertError, check_lso
+
+    with pytest.raises(AlertError) as told:
+        check_lso([_row(**changes)], 900)
+    assert does in str(told.value)
+    assert "payments-0 at offset 118, 12 before the log's end, held for 1,200 s" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_readers_that_wait_for_less_than_the_limit_are_no_alert() -> None:
+    """Nor is a partition that nobody holds."""
+    from txn_engine_airflow.alerts import check_lso
+
+    check_lso([_row(held_for_s=899), _row(behind=0, held_by="", held_for_s=-1)], 900)
+
+
+@pytest.mark.parametrize(
+    ("lags", "is_growing"),
+    [
+        ([1, 2, 3], True),
+        ([1, 2], False),
+        ([1, 3, 3], False),
+        ([9, 1, 2], False),
+        ([0, 1, 2], True),
+    ],
+)
+def test_a_lag_grows_where_each_of_the_last_runs_had_more(lags: list[int], is_growing: bool) -> None:
+    """Two steps up; one that stays or falls is none."""
+    from txn_engine_airflow.alerts import AlertError, Settings, check_lag
+
+    settings = Settings(lag_growing_runs=2, lag_min=2)
+    if is_growing:
+        with pytest.raises(AlertError, match="lag of 1 consumer groups grew in each of the last 2 runs"):
+            check_lag({"g on t": lags}, settings)
+    else:
+        check_lag({"g on t": lags}, settings)
+
+
+def test_a_small_lag_is_no_alert_however_it_grows() -> None:
+    """Below `lag_min` nobody is woken."""
+    from txn_engine_airflow.alerts import Settings, check_lag
+
+    check_lag({"g on t": [1, 2, 9_999]}, Settings(lag_growing_runs=2))

@@ -1,0 +1,200 @@
+"""txn_maintain: compaction, retention, sealing, clean-up as a chain of tasks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.dags.finished_run import RunDag
+from tests.dags.payments import commit, committed_rows, damage_log, leave_open
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
+from txn_engine.testing import ManualClock
+
+pytestmark = pytest.mark.airflow
+
+DAY_MS = 86_400_000
+JOBS = [
+    "compact",
+    "retain",
+    "seal",
+    "expire_producers",
+    "clean",
+    "remove_deleted_topics",
+    "expire_group_offsets",
+]
+
+
+@pytest.fixture
+def aged(store_url: str, engine: Engine) -> Engine:
+    """Twelve small loads a month ago, a snapshot of each day: files to merge, entries to seal, idle producers."""
+    clock = ManualClock(engine.clock() - 30 * DAY_MS)
+    with connect(store_url, clock=clock) as earlier:
+        for number in range(12):
+            commit(earlier, f"load-{number}")
+            earlier.admin.snapshot()
+            clock.advance(DAY_MS)
+    commit(engine, "today")
+    engine.admin.snapshot()
+    return engine
+
+
+def test_a_ledger_of_a_month_is_compacted_trimmed_sealed_and_cleaned(aged: Engine, run_dag: RunDag) -> None:
+    """In that order; readers see the same records, the audit finds nothing, and a second run has less to do."""
+    before = aged.scan("payments").to_table().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    run = run_dag("txn_maintain", min_files=2)
+    assert run.state == "success", run.errors
+    assert run.tasks == dict.fromkeys([*JOBS[:-1], "all_done"], "success") | {
+        "expire_group_offsets": "skipped"
+    }
+    started = [run.started(job) for job in JOBS[:-1]]
+    assert started == sorted(started)
+    report = {job: run.xcom(job, key="report") for job in JOBS[:-1]}
+    assert report == {job: run.xcom(job) for job in JOBS[:-1]}
+    merged = dict(zip(report["compact"]["columns"], report["compact"]["rows"][0], strict=True))
+    assert (merged["topic"], merged["partition"]) == ("payments", 0)
+    assert merged["files"] >= 12
+    for job in ("retain", "seal", "expire_producers"):
+        assert any(row[0] == "payments" for row in report[job]["rows"]), job
+    after = aged.scan("payments").to_table().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
+    assert after.equals(before)
+    assert aged.admin.verify().findings == ()
+
+    again = run_dag("txn_maintain", min_files=2)
+    assert again.state == "success"
+    assert again.xcom("compact")["rows"] == again.xcom("seal")["rows"] == []
+
+
+def test_a_dry_run_says_what_is_due_and_writes_nothing(aged: Engine, run_dag: RunDag) -> None:
+    """Not one object of the store is another afterwards."""
+    before = {info.key: info.size for info in aged.store.list("")}
+    run = run_dag("txn_maintain", dry_run=True, min_files=2, group_offsets_days=0)
+    assert run.state == "success", run.errors
+    assert run.xcom("compact")["rows"]
+    assert "compacted (a dry run: nothing was written): 2" in run.log
+    assert {info.key: info.size for info in aged.store.list("")} == before
+
+
+def test_one_topic_or_one_partition_may_be_named(aged: Engine, run_dag: RunDag) -> None:
+    """The others are left as they are."""
+    aged.admin.create_topic("other")
+    run = run_dag("txn_maintain", topic="payments", partition=1, min_files=2)
+    assert run.state == "success", run.errors
+    touched = {(row[0], row[1]) for job in JOBS[:-1] for row in run.xcom(job)["rows"]}
+    assert touched == {("payments", 1)}
+
+
+def test_group_offsets_go_only_where_the_run_says_how_old_they_must_be(
+    store_url: str, engine: Engine, run_dag: RunDag
+) -> None:
+    """A group that reads once a month keeps its place under the schedule."""
+    at = TopicPartition("payments", 0)
+    with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
+        earlier.consumer(group_id="monthly").commit({at: OffsetAndMetadata(0)})
+    engine.consumer(group_id="daily").commit({at: OffsetAndMetadata(0)})
+    assert run_dag("txn_maintain").tasks["expire_group_offsets"] == "skipped"
+    assert engine.admin.list_groups() == ["daily", "monthly"]
+    looked = run_dag("txn_maintain", group_offsets_days=30, dry_run=True)
+    assert looked.xcom("expire_group_offsets")["rows"] == [["monthly", "payments", 0]]
+    assert engine.admin.list_groups() == ["daily", "monthly"]
+    run = run_dag("txn_maintain", group_offsets_days=30)
+    assert run.state == "success", run.errors
+    assert run.xcom("expire_group_offsets")["rows"] == [["monthly", "payments", 0]]
+    assert engine.admin.list_groups() == ["daily"]
+    assert engine.admin.verify().findings == ()
+
+
+def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
+    aged: Engine, run_dag: RunDag
+) -> None:
+    """A damaged log is named by each job that met it; other partitions are done, and so are the jobs behind."""
+    aged.admin.create_topic("broken")
+    entry = damage_log(aged, "broken")
+    rows = committed_rows(aged)
+
+    run = run_dag("txn_maintain", min_files=2)
+
+    assert run.state == "failed"
+    assert run.tasks == dict.fromkeys(JOBS[:-1], "failed") | {
+        "remove_deleted_topics": "success",  # it looks at no partition
+        "expire_group_offsets": "skipped",
+        "all_done": "upstream_failed",
+    }
+    assert len(run.errors) == 5
+    for line in run.errors:
+        assert line.startswith("airflow.sdk.exceptions.AirflowFailException: ")  # no retry mends an object
+        assert "broken-0 needs somebody's eye" in line
+        assert entry in line
+    assert any(row[0] == "payments" for row in run.xcom("compact", key="report")["rows"])
+    assert run.xcom("compact") is None
+    assert "ALERT txn-engine: txn_maintain.compact failed" in run.log
+    assert committed_rows(aged) == rows
+
+
+def test_a_run_that_was_overtaken_is_not_red(
+    aged: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one was quicker: the next run does what is left."""
+    from txn_engine.maintain import Maintenance, MaintenanceReport, PartitionFailure
+
+    def overtaken(*_: object, **__: object) -> MaintenanceReport[object]:
+        return MaintenanceReport(
+            (), (PartitionFailure("payments", 0, "OVERTAKEN", "another run was quicker"),)
+        )
+
+    monkeypatch.setattr(Maintenance, "seal", overtaken)
+    run = run_dag("txn_maintain")
+    assert run.state == "success", run.errors
+    assert "payments-0: another run was quicker" in run.log
+
+
+def test_open_transactions_are_left_alone(aged: Engine, run_dag: RunDag) -> None:
+    """Nothing at or above the last stable offset is merged or trimmed; its producer commits afterwards."""
+    producer = leave_open(aged, "open")
+    rows = committed_rows(aged)
+    run = run_dag("txn_maintain", min_files=2, entries_days=0, orphan_days=0)
+    assert run.state == "success", run.errors
+    assert committed_rows(aged) == rows
+    producer.commit_transaction()
+    assert committed_rows(aged) == rows + 12
+    assert aged.admin.verify().findings == ()
+
+
+def test_what_is_left_of_a_deleted_topic_goes_after_a_day(
+    store_url: str, engine: Engine, run_dag: RunDag
+) -> None:
+    """The tombstone and the incarnation's own object stay; a dry run says what would go."""
+    with connect(store_url, clock=ManualClock(engine.clock() - 2 * DAY_MS)) as earlier:
+        commit(earlier, "load")
+        earlier.admin.delete_topic("payments")
+    before = len(list(engine.store.list("topics/payments/")))
+    looked = run_dag("txn_maintain", dry_run=True)
+    ((topic, incarnation, objects, size),) = looked.xcom("remove_deleted_topics")["rows"]
+    assert (topic, incarnation) == ("payments", 0)
+    assert objects > 0 < size
+    assert len(list(engine.store.list("topics/payments/"))) == before
+    run = run_dag("txn_maintain")
+    assert run.state == "success", run.errors
+    assert len(list(engine.store.list("topics/payments/"))) == before - objects
+    assert run_dag("txn_maintain").xcom("remove_deleted_topics")["rows"] == []
+    assert engine.admin.verify().findings == ()
+
+
+def test_a_compacted_topic_keeps_of_each_key_the_latest_record(engine: Engine, run_dag: RunDag) -> None:
+    """Three loads of the same accounts: one record each is left."""
+    from tests.dags.payments import rows
+
+    schema = engine.admin.describe_topic("payments").schema
+    engine.admin.create_topic(
+        "latest", partitions=2, schema=schema, key="account_id", cleanup_policy="compact"
+    )
+    for number in range(3):
+        producer = engine.producer(transactional_id=f"load-{number}")
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("latest", rows())
+    assert engine.scan("latest").to_table().num_rows == 36
+    run = run_dag("txn_maintain", topic="latest", dirty_ratio=0)
+    assert run.state == "success", run.errors
+    assert engine.scan("latest").to_table().num_rows == 12
+    report = run.xcom("compact")
+    assert sum(row[report["columns"].index("dropped")] for row in report["rows"]) == 24
+    assert engine.admin.verify().findings == ()

@@ -1,0 +1,196 @@
+"""Whatever Airflow does to a run, the outcome is exactly-once: counted by records, and audited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dags.airflow_home import DAGS
+from tests.dags.another_scheduler import AnotherScheduler, mark_failed
+from tests.dags.dying_store import Death, dies_once
+from tests.dags.finished_run import RunDag
+from tests.dags.payments import ROWS, commit, committed_rows, leave_open, states, trailing
+from tests.faults import Fault
+from txn_engine import Engine
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
+
+SWEEP, MARKERS, LSO, MAINTAIN = (
+    "txn_coordinator_sweep",
+    "txn_write_markers",
+    "txn_compute_lso",
+    "txn_maintain",
+)
+FINAL = {"CompleteCommit", "CompleteAbort"}
+
+
+def leave_work(engine: Engine, number: int, *, each: int = 2) -> int:
+    """Transactions that died, and decided ones without markers; how many records are to be seen once they are done."""
+    for which in range(each):
+        leave_open(engine, f"dead-{number}-{which}", timeout_ms=1)
+        commit(engine, f"decided-{number}-{which}", deferred=True)
+    return each * ROWS
+
+
+def audited(engine: Engine, expected_rows: int) -> None:
+    """Each committed record once, none of an aborted transaction; all final; the audit finds nothing."""
+    assert committed_rows(engine) == expected_rows
+    assert trailing(engine) == 0
+    assert set(states(engine).values()) <= FINAL
+    report = engine.admin.verify()
+    assert report.findings == ()
+
+
+@pytest.mark.parametrize("dag_id", [SWEEP, MARKERS])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.live), 5])
+def test_a_task_retried_half_way_ends_as_if_nothing_had_been(
+    engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, dag_id: str, every: int
+) -> None:
+    """Its process dies at each write in turn (or some), before and after it took effect, until none is left."""
+    expected, deaths = 0, 0
+    for number in range(0, 30, every):
+        expected += leave_work(engine, number, each=1)
+        when: Fault = "after" if number % 2 else "before"
+        death = Death(number // 2, when)
+        with monkeypatch.context() as patch:
+            dies_once(patch, death)
+            run = run_dag(dag_id, retries=1, tasks_max=1) if dag_id == MARKERS else run_dag(dag_id, retries=1)
+        assert run.state == "success", run.errors
+        deaths += death.happened
+        assert run_dag(MARKERS if dag_id == SWEEP else SWEEP).state == "success"
+        audited(engine, expected)
+        if not death.happened:
+            break
+    assert deaths >= 6 // every
+    assert not death.happened  # every write had its turn
+
+
+def test_maintenance_that_died_half_way_goes_on(
+    engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small files, merged by a run that dies at its uploads and rewrites; the same records before and after."""
+    for number in range(10):
+        commit(engine, f"load-{number}")
+    for at, when in ((0, "after"), (2, "before"), (3, "after")):
+        with monkeypatch.context() as patch:
+            death = Death(at, when)  # type: ignore[arg-type]
+            dies_once(patch, death)
+            run = run_dag(MAINTAIN, retries=1, min_files=2)
+        assert run.state == "success", run.errors
+        audited(engine, 10 * ROWS)
+
+
+def test_two_schedulers_at_once_do_everything_once(store_url: str, engine: Engine, run_dag: RunDag) -> None:
+    """Two Airflows, each with a database of its own, run all DAGs over one store while producers come and go."""
+    expected = leave_work(engine, 0, each=10)
+    for number in range(8):
+        commit(engine, f"load-{number}")
+    expected += 8 * ROWS
+    runs = [{"dag_id": dag_id} for dag_id in (MARKERS, SWEEP, LSO)]
+    runs.append({"dag_id": MAINTAIN, "params": {"min_files": 2}})
+    others = [AnotherScheduler(store_url, runs), AnotherScheduler(store_url, [*reversed(runs)])]
+    try:
+        for other in others:
+            other.hear("ready")
+        for other in others:
+            other.go_on()
+        for number in range(1, 6):
+            expected += leave_work(engine, number)
+        ended = [[other.ran() for _ in runs] for other in others]
+    finally:
+        for other in others:
+            other.end()
+    assert {run["state"] for of_one in ended for run in of_one} == {"success"}, ended
+    for dag_id in (SWEEP, MARKERS):  # what came after their last look
+        assert run_dag(dag_id).state == "success"
+    audited(engine, expected)
+
+
+@pytest.mark.parametrize(
+    "dag_id",
+    [
+        SWEEP,
+        MARKERS,
+        pytest.param(LSO, marks=pytest.mark.live),
+        pytest.param(MAINTAIN, marks=pytest.mark.live),
+    ],
+)
+def test_a_cleared_run_finds_nothing_left_and_does_what_came_since(
+    engine: Engine, clear_and_run: Callable[[str, datetime], str], dag_id: str
+) -> None:
+    """The same run again, as after "clear" in the UI: idempotent, and no worse than a new one."""
+    day = datetime(2026, 3, 1, tzinfo=UTC)
+    expected = leave_work(engine, 0)
+    for _ in range(2):
+        assert clear_and_run(dag_id, day) == "success"
+    expected += leave_work(engine, 1)
+    assert clear_and_run(dag_id, day) == "success"
+    for other in (SWEEP, MARKERS):
+        assert clear_and_run(other, day) == "success"
+    audited(engine, expected)
+
+
+def test_a_backfill_of_days_gone_by_touches_nothing_twice(
+    engine: Engine, clear_and_run: Callable[[str, datetime], str]
+) -> None:
+    """The DAGs go by what stands in the store, not by the date of their run."""
+    expected = leave_work(engine, 0)
+    for dag_id in (SWEEP, MARKERS, LSO, MAINTAIN):
+        for days in range(3):
+            assert clear_and_run(dag_id, datetime(2026, 2, 1, tzinfo=UTC) + timedelta(days=days)) == "success"
+    expected += leave_work(engine, 1)
+    for dag_id in (SWEEP, MARKERS):
+        assert clear_and_run(dag_id, datetime(2026, 1, 15, tzinfo=UTC)) == "success"
+    audited(engine, expected)
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "at"),
+    [
+        (SWEEP, 2),
+        (MARKERS, 0),
+        pytest.param(SWEEP, 0, marks=pytest.mark.live),
+        pytest.param(MARKERS, 2, marks=pytest.mark.live),
+    ],
+)
+def test_a_run_marked_failed_while_its_process_lives_on_does_no_harm(
+    store_url: str, engine: Engine, run_dag: RunDag, dag_id: str, at: int
+) -> None:
+    """It sleeps before a write, is marked failed, another run does its work; then it wakes up and writes."""
+    expected = leave_work(engine, 0)
+    other = AnotherScheduler(store_url, [{"dag_id": dag_id}], pause_before_write=at)
+    try:
+        home = Path(other.hear("ready"))
+        other.go_on()
+        other.hear("paused")
+        mark_failed(home / "airflow.db", dag_id)
+        for again in (SWEEP, MARKERS):
+            assert run_dag(again).state == "success"
+        expected += leave_work(engine, 1)
+        for again in (SWEEP, MARKERS):
+            assert run_dag(again).state == "success"
+        audited(engine, expected)
+        assert other.is_alive()
+        other.go_on()
+        other.hear("ran")
+    finally:
+        other.end()
+    audited(engine, expected)
+
+
+@pytest.fixture
+def clear_and_run(dag_bag: Any) -> Callable[[str, datetime], str]:
+    """Run a DAG for a logical date; the second time for the same one it is the same run again, from the start."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    def run(dag_id: str, logical_date: datetime) -> str:
+        dag = DagBag(dag_folder=DAGS / f"{dag_id}.py").dags[dag_id]
+        for task in dag.tasks:
+            task.retries = 0
+        return str(dag.test(logical_date=logical_date).state)
+
+    return run

@@ -1,0 +1,93 @@
+"""txn_spark_consume under what Airflow does to runs: every payment is in the balances once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dags import waiting_transform
+from tests.dags.airflow_home import DAGS
+from tests.dags.another_scheduler import AnotherScheduler, mark_failed
+from tests.dags.ledger import SUMS, fill, load, sums
+from txn_engine import Engine, connect
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("no_java_left_behind"),
+]
+
+DAG_ID = "txn_spark_consume"
+TODAY, LAST_WEEK = datetime(2026, 3, 8, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def payments(store_url: str) -> Iterator[Engine]:
+    """Payments to consume."""
+    with connect(store_url) as engine:
+        fill(engine)
+        yield engine
+
+
+def run_for(logical_date: datetime) -> dict[str, str]:
+    """Run it for a date, or run that run again; the state of each task."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    dag = DagBag(dag_folder=DAGS / f"{DAG_ID}.py").dags[DAG_ID]
+    for task in dag.tasks:
+        task.retries = 0
+    run: Any = dag.test(logical_date=logical_date, run_conf={"wait_s": 0})
+    return {each.task_id: str(each.state) for each in run.get_task_instances()}
+
+
+def twice(once: dict[int, tuple[str, int]]) -> dict[int, tuple[str, int]]:
+    """All payments loaded once more."""
+    from decimal import Decimal
+
+    return {account: (str(2 * Decimal(turnover)), 2 * count) for account, (turnover, count) in once.items()}
+
+
+def test_marked_failed_cleared_and_backfilled_every_payment_counts_once(
+    payments: Engine,
+    store_url: str,
+    dag_bag: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that lives on after it was marked failed is refused, a cleared one recognised, a backfill takes the rest."""
+    monkeypatch.setenv(waiting_transform.GATE, str(tmp_path))
+    params = {"transform": "tests.dags.waiting_transform:balances"}
+    zombie = AnotherScheduler(store_url, [{"dag_id": DAG_ID, "params": params}])
+    try:
+        home = Path(zombie.hear("ready"))
+        zombie.go_on()
+        while not (tmp_path / "reached").exists():
+            assert zombie.is_alive()
+            time.sleep(0.2)
+        mark_failed(home / "airflow.db", DAG_ID)
+        assert run_for(TODAY) == {"wait_for_records": "success", "consume": "success"}
+        assert sums(payments) == SUMS
+        (tmp_path / "open").touch()
+        ended = zombie.ran()
+    finally:
+        zombie.end()
+    assert ended["state"] == "failed"
+    assert any("OFFSETS_MOVED" in line for line in zombie.log)
+    assert sums(payments) == SUMS
+
+    load(payments, "load-2")
+    assert run_for(TODAY) == {"wait_for_records": "success", "consume": "success"}  # knows its earlier commit
+    assert sums(payments) == SUMS
+    assert run_for(LAST_WEEK) == {"wait_for_records": "success", "consume": "success"}
+    assert sums(payments) == twice(SUMS)
+    assert run_for(LAST_WEEK) == {"wait_for_records": "skipped", "consume": "skipped"}
+    assert sums(payments) == twice(SUMS)
+    assert {at.lag for at in payments.admin.describe_group("balances").partitions} == {0}
+    assert payments.admin.verify().findings == ()

@@ -1,0 +1,138 @@
+"""docker-compose.yml: what the Compose specification allows, what the tests run natively, and nothing left open."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import check_jsonschema
+import jsonschema
+import pytest
+import yaml
+
+from tests.servers import REPOSITORY
+from txn_engine_airflow.standalone import airflow as native
+from txn_engine_airflow.standalone.home import Home
+
+FILE = REPOSITORY / "docker-compose.yml"
+ONCE = {"minio-volume", "store-setup", "airflow-migrate"}
+INSIDE = Path("/opt/airflow")
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(FILE.read_text())
+    return found
+
+
+def test_keeps_to_the_specification(compose: dict[str, Any]) -> None:
+    """Against the schema that the Compose project publishes, as the package check-jsonschema carries it."""
+    vendored = Path(check_jsonschema.__file__).parent / "builtin_schemas" / "vendor" / "compose-spec.json"
+    schema = json.loads(vendored.read_text())
+    validator = jsonschema.validators.validator_for(schema)(schema)
+    assert [f"{error.json_path}: {error.message}" for error in validator.iter_errors(compose)] == []
+    wrong = {**compose, "services": {"x": {"image": "x", "ports": "8080"}}}
+    assert list(validator.iter_errors(wrong)), "the schema finds mistakes"
+
+
+def test_airflow_runs_the_commands_of_the_real_runs(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    assert {name: tuple(services[name]["command"]) for name in native.COMMANDS} == dict(native.COMMANDS)
+    assert tuple(services["airflow-migrate"]["command"]) == native.MIGRATE
+    everything = {name for name, service in services.items() if service.get("command", [""])[0] == "airflow"}
+    assert everything == {*native.COMMANDS, "airflow-migrate"}
+
+
+@pytest.mark.parametrize("service", [*native.COMMANDS, "airflow-migrate"])
+def test_airflow_has_the_settings_of_the_real_runs(compose: dict[str, Any], service: str) -> None:
+    """The same names; the same values but for addresses, secrets and the folder."""
+    environment: dict[str, str] = compose["services"][service]["environment"]
+    home = Home(INSIDE / "home")
+    places = native.places(home, INSIDE, environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"])
+    assert {name: environment.get(name) for name in native.SETTINGS} == dict(native.SETTINGS)
+    assert {name: environment.get(name) for name in places} == places
+    own = {"AIRFLOW_CONN_TXN_ENGINE_DEFAULT", "HOME"}
+    named = {*native.SETTINGS, *places, *native.addresses("", 0), *native.SECRETS}
+    assert set(environment) == named | own
+
+
+def test_connection_names_the_store(compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the variables filled in it is a connection that the hook takes."""
+    from txn_engine_airflow.connection import connection_of_environment
+
+    text = compose["services"]["scheduler"]["environment"]["AIRFLOW_CONN_TXN_ENGINE_DEFAULT"]
+    filled = re.sub(r"\$\{(\w+):\?[^}]*\}", lambda variable: f"<{variable[1]}>", text)
+    monkeypatch.setenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", filled)
+    store = connection_of_environment()
+    assert store is not None
+    assert (store.url, store.endpoint) == ("s3://<TXN_ENGINE_BUCKET>", "http://minio:9000")
+    assert (store.access_key, store.secret_key) == ("<TXN_ENGINE_ACCESS_KEY>", "<TXN_ENGINE_SECRET_KEY>")
+
+
+def test_nothing_is_published_beyond_this_machine(compose: dict[str, Any]) -> None:
+    published = [port for service in compose["services"].values() for port in service.get("ports", [])]
+    assert published
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_every_container_is_confined(compose: dict[str, Any]) -> None:
+    """No capability, no new privilege, no writable disk; root only where a volume is handed over."""
+    for name, service in compose["services"].items():
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["read_only"] is True, name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        is_root = service["user"].split(":")[0] == "0"
+        assert is_root == (name == "minio-volume"), name
+        assert service.get("cap_add", []) == (["CHOWN"] if is_root else []), name
+
+
+def test_what_runs_for_good_is_watched_and_comes_back(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        if name in ONCE:
+            assert service["restart"] == "no", name
+        else:
+            assert service["restart"] == "unless-stopped", name
+            assert service["healthcheck"]["test"], name
+
+
+def test_data_lie_in_named_volumes(compose: dict[str, Any]) -> None:
+    mounted = {
+        volume.split(":")[0]
+        for service in compose["services"].values()
+        for volume in service.get("volumes", [])
+    }
+    assert mounted == set(compose["volumes"])
+
+
+def test_secrets_come_from_env_and_have_no_default(compose: dict[str, Any]) -> None:
+    """Each variable must be set, stands in .env.example, and is empty there if it is a secret."""
+    text = "\n".join(line for line in FILE.read_text().splitlines() if not line.lstrip().startswith("#"))
+    variables = re.findall(r"\$\{(\w+)([^}]*)\}", text)
+    assert variables
+    assert all(rest.startswith(":?") for _, rest in variables)
+    example = dict(re.findall(r"^(\w+)=(.*)$", (REPOSITORY / ".env.example").read_text(), re.MULTILINE))
+    assert {name for name, _ in variables} == set(example)
+    assert {name: value for name, value in example.items() if value} == {"TXN_ENGINE_BUCKET": "ledger"}
+    secret = re.compile(r"password|secret|_key$", re.IGNORECASE)
+    for name, service in compose["services"].items():
+        for variable, value in service.get("environment", {}).items():
+            if secret.search(variable) and not variable.endswith("_FILE"):
+                assert str(value).startswith("${"), f"{name}: {variable}"
+
+
+def test_image_has_what_the_services_name() -> None:
+    """Folders and files of the commands and settings are put there by the Dockerfile."""
+    recipe = (REPOSITORY / "deploy" / "Dockerfile").read_text()
+    for line in (
+        "mv dags /opt/airflow/",
+        "COPY deploy/minio_setup.py /opt/airflow/deploy/",
+        "USER airflow",
+    ):
+        assert line in recipe
+    ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
+    for source in re.findall(r"^COPY (.+) \S+$", recipe, re.MULTILINE):
+        for path in source.split():
+            assert (REPOSITORY / path).exists(), path
+            assert f"!{path.split('/')[0]}" in ignored, path

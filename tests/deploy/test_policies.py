@@ -1,0 +1,165 @@
+"""The policy files of deploy/policies, on a real MinIO, with users who have nothing else."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pyarrow as pa
+import pytest
+from minio import MinioAdmin
+from minio.credentials import StaticProvider
+from minio.error import S3Error
+
+from tests.conftest import S3Bucket, fresh_bucket
+from tests.servers import REPOSITORY, MinioServer, minio_client
+from txn_engine import Engine, connect
+from txn_engine.errors import TxnEngineError
+
+pytestmark = [pytest.mark.minio]
+
+SETUP = REPOSITORY / "deploy" / "minio_setup.py"
+ROWS = pa.table({"account_id": pa.array(range(8), pa.int64())})
+DENIED = "CLUSTER_AUTHORIZATION_FAILED"
+
+As = Callable[[str], S3Bucket]
+"""The bucket as a user of that role gets at it."""
+
+
+@pytest.fixture(scope="session")
+def minio_setup() -> ModuleType:
+    """The script of the deployment, imported from its file."""
+    spec = importlib.util.spec_from_file_location("minio_setup", SETUP)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def as_role(minio_server: MinioServer, minio_bucket: S3Bucket, minio_setup: ModuleType) -> As:
+    root = StaticProvider(minio_server.access_key, minio_server.secret_key)
+    endpoint = minio_server.url.removeprefix("http://")
+    admin = MinioAdmin(endpoint=endpoint, credentials=root, region="us-east-1", secure=False)
+
+    def user(role: str) -> S3Bucket:
+        access_key, secret_key = f"{role}-{secrets.token_hex(4)}", secrets.token_hex(16)
+        minio_setup.add_user(admin, minio_bucket.name, role, access_key, secret_key)
+        return S3Bucket(minio_bucket.name, minio_bucket.endpoint, access_key, secret_key)
+
+    return user
+
+
+def engine_as(bucket: S3Bucket) -> Engine:
+    keys = {"access_key": bucket.access_key, "secret_key": bucket.secret_key}
+    return connect(bucket.url, endpoint=bucket.endpoint, region="us-east-1", **keys)
+
+
+@pytest.fixture
+def maintained(as_role: As) -> Iterator[Engine]:
+    """A store that the maintainer set up in an empty bucket, with a topic."""
+    with engine_as(as_role("maintainer")) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=ROWS.schema, key="account_id")
+        yield engine
+
+
+def produce(engine: Engine, transactional_id: str) -> None:
+    with engine.producer(transactional_id=transactional_id) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("payments", ROWS)
+
+
+def keys_of(bucket: S3Bucket, part: str) -> list[str]:
+    objects = bucket.client().list_objects(bucket.name, recursive=True)
+    return [str(found.object_name) for found in objects if part in str(found.object_name)]
+
+
+def assert_denied(error: pytest.ExceptionInfo[TxnEngineError]) -> None:
+    assert error.value.code == DENIED, str(error.value)
+
+
+def test_reader_reads_and_writes_nothing(as_role: As, maintained: Engine) -> None:
+    produce(maintained, "loader")
+    with engine_as(as_role("reader")) as engine:
+        assert engine.scan("payments").to_table().num_rows == 8
+        assert not engine.admin.verify().findings
+        with pytest.raises(TxnEngineError) as error:
+            produce(engine, "intruder")
+        assert_denied(error)
+        with pytest.raises(TxnEngineError) as error:
+            engine.admin.create_topic("mine", partitions=1)
+        assert_denied(error)
+
+
+def test_writer_produces_and_consumes_but_makes_no_topic_and_deletes_nothing(
+    as_role: As, maintained: Engine
+) -> None:
+    bucket = as_role("writer")
+    with engine_as(bucket) as engine:
+        produce(engine, "loader")
+        consumer = engine.consumer(group_id="readers")
+        consumer.subscribe(["payments"])
+        table = consumer.poll(max_records=100)
+        assert table is not None
+        assert table.num_rows == 8
+        consumer.commit()
+        with pytest.raises(TxnEngineError) as error:
+            engine.admin.create_topic("mine", partitions=1)
+        assert_denied(error)
+    for part in ("/log/", "/data/"):
+        with pytest.raises(S3Error, match="AccessDenied"):
+            bucket.client().remove_object(bucket.name, keys_of(bucket, part)[0])
+
+
+def test_maintainer_does_every_job_and_deletes_no_entry(as_role: As, maintained: Engine) -> None:
+    """Sweeps, snapshots and maintenance; an entry of a log is sealed by writing over it, never deleted."""
+    for number in range(3):
+        produce(maintained, f"loader-{number}")
+    maintained.coordinator.abort_timed_out_transactions()
+    maintained.coordinator.write_pending_markers()
+    maintained.coordinator.expire_transactional_ids()
+    assert maintained.admin.snapshot("payments")
+    for job in (maintained.maintenance.compact, maintained.maintenance.retain, maintained.maintenance.clean):
+        job()
+    bucket = as_role("maintainer")
+    assert not keys_of(bucket, "probes/"), "the probe's objects are removed again"
+    bucket.client().remove_object(bucket.name, keys_of(bucket, "/snapshots/")[0])
+    for part in ("/log/", "store.json", "producer_ids/"):
+        with pytest.raises(S3Error, match="AccessDenied"):
+            bucket.client().remove_object(bucket.name, keys_of(bucket, part)[0])
+
+
+@pytest.mark.parametrize("role", ["reader", "writer", "maintainer"])
+def test_no_role_sees_another_bucket(role: str, as_role: As, minio_server: MinioServer) -> None:
+    other, user = fresh_bucket(minio_server), as_role(role)
+    other.client().put_object(other.name, "topics/x/0/0/log/1", io.BytesIO(b"secret"), 6)
+    client = minio_client(other.endpoint, user.access_key, user.secret_key)
+    with pytest.raises(S3Error, match="AccessDenied"):
+        list(client.list_objects(other.name))
+    with pytest.raises(S3Error, match="AccessDenied"):
+        client.get_object(other.name, "topics/x/0/0/log/1")
+
+
+def test_setup_of_the_deployment(minio_server: MinioServer) -> None:
+    """The command of `store-setup`, twice: the bucket is there, and the user can set up a store in it."""
+    bucket, access_key, secret_key = (secrets.token_hex(8) for _ in range(3))
+    environment = {
+        "MINIO_ENDPOINT": minio_server.url.removeprefix("http://"),
+        "MINIO_ROOT_USER": minio_server.access_key,
+        "MINIO_ROOT_PASSWORD": minio_server.secret_key,
+        "TXN_ENGINE_BUCKET": bucket,
+        "TXN_ENGINE_ACCESS_KEY": access_key,
+        "TXN_ENGINE_SECRET_KEY": secret_key,
+    }
+    for _ in range(2):
+        subprocess.run([sys.executable, SETUP], env={**os.environ, **environment}, check=True, timeout=60)
+    with engine_as(S3Bucket(bucket, minio_server.url, access_key, secret_key)) as engine:
+        assert engine.admin.list_topics() == []

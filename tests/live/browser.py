@@ -1,0 +1,83 @@
+"""A real headless Chromium, logged in to Airflow as a person logs in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.servers import REPOSITORY
+
+SCREENSHOTS = REPOSITORY / ".cache" / "screenshots"
+WIDTHS = {"wide": 1280, "narrow": 390}
+THEMES = ("light", "dark")
+_PATIENCE_MS = 60_000
+
+
+def chromium_binary() -> Path | None:
+    """`TXN_ENGINE_CHROMIUM`, the machine's, or what set-up fetched; None where there is none."""
+    cached = REPOSITORY / ".cache" / "debian" / "bin" / "chromium"
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = [os.environ.get("TXN_ENGINE_CHROMIUM"), *map(shutil.which, names), cached]
+    return next((Path(path) for path in found if path and os.access(path, os.X_OK)), None)
+
+
+@contextlib.contextmanager
+def running_browser(binary: Path) -> Iterator[Browser]:
+    """Headless. As root it has no sandbox of its own: it only ever sees the tests' own server."""
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=binary, args=arguments)
+        yield browser
+        browser.close()
+
+
+def log_in(browser: Browser, url: str, user: str, password: str) -> BrowserContext:
+    """A person's browser after the log-in form of Airflow."""
+    context = browser.new_context(base_url=url)
+    context.set_default_timeout(_PATIENCE_MS)
+    page = context.new_page()
+    page.goto("/")
+    page.get_by_label("Username").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url(lambda there: "/auth/login" not in there)
+    page.close()
+    return context
+
+
+def open_page(context: BrowserContext, path: str) -> Page:
+    """A page of the engine, once it shows what it is about. What the browser complains of fails the test."""
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.goto(f"/txn-engine/{path}")
+    page.locator('#content[aria-busy="false"]').wait_for(state="attached")
+    assert not complaints, f"{path}: {complaints}"
+    return page
+
+
+def screenshots(context: BrowserContext, path: str, name: str) -> list[Path]:
+    """The page in every width and colour mode, whole."""
+    taken = []
+    page = open_page(context, path)
+    for theme in THEMES:
+        page.evaluate("theme => localStorage.setItem('theme', theme)", theme)
+        for width_name, width in WIDTHS.items():
+            page.set_viewport_size({"width": width, "height": 900})
+            page.reload()
+            page.locator('#content[aria-busy="false"]').wait_for(state="attached")
+            assert page.evaluate("document.documentElement.dataset.theme") == theme
+            for frame in page.frames:
+                frame.wait_for_load_state("networkidle")
+            wider = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            assert wider <= 0, f"{name} at {width} pixels is {wider} pixels too wide"
+            taken.append(SCREENSHOTS / f"{name}-{theme}-{width_name}.png")
+            page.screenshot(path=taken[-1], full_page=True)
+    page.close()
+    return taken

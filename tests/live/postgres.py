@@ -1,0 +1,115 @@
+"""A Postgres of the tests' own: Debian's, as it lies on the machine or in the cache, on 127.0.0.1."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg2
+
+from tests.servers import REPOSITORY, free_port
+
+_READY_S = 30.0
+
+
+def postgres_binaries() -> Path | None:
+    """The folder of `initdb` and `postgres`; None where there is none."""
+    on_path = shutil.which("initdb")
+    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    cached = REPOSITORY / ".cache" / "debian" / "bin" / "initdb"
+    for found in (on_path, *reversed(packaged), cached):
+        if found and Path(found).exists():
+            return Path(found).parent
+    return None
+
+
+class PostgresServer:
+    """A cluster with one database, gone with the block. Postgres refuses to run as root: then it runs as another."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        self._folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+        self._password = secrets.token_hex(16)
+        self._port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """As SQLAlchemy takes it."""
+        return f"postgresql+psycopg2://airflow:{self._password}@127.0.0.1:{self._port}/postgres"
+
+    def __enter__(self) -> Self:
+        identity = self._identity()
+        password_file = self._folder / "password"
+        password_file.write_text(self._password)
+        if identity:
+            for path in (self._folder, password_file):
+                os.chown(path, identity["user"], identity["group"])
+        made = subprocess.run(
+            [
+                self._binaries / "initdb",
+                *("--no-sync", "--auth=scram-sha-256", "--username=airflow", "--encoding=UTF8", "--locale=C"),
+                *(f"--pwfile={password_file}", "-D", self._folder / "data"),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+            **identity,
+        )
+        assert made.returncode == 0, f"initdb: {made.stdout}{made.stderr}"
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": self._port,
+            "unix_socket_directories": self._folder,
+            "fsync": "off",
+        }
+        words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        with (self._folder / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [self._binaries / "postgres", "-D", self._folder / "data", *words],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd="/",
+                **identity,
+            )  # fmt: skip
+        self._wait_until_ready()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)  # "fast": clients are sent away
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(10)
+            if self._process.poll() is None:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait_until_ready(self) -> None:
+        deadline = time.monotonic() + _READY_S
+        while True:
+            try:
+                psycopg2.connect(self.url.replace("+psycopg2", "")).close()
+                return
+            except psycopg2.OperationalError as error:
+                if time.monotonic() > deadline:
+                    log = (self._folder / "server.log").read_text(errors="replace")[-2_000:]
+                    raise RuntimeError(f"Postgres did not become ready: {error}{log}") from error
+                time.sleep(0.1)
+
+    @staticmethod
+    def _identity() -> dict[str, Any]:
+        """Who runs it: this user, unless that is root."""
+        if os.geteuid() != 0:
+            return {}
+        known = {entry.pw_name: entry for entry in pwd.getpwall()}
+        other = known.get("postgres") or known["nobody"]
+        return {"user": other.pw_uid, "group": other.pw_gid, "extra_groups": []}

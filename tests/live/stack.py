@@ -1,0 +1,144 @@
+"""A real Airflow over a real MinIO, with the project's DAGs and pages: `make airflow` without its payments."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+import pytest
+
+from tests.conftest import S3Bucket, fresh_bucket
+from tests.live.rest import Rest, overhead_s
+from tests.live.traffic import Traffic
+from tests.servers import REPOSITORY, S3Server, free_port
+from txn_engine import Engine, connect
+from txn_engine_airflow.standalone.airflow import Airflow
+from txn_engine_airflow.standalone.home import USER, Home
+from txn_engine_airflow.standalone.processes import Guard, Service
+
+START_S = 400.0
+SEED_DATABASE = REPOSITORY / ".cache" / "airflow" / "airflow.db"
+SETTINGS = {"AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15"}
+"""Where nothing is said, what a dead scheduler left is looked for every 5 minutes; dead it is after 30 s, here too."""
+_Found = TypeVar("_Found")
+
+
+class Stack:
+    """Airflow, the store and who writes to it."""
+
+    def __init__(
+        self, airflow: Airflow, rest: Rest, engine: Engine, open_store: Callable[..., Engine]
+    ) -> None:
+        self.airflow = airflow
+        self.engine = engine
+        self.rest = rest
+        self.traffic = Traffic(engine, open_store)
+
+    def service(self, name: str) -> Service:
+        return self.airflow.services[name]
+
+    def children(self, service: Service) -> list[psutil.Process]:
+        """What a service has started, and what those have."""
+        return psutil.Process(service.pid).children(recursive=True)
+
+    def wait_for(self, what: str, look: Callable[[], _Found], *, patience_s: float) -> _Found:
+        """The first true answer. On the way every service must stay alive."""
+        deadline = time.monotonic() + patience_s
+        while not (found := look()):
+            for service in self.airflow.services.values():
+                assert service.exit_code is None, f"{service.name} ended:\n{service.last_lines(30)}"
+            if time.monotonic() > deadline:
+                pytest.fail(f"{what}: not after {patience_s:.0f} s; {self.told()}", pytrace=False)
+            time.sleep(1)
+        return found
+
+    def told(self) -> str:
+        """Where things stand, for a message."""
+        tasks = [
+            f"{task['dag_id']}.{task['task_id']} {task['state']}"
+            for task in self.rest.tasks()
+            if task["state"] not in ("success", "skipped")
+        ]
+        return f"transactions {self.traffic.states()}, tasks not green: {tasks[-20:]}"
+
+    def print_overhead(self) -> None:
+        """What the scheduler costs a task: from ready to started."""
+        overheads = sorted(cost for task in self.rest.tasks() if (cost := overhead_s(task)) is not None)
+        if overheads:
+            middle, most = overheads[len(overheads) // 2], overheads[-1]
+            print(f"\nscheduler overhead of {len(overheads)} tasks: p50 {middle:.2f} s, most {most:.2f} s")
+
+
+@contextlib.contextmanager
+def running_stack(server: S3Server, *, database_url: str | None = None) -> Iterator[Stack]:
+    """All of it, healthy; every process of it is gone afterwards. The logs are kept where a test failed."""
+    bucket = fresh_bucket(server)
+    folder = Path(tempfile.mkdtemp(prefix="live-airflow-"))
+    kept = REPOSITORY / ".cache" / "live"
+    with contextlib.ExitStack() as opened:
+        opened.callback(shutil.rmtree, folder, ignore_errors=True)
+        opened.callback(_keep_logs, folder, kept)
+        airflow = Airflow(
+            Home(folder),
+            opened.enter_context(Guard()),
+            project=REPOSITORY,
+            port=free_port(),
+            store={"AIRFLOW_CONN_TXN_ENGINE_DEFAULT": json.dumps(_connection(bucket))},
+            database_url=database_url,
+            settings=SETTINGS,
+        )
+        opened.callback(airflow.stop)
+        open_store = partial(
+            connect,
+            bucket.url,
+            endpoint=bucket.endpoint,
+            access_key=bucket.access_key,
+            secret_key=bucket.secret_key,
+            region="us-east-1",
+        )
+        engine = opened.enter_context(open_store())
+        if database_url is None and SEED_DATABASE.exists():
+            _copy_database(folder / "airflow.db")
+        began = time.monotonic()
+        airflow.migrate()
+        airflow.start(START_S)
+        print(f"\nAirflow healthy after {time.monotonic() - began:.0f} s")
+        rest = Rest(airflow.url, USER, airflow.secrets.password)
+        opened.callback(rest.close)
+        yield Stack(airflow, rest, engine, open_store)
+
+
+def _connection(bucket: S3Bucket) -> dict[str, object]:
+    extra = {"url": bucket.url, "endpoint_url": bucket.endpoint, "region_name": "us-east-1"}
+    return {
+        "conn_type": "txn_engine",
+        "login": bucket.access_key,
+        "password": bucket.secret_key,
+        "extra": extra,
+    }
+
+
+def _copy_database(target: Path) -> None:
+    """The one that set-up migrated: 8 seconds less."""
+    with (
+        contextlib.closing(sqlite3.connect(f"file:{SEED_DATABASE}?mode=ro", uri=True)) as seed,
+        contextlib.closing(sqlite3.connect(target)) as ours,
+    ):
+        seed.backup(ours)
+
+
+def _keep_logs(folder: Path, kept: Path) -> None:
+    """The logs of the last stack, to read after a failure."""
+    shutil.rmtree(kept, ignore_errors=True)
+    for name in ("services", "logs"):
+        if (folder / name).exists():
+            shutil.copytree(folder / name, kept / name)

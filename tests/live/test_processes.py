@@ -1,0 +1,111 @@
+"""What is started ends with whoever started it, whatever way that went."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from txn_engine_airflow.standalone.processes import Guard, Service, end_all
+
+# A first process with a child that has left its process group, as Airflow's tasks do; neither ends when it is asked to.
+STUBBORN = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setpgid(0, 0)
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def stubborn(folder: Path, guard: Guard) -> Service:
+    return Service(
+        "stubborn", (sys.executable, "-c", STUBBORN), environment=dict(os.environ), folder=folder, guard=guard
+    )
+
+
+def both(service: Service) -> list[psutil.Process]:
+    """The first process and its child, once both have said that they are up."""
+    while service.log.read_text().count("up") < 2:
+        assert service.exit_code is None
+    first = psutil.Process(service.pid)
+    family = [first, *first.children(recursive=True)]
+    assert len({os.getpgid(process.pid) for process in family}) == 2
+    return family
+
+
+def still_running(family: list[psutil.Process]) -> list[psutil.Process]:
+    return [one for one in psutil.wait_procs(family, timeout=10)[1] if one.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_what_does_not_end_is_killed(tmp_path: Path) -> None:
+    """Asked first; then the guard, which knows the whole session and not the process group alone."""
+    with Guard() as guard:
+        service = stubborn(tmp_path, guard)
+        service.start()
+        family = both(service)
+        end_all([service], patience_s=0.2)
+        assert service.exit_code is None
+    assert still_running(family) == []
+
+
+def test_a_failure_inside_ends_everything_too(tmp_path: Path) -> None:
+    family = []
+
+    def fail() -> None:
+        with Guard() as guard:
+            service = stubborn(tmp_path, guard)
+            service.start()
+            family.extend(both(service))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert still_running(family) == []
+
+
+def test_orphans_of_a_killed_service_are_ended_with_the_rest(tmp_path: Path) -> None:
+    """A service that dies alone and is started again leaves its children behind; they end with the block."""
+    with Guard() as guard:
+        service = stubborn(tmp_path, guard)
+        service.start()
+        first, orphan = both(service)
+        service.kill_first_process()
+        assert service.exit_code == -signal.SIGKILL
+        assert orphan.is_running()
+        service.log.unlink()
+        service.start()
+        family = [orphan, *both(service)]
+        assert service.pid != first.pid
+    assert still_running(family) == []
+
+
+def test_death_of_the_starter_ends_everything(tmp_path: Path) -> None:
+    """SIGKILL to the process that holds the guard: nothing of it can run a line of code any more."""
+    starter = f"""
+import os, pathlib, sys, time
+from txn_engine_airflow.standalone.processes import Guard, Service
+with Guard() as guard:
+    service = Service("stubborn", (sys.executable, "-c", {STUBBORN!r}), environment=dict(os.environ),
+                      folder=pathlib.Path({str(tmp_path)!r}), guard=guard)
+    service.start()
+    while service.log.read_text().count("up") < 2:
+        time.sleep(0.05)
+    print("up", flush=True)
+    time.sleep(600)
+"""
+    process = subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) == 3, "guard, first process, its child"
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert still_running(family) == []

@@ -1,0 +1,119 @@
+"""Airflow's own scheduler, triggerer and workers bring everything to its end, with nobody touching anything."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.conftest import missing_server
+from tests.live.postgres import PostgresServer, postgres_binaries
+from tests.live.stack import Stack, running_stack
+from tests.servers import REPOSITORY, MinioServer
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.minio,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.timeout(1_800),
+]
+
+CONSUME, VERIFY = "txn_spark_consume", "txn_verify_exactly_once"
+
+
+def payments_flow(stack: Stack, name: str) -> None:
+    """Committed payments, some whose markers are left to the DAG, and a producer that dies in between."""
+    traffic = stack.traffic
+    traffic.pay(f"{name}-shop")
+    traffic.leave_open(f"{name}-till")
+    traffic.pay_deferred(f"{name}-bank")
+    traffic.pay(f"{name}-shop-2")
+
+
+def wait_until_all_is_well(stack: Stack, *, patience_s: float) -> None:
+    """All transactions final as they must be, every payment summed up by Spark, and verified by a run of its own."""
+    traffic = stack.traffic
+    stack.wait_for("every transaction final", lambda: not traffic.unfinished(), patience_s=patience_s)
+    states = traffic.states()
+    assert {states[name] for name in traffic.left_open} == {"CompleteAbort"}
+    assert {states[name] for name in traffic.deferred} == {"CompleteCommit"}
+    stack.wait_for(
+        "every payment in the balances",
+        lambda: traffic.summed_up() == traffic.committed,
+        patience_s=patience_s,
+    )
+    stack.wait_for("a verification that passed", lambda: verified_after_consume(stack), patience_s=patience_s)
+
+
+def verified_after_consume(stack: Stack) -> bool:
+    """Whether the last verification began after the last output was committed, and is green."""
+    consumed = [run for run in stack.rest.runs(CONSUME) if run["state"] == "success"]
+    verified = stack.rest.runs(VERIFY)
+    if not consumed or not verified:
+        return False
+    last = verified[-1]
+    return bool(last["state"] == "success" and last["start_date"] >= consumed[-1]["start_date"])
+
+
+def test_transactions_become_final_and_payments_are_summed_up(stack: Stack) -> None:
+    """A producer dies, another leaves its markers: sweep, marker DAG, consumer and verification do the rest."""
+    payments_flow(stack, "first")
+    wait_until_all_is_well(stack, patience_s=500)
+    failed = [task for task in stack.rest.tasks() if task["state"] in ("failed", "upstream_failed")]
+    assert failed == []
+
+
+@pytest.mark.live
+def test_killed_scheduler(minio_server: MinioServer) -> None:
+    """SIGKILL of the scheduler while tasks run; its workers live on as orphans. Started again, the end is the same."""
+    with running_stack(minio_server) as stack:
+        ask_as_the_deployment_does(stack)
+        kill_scheduler_in_the_middle(stack)
+        stack.print_overhead()
+
+
+@pytest.mark.live
+def test_postgres_as_metadata_database(minio_server: MinioServer) -> None:
+    """The same on Postgres: rows are locked there, and writers do not wait for one another as on SQLite."""
+    binaries = postgres_binaries()
+    if binaries is None:
+        missing_server("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
+    with PostgresServer(binaries) as server, running_stack(minio_server, database_url=server.url) as stack:
+        kill_scheduler_in_the_middle(stack)
+        stack.print_overhead()
+
+
+def kill_scheduler_in_the_middle(stack: Stack) -> None:
+    """While Spark reads: the task goes on as an orphan, and the next scheduler starts it once more beside it."""
+    stack.traffic.make_topics()
+    payments_flow(stack, "before")
+    scheduler = stack.service("scheduler")
+    stack.wait_for("Spark at work", lambda: running(stack, "consume"), patience_s=500)
+    orphans = stack.children(scheduler)
+    scheduler.kill_first_process()
+    payments_flow(stack, "meanwhile")
+    alive = [process.pid for process in orphans if process.is_running()]
+    assert alive, "the orphans are what this test is about"
+    print(f"\nkilled the scheduler while Spark was at work; {len(alive)} orphans live on")
+    scheduler.start()
+    payments_flow(stack, "after")
+    wait_until_all_is_well(stack, patience_s=700)
+    tries = [task["try_number"] for task in stack.rest.tasks() if task["task_id"] == "consume"]
+    print(f"tries of the consumer, run by run: {tries}")
+
+
+def running(stack: Stack, task_id: str) -> bool:
+    return any(task["task_id"] == task_id and task["state"] == "running" for task in stack.rest.tasks())
+
+
+def ask_as_the_deployment_does(stack: Stack) -> None:
+    """The health checks of docker-compose.yml, each of which must find its service well."""
+    services = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
+    checks = [services[name]["healthcheck"]["test"] for name in stack.airflow.services]
+    for kind, *command in checks:
+        assert kind == "CMD"
+        words = [
+            word.replace("127.0.0.1:8080", stack.airflow.url.removeprefix("http://")) for word in command
+        ]
+        done = stack.airflow.run(words)
+        assert done.returncode == 0, f"{command}: {done.stdout}"

@@ -1,0 +1,176 @@
+"""The pages in a real Chromium, over a real Airflow: what a person does, and what nobody may who has not logged in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import httpx
+import pytest
+from playwright.sync_api import BrowserContext, expect
+
+from tests.conftest import missing_server
+from tests.live.browser import chromium_binary, log_in, open_page, running_browser, screenshots
+from tests.live.stack import Stack
+from tests.live.test_real_run import CONSUME, VERIFY, payments_flow, wait_until_all_is_well
+from txn_engine_airflow.standalone.home import USER
+
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.minio,
+    pytest.mark.slow,
+    pytest.mark.spark,
+    pytest.mark.timeout(1_800),
+]
+
+FOREVER_MS = 900_000
+PATHS = {
+    "overview": "",
+    "transactions": "transactions",
+    "transaction": f"transaction?id={quote('first-bank')}",
+    "topics": "topics",
+    "topic": "topic?topic=payments",
+    "partition": "partition?topic=payments&partition=0",
+    "groups": "groups",
+    "group": "group?group=balances",
+    "quality": "quality",
+}
+API = (
+    "me",
+    "overview",
+    "health",
+    "runs",
+    "transactions",
+    "transaction?id=first-bank",
+    "topics",
+    "topic?topic=payments",
+    "partition?topic=payments&partition=0",
+    "records?topic=payments&partition=0&offset=0",
+    "groups",
+    "group?group=balances",
+    "reports",
+    "report?dag=x&run=y",
+)
+
+
+@pytest.fixture(scope="module")
+def settled(stack: Stack) -> Stack:
+    """Payments went through, were summed up and verified, so that every page has something to show."""
+    if not stack.traffic.committed:
+        payments_flow(stack, "first")
+        wait_until_all_is_well(stack, patience_s=500)
+    return stack
+
+
+@pytest.fixture(scope="module")
+def person(settled: Stack) -> Iterator[BrowserContext]:
+    """An administrator at a browser."""
+    binary = chromium_binary()
+    if binary is None:
+        missing_server("no Chromium: install Debian's `chromium`, or run .ci/setup-debian")
+    with running_browser(binary) as browser:
+        context = log_in(browser, settled.airflow.url, USER, settled.airflow.secrets.password)
+        yield context
+        context.close()
+
+
+def test_overview_shows_topics_and_the_last_runs(person: BrowserContext) -> None:
+    page = open_page(person, "")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
+    expect(page.locator("#content")).to_contain_text("payments")
+    expect(page.locator("#content")).to_contain_text("balances")
+    expect(page.locator("#freshness")).to_have_text("Up to date")
+    page.close()
+
+
+def test_filter_then_open_one_transaction(person: BrowserContext) -> None:
+    """The list, narrowed by id; then the transaction whose markers the DAG wrote, with its time line."""
+    page = open_page(person, "transactions")
+    expect(page.get_by_role("link", name="first-shop", exact=True)).to_be_visible()
+    page.get_by_label("Transactional id", exact=True).fill("first-bank")
+    page.get_by_role("button", name="Filter").click()
+    expect(page.get_by_role("link", name="first-shop", exact=True)).to_have_count(0)
+    page.get_by_role("link", name="first-bank", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("first-bank")
+    expect(page.get_by_role("heading", name="Decided: commit")).to_be_visible()
+    expect(page.locator("#content")).to_contain_text("4 of 4 partitions")
+    expect(page.locator("#lede")).to_contain_text("CompleteCommit")
+    page.close()
+
+
+def test_abort_an_open_transaction(person: BrowserContext, settled: Stack) -> None:
+    """Behind a confirmation; the store says that it is aborted, and Airflow's audit log by whom."""
+    settled.traffic.leave_open("forgotten", timeout_ms=FOREVER_MS)
+    page = open_page(person, "transactions")
+    page.get_by_role("button", name="Abort the transaction of forgotten").click()
+    sure = page.get_by_role("button", name="Abort the transaction", exact=True)
+    expect(sure).to_be_disabled()
+    page.get_by_label("I know whose transaction this is").check()
+    sure.click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert settled.traffic.states()["forgotten"] == "CompleteAbort"
+    logged = settled.rest.get("/eventLogs", event="txn_engine.abort_transaction")["event_logs"]
+    assert any(entry["owner"] == USER and "forgotten" in str(entry["extra"]) for entry in logged)
+    page.close()
+
+
+def test_abort_a_hanging_transaction(person: BrowserContext, settled: Stack) -> None:
+    """Open data that no coordinator row knows: nobody but a person ends it."""
+    settled.traffic.leave_hanging("orphaned")
+    page = open_page(person, "transactions")
+    page.get_by_role("button", name=re.compile("Abort the hanging transaction on orphaned-0")).click()
+    page.get_by_label("I know whose transaction this is").check()
+    page.get_by_role("button", name="Abort the transaction", exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert not settled.engine.admin.find_hanging_transactions("orphaned")
+    page.close()
+
+
+def test_read_the_report(person: BrowserContext) -> None:
+    """From the list of runs to the checks and the full report in its frame."""
+    page = open_page(person, "quality")
+    page.locator("#content table a").first.click()
+    expect(page.get_by_role("heading", name="Full report")).to_be_visible()
+    expect(page.locator("#content")).to_contain_text("Passed")
+    report = page.frame_locator("iframe.report")
+    expect(report.locator("body")).to_contain_text("exactly", ignore_case=True)
+    page.close()
+
+
+@pytest.mark.parametrize("path", [*PATHS.values(), *(f"api/{path}" for path in API)])
+def test_anonymous_is_refused(settled: Stack, path: str) -> None:
+    answer = httpx.get(f"{settled.airflow.url}/txn-engine/{path}", trust_env=False, timeout=30)
+    assert answer.status_code in (401, 403), path
+    assert "first-bank" not in answer.text
+    assert "balances" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path", ["static/main.js", "static/nothing", "report-files/x/y/index.html", "nothing", "docs"]
+)
+def test_anonymous_learns_nothing_of_files(settled: Stack, path: str) -> None:
+    answer = httpx.get(f"{settled.airflow.url}/txn-engine/{path}", trust_env=False, timeout=30)
+    assert answer.status_code in (401, 403), path
+
+
+@pytest.mark.parametrize("path", ["abort", "abort-hanging"])
+def test_anonymous_aborts_nothing(settled: Stack, path: str) -> None:
+    answer = httpx.post(f"{settled.airflow.url}/txn-engine/api/{path}", json={}, trust_env=False, timeout=30)
+    assert answer.status_code in (401, 403)
+
+
+@pytest.mark.parametrize("name", [*PATHS, "report"])
+def test_screenshots(person: BrowserContext, settled: Stack, name: str) -> None:
+    """Each page, light and dark, wide and narrow, fits its width; the pictures are kept in .cache/screenshots."""
+    path = PATHS.get(name)
+    if path is None:
+        (report, *_) = person.request.get("/txn-engine/api/reports").json()["reports"]
+        path = f"report?dag={quote(report['dag_id'])}&run={quote(report['folder'])}"
+    assert all(picture.stat().st_size > 5_000 for picture in screenshots(person, path, name))
+
+
+def test_the_runs_behind_the_pages_are_green(settled: Stack) -> None:
+    """What the pages were tested over is a platform that works."""
+    for dag_id in (CONSUME, VERIFY):
+        assert any(run["state"] == "success" for run in settled.rest.runs(dag_id))

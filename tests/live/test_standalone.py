@@ -1,0 +1,104 @@
+"""`make airflow`: one command starts everything, and nothing of it is left, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.conftest import missing_server
+from tests.live.rest import Rest
+from tests.servers import minio_binary
+
+pytestmark = [pytest.mark.airflow, pytest.mark.live, pytest.mark.minio, pytest.mark.timeout(1_800)]
+
+START_S, SEE_S, END_S = 600.0, 400.0, 60.0
+
+
+class Running:
+    """The command, and what it has started."""
+
+    def __init__(self, home: Path) -> None:
+        self._log = home.with_suffix(".log")
+        command = [sys.executable, "-m", "txn_engine_airflow.standalone", "--home", home]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def value(self, what: str) -> str:
+        """What the welcome says, as `URL` in `Airflow        URL`."""
+        found = re.search(rf"^  {what} +(\S+)$", self.said, re.MULTILINE)
+        assert found, self.said
+        return found[1]
+
+    def wait_for(self, what: str, look: Callable[[], object], patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        while not look():
+            assert self.process.poll() is None, self.said
+            assert time.monotonic() < deadline, f"{what}: not after {patience_s:.0f} s: {self.said}"
+            time.sleep(0.5)
+
+    def family(self) -> list[psutil.Process]:
+        """All that it has started, and what those have."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    if minio_binary() is None:
+        missing_server("no MinIO server: run `make minio`")
+    running = Running(tmp_path / "home")
+    yield running
+    if running.process.poll() is None:
+        running.process.send_signal(signal.SIGTERM)
+        running.process.wait(END_S)
+
+
+def gone(family: list[psutil.Process], patience_s: float = END_S) -> list[psutil.Process]:
+    """Those that still run when the patience is over."""
+    return psutil.wait_procs(family, timeout=patience_s)[1]
+
+
+def test_starts_shows_moving_transactions_and_stops_with_ctrl_c(running: Running) -> None:
+    """A password that lets one in; payments that go on; a killed scheduler that comes back; then Ctrl-C."""
+    running.wait_for("the welcome", lambda: "password" in running.said, START_S)
+    rest = Rest(running.value("Airflow"), running.value("log in as"), running.value("password"))
+    with contextlib.closing(rest):
+        swept = lambda: any(run["state"] == "success" for run in rest.runs("txn_coordinator_sweep"))  # noqa: E731
+        running.wait_for("a sweep that ran by itself", swept, SEE_S)
+        payments = Path(running.value("logs")) / "payments.log"
+        before = payments.read_text().count("committed")
+        assert before >= 1
+        assert "left open" in payments.read_text()
+        running.wait_for("more payments", lambda: payments.read_text().count("committed") > before, SEE_S)
+    (scheduler,) = (
+        child for child in psutil.Process(running.process.pid).children() if "scheduler" in child.cmdline()
+    )
+    scheduler.kill()
+    running.wait_for("another scheduler", lambda: "scheduler ended" in running.said, END_S)
+    family = running.family()
+    assert len(family) >= 8
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(END_S) == 0, running.said
+    assert gone(family, 1) == []
+
+
+def test_leaves_nothing_behind_when_it_is_killed_itself(running: Running) -> None:
+    """SIGKILL asks nobody; the guard ends what is left, tasks in groups of their own too."""
+    running.wait_for("the services", lambda: len(running.family()) >= 8, START_S)
+    family = running.family()
+    os.kill(running.process.pid, signal.SIGKILL)
+    running.process.wait()
+    assert gone(family) == []

@@ -1,0 +1,362 @@
+"""Compaction by key: a table built from the topic is the same before, during and after, whoever dies or interferes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from storage import MemoryStore, ObjectStore
+from tests.faults import Fault, FaultyStore, Operation
+from tests.maintain.ledgers import HOUR_MS, START_MS, assert_sound, copy_of, new_store, open_engine
+from tests.maintain.many_files import Report, measure
+from tests.maintain.tables import (
+    ALWAYS,
+    PLACE,
+    TABLE,
+    assert_is_part,
+    by_offset,
+    compact,
+    doubled,
+    held,
+    new_table,
+    put,
+    table_of,
+)
+from tests.maintain.test_deaths import FAULTS, attempt, faulty
+from txn_engine import Engine
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.maintain.offset_map import OffsetMap
+from txn_engine.maintain.policy import DAY_MS
+from txn_engine.testing import ManualClock
+
+KEYS = "abcdef"
+
+
+# --- against a dictionary ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_table_built_from_it_is_the_same(seed: int) -> None:
+    """Whatever is written, aborted, left open and compacted in whatever order, a reader from the start builds the table
+    that all records ever committed make, of records that are as they were written.
+    """
+    draw = random.Random(seed)
+    clock, store = ManualClock(START_MS), new_store()
+    with new_table(store, clock) as engine:
+        written = held(engine)
+        opened = 0
+        for step in range(40):
+            kind = draw.choice(("commit", "commit", "commit", "abort", "open", "compact", "compact", "wait"))
+            pairs = [(draw.choice(KEYS), draw.choice((step, step, None))) for _ in range(draw.randint(1, 4))]
+            if kind in ("commit", "abort"):
+                put(engine, *pairs, commit=kind == "commit")
+            elif kind == "open":
+                opened += 1
+                left = engine.producer(transactional_id=f"open-{opened}", transaction_timeout_ms=60_000)
+                left.init_transactions()
+                left.begin_transaction()
+                left.produce(TABLE, pa.table({"key": [pairs[0][0]], "value": pa.array([-1], pa.int64())}))
+                left.flush()
+            elif kind == "wait":
+                clock.advance(draw.choice((1_000, HOUR_MS, DAY_MS)))
+                engine.coordinator.abort_timed_out_transactions()
+            else:
+                compact(engine, _any_policy(draw))
+            written |= held(engine)
+            _check(engine, written)
+        assert_sound(engine)
+        engine.admin.snapshot()
+        state = engine.partition(TABLE, 0).state
+    with open_engine(store, clock) as fresh:
+        assert fresh.partition(TABLE, 0).state == state
+        _check(fresh, written)
+
+
+def _any_policy(draw: random.Random) -> MaintenancePolicy:
+    return replace(
+        ALWAYS,
+        min_dirty_ratio=draw.choice((0.0, 0.5)),
+        offset_map_bytes=draw.choice((1, 60, 1 << 20)),
+        target_file_bytes=draw.choice((1, 3_000, 1 << 20)),
+    )
+
+
+def _check(engine: Engine, written: dict[int, tuple[str, int | None]]) -> None:
+    found = held(engine)
+    stable = engine.partition(TABLE, 0).last_stable_offset
+    assert_is_part(found, written)
+    assert table_of(found) == table_of({at: record for at, record in written.items() if at < stable})
+    cleaned_to = engine.partition(TABLE, 0).state.cleaning.cleaned_to
+    assert doubled({at: record for at, record in found.items() if at < cleaned_to}) == []
+
+
+def test_after_a_pass_each_key_stands_once() -> None:
+    """And a pass after that has nothing to do."""
+    clock = ManualClock(START_MS)
+    with new_table(new_store(), clock) as engine:
+        for number in range(30):
+            put(engine, (KEYS[number % 6], number), ("z", number), commit=number % 4 != 3)
+        before = table_of(held(engine))
+        compact(engine)
+        assert doubled(held(engine)) == []
+        assert table_of(held(engine)) == before
+        assert engine.maintenance.compact(TABLE, policy=ALWAYS).partitions == ()
+
+
+# --- rounds, sizes, types ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", [1, 100, 1 << 20])
+def test_more_keys_than_there_is_room_for(room: int) -> None:
+    """A map that is full ends a round; the next one goes on, and what comes of it is the same."""
+    clock = ManualClock(START_MS)
+    with new_table(new_store(), clock) as engine:
+        for number in range(12):
+            put(engine, *((f"key-{(number * 7 + n) % 20}", number) for n in range(5)))
+        before = table_of(held(engine))
+        compact(engine, replace(ALWAYS, offset_map_bytes=room))
+        assert table_of(held(engine)) == before
+        assert doubled(held(engine)) == []
+        assert_sound(engine)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        (pa.int64(), [0, -1, 2**63 - 1, -(2**63)]),
+        (pa.int32(), [0, -1, 2**31 - 1]),
+        (pa.string(), ["", "a", "ä", "a\0"]),
+        (pa.large_string(), ["", "a"]),
+        (pa.binary(), [b"", b"\0", b"\0\0", b"\xff"]),
+        (pa.large_binary(), [b"", b"\0"]),
+    ],
+    ids=str,
+)
+def test_every_type_of_key(kind: pa.DataType, keys: list[object]) -> None:
+    """Keys that differ in anything are different keys; the auditor agrees."""
+    clock = ManualClock(START_MS)
+    with open_engine(new_store(), clock) as engine:
+        schema = pa.schema([("k", kind), ("v", pa.int64())])
+        engine.admin.create_topic(TABLE, partitions=1, schema=schema, key="k", cleanup_policy="compact")
+        for number in range(3):
+            values = pa.array([number] * len(keys), pa.int64())
+            engine.partition(TABLE, 0).append(pa.table([pa.array(keys, kind), values], schema=schema))
+        compact(engine)
+        found = engine.scan(TABLE).to_table()
+        assert found.column("k").to_pylist() == keys
+        assert set(found.column("v").to_pylist()) == {2}
+        assert_sound(engine)
+
+
+def test_no_tombstones_without_columns_that_may_be_null() -> None:
+    """A topic whose other columns are never null has no tombstones; one with its key alone has none either."""
+    clock = ManualClock(START_MS)
+    with open_engine(new_store(), clock) as engine:
+        only = pa.schema([("k", pa.string())])
+        strict = pa.schema([pa.field("k", pa.string()), pa.field("v", pa.int64(), nullable=False)])
+        for name, schema in (("only", only), ("strict", strict)):
+            topic = engine.admin.create_topic(name, schema=schema, key="k", cleanup_policy="compact")
+            columns = {"k": ["a", "b"], "v": pa.array([1, 2], pa.int64())}
+            table = pa.table({field: columns[field] for field in schema.names})
+            engine.partition(topic.topic, 0).append(table)
+            for _ in range(3):
+                engine.maintenance.compact(name, policy=ALWAYS)
+                clock.advance(2 * DAY_MS)
+            assert engine.scan(name).to_table().column("k").to_pylist() == ["a", "b"]
+
+
+def test_the_map_keeps_the_latest() -> None:
+    """Whatever the order in which records come; room is counted in bytes of keys and offsets."""
+    latest = OffsetMap(pa.string(), 64)
+    for offset, key in [(5, "a"), (3, "a"), (9, "b"), (4, "c")]:
+        latest.add(pa.chunked_array([[key]]), pa.chunked_array([pa.array([offset], pa.int64())]))
+    keys = pa.chunked_array([["a", "a", "a", "d"]])
+    offsets = pa.chunked_array([pa.array([4, 5, 6, 0], pa.int64())])
+    assert latest.superseded(keys, offsets).tolist() == [True, False, False, False]
+    assert not OffsetMap(pa.string(), 1 << 20).is_full
+    assert latest.is_full is (3 * 8 + 3 + 4 * 4 >= 64)
+
+
+def test_a_dry_run_writes_nothing() -> None:
+    """It counts what the first round would leave out."""
+    clock, store = ManualClock(START_MS), new_store()
+    with new_table(store, clock) as engine:
+        for number in range(6):
+            put(engine, ("a", number))
+        before = [info.key for info in store.list("")]
+        (would,) = engine.maintenance.compact(TABLE, policy=ALWAYS, dry_run=True).partitions
+        assert [info.key for info in store.list("")] == before
+        (done,) = engine.maintenance.compact(TABLE, policy=ALWAYS).partitions
+        assert (
+            (would.files, would.records, would.dropped)
+            == (done.files, done.records, done.dropped)
+            == (6, 1, 5)
+        )
+
+
+def test_a_range_without_a_record_left() -> None:
+    """Files all of whose records are superseded leave nothing in their place; readers step over it."""
+    clock = ManualClock(START_MS)
+    with new_table(new_store(), clock) as engine:
+        put(engine, ("a", 1), ("b", 1))
+        put(engine, ("a", 2), ("b", 2))
+        compact(engine, replace(ALWAYS, target_file_bytes=1, min_files=1_000))
+        state = engine.partition(TABLE, 0).state
+        assert [file.base_offset for file in state.live.values()] == [3]
+        assert list(held(engine)) == [3, 4]
+        for start in range(3):
+            with engine.consumer() as consumer:
+                consumer.assign([PLACE])
+                consumer.seek(PLACE, start)
+                batch = consumer.poll()
+                assert batch is not None
+                assert batch.column("_offset").to_pylist() == [3, 4]
+        assert_sound(engine)
+
+
+# --- readers on the way ---------------------------------------------------------------------------------------
+
+
+def test_a_reader_that_keeps_a_table() -> None:
+    """One who reads on from where it was, before and after passes, has the table of one who reads all from the start,
+    as long as it never falls behind by `delete.retention.ms`.
+    """
+    draw = random.Random(7)
+    clock = ManualClock(START_MS)
+    with new_table(new_store(), clock, delete_retention_ms=10 * HOUR_MS) as engine:
+        kept: dict[int, tuple[str, int | None]] = {}
+        position = 0
+        for step in range(40):
+            put(engine, (draw.choice(KEYS), draw.choice((step, None))), commit=draw.random() < 0.8)
+            if draw.random() < 0.5:
+                compact(engine)
+            clock.advance(HOUR_MS)
+            if step % 4 == 3:
+                scan = engine.scan(TABLE, start={PLACE: position})
+                kept |= by_offset(scan.to_table())
+                position = scan.offsets[PLACE]
+                assert table_of(kept) == table_of(held(engine))
+
+
+def test_what_was_planned_is_read() -> None:
+    """A scan that was planned before a pass reads what it was to read; so does a consumer between two polls."""
+    clock = ManualClock(START_MS)
+    with new_table(new_store(), clock) as engine:
+        for number in range(10):
+            put(engine, (KEYS[number % 3], number))
+        before, planned = held(engine), engine.scan(TABLE)
+        compact(engine)
+        assert by_offset(planned.to_table()) == before
+        assert table_of(held(engine)) == table_of(before)
+
+
+# --- death and company ------------------------------------------------------------------------------------------
+
+
+def dirty() -> tuple[MemoryStore, ManualClock]:
+    """A partition that was clean once, with a tombstone that is due, and dirty again, a transaction open at its end."""
+    clock, store = ManualClock(START_MS), new_store()
+    with new_table(store, clock) as engine:
+        put(engine, ("a", 1), ("b", 1), ("c", 1), ("e", 1))
+        put(engine, ("a", None))
+        compact(engine)
+        clock.advance(DAY_MS)
+        put(engine, ("b", 2))
+        put(engine, ("b", 3), commit=False)
+        put(engine, ("d", 2), ("f", 2))
+        put(engine, ("c", 4), ("d", 4))
+        left = engine.producer(transactional_id="left")
+        left.init_transactions()
+        left.begin_transaction()
+        left.produce(
+            TABLE, pa.table({"key": ["d"], "value": pa.array([9], pa.int64())}), partition=0
+        ).result()
+    return store, clock
+
+
+POLICY = replace(ALWAYS, target_file_bytes=1_800, offset_map_bytes=30)
+"""Several rewrites, and more than one round."""
+
+
+def _job(engine: Engine) -> object:
+    return engine.maintenance.compact(TABLE, policy=POLICY)
+
+
+def _finish(store: ObjectStore, clock: ManualClock) -> None:
+    """Whatever happened: the table is right, the auditor finds nothing, another run finishes, a third does nothing."""
+    with open_engine(store, clock) as engine:
+        for _ in range(2):
+            assert table_of(held(engine)) == {"b": 2, "c": 4, "d": 4, "e": 1, "f": 2}
+            compact(engine, POLICY)
+        assert doubled(held(engine)) == []
+        assert engine.maintenance.compact(TABLE, policy=POLICY).partitions == ()
+        assert engine.partition(TABLE, 0).state.cleaning.tombstones_to > 0
+        clock.advance(120_000)
+        engine.coordinator.abort_timed_out_transactions()
+        put(engine, ("b", 7))
+        assert table_of(held(engine)) == {"b": 7, "c": 4, "d": 4, "e": 1, "f": 2}
+        assert_sound(engine)
+
+
+def _writes(made: ObjectStore, now_ms: int) -> list[int]:
+    counted = FaultyStore(copy_of(made))
+    with open_engine(counted, ManualClock(now_ms)) as engine:
+        counted.calls.clear()
+        _job(engine)
+    return [at for at, (operation, _, _) in enumerate(counted.calls) if operation.startswith("put")]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_write(fault: str) -> None:
+    """Whichever write is the last, or fails once before or after it took effect."""
+    made, clock = dirty()
+    writes = _writes(made, clock())
+    assert len(writes) >= 6
+    for at in writes:
+        store, now = copy_of(made), ManualClock(clock())
+        attempt(_job, faulty(store, fault, at), now)  # type: ignore[arg-type]
+        _finish(store, now)
+
+
+@pytest.mark.parametrize("other_policy", [POLICY, ALWAYS], ids=["the same", "another"])
+def test_another_run_at_any_moment(other_policy: MaintenancePolicy) -> None:
+    """Another compactor does all its work between any two writes of this one: of the two no rewrite is lost on what the
+    other has replaced, and none says clean what is not.
+    """
+    made, clock = dirty()
+    for at in _writes(made, clock()):
+        store, now = copy_of(made), ManualClock(clock())
+        happened: list[int] = []
+
+        def decide(operation: Operation, key: str, number: int) -> Fault | None:
+            if number == at and not happened:  # noqa: B023
+                happened.append(number)  # noqa: B023
+                with open_engine(store, now) as other:  # noqa: B023
+                    compact(other, other_policy)
+            return None
+
+        watched = FaultyStore(store)
+        with open_engine(watched, now) as engine:
+            watched.calls.clear()
+            watched.decide = decide
+            assert engine.maintenance.compact(TABLE, policy=POLICY).failures == ()
+            watched.decide = None
+        assert happened
+        _finish(store, now)
+
+
+# --- many files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by_key", [False, True], ids=["merged", "by key"])
+def test_many_small_files(by_key: bool) -> None:
+    """1,000 files read before, while they are compacted, and after: the same records, or by key the same table."""
+    report: Report = measure(f"memory://many-files-{by_key}", files=1_000, keys=100, by_key=by_key)
+    assert report.files_before == 1_000
+    assert report.files_after == 1
+    assert report.same_during
+    assert report.same_after
+    assert report.records_after == (100 if by_key else report.records_before)

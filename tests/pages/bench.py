@@ -1,0 +1,151 @@
+"""How fast the overview is: p50 and p99 over HTTP from Airflow's own server, beside the thread that keeps looking.
+
+    python -m tests.pages.bench [--transactions 1000] [--partitions 50] [--requests 1000]
+
+Each transaction is open and has written to every partition. Exits with 1 where the p99 is not below the limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import os
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from tests.dags.airflow_home import HOME, make_database
+from txn_engine import Engine, TopicPartition, connect
+from txn_engine.ids import new_write_id
+from txn_engine.log.uploads import upload_records
+from txn_engine.protocol.proposals import DataProposal
+from txn_engine.testing import write_transaction_state
+
+LIMIT_MS = 300
+SCHEMA = pa.schema([("x", pa.int64())])
+URL = "memory://pages-bench"
+
+
+def build(engine: Engine, transactions: int, partitions: int) -> None:
+    """Every transaction open, with a batch in every partition: one entry a partition holds them all."""
+    engine.admin.create_topic("payments", partitions=partitions, schema=SCHEMA)
+    members = [TopicPartition("payments", number) for number in range(partitions)]
+    for number in range(transactions):
+        write_transaction_state(
+            engine, f"load-{number:05}", state="Ongoing", producer_id=number, producer_epoch=0,
+            transaction_timeout_ms=900_000, partitions=members,
+        )  # fmt: skip
+    table = pa.table({"x": [1]}, schema=SCHEMA)
+    now_ms = engine.clock()
+    for number in range(partitions):
+        log = engine.logs.get("payments", 0, number)
+        proposals = []
+        for producer_id in range(transactions):
+            identity = {"producer_id": producer_id, "producer_epoch": 0}
+            encoded = upload_records(
+                engine.logs.tools.objects,
+                new_write_id,
+                log.keys.prefix,
+                table,
+                log_end=0,
+                timestamp_ms=now_ms,
+                **identity,
+            )
+            proposals.append(
+                DataProposal(
+                    1, now_ms, now_ms, encoded.file, **identity, base_sequence=0, is_transactional=True
+                )
+            )
+        log.append(proposals)
+
+
+@contextlib.contextmanager
+def server() -> Iterator[tuple[int, str]]:
+    """Airflow's api-server with the pages in it, in this process; its port and a session's token."""
+    os.environ["TXN_ENGINE_URL"] = URL
+    os.environ["_AIRFLOW_PROCESS_CONTEXT"] = "server"
+    os.environ["AIRFLOW__LOGGING__LOGGING_LEVEL"] = "ERROR"  # a line for each request would drown the numbers
+    os.environ["AIRFLOW__API_AUTH__JWT_SECRET"] = "not-a-secret-but-long-enough-" * 3
+    os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"] = str(HOME / "passwords.json")
+    make_database()
+    import uvicorn
+    from airflow.api_fastapi.app import create_app, get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    app = create_app(apps="core")
+    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="vera", role="VIEWER", teams=[]))
+    running = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=running.run)
+    thread.start()
+    try:
+        while not running.started:
+            time.sleep(0.05)
+        yield running.servers[0].sockets[0].getsockname()[1], token
+    finally:
+        running.should_exit = True
+        thread.join()
+
+
+def ask(connection: http.client.HTTPConnection, token: str, path: str, *, tries: int = 1) -> int:
+    """The bytes of the answer. More than one try: until the first look at the store is over."""
+    for _ in range(tries):
+        connection.request("GET", path, headers={"Cookie": f"_token={token}"})
+        answer = connection.getresponse()
+        size = len(answer.read())
+        if answer.status == 200:
+            return size
+        time.sleep(1)
+    raise SystemExit(f"{path} answered {answer.status}")
+
+
+def measure(port: int, token: str, path: str, requests: int) -> list[float]:
+    """Milliseconds of each request, one after the other on one connection."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    ask(connection, token, path, tries=100)
+    took = []
+    for _ in range(requests):
+        began = time.perf_counter()
+        size = ask(connection, token, path)
+        took.append((time.perf_counter() - began) * 1_000)
+    print(f"  {path}: {size:,} bytes")
+    return took
+
+
+def told(name: str, took: list[float]) -> float:
+    """Print a line; the p99."""
+    p99 = statistics.quantiles(took, n=100)[98]
+    print(f"  {name}: p50 {statistics.median(took):.1f} ms, p99 {p99:.1f} ms, max {max(took):.1f} ms")
+    return p99
+
+
+def main() -> int:
+    """Build, serve, measure, say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, default in (("transactions", 1_000), ("partitions", 50), ("requests", 1_000)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    args: Any = parser.parse_args()
+    with connect(URL) as engine:
+        build(engine, args.transactions, args.partitions)
+        print(
+            f"{args.transactions:,} open transactions, each in {args.partitions} partitions; "
+            f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+        )
+        with server() as (port, token):
+            overview = told("overview", measure(port, token, "/txn-engine/api/overview", args.requests))
+            for path in ("transactions", "partition?topic=payments&partition=7", "transaction?id=load-00007"):
+                told(path, measure(port, token, f"/txn-engine/api/{path}", max(args.requests // 5, 100)))
+            bare = told(
+                "Airflow's own version, to compare", measure(port, token, "/api/v2/version", args.requests)
+            )
+    print(f"overview p99 {overview:.1f} ms, limit {LIMIT_MS} ms; Airflow's own smallest answer {bare:.1f} ms")
+    return 0 if overview < LIMIT_MS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

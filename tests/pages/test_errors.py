@@ -1,0 +1,69 @@
+"""Errors are for people: a page that says what is wrong, or one line of JSON; never a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.pages.conftest import PREFIX
+
+pytestmark = pytest.mark.airflow
+
+
+def test_a_path_that_is_none_gives_a_page(client: Callable[..., Any]) -> None:
+    answer = client("vera").get(f"{PREFIX}/no/such/<script>")
+    assert answer.status_code == 404
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "<h1>Nothing here</h1>" in answer.text
+    assert f'<base href="{PREFIX}/">' in answer.text
+    assert "<script>" not in answer.text.replace('<script src="static/theme.js"></script>', "")
+
+
+def test_who_is_not_logged_in_is_shown_the_way(client: Callable[..., Any]) -> None:
+    """The page needs nothing else of the app, which would be refused too."""
+    answer = client().get(f"{PREFIX}/")
+    assert answer.status_code == 401
+    assert "/auth/login?next=%2Ftxn-engine%2F" in answer.text
+    assert "static/" not in answer.text
+
+
+def test_a_fault_gives_a_reference_and_no_trace(
+    client: Callable[..., Any],
+    pages_app: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def break_down(**_: Any) -> None:
+        raise RuntimeError("secret inner workings")
+
+    monkeypatch.setattr(pages_app.state.watcher, "sight", break_down)
+    for path, kind in (("/api/topics", "application/json"), ("/api/overview", "application/json")):
+        answer = client("vera").get(PREFIX + path)
+        assert answer.status_code == 500
+        assert answer.headers["content-type"] == kind
+        assert "secret inner workings" not in answer.text
+        reference = answer.json()["detail"].rstrip(".").rpartition(" ")[2]
+        assert len(reference) == 12
+        assert reference in caplog.text
+    monkeypatch.setattr("txn_engine_airflow.pages.routes_pages._static_files", break_down)
+    answer = client("vera").get(f"{PREFIX}/static/main.js")
+    assert (answer.status_code, "<h1>Something broke</h1>" in answer.text) == (500, True)
+
+
+def test_a_method_that_is_none(client: Callable[..., Any]) -> None:
+    assert client("ada").delete(f"{PREFIX}/api/overview").status_code in (404, 405)
+
+
+def test_static_files_are_sent_again_only_when_they_changed(client: Callable[..., Any]) -> None:
+    browser = client("vera")
+    first = browser.get(f"{PREFIX}/static/main.js")
+    assert first.headers["content-type"].startswith("text/javascript")
+    again = browser.get(f"{PREFIX}/static/main.js", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize("name", ["page.html", "..%2Fapp.py", "%2e%2e/app.py", "nothing.js", "%2e%2e"])
+def test_only_the_pages_own_files_are_served(client: Callable[..., Any], name: str) -> None:
+    assert client("ada").get(f"{PREFIX}/static/{name}").status_code in (404, 405)

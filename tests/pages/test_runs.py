@@ -1,0 +1,65 @@
+"""The latest runs of the engine's DAGs, as Airflow's own database has them after a real run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.dags.airflow_home import DAGS, make_database
+from tests.pages.conftest import PREFIX
+
+pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+
+SWEEP = """
+from airflow.dag_processing.dagbag import DagBag
+run = DagBag(dag_folder={folder!r}).dags["txn_coordinator_sweep"].test()
+raise SystemExit(0 if str(run.state) == "success" else f"the run ended {{run.state}}")
+"""
+
+
+@pytest.fixture(scope="module")
+def swept(airflow_settings: None) -> None:
+    """One real run of the sweep, in a process of its own, before the api-server starts."""
+    make_database()
+    code = SWEEP.format(folder=str(DAGS / "txn_coordinator_sweep.py"))
+    environment = {name: value for name, value in os.environ.items() if name != "_AIRFLOW_PROCESS_CONTEXT"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def airflow_app(swept: None) -> Any:
+    """Airflow's app over the database that the run left."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+    from airflow.plugins_manager import _get_plugins, get_fastapi_plugins
+
+    for cached in (_get_plugins, get_fastapi_plugins):
+        cached.cache_clear()
+    purge_cached_app()
+    yield create_app(apps="core")
+    purge_cached_app()
+
+
+def test_the_last_sweep_is_shown_with_what_it_did(client: Callable[..., Any]) -> None:
+    """It aborted the transaction that was overdue; the page says so to whoever may see that DAG."""
+    browser = client("vera")
+    deadline = time.monotonic() + 60
+    while not (dags := browser.get(f"{PREFIX}/api/runs").json()["dags"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    (sweep,) = dags
+    assert (sweep["dag_id"], [run["state"] for run in sweep["runs"]]) == (
+        "txn_coordinator_sweep",
+        ["success"],
+    )
+    assert sweep["runs"][0]["end_ms"] >= sweep["runs"][0]["start_ms"] > 0
+    assert sweep["numbers"]["transactions"] >= 1
+    found = browser.get(f"{PREFIX}/api/transaction", params={"id": "nightly/import of accounts"}).json()
+    assert found["line"]["state"] == "CompleteAbort"

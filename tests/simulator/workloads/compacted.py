@@ -1,0 +1,376 @@
+"""A topic compacted by key: writers, tombstones, keepers at once, and readers who build a table from it.
+
+What is left is not what was written, so that the rules here are of their own: a reader sees of each key at least the
+latest record that was acknowledged before it looked, nothing that was not committed, and no record again whose
+tombstone it might have missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from tests.simulator.applications import Application
+from tests.simulator.history import Writing
+from tests.simulator.kernel import HOUR, MINUTE, MS, sleep
+from tests.simulator.knobs import Knobs
+from tests.simulator.process import Process
+from tests.simulator.workloads.common import add_background
+from tests.simulator.world import Body, World
+from txn_engine import Engine
+from txn_engine.errors import OutcomeUnknownError, TxnEngineError
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.producer import Producer
+from txn_engine.types import RecordMetadata, TopicPartition
+
+TOPICS: tuple[str, ...] = ()
+TABLE = "table"
+_KEYS = ("a", "b", "c", "d")
+_CLIENTS = 3
+_JOBS = ("compact", "compact", "compact", "retain", "seal", "clean", "expire_producers", "snapshot")
+_HOUR_MS = 3_600_000
+_SLOT = 20 * MINUTE
+_DELETE_RETENTION_MS = 12 * _HOUR_MS
+_BEHIND_MAX = 8 * HOUR
+"""How far behind a follower may be: below `delete.retention.ms` by more than any clock is off."""
+
+Row = tuple[int, str, str, bool]
+"""A record as it was read: offset, key, id, whether it is a tombstone."""
+
+
+@dataclass(slots=True)
+class Put:
+    """A record as its writer knows it; `offset` -1: not acknowledged."""
+
+    writing: Writing
+    partition: int
+    key: str
+    id: str
+    is_tombstone: bool
+    offset: int = -1
+
+    @property
+    def may_be_there(self) -> bool:
+        """Whether its transaction was asked to commit, or nobody was told that the plain append was refused."""
+        outcome = self.writing.outcome
+        return outcome in ("ok", "committing") or (outcome != "refused" and not self.writing.atomic)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A read of one partition from its start to `end`."""
+
+    who: str
+    began: int
+    partition: int
+    end: int
+    rows: tuple[Row, ...]
+
+
+@dataclass(slots=True)
+class Followed:
+    """A table built by one who reads on: its last round began at `began`, and went up to `positions`."""
+
+    began: int = -1
+    positions: dict[TopicPartition, int] = field(default_factory=dict)
+    table: dict[tuple[int, str], Row] = field(default_factory=dict)
+
+    def take(self, rows: Mapping[int, tuple[int, tuple[Row, ...]]]) -> None:
+        """Go on with what was read of each partition, and to where."""
+        for partition, (end, read) in rows.items():
+            self.positions[TopicPartition(TABLE, partition)] = end
+            for row in read:
+                self.table[partition, row[1]] = row
+
+    @property
+    def values(self) -> dict[tuple[int, str], Row]:
+        """Without the keys whose latest record is a tombstone."""
+        return {key: row for key, row in self.table.items() if not row[3]}
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the clients keep together."""
+
+    puts: list[Put] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
+    followed: Followed = field(default_factory=Followed)
+
+
+def notes_of(world: World) -> Notes:
+    """This run's."""
+    notes: Notes = world.notes.setdefault("compacted", Notes())
+    return notes
+
+
+def shape(knobs: Knobs) -> Knobs:
+    """Hours, not days: a follower must not fall behind by more than tombstones stay."""
+    return replace(knobs, partitions=min(knobs.partitions, 2), longest_pause=2 * HOUR)
+
+
+def set_up(world: World) -> None:
+    """Writers of few keys, a plain one among them, two keepers, a reader from the start and one who reads on."""
+
+    def create(_: Process, engine: Engine) -> None:
+        engine.admin.create_topic(
+            TABLE,
+            partitions=world.knobs.partitions,
+            cleanup_policy="compact",
+            delete_retention_ms=_DELETE_RETENTION_MS,
+        )
+
+    world.run_alone("setup", create)
+    each = max(world.knobs.transactions // _CLIENTS, 1)
+    for number in range(_CLIENTS):
+        world.client(f"writer{number}", _writer(number, each))
+    world.client("plain", _plain_writer(3 * each))
+    world.client("looker", _looker, worker=False)
+    world.client("follower", _follower, worker=False)
+    for number in range(2):
+        world.client(f"keeper{number}", _keeper, worker=False)
+    add_background(world, (), sweepers=1, readers=0)
+
+
+# --- writers ----------------------------------------------------------------------------------------------
+
+
+def _writer(number: int, transactions: int) -> Body:
+    def body(process: Process, engine: Engine) -> None:
+        world = process.world
+        app = Application(process, engine, f"writer-{number}", timeout_ms=900_000)
+        for index in range(transactions):
+            app.transact(f"{process.name}-{index}", lambda producer, writing: _write(app, producer, writing))
+            late = world.chance.at("late", process.name, index) < 0.3
+            app.rest(low=MINUTE, high=6 * HOUR if late else 20 * MINUTE)
+
+    return body
+
+
+def _write(app: Application, producer: Producer, writing: Writing) -> None:
+    draw = app.world.chance.random("write", writing.name)
+    count = 0
+    for _ in range(draw.randint(1, 3)):
+        partition = draw.randrange(app.world.knobs.partitions)
+        puts = []
+        for _ in range(draw.randint(1, 3)):
+            puts.append(_put(writing, partition, count, draw.choice(_KEYS), draw.random() < 0.25))
+            count += 1
+        notes_of(app.world).puts += puts
+        future = producer.produce(TABLE, _records(puts), partition=partition)
+        future.add_done_callback(lambda done, puts=puts: _place(puts, done))  # type: ignore[misc]
+        if draw.random() < 0.3:  # keepers come by meanwhile; in the longer ones so does the time-out
+            app.rest(low=MINUTE, high=draw.choice((10 * MINUTE, 3 * HOUR)))
+    if draw.random() < 0.2:
+        app.give_up(producer, writing, None)
+
+
+def _plain_writer(batches: int) -> Body:
+    def body(process: Process, engine: Engine) -> None:
+        world = process.world
+        for index in range(batches):
+            draw = world.chance.random("plain", process.name, index)
+            writing = world.history.begin(f"{process.name}-{index}", process.name, atomic=False)
+            partition = draw.randrange(world.knobs.partitions)
+            put = _put(writing, partition, 0, draw.choice(_KEYS), draw.random() < 0.25)
+            notes_of(world).puts.append(put)
+            try:
+                put.offset = engine.partition(TABLE, partition).append(_records([put])).base_offset
+            except OutcomeUnknownError as error:
+                world.history.end(writing, "failed", error)
+            except TxnEngineError as error:
+                world.history.end(writing, "refused", error)
+            else:
+                world.history.end(writing, "ok")
+            sleep(draw.randint(MINUTE, HOUR))
+
+    return body
+
+
+def _put(writing: Writing, partition: int, number: int, key: str, is_tombstone: bool) -> Put:
+    return Put(writing, partition, key, f"{writing.name}:{number}", is_tombstone)
+
+
+def _records(puts: list[Put]) -> pa.Table:
+    """Kafka's columns: a tombstone has no value, and its headers all the same."""
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.table(
+        {
+            "key": pa.array([put.key.encode() for put in puts], pa.binary()),
+            "value": pa.array([None if put.is_tombstone else b"v" for put in puts], pa.binary()),
+            "headers": pa.array([[{"key": "id", "value": put.id.encode()}] for put in puts], headers),
+        }
+    )
+
+
+def _place(puts: list[Put], done: Future[list[RecordMetadata]]) -> None:
+    if done.cancelled() or done.exception() is not None:
+        return
+    places = done.result()
+    offsets = [offset for place in places for offset in range(place.base_offset, place.last_offset + 1)]
+    for put, offset in zip(puts, offsets, strict=True):
+        put.offset = offset
+
+
+# --- readers ------------------------------------------------------------------------------------------------
+
+
+def _read(engine: Engine, start: Mapping[TopicPartition, int]) -> dict[int, tuple[int, tuple[Row, ...]]]:
+    """Of each partition where the read ended, and its records."""
+    scan = engine.scan(TABLE, start=start)
+    found: dict[int, list[Row]] = {tp.partition: [] for tp in scan.offsets}
+    columns = scan.to_table(["_partition", "_offset", "key", "value", "headers"]).columns
+    for partition, offset, key, value, headers in zip(*(c.to_pylist() for c in columns), strict=True):
+        name = dict(headers)["id"] if isinstance(headers[0], tuple) else headers[0]["value"]
+        found[partition].append((offset, key.decode(), name.decode(), value is None))
+    return {tp.partition: (end, tuple(found[tp.partition])) for tp, end in scan.offsets.items()}
+
+
+def _look(world: World, who: str, engine: Engine) -> dict[int, tuple[int, tuple[Row, ...]]]:
+    began = world.kernel.now
+    read = _read(engine, {})
+    notes_of(world).looks += [Look(who, began, number, end, rows) for number, (end, rows) in read.items()]
+    return read
+
+
+def _looker(process: Process, engine: Engine) -> None:
+    world, rounds = process.world, 0
+    while not world.stopping:
+        rounds += 1
+        with suppress(TxnEngineError):
+            _look(world, process.name, engine)
+        sleep(world.chance.spread(MINUTE, 3 * HOUR, "look", process.name, rounds))
+
+
+def _follower(process: Process, engine: Engine) -> None:
+    """Reads on from where it was; from the start where it fell behind for too long, or after a crash."""
+    world, rounds = process.world, 0
+    mine = Followed()
+    while not world.stopping:
+        rounds += 1
+        began = world.kernel.now
+        if began - mine.began > _BEHIND_MAX:
+            mine = Followed()
+        try:
+            mine.take(_read(engine, mine.positions))
+        except TxnEngineError:
+            mine = Followed()
+        else:
+            mine.began = began
+            notes_of(world).followed = mine
+        sleep(world.chance.spread(MINUTE, 2 * HOUR, "follow", process.name, rounds))
+
+
+def _keeper(process: Process, engine: Engine) -> None:
+    """One of two schedulers that start the same jobs at the same times, or nearly so."""
+    world, rounds = process.world, 0
+    age_ms = world.chance.spread(_HOUR_MS, 24 * _HOUR_MS, "age")
+    while not world.stopping:
+        rounds += 1
+        draw = world.chance.random("keep", process.name, rounds)
+        policy = MaintenancePolicy(
+            orphan_age_ms=age_ms,
+            entries_age_ms=age_ms,
+            trim_step=1,
+            target_file_bytes=draw.choice((1, 4_000, 1 << 20)),
+            min_files=2,
+            min_dirty_ratio=draw.choice((0.0, 0.5, 1.0)),
+            offset_map_bytes=draw.choice((1, 40, 1 << 20)),
+        )
+        try:
+            slot = world.chance.random("slot", world.kernel.now // _SLOT)
+            _keep(engine, slot.choice(_JOBS), policy)
+        except TxnEngineError as error:
+            world.kernel.note(process.name, "", "keeper", error.code, "", "")
+        sleep(
+            _SLOT
+            - world.kernel.now % _SLOT
+            + draw.choice((0, draw.randint(0, 100 * MS), draw.randint(0, _SLOT)))
+        )
+
+
+def _keep(engine: Engine, job: str, policy: MaintenancePolicy) -> None:
+    if job == "snapshot":
+        engine.admin.snapshot(TABLE)
+    elif job in ("seal", "expire_producers"):
+        getattr(engine.maintenance, job)(TABLE)
+    else:
+        getattr(engine.maintenance, job)(TABLE, policy=policy)
+
+
+# --- rules --------------------------------------------------------------------------------------------------
+
+
+def check(world: World, final: Any) -> list[str]:
+    """Every look on the way and two at the end, before and after a last pass; and the follower's table."""
+    notes = notes_of(world)
+    read = world.run_alone("last", lambda process, engine: _look(world, "last", engine))
+    found = list(_judge_follower(world, notes.followed, read))
+    world.run_alone("pass", lambda _, engine: _last_pass(engine))
+    world.run_alone("after", lambda process, engine: _look(world, "after", engine))
+    by_id = {put.id: put for put in notes.puts}
+    for look in notes.looks:
+        found += _judge_rows(look, by_id)
+        found += _judge_latest(look, notes.puts)
+    return found
+
+
+def _last_pass(engine: Engine) -> None:
+    report = engine.maintenance.compact(TABLE, policy=MaintenancePolicy(min_files=2, min_dirty_ratio=0.0))
+    if report.failures:
+        raise RuntimeError(report.failures[0].message)
+
+
+def _judge_follower(
+    world: World, followed: Followed, read: Mapping[int, tuple[int, tuple[Row, ...]]]
+) -> Iterator[str]:
+    """One who read on has what one who reads from the start has."""
+    if followed.began < 0 or world.kernel.now - followed.began > _BEHIND_MAX:
+        return
+    positions = dict(followed.positions)
+    followed.take(world.run_alone("catch-up", lambda _, engine: _read(engine, positions)))
+    fresh = Followed()
+    fresh.take(read)
+    if followed.values != fresh.values:
+        yield f"a table that was followed differs: {followed.values}, read from the start {fresh.values}"
+
+
+def _judge_rows(look: Look, by_id: Mapping[str, Put]) -> Iterator[str]:
+    """What is there was written, where its writer was told, and not in a transaction that did not commit."""
+    offsets = [row[0] for row in look.rows]
+    if offsets != sorted(set(offsets)):
+        yield f"order: {look.who} read {TABLE}-{look.partition} with offsets {offsets}"
+    for offset, key, name, is_tombstone in look.rows:
+        put = by_id.get(name)
+        if put is None or (put.partition, put.key, put.is_tombstone) != (look.partition, key, is_tombstone):
+            yield f"unknown record: {name} of key {key} at {TABLE}-{look.partition} offset {offset}"
+        elif put.offset not in (-1, offset):
+            yield f"wrong offset: {name} was acknowledged at {put.offset}, stands at {offset}"
+        elif not put.may_be_there:
+            yield f"not committed, yet seen: {name} ({put.writing.outcome}) by {look.who}"
+
+
+def _judge_latest(look: Look, puts: list[Put]) -> Iterator[str]:
+    """Of each key at least the latest that was acknowledged before, unless a tombstone took its place and went."""
+    latest = {key: offset for offset, key, _, _ in look.rows}
+    for put in puts:
+        known = put.writing.outcome == "ok" and put.offset >= 0 and put.writing.ended <= look.began
+        if not known or put.partition != look.partition or put.offset >= look.end:
+            continue
+        seen = latest.get(put.key, -1)
+        if seen >= put.offset:
+            continue
+        tombstone = put.is_tombstone or any(
+            other.is_tombstone and other.may_be_there and (other.offset < 0 or other.offset > put.offset)
+            for other in puts
+            if (other.partition, other.key) == (put.partition, put.key)
+        )
+        if seen >= 0 or not tombstone:
+            yield (
+                f"lost: {look.who} saw of key {put.key} in {TABLE}-{look.partition} offset {seen} as the latest, at"
+                f" {look.began / 1e6:.3f} s, after {put.id} was acknowledged at {put.offset}"
+            )

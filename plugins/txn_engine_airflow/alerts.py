@@ -139,7 +139,7 @@ def on_failure(context: Mapping[str, Any]) -> None:
 def _sent(context: Mapping[str, Any]) -> Mapping[str, int]:
     """When this task last sent what, in this run or an earlier one."""
     instance = context["ti"]
-    index = -1 if instance.map_index is None else instance.map_index  # without it: a list of all there ever were
+    index = -1 if instance.map_index is None else instance.map_index  # without: a list of all there ever were
     found = instance.xcom_pull(key=_SENT_KEY, include_prior_dates=True, map_indexes=index)
     return found if isinstance(found, dict) else {}
 

@@ -22,6 +22,7 @@ from txn_engine.maintain import MaintenancePolicy
 TOPIC = "small-files"
 SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.string())])
 RECORDS_A_FILE = 10
+_PAUSE_S = 0.1
 T = TypeVar("T")
 
 
@@ -108,6 +109,7 @@ class _Reader(threading.Thread):
         while not self._answers or not self._ending.is_set():
             with txn_engine.connect(self._url) as engine:
                 self._answers.append(_answer(engine.scan(TOPIC).to_table(), self._by_key))
+            self._ending.wait(_PAUSE_S)
 
     def end(self) -> list[object]:
         """What it was given each time."""

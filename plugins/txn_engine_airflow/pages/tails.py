@@ -42,12 +42,6 @@ class Tails:
             tail.asked_ms = self._monotonic_ms()
             return None if tail.position < 0 else tuple(tail.rows)
 
-    @property
-    def is_waited_for(self) -> bool:
-        """Whether somebody asked for a log that was not read yet."""
-        with self._lock:
-            return any(tail.position < 0 for tail in self._tails.values())
-
     def follow(self) -> None:
         """Read what was appended to the logs that were asked for; forget those that nobody asks for any more."""
         oldest_ms = self._monotonic_ms() - KEPT_MS

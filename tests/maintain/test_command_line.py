@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
@@ -147,3 +148,17 @@ def test_a_partition_that_needs_a_look(url: str, run: Run, tmp_path: Path) -> No
     assert told["code"] == "MAINTENANCE_INCOMPLETE"
     assert damaged.name in told["message"]
     assert damaged.name in run("compact").stderr
+
+
+def test_deleted_topics_go_with_the_clean_up(run: Run, url: str) -> None:
+    """A day after its deletion what a topic has left is removed, and named; with a partition of another it is not."""
+    with connect(url, clock=ManualClock(_now_ms() - 2 * DAY_MS)) as engine:
+        engine.admin.create_topic("gone", partitions=1)
+        schema = engine.logs.topics.look_up("gone").schema
+        engine.partition("gone", 0).append(pa.Table.from_pylist([{"key": b"a"}], schema=schema))
+        engine.admin.delete_topic("gone")
+    assert json.loads(run("clean", "--topic", "payments", "--json").stdout)["deleted_topics"] == []
+    (would,) = json.loads(run("clean", "--dry-run", "--json").stdout)["deleted_topics"]
+    assert (would["topic"], would["incarnation"], would["objects"]) == ("gone", 0, 2)
+    assert "deleted topic gone, incarnation 0: 2 objects" in run("clean").output
+    assert json.loads(run("clean", "--json").stdout)["deleted_topics"] == []

@@ -14,7 +14,7 @@ import pytest
 from tests.dags.airflow_home import DAGS, make_database
 from tests.pages.conftest import PREFIX
 
-pytestmark = [pytest.mark.airflow, pytest.mark.slow]
+pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SWEEP = """
 from airflow.dag_processing.dagbag import DagBag
@@ -30,7 +30,7 @@ def swept(airflow_settings: None) -> None:
     code = SWEEP.format(folder=str(DAGS / "txn_coordinator_sweep.py"))
     environment = {name: value for name, value in os.environ.items() if name != "_AIRFLOW_PROCESS_CONTEXT"}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -54,11 +54,8 @@ def test_the_last_sweep_is_shown_with_what_it_did(client: Callable[..., Any]) ->
     while not (dags := browser.get(f"{PREFIX}/api/runs").json()["dags"]):
         assert time.monotonic() < deadline
         time.sleep(0.2)
-    (sweep,) = dags
-    assert (sweep["dag_id"], [run["state"] for run in sweep["runs"]]) == (
-        "txn_coordinator_sweep",
-        ["success"],
-    )
+    (sweep,) = [dag for dag in dags if dag["dag_id"] == "txn_coordinator_sweep"]
+    assert [run["state"] for run in sweep["runs"]] == ["success"]
     assert sweep["runs"][0]["end_ms"] >= sweep["runs"][0]["start_ms"] > 0
     assert sweep["numbers"]["transactions"] >= 1
     found = browser.get(f"{PREFIX}/api/transaction", params={"id": "nightly/import of accounts"}).json()

@@ -26,6 +26,8 @@ from txn_engine.errors import (
     TransactionAbortableError,
     TxnEngineError,
 )
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.maintain.policy import DAY_MS
 from txn_engine.producer import Producer
 from txn_engine.protocol.batches import FileRef
 from txn_engine.testing import ManualClock, write_transaction_state
@@ -263,24 +265,88 @@ def test_an_idempotent_producer_tells_of_what_it_lost(engine: Engine) -> None:
         producer.produce("payments", payments(3))
 
 
-def test_the_last_epoch_is_not_ended_by_an_old_decision(engine: Engine, clock: ManualClock) -> None:
-    """At epoch 32767 a marker of the decision before cannot end the transaction that came after it."""
-    write_transaction_state(engine, "job", state="Empty", producer_id=777, producer_epoch=32766)
-    engine.coordinator.add_partitions("job", 777, 32766, [P0])
-    clock.advance(100_000)
-    engine.coordinator.abort_timed_out_transactions()
-    stale = engine.partition("payments", 0).producers()[0]
-    assert engine.coordinator.end_transaction("job", 777, 32766, committed=False) == (777, 32767)
-    engine.coordinator.add_partitions("job", 777, 32767, [P0])
+def test_who_was_fenced_at_the_last_epoch_goes_on_under_another_id(
+    engine: Engine, clock: ManualClock
+) -> None:
+    """A time-out at 32766 leaves 32767, which nothing could fence: the producer's abort rotates the id instead, however
+    often it is sent, and the next time-out ends the next transaction too.
+    """
+    write_transaction_state(engine, "job", state="CompleteCommit", producer_id=777, producer_epoch=32765)
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    assert (producer.producer_id, producer.producer_epoch) == (777, 32766)
+    producer.begin_transaction()
+    producer.produce("payments", payments(1), partition=0).result()
+    time_out(engine, clock)
+    producer.abort_transaction()
+    assert producer.producer_id != 777
+    assert producer.producer_epoch == 0
+    again = engine.coordinator.end_transaction("job", 777, 32766, committed=False)
+    assert again == (producer.producer_id, 0)
+    producer.begin_transaction()
+    producer.produce("payments", payments(2), partition=0).result()
+    time_out(engine, clock)
+    with pytest.raises(TxnEngineError, match=r"PRODUCER_FENCED|INVALID_PRODUCER_EPOCH"):
+        producer.produce("payments", payments(3), partition=1).result()
+    with pytest.raises(TxnEngineError):
+        producer.commit_transaction()
+    assert accounts_in(engine) == []
     log = engine.partition("payments", 0)
-    log.append(payments(5), producer_id=777, producer_epoch=32767, base_sequence=0, is_transactional=True)
-    with pytest.raises(TxnEngineError, match="INVALID_PRODUCER_EPOCH"):
-        log.append_marker(
-            producer_id=777, producer_epoch=32767, committed=False, coordinator_epoch=stale.coordinator_epoch
-        )
-    engine.coordinator.end_transaction("job", 777, 32767, committed=True)
-    assert accounts_in(engine) == [5]
-    assert engine.admin.verify().ok
+    assert log.last_stable_offset == log.high_watermark
+    assert engine.coordinator.abort_timed_out_transactions().transactional_ids == ()
+
+
+def test_nobody_begins_at_the_last_epoch(engine: Engine, clock: ManualClock) -> None:
+    """No request hands out 32767, and none opens a transaction there."""
+    write_transaction_state(
+        engine, "job", state="CompleteAbort", producer_id=777, producer_epoch=32767, last_producer_epoch=32766
+    )
+    with pytest.raises(TxnEngineError, match="PRODUCER_FENCED"):
+        engine.coordinator.add_partitions("job", 777, 32767, [P0])
+    new = engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766)
+    assert new.producer_epoch == 0
+    assert engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766) == new
+
+
+def time_out(engine: Engine, clock: ManualClock) -> None:
+    clock.advance(100_000)
+    assert engine.coordinator.abort_timed_out_transactions().transactional_ids == ("job",)
+
+
+def test_a_producer_id_is_never_given_out_twice(engine: Engine, clock: ManualClock) -> None:
+    """The put of an id's first row took effect, its reply was lost, and the slot was sealed before anybody looked: what
+    the row took stays taken.
+    """
+    other = "job-of-another"
+
+    def days_pass() -> None:
+        for _ in range(4):
+            engine.coordinator.init_producer_id(other)
+            engine.admin.snapshot("__transaction_state")
+            clock.advance(DAY_MS)
+        everything = MaintenancePolicy(orphan_age_ms=0, entries_age_ms=0, trim_step=1)
+        partition = engine.admin.coordinator_partition("job")
+        engine.maintenance.retain("__transaction_state", partition, policy=everything)
+        assert engine.maintenance.seal("__transaction_state", partition).partitions[0].seals > 0
+
+    def fault(operation: Operation, key: str, _: int) -> Fault | None:
+        is_row = operation == "put_if_absent" and "__transaction_state" in key and "/log/" in key
+        return "after" if is_row and not lost else None
+
+    def reply_is_lost(_: Operation, key: str) -> StoreUnreachableError:
+        lost.append(key)
+        days_pass()
+        return StoreUnreachableError("no answer", actor="store", place=key)
+
+    lost: list[str] = []
+    while engine.admin.coordinator_partition(other) != engine.admin.coordinator_partition("job"):
+        other += "s"
+    store = FaultyStore(engine.store, decide=fault, error=reply_is_lost)
+    with Engine(store, clock=clock, pause=no_pause) as sleeper:
+        mine = sleeper.coordinator.init_producer_id("job")
+        theirs = sleeper.coordinator.init_producer_id("somebody's")
+    assert lost
+    assert mine.producer_id != theirs.producer_id
 
 
 def test_a_partition_without_the_marker_is_not_done(engine: Engine) -> None:

@@ -182,6 +182,9 @@ class Coordinator:
     def _decide(self, transactional_id: str, decide: Callable[[StoredRow | None, int], Decision]) -> Decision:
         """Write the row that `decide` asks for; its last call, on the state that the row was written on, is
         the answer.
+
+        A producer id that was taken is never given to anybody else, used or not: a try that is made again need not
+        mean that the first one left no row.
         """
         made: list[Decision] = []
         taken: list[int] = []
@@ -194,11 +197,7 @@ class Coordinator:
             made.append(decision)
             return decision.row
 
-        verdict = self._logs.coordinator(transactional_id).append_one(
-            TransactionProposal(transactional_id, next_row)
-        )
-        if taken and not (isinstance(verdict, Appended) and made[-1].used_new_producer_id):
-            self._producer_ids.give_back(taken[0])
+        self._logs.coordinator(transactional_id).append_one(TransactionProposal(transactional_id, next_row))
         return made[-1]
 
     def finish(self, transactional_id: str) -> SweepReport:

@@ -296,14 +296,13 @@ def test_who_was_fenced_at_the_last_epoch_goes_on_under_another_id(
     assert engine.coordinator.abort_timed_out_transactions().transactional_ids == ()
 
 
-def test_nobody_begins_at_the_last_epoch(engine: Engine, clock: ManualClock) -> None:
-    """No request hands out 32767, and none opens a transaction there."""
+def test_an_initialisation_asked_again_does_not_give_out_the_last_epoch(engine: Engine) -> None:
+    """Who was fenced at 32766 comes back by InitProducerId: under another id, the same one when asked again."""
     write_transaction_state(
         engine, "job", state="CompleteAbort", producer_id=777, producer_epoch=32767, last_producer_epoch=32766
     )
-    with pytest.raises(TxnEngineError, match="PRODUCER_FENCED"):
-        engine.coordinator.add_partitions("job", 777, 32767, [P0])
     new = engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766)
+    assert new.producer_id != 777
     assert new.producer_epoch == 0
     assert engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766) == new
 

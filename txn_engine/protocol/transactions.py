@@ -202,7 +202,7 @@ def add_partitions(
         raise _concurrent(row, "AddPartitionsToTxn")
     if row.producer_id != producer_id:
         raise _wrong_mapping(row, producer_id)
-    if row.producer_epoch != producer_epoch or producer_epoch == MAX_EPOCH:
+    if row.producer_epoch != producer_epoch:
         raise _fenced(row, producer_id, producer_epoch)
     ongoing = row.state is TransactionState.ONGOING
     if ongoing and set(partitions) <= set(row.partitions):

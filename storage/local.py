@@ -41,7 +41,8 @@ class LocalStore:
     A put that returned survives a power cut: the bytes are on the disk before the name appears, the name
     before the call returns. What a read returns survives one too, even when its writer was stopped between
     the two: the reader syncs the folder first when the file is newer than the folder's last sync. So
-    nothing that was written on the ground of an object outlives that object.
+    nothing that was written on the ground of an object outlives that object. Which file is newer the wall clock
+    says, and that it was set is noticed; set back and right again between two reads of a process, it is not.
 
     The folder is made when it is missing (`create`), its parent is not: a mistyped path is an error, not a
     new store. Temporary files live in `.tmp` below it, made at the first write; reading needs no permission
@@ -302,7 +303,8 @@ class LocalStore:
     def _confirm(self, key: str, inode: int) -> None:
         """Put the object's name on the disk, and remember that it, and all older ones beside it, are there."""
         folder = self.uri(key).rpartition("/")[0]
-        started_ns, setting_ns = time.time_ns(), _clock_setting_ns()
+        setting_ns = _clock_setting_ns()
+        started_ns = time.time_ns()
         try:
             _fsync_folder(folder)
         except OSError as error:

@@ -283,6 +283,7 @@ def test_who_was_fenced_at_the_last_epoch_goes_on_under_another_id(
     assert producer.producer_epoch == 0
     again = engine.coordinator.end_transaction("job", 777, 32766, committed=False)
     assert again == (producer.producer_id, 0)
+    assert engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766) == again
     producer.begin_transaction()
     producer.produce("payments", payments(2), partition=0).result()
     time_out(engine, clock)
@@ -312,13 +313,18 @@ def time_out(engine: Engine, clock: ManualClock) -> None:
     assert engine.coordinator.abort_timed_out_transactions().transactional_ids == ("job",)
 
 
-def test_a_producer_id_is_never_given_out_twice(engine: Engine, clock: ManualClock) -> None:
+@pytest.mark.parametrize("succeeded", [False, True], ids=["by nobody", "by another, who let the id expire"])
+def test_a_producer_id_is_never_given_out_twice(engine: Engine, clock: ManualClock, succeeded: bool) -> None:
     """The put of an id's first row took effect, its reply was lost, and the slot was sealed before anybody looked: what
-    the row took stays taken.
+    the row took stays taken, for another transactional id and for this one.
     """
-    other = "job-of-another"
+    other, used = "job-of-another", set()
 
     def days_pass() -> None:
+        if succeeded:
+            used.add(engine.coordinator.init_producer_id("job").producer_id)
+            clock.advance(8 * DAY_MS)
+            assert engine.coordinator.expire_transactional_ids().transactional_ids == ("job",)
         for _ in range(4):
             engine.coordinator.init_producer_id(other)
             engine.admin.snapshot("__transaction_state")
@@ -342,10 +348,11 @@ def test_a_producer_id_is_never_given_out_twice(engine: Engine, clock: ManualClo
         other += "s"
     store = FaultyStore(engine.store, decide=fault, error=reply_is_lost)
     with Engine(store, clock=clock, pause=no_pause) as sleeper:
-        mine = sleeper.coordinator.init_producer_id("job")
-        theirs = sleeper.coordinator.init_producer_id("somebody's")
+        mine = sleeper.coordinator.init_producer_id("job").producer_id
+        theirs = sleeper.coordinator.init_producer_id("somebody's").producer_id
     assert lost
-    assert mine.producer_id != theirs.producer_id
+    assert mine != theirs
+    assert not used & {mine, theirs}
 
 
 def test_a_partition_without_the_marker_is_not_done(engine: Engine) -> None:

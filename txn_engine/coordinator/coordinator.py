@@ -183,17 +183,15 @@ class Coordinator:
         """Write the row that `decide` asks for; its last call, on the state that the row was written on, is
         the answer.
 
-        A producer id that was taken is never given to anybody else, used or not: a try that is made again need not
-        mean that the first one left no row.
+        Each call takes a producer id of its own where it needs one: that a put is judged again does not mean that it
+        left no row, so that the id of the first try may long be in use.
         """
         made: list[Decision] = []
-        taken: list[int] = []
 
         def next_row(current: StoredRow | None) -> TransactionRow | None:
-            decision = decide(current, taken[0] if taken else -1)
-            if decision.used_new_producer_id and not taken:
-                taken.append(self._producer_ids.take())
-                decision = decide(current, taken[0])
+            decision = decide(current, -1)
+            if decision.used_new_producer_id:
+                decision = decide(current, self._producer_ids.take())
             made.append(decision)
             return decision.row
 

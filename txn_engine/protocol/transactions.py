@@ -110,8 +110,8 @@ def _first_producer_id(
 def _is_valid_producer_id(row: TransactionRow, expected: ProducerIdAndEpoch) -> bool:
     """Whether the caller may hold this id: the row's, or the one of the row before where its epochs ran out.
 
-    Each row names the producer id of the row before it, as Kafka's does: a rotation may be asked for again until the
-    new id is used, and not after.
+    Each row names the producer id of the row before it, as Kafka's does: a rotation may be asked for again, as long as
+    no other row has followed it.
     """
     return (
         row.producer_epoch == NO_PRODUCER_EPOCH
@@ -141,9 +141,7 @@ def _next_epoch(
     )
     if _must_rotate(row, expected):
         last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
-        rotated = replace(
-            base, producer_id=new_producer_id, producer_epoch=0, last_producer_epoch=last_epoch
-        )
+        rotated = replace(base, producer_id=new_producer_id, producer_epoch=0, last_producer_epoch=last_epoch)
         return Decision(rotated, ProducerIdAndEpoch(new_producer_id, 0), used_new_producer_id=True)
     last_epoch = NO_PRODUCER_EPOCH
     if expected is not None:
@@ -277,8 +275,11 @@ def end_transaction(
             return _decide(row, committed, run_id, new_producer_id, now_ms)
         if is_retry and row.state is not TransactionState.EMPTY:
             if committed == (row.state is TransactionState.COMPLETE_COMMIT):
-                if row.producer_epoch == MAX_EPOCH:  # a fence's: decided once more, to rotate the id
-                    return _decide(row, committed, run_id, new_producer_id, now_ms)
+                if (
+                    row.producer_epoch == MAX_EPOCH
+                ):  # a fence's: decided once more, from the epoch that was held
+                    held = replace(row, producer_epoch=producer_epoch)
+                    return _decide(held, committed, run_id, new_producer_id, now_ms)
                 return Decision(None, ProducerIdAndEpoch(row.producer_id, row.producer_epoch))
             raise _invalid_state(row, committed)
     raise _fenced(row, producer_id, producer_epoch)

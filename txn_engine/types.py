@@ -201,6 +201,16 @@ class GroupDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgottenOffset:
+    """A committed offset that was forgotten, or would be: a reset to it brings the group back."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class SweepReport:
     """What a sweep did: transactional ids it acted on, entries it wrote, and what it could not finish and why."""
 

@@ -19,6 +19,7 @@ from txn_engine.errors import (
 )
 from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock
+from txn_engine.types import ForgottenOffset
 
 DAY_MS = 86_400_000
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
@@ -368,8 +369,9 @@ def test_off_04_expiry_is_by_the_logs_time_and_leaves_what_is_pending(
     clock.advance(999)
     committed(engine, "young", 4)
     clock.advance(1)
-    assert engine.admin.expire_group_offsets(retention_ms=1_001) == {}
-    assert engine.admin.expire_group_offsets(retention_ms=1_000) == {"old": [P0], "both": [P1]}
+    assert engine.admin.expire_group_offsets(retention_ms=1_001) == []
+    due = [ForgottenOffset("both", "payments", 1, 5), ForgottenOffset("old", "payments", 0, 4)]
+    assert engine.admin.expire_group_offsets(retention_ms=1_000) == due
     assert engine.admin.list_groups() == ["both", "half", "only pending", "young"]
     for producer in pending:
         producer.commit_transaction()
@@ -377,7 +379,8 @@ def test_off_04_expiry_is_by_the_logs_time_and_leaves_what_is_pending(
     assert {name: [part.committed_offset for part in parts] for name, parts in offsets.items()} == {
         "both": [3], "half": [3], "only pending": [3], "young": [4],
     }  # fmt: skip
-    decided = {"half": [P0], "both": [P0], "only pending": [P0]}  # as old as their rows, not as their markers
+    names = ("both", "half", "only pending")
+    decided = [ForgottenOffset(name, "payments", 0, 3) for name in names]  # as old as rows, not as markers
     assert engine.admin.expire_group_offsets(retention_ms=1_000) == decided
     assert engine.admin.verify().ok
 
@@ -406,10 +409,11 @@ def test_a_reader_under_way_is_refused_by_what_was_forgotten(engine: Engine, how
     late = engine.consumer(group_id="g")
     late.assign([P0])
     late.poll()
+    gone = [ForgottenOffset("g", "payments", 0, 4)]
     if how == "deleted":
-        assert engine.admin.delete_group("g") == [P0]
+        assert engine.admin.delete_group("g") == gone
     else:
-        assert engine.admin.expire_group_offsets(retention_ms=0) == {"g": [P0]}
+        assert engine.admin.expire_group_offsets(retention_ms=0) == gone
     with pytest.raises(OffsetsMovedError):
         late.commit()
     with pytest.raises(GroupIdNotFoundError):
@@ -428,10 +432,14 @@ def test_a_group_with_something_pending_is_not_deleted(engine: Engine) -> None:
     load(engine, *range(10), partition=1)
     committed(engine, "g", 4, P1)
     producer = pending_in_a_transaction(engine, "g")
-    with pytest.raises(OffsetsPendingError):
-        engine.admin.delete_group("g")
+    for dry_run in (True, False):
+        with pytest.raises(OffsetsPendingError):
+            engine.admin.delete_group("g", dry_run=dry_run)
     producer.commit_transaction()
-    assert engine.admin.delete_group("g") == [P0, P1]
+    both = [ForgottenOffset("g", "payments", 0, 3), ForgottenOffset("g", "payments", 1, 4)]
+    assert engine.admin.delete_group("g", dry_run=True) == both
+    assert engine.admin.list_groups() == ["g"]
+    assert engine.admin.delete_group("g") == both
     assert engine.admin.list_groups() == []
 
 

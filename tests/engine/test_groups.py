@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import txn_engine
+from storage import StoreUnreachableError
 from tests.engine.conftest import SCHEMA, payments
+from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.errors import (
     GroupIdNotFoundError,
@@ -14,6 +16,8 @@ from txn_engine.errors import (
     OffsetOutOfRangeError,
     OffsetsMovedError,
     OffsetsPendingError,
+    OutcomeUnknownError,
+    TransactionAbortableError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
@@ -248,6 +252,74 @@ def test_offsets_of_a_topic_made_again(engine: Engine, clock: ManualClock) -> No
     batch = consumer.poll()
     assert batch is not None
     assert batch["account_id"].to_pylist() == [77]
+
+
+@pytest.mark.parametrize("way", ["plain", "explicit", "sought", "transaction"])
+def test_a_position_is_not_committed_in_a_later_topic_of_the_name(engine: Engine, way: str) -> None:
+    """Read, then the topic is deleted and made again, and this process learns of it before it commits: the position of
+    the old topic would skip records of the new one.
+    """
+    load(engine, 1, 2, 3, partition=0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    if way == "sought":
+        consumer.seek(P0, 1)
+    consumer.poll()
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+    load(engine, 11, 12, 13, 14, partition=0)
+    if way == "transaction":
+        producer.begin_transaction()
+        producer.produce("payments", payments(99), partition=1).result()
+        with pytest.raises(UnknownTopicOrPartitionError, match="made again"):
+            producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+        with pytest.raises(TransactionAbortableError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    else:
+        with pytest.raises(UnknownTopicOrPartitionError, match="made again"):
+            consumer.commit({P0: 3} if way == "explicit" else None)
+    batch = consumer.poll()
+    assert batch is not None
+    assert batch["account_id"].to_pylist() == [11, 12, 13, 14]
+    consumer.commit()
+    assert engine.consumer(group_id="g").committed([P0])[P0].offset == 4
+
+
+def test_a_refused_commit_does_not_come_back(engine: Engine, clock: ManualClock) -> None:
+    """A commit whose reply was lost is settled once: that it did not land is told, and does not stand in the way of the
+    next.
+    """
+    load(engine, 1, 2, 3, partition=0)
+    put: list[str] = []
+
+    def from_the_put_on(operation: Operation, key: str, _: int) -> Fault | None:
+        if "__consumer_offsets" in key and (put or operation == "put_if_absent"):
+            put.append(key)
+            return "before"
+        return None
+
+    faulty = FaultyStore(engine.store, error=raising(StoreUnreachableError))
+    reader = Engine(faulty, clock=clock, pause=no_pause).consumer(group_id="g")
+    reader.assign([P0])
+    reader.poll(1)
+    faulty.decide = from_the_put_on
+    with pytest.raises(OutcomeUnknownError):
+        reader.commit()
+    faulty.decide = None
+    other = engine.consumer(group_id="g")
+    other.assign([P0])
+    other.poll(2)
+    other.commit()
+    with pytest.raises(OffsetsMovedError):
+        reader.commit()
+    reader.assign([])
+    reader.assign([P0])
+    reader.poll()
+    reader.commit()
+    assert engine.consumer(group_id="g").committed([P0])[P0].offset == 3
 
 
 def test_where_a_consumer_begins(engine: Engine) -> None:

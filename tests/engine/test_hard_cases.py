@@ -25,7 +25,9 @@ from txn_engine.errors import (
     TopicExistsError,
     TransactionAbortableError,
     TxnEngineError,
+    UnknownTopicOrPartitionError,
 )
+from txn_engine.log.uploads import upload_records
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.producer import Producer
@@ -63,7 +65,8 @@ def test_a_refused_batch_cannot_slip_past_the_commit(engine: Engine) -> None:
     """The producer knows of a refusal before anybody who waits for the batch: the commit fails, nothing is torn."""
     producer = started(engine)
     producer.produce("payments", payments(1), partition=1)
-    sent = producer.produce_files("payments", [foreign_file(engine)])  # type: ignore[list-item]
+    topic = engine.logs.topics.look_up("payments")
+    sent = producer.produce_files(topic, [foreign_file(engine)])  # type: ignore[list-item]
     sent.add_done_callback(lambda _: time.sleep(0.3))
     with pytest.raises(TransactionAbortableError):
         producer.commit_transaction()
@@ -82,7 +85,33 @@ def test_a_file_belongs_to_one_batch(engine: Engine) -> None:
         log_file.file, log_file.record_count, log_file.first_timestamp, log_file.max_timestamp
     )
     with pytest.raises(InvalidRequestError, match="a second time"):
-        producer.produce_files("payments", [(0, again)]).result()
+        producer.produce_files(engine.logs.topics.look_up("payments"), [(0, again)]).result()
+
+
+def test_files_are_not_named_in_a_later_topic_of_the_name(engine: Engine) -> None:
+    """Uploaded, then the topic is deleted and made again: the files lie in the old topic's folders."""
+    producer = started(engine)
+    topic = engine.logs.topics.look_up("payments")
+    tools, log = engine.logs.tools, engine.logs.get("payments", topic.incarnation, 0)
+    encoded = upload_records(
+        tools.objects,
+        tools.new_id,
+        log.keys.prefix,
+        payments(1, 2),
+        log_end=0,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        timestamp_ms=1,
+    )
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+    with pytest.raises(UnknownTopicOrPartitionError, match="deleted since"):
+        producer.produce_files(topic, [(0, encoded)]).result()
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert accounts_in(engine) == []
+    assert engine.admin.verify().ok
 
 
 def test_a_failed_read_moves_no_position(clock: ManualClock) -> None:

@@ -9,6 +9,7 @@ from txn_engine.errors import (
     InvalidGroupIdError,
     InvalidRequestError,
     OffsetsPendingError,
+    UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
 from txn_engine.log.logs import Logs
@@ -158,6 +159,26 @@ class GroupCoordinator:
                 stored for stored, verdict in zip(old, verdicts, strict=True) if isinstance(verdict, Appended)
             ]
         return [_forgotten(stored) for stored in sorted(forgotten, key=lambda stored: stored.commit.key)]
+
+    def target(self, group: ConsumerGroupMetadata, partition: TopicPartition) -> TransactionPartition:
+        """The partition that a position of this group is about: of the topic that was read, never of a later one of its
+        name.
+
+        Raises `UnknownTopicOrPartitionError` where the topic is gone, or was made again since.
+        """
+        topic = self._logs.topics.having(*partition)
+        read = group.incarnations.get(TopicPartition(*partition), topic.incarnation)
+        if read != topic.incarnation:
+            topic = self._logs.topics.look_up(topic.name)
+        if read != topic.incarnation:
+            raise UnknownTopicOrPartitionError(
+                f"a position in a topic {topic.name!r} that was deleted and made again since",
+                actor=f"group {group.group_id!r}",
+                place=str(partition),
+                expected="a position in the topic as it is now",
+                action="read again: a poll begins at the new topic's start; nothing was committed",
+            )
+        return TransactionPartition(topic.name, read, partition.partition)
 
     def row(
         self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata

@@ -30,9 +30,11 @@ from txn_engine.errors import (
     StoreUnavailableError,
     TransactionAbortableError,
     TxnEngineError,
+    UnknownTopicOrPartitionError,
 )
 from txn_engine.log.data_files import EncodedFile, conform
 from txn_engine.log.logs import Logs
+from txn_engine.log.topics import Topic
 from txn_engine.log.uploads import slices
 from txn_engine.producer.group_memory import GroupMemory
 from txn_engine.producer.lanes import Lane
@@ -473,20 +475,20 @@ class Producer:
             return gathered(futures)
 
     def produce_files(
-        self, topic: str, files: Sequence[tuple[int, EncodedFile]]
+        self, topic: Topic, files: Sequence[tuple[int, EncodedFile]]
     ) -> Future[list[RecordMetadata]]:
         """Send data files that others have put on the store for this producer, at its present epoch:
         (partition, file) each.
 
         How Spark's executors write: they upload under this producer's id and epoch (`upload_records`), and
-        the driver names what the winning tasks left. A file of another producer or epoch is refused.
+        the driver names what the winning tasks left. A file of another producer or epoch is refused, and so are all
+        where `topic`, that of the upload, was deleted meanwhile: another of its name has other folders.
         """
         with self._call(ProducerState.IN_TRANSACTION):
-            info = self._logs.topics.get(topic)
             for partition, _ in files:
-                info = self._logs.topics.having(topic, partition)
+                topic.check_partition(partition)
             parts = [
-                (TransactionPartition(info.name, info.incarnation, number), encoded)
+                (TransactionPartition(topic.name, topic.incarnation, number), encoded)
                 for number, encoded in files
             ]
             return gathered(self._sender.send_parts(parts))
@@ -544,17 +546,23 @@ class Producer:
         """Commit a group's offsets with the transaction, naming the rows that the reader had fetched.
 
         Raises `OffsetsMovedError` where somebody else has processed the range, and `OffsetsPendingError`
-        where somebody is about to; either way the transaction can only abort.
+        where somebody is about to, `UnknownTopicOrPartitionError` where the topic that was read is gone; in each case
+        the transaction can only abort.
         """
         self._transactional()
         with self._call(ProducerState.IN_TRANSACTION):
             check_group_id(group_metadata.group_id)
             if not offsets:
                 return
-            positions = {self._target(tp): _position(value) for tp, value in offsets.items()}
+            groups = self._tools.groups
+            try:
+                positions = {groups.target(group_metadata, tp): _position(at) for tp, at in offsets.items()}
+            except UnknownTopicOrPartitionError as error:  # the output may not go without its input's offsets
+                self._sender.fail(error)
+                raise
             group = self._group_memory.current(group_metadata)
             target = self._logs.group_partition(group.group_id)
-            commits = [self._tools.groups.row(group, tp, position) for tp, position in positions.items()]
+            commits = [groups.row(group, tp, position) for tp, position in positions.items()]
             (lane,) = self._sender.lanes_for([target])
             self._join([target])
             try:
@@ -573,10 +581,6 @@ class Producer:
             except BaseException as error:
                 self._sender.fail(error)
                 raise
-
-    def _target(self, partition: TopicPartition) -> TransactionPartition:
-        topic = self._logs.topics.having(*partition)
-        return TransactionPartition(topic.name, topic.incarnation, partition.partition)
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ MUTANTS = (
                 "            if lane.log.token is None:\n",
             ),
         ),
-        ("upkeep",),
+        ("stalled",),
         marked="4",
     ),
     Mutant(
@@ -39,7 +39,7 @@ MUTANTS = (
                 "            self._logs.coordinator(transactional_id).view().transactions.get(transactional_id),",
             ),
         ),
-        ("upkeep",),
+        ("stalled",),
         marked="4",
     ),
     Mutant(
@@ -53,7 +53,7 @@ MUTANTS = (
                 '    if row.state.is_prepared:\n        raise _concurrent(row, "a write")',
             ),
         ),
-        ("upkeep",),
+        ("stalled",),
         marked="4",
     ),
     Mutant(

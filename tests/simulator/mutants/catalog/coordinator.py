@@ -40,8 +40,8 @@ MUTANTS = (
         (
             Edit(
                 _TRANSACTIONS,
-                "            if committed == (row.state is TransactionState.COMPLETE_COMMIT):\n                return Decision(None",
-                "            if True:\n                return Decision(None",
+                "            if committed == (row.state is TransactionState.COMPLETE_COMMIT):\n",
+                "            if True:\n",
             ),
         ),
         ("late_end_txn", "two_owners", "requests"),
@@ -389,7 +389,7 @@ MUTANTS = (
                 "    if producer_epoch > entry.producer_epoch:\n        raise InvalidProducerEpochError(",
             ),
         ),
-        ("requests",),
+        ("controls",),
         marked="4",
     ),
 )

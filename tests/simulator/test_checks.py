@@ -153,6 +153,26 @@ def test_what_landed_in_a_log() -> None:
     assert "no entry was" in _only(check_landed([*sound, (3, at(5), _entry(5, 5, "seal"), "put")]))
 
 
+def test_a_producer_id_is_taken_once() -> None:
+    """By another transactional id, or by the same one in another life: what began to use it keeps it."""
+
+    def row(base: int, name: str, producer_id: int) -> tuple[int, str, bytes, str]:
+        table = pa.table(
+            {
+                "base_offset": [base],
+                "last_offset": [base],
+                "transaction": [{"transactional_id": name, "producer_id": producer_id}],
+            }
+        )
+        data = encode_parquet(table, kind="entry", metadata={"write_id": f"{base:032x}"})
+        return base, f"topics/__transaction_state/0/0/log/{base:020d}.parquet", data, "put_if_absent"
+
+    sound = [row(0, "a", 1), row(1, "a", 1), row(2, "a", -1), row(3, "b", 2)]
+    assert check_landed([*sound, row(4, "a", 3)]) == []
+    assert "which a has used" in _only(check_landed([*sound, row(4, "a", 1)]))
+    assert "which b has used" in _only(check_landed([*sound, row(4, "a", 2)]))
+
+
 def test_a_snapshot_goes_where_two_newer_ones_are() -> None:
     """Not the last but one, not the last: what is sealed stands in snapshots alone."""
 

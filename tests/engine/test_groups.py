@@ -288,6 +288,34 @@ def test_a_position_is_not_committed_in_a_later_topic_of_the_name(engine: Engine
     assert engine.consumer(group_id="g").committed([P0])[P0].offset == 4
 
 
+def test_a_topic_made_again_is_read_from_its_start(engine: Engine) -> None:
+    """All of it is later than the subscription, in its old partitions and in others, whatever the reset."""
+    engine.admin.create_topic("again", partitions=1, schema=SCHEMA, key="account_id")
+    consumer = engine.consumer(auto_offset_reset="latest")
+    consumer.subscribe(["again"])
+    assert consumer.poll() is None
+    engine.admin.delete_topic("again")
+    engine.admin.create_topic("again", partitions=2, schema=SCHEMA, key="account_id")
+    with engine.producer() as producer:
+        for number in range(2):
+            producer.produce("again", payments(number), partition=number).result()
+    batch = consumer.poll()
+    assert batch is not None
+    assert sorted(batch["account_id"].to_pylist()) == [0, 1]
+
+
+def test_what_was_committed_is_asked_anew_of_a_topic_made_again(engine: Engine) -> None:
+    """A consumer without partitions asks and commits; what it asked of the old topic does not bind it."""
+    consumer = engine.consumer(group_id="g")
+    for _ in range(2):
+        load(engine, 1, 2, partition=0)
+        assert consumer.committed([P0]) == {}
+        consumer.commit({P0: 2})
+        assert consumer.committed([P0])[P0].offset == 2
+        engine.admin.delete_topic("payments")
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+
+
 def test_a_refused_commit_does_not_come_back(engine: Engine, clock: ManualClock) -> None:
     """A commit whose reply was lost is settled once: that it did not land is told, and does not stand in the way of the
     next.
@@ -320,6 +348,35 @@ def test_a_refused_commit_does_not_come_back(engine: Engine, clock: ManualClock)
     reader.poll()
     reader.commit()
     assert engine.consumer(group_id="g").committed([P0])[P0].offset == 3
+
+
+def test_an_unanswered_commit_does_not_bind_a_topic_made_again(engine: Engine, clock: ManualClock) -> None:
+    """It is settled under the topic that it was about; the new one's rows are its own."""
+    load(engine, 1, partition=0)
+    faulty = FaultyStore(engine.store, error=raising(StoreUnreachableError))
+    with Engine(faulty, clock=clock, pause=no_pause) as mine:
+        reader = mine.consumer(group_id="g")
+        reader.subscribe(["payments"])
+        reader.poll()
+        put: list[str] = []
+
+        def after_the_put(operation: Operation, key: str, _: int) -> Fault | None:
+            if "__consumer_offsets" in key and (put or operation == "put_if_absent"):
+                put.append(key)
+                return "after"
+            return None
+
+        faulty.decide = after_the_put
+        with pytest.raises(OutcomeUnknownError):
+            reader.commit()
+        faulty.decide = None
+        mine.admin.delete_topic("payments")
+        mine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        load(mine, 7, 8, partition=0)
+        for offset in (1, 2):
+            assert reader.poll(1) is not None
+            reader.commit()
+            assert mine.consumer(group_id="g").committed([P0])[P0].offset == offset
 
 
 def test_where_a_consumer_begins(engine: Engine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -86,6 +87,63 @@ def test_a_file_belongs_to_one_batch(engine: Engine) -> None:
     )
     with pytest.raises(InvalidRequestError, match="a second time"):
         producer.produce_files(engine.logs.topics.look_up("payments"), [(0, again)]).result()
+
+
+class GatedStore(MemoryStore):
+    """Partition 1 takes no data file, and says so when it is let; partition 2 is slow until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing, self.slow = threading.Event(), threading.Event()
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if "/1/data/" in key:
+            assert self.failing.wait(20)
+            raise StoreUnreachableError("no answer", actor="store", place=key)
+        if "/2/data/" in key:
+            assert self.slow.wait(20)
+        return super().put_if_absent(key, data)
+
+
+@pytest.mark.parametrize("call", ["produce", "begin_transaction", "commit_transaction", "close", "flush"])
+def test_a_second_thread_does_not_move_what_a_commit_goes_by(clock: ManualClock, call: str) -> None:
+    """While a commit waits for its writes, and one of them has failed, another thread calls: the commit still fails."""
+    store = GatedStore()
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
+        producer = started(engine)
+        sent = [producer.produce("payments", payments(number), partition=number) for number in range(3)]
+        sent[0].result()
+        outcome: Future[None] = Future()
+
+        def commit() -> None:
+            try:
+                outcome.set_result(producer.commit_transaction())
+            except TxnEngineError as error:
+                outcome.set_exception(error)
+
+        def interfere() -> None:
+            arguments = ("payments", payments(9)) if call == "produce" else ()
+            with contextlib.suppress(TxnEngineError):
+                getattr(producer, call)(*arguments)
+
+        committing = threading.Thread(target=commit)
+        committing.start()
+        while not producer._is_ending:
+            time.sleep(0.001)
+        store.failing.set()
+        while producer._sender.failure is None:
+            time.sleep(0.001)
+        other = threading.Thread(target=interfere)
+        other.start()
+        other.join(0.2)
+        store.slow.set()
+        committing.join(20)
+        other.join(20)
+        with pytest.raises(TransactionAbortableError):
+            outcome.result(0)
+        assert accounts_in(engine) == []
+        producer.abort_transaction()
 
 
 def test_files_are_not_named_in_a_later_topic_of_the_name(engine: Engine) -> None:

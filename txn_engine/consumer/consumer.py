@@ -52,7 +52,7 @@ _POLL_PAUSE_MS = 50
 class _Cursor:
     """Where the consumer is in one partition, and the file it is in the middle of.
 
-    `is_late`: the partition was added after the subscription, so that all it holds is later than that.
+    `is_late`: the partition was made after the subscription, so that all it holds is later than that.
     """
 
     topic: Topic
@@ -256,7 +256,7 @@ class Consumer:
             if topic.incarnation != cursor.topic.incarnation:
                 self._fetched.pop(tp, None)
                 if tp.partition < topic.partitions:
-                    self._cursors[tp] = _Cursor(topic, tp.partition)
+                    self._cursors[tp] = _Cursor(topic, tp.partition, is_late=True)
                 else:
                     del self._cursors[tp]
 
@@ -345,7 +345,8 @@ class Consumer:
         offsets, fetched = self._fetch(targets)
         for target in targets:  # who asks first and seeks then has fetched this; polling fetches anew
             tp = TopicPartition(target.topic, target.partition)
-            if tp not in self._fetched:
+            is_stale = tp not in self._cursors and self._asked_of.get(tp) != target.incarnation
+            if is_stale or tp not in self._fetched:
                 self._fetched[tp], self._asked_of[tp] = fetched[tp], target.incarnation
         return offsets
 
@@ -379,17 +380,27 @@ class Consumer:
     def _commit(self, positions: dict[TransactionPartition, OffsetAndMetadata]) -> None:
         commit = (self.group_metadata(), positions)
         try:
-            self._fetched |= self._groups.commit(*commit)
+            self._name_from_now_on(self._groups.commit(*commit), positions)
         except OutcomeUnknownError:
             self._unsettled = commit
             raise
+
+    def _name_from_now_on(
+        self, rows: Mapping[TopicPartition, FetchedRow], written: Iterable[TransactionPartition]
+    ) -> None:
+        """The next commit names these rows, where it is about the same topic."""
+        incarnations = self.group_metadata().incarnations
+        for partition in written:
+            tp = TopicPartition(partition.topic, partition.partition)
+            if incarnations.get(tp, partition.incarnation) == partition.incarnation:
+                self._fetched[tp] = rows[tp]
 
     def _settle_commit(self) -> None:
         """Learn what became of a commit that had no answer: sent again it is recognised, whether or not it landed."""
         if self._unsettled is not None:
             commit, self._unsettled = self._unsettled, None
             try:
-                self._fetched |= self._groups.commit(*commit)
+                self._name_from_now_on(self._groups.commit(*commit), commit[1])
             except OutcomeUnknownError:
                 self._unsettled = commit
                 raise

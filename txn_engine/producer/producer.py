@@ -174,9 +174,8 @@ class Producer:
         """
         self._check_process()
         with self._lock:
+            self._refuse_while_ending()
             self._absorb_failure()
-            if self._is_ending:
-                raise IllegalStateError("a call while the transaction is being ended", actor=self._actor())
             if self._state is ProducerState.FATAL_ERROR and self._error is not None:
                 raise self._error
             if self._state is ProducerState.ABORTABLE_ERROR and self._state not in allowed:
@@ -196,6 +195,11 @@ class Producer:
             except TxnEngineError as error:
                 self._learn_from(error)
                 raise
+
+    def _refuse_while_ending(self) -> None:
+        """Another thread's call that ends the transaction goes by what it began in: nobody moves that meanwhile."""
+        if self._is_ending:
+            raise IllegalStateError("a call while the transaction is being ended", actor=self._actor())
 
     def _learn_from(self, error: TxnEngineError) -> None:
         """What a call's own error makes of the producer. What the store did not take may be missing from the
@@ -230,12 +234,15 @@ class Producer:
             )
 
     @contextmanager
-    def _ending(self, *allowed: ProducerState) -> Iterator[None]:
-        """The end of a transaction: no other call until it is over, and no lock held while it waits for writes."""
+    def _ending(self, *allowed: ProducerState) -> Iterator[ProducerState]:
+        """The end of a transaction: no other call until it is over, and no lock held while it waits for writes. Gives
+        the state that it began in.
+        """
         with self._call(*allowed, goes_on=False):
+            began_in = self._state
             self._is_ending = True
         try:
-            yield
+            yield began_in
         finally:
             self._is_ending = False
 
@@ -351,10 +358,10 @@ class Producer:
         answer is then the log's. `ProducerFencedError`: it was not committed.
         """
         self._transactional()
-        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):
+        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING) as began_in:
             self._sender.wait()
             with self._lock:
-                if self._state is ProducerState.IN_TRANSACTION:
+                if began_in is ProducerState.IN_TRANSACTION:
                     self._check_writes()
                 self._end(committed=True)
 
@@ -585,7 +592,8 @@ class Producer:
     # --- the end --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wait for what was sent, abort an open transaction, and let go. A second call does nothing.
+        """Wait for what was sent, abort an open transaction, and let go. A second call does nothing; one while another
+        thread ends the transaction is refused.
 
         Raises what an idempotent producer's batches failed with, where nobody has heard of it yet. In a forked child it
         only lets go.
@@ -595,14 +603,17 @@ class Producer:
             return
         if self._state is ProducerState.CLOSED:
             return
-        self._absorb_failure()
+        with self._lock:
+            self._refuse_while_ending()
+            self._absorb_failure()
         try:
             if self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
                 self.abort_transaction()
             elif self.transactional_id is None and self._error is None:
                 self.flush()
         finally:
-            self._state = ProducerState.CLOSED
+            with self._lock:
+                self._state = ProducerState.CLOSED
 
     def __enter__(self) -> Self:
         return self

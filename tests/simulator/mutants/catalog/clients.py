@@ -62,7 +62,7 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "                if self._state is ProducerState.IN_TRANSACTION:\n                    self._check_writes()\n",
+                "                if began_in is ProducerState.IN_TRANSACTION:\n                    self._check_writes()\n",
                 "",
             ),
             Edit(
@@ -119,9 +119,9 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):\n"
+                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING) as began_in:\n"
                 "            self._sender.wait()\n",
-                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):\n",
+                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING) as began_in:\n",
             ),
         ),
         ("bank", "lists"),

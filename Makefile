@@ -1,7 +1,7 @@
 # The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test live simulate explore mutants differential torture bench check lint typecheck imports format minio lock wheel clean clean-all
+.PHONY: help setup demo airflow test live simulate explore mutants differential torture bench numbers check lint typecheck imports format minio lock wheel clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
@@ -28,7 +28,7 @@ test: ## Every test, on the real MinIO, Spark and Airflow too (MinIO is built be
 	@$(ENV) $(BIN)/pytest $(ARGS)
 
 bench: setup ## The numbers, each against its bare limit in the same run
-	@$(ENV) $(BIN)/txn-engine bench $(ARGS)
+	@$(ENV) $(BIN)/python -m tests.numbers bench $(ARGS)
 
 differential: setup ## Programs on Apache Kafka and on the engine, compared: make differential PROGRAMS=2000
 	@$(ENV) $(BIN)/python -m tests.differential --programs $(or $(PROGRAMS),200) $(ARGS)
@@ -44,6 +44,9 @@ explore: setup ## Small configurations over every interleaving: make explore ARG
 
 mutants: setup ## Deliberate bugs, hunted by the simulator one by one (ARGS="--name no-epoch-check --budget 100")
 	@$(ENV) $(BIN)/python -m tests.simulator.mutants $(ARGS)
+
+numbers: setup ## What all of these last came to on this machine (ARGS=--json)
+	@$(BIN)/python -m tests.numbers $(ARGS)
 
 check: lint typecheck imports ## All that can be said without running: lint, types, import contracts
 

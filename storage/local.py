@@ -41,7 +41,8 @@ class LocalStore:
     A put that returned survives a power cut: the bytes are on the disk before the name appears, the name
     before the call returns. What a read returns survives one too, even when its writer was stopped between
     the two: the reader syncs the folder first when the file is newer than the folder's last sync. So
-    nothing that was written on the ground of an object outlives that object.
+    nothing that was written on the ground of an object outlives that object. Which file is newer the wall clock
+    says, and that it was set is noticed; set back and right again between two reads of a process, it is not.
 
     The folder is made when it is missing (`create`), its parent is not: a mistyped path is an error, not a
     new store. Temporary files live in `.tmp` below it, made at the first write; reading needs no permission
@@ -53,7 +54,7 @@ class LocalStore:
         self._temporary = f"{self._root}/{TEMPORARY_FOLDER}"
         self._create = create
         self._folders: set[str] = set()
-        self._synced_ns: dict[str, int] = {}
+        self._synced: dict[str, tuple[int, int]] = {}  # folder to when (wall clock) and what the clock was at
         self._confirmed: dict[
             str, int
         ] = {}  # key to inode of young objects whose name is known to be on disk
@@ -182,7 +183,7 @@ class LocalStore:
     def close(self) -> None:
         """Forget the cached folders."""
         self._folders.clear()
-        self._synced_ns.clear()
+        self._synced.clear()
         self._confirmed.clear()
 
     def __repr__(self) -> str:
@@ -302,6 +303,7 @@ class LocalStore:
     def _confirm(self, key: str, inode: int) -> None:
         """Put the object's name on the disk, and remember that it, and all older ones beside it, are there."""
         folder = self.uri(key).rpartition("/")[0]
+        setting_ns = _clock_setting_ns()
         started_ns = time.time_ns()
         try:
             _fsync_folder(folder)
@@ -313,7 +315,7 @@ class LocalStore:
                 action="read the object back; look at the disk",
             ) from error
         # No lock, which a fork could leave held: a time lost to another thread costs one more sync.
-        self._synced_ns[folder] = max(started_ns, self._synced_ns.get(folder, 0))
+        self._synced[folder] = (started_ns, setting_ns)
         if len(self._confirmed) >= _CONFIRMED_MAX:
             self._confirmed.clear()
         self._confirmed[key] = inode
@@ -331,13 +333,18 @@ class LocalStore:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise self._not_found(key)
-            synced_ns = self._synced_ns.get(path.rpartition("/")[0], 0)
-            if found.st_ctime_ns + _CLOCK_TICK_NS > synced_ns and self._confirmed.get(key) != found.st_ino:
+            if self._may_be_unsynced(path, found.st_ctime_ns) and self._confirmed.get(key) != found.st_ino:
                 self._confirm(key, found.st_ino)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor, found.st_size
+
+    def _may_be_unsynced(self, path: str, changed_ns: int) -> bool:
+        """Whether the file is newer than its folder's last sync, or the clock was set since: then no times compare."""
+        synced_ns, setting_ns = self._synced.get(path.rpartition("/")[0], (0, 0))
+        was_set = abs(_clock_setting_ns() - setting_ns) > _CLOCK_TICK_NS
+        return was_set or changed_ns + 2 * _CLOCK_TICK_NS > synced_ns
 
     def _read_rest(self, descriptor: int, head: bytes, size: int, key: str) -> bytes:
         parts, missing = [head], size - len(head)
@@ -423,6 +430,11 @@ class LocalStore:
 
 def _reopen(path: str, create: bool) -> LocalStore:
     return LocalStore(path, create=create)
+
+
+def _clock_setting_ns() -> int:
+    """What the wall clock is ahead of one that nobody sets: the same for as long as nobody sets the wall clock."""
+    return time.time_ns() - time.monotonic_ns()
 
 
 def _sync_file(descriptor: int) -> None:

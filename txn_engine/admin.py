@@ -31,6 +31,7 @@ from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition
 from txn_engine.protocol.transactions import start_of
 from txn_engine.types import (
     ConsumerGroupMetadata,
+    ForgottenOffset,
     GroupDescription,
     GroupOffset,
     HangingTransaction,
@@ -344,23 +345,21 @@ class Admin:
             stored.commit.commit_ms if stored else -1,
         )
 
-    def delete_group(self, group_id: str) -> list[TopicPartition]:
-        """Forget all offsets of a group; the partitions it had (Kafka's deleteConsumerGroups).
+    def delete_group(self, group_id: str, *, dry_run: bool = False) -> list[ForgottenOffset]:
+        """Forget all offsets of a group, and say which they were (Kafka's deleteConsumerGroups).
 
         A reader that is under way is refused at its commit. Raises `GroupIdNotFoundError`, and `OffsetsPendingError`,
-        with nothing written, while a transaction has offsets of the group pending.
+        with nothing written, while a transaction has offsets of the group pending. `dry_run`: the same refusals and
+        the same answer, and nothing is written.
         """
         self.describe_group(group_id)
-        return self._groups.delete(group_id)
+        return self._groups.delete(group_id, dry_run=dry_run)
 
-    def expire_group_offsets(
-        self, *, retention_ms: int, dry_run: bool = False
-    ) -> dict[str, list[TopicPartition]]:
-        """Forget the offsets that were committed longer ago than that, by the log's time; what was forgotten of each
-        group. With `dry_run` nothing is written: what would be.
+    def expire_group_offsets(self, *, retention_ms: int, dry_run: bool = False) -> list[ForgottenOffset]:
+        """Forget the offsets that were committed at least so long ago, by the log's time, and say which they were.
 
         Nothing calls this by itself: a group that reads once a week must not lose its place. An offset with a pending
-        commit is left alone.
+        commit is left alone. `dry_run`: say what would be forgotten, and write nothing.
         """
         if retention_ms < 0:
             raise InvalidRequestError(f"retention_ms={retention_ms}", expected="0 or more")

@@ -145,11 +145,15 @@ class FetchedRow:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who commits, and from which fetched rows (protocol, section 5)."""
+    """Who commits, and from which fetched rows (protocol, section 5).
+
+    `incarnations`: which topic of its name each position is about. A topic that was deleted and made again is another.
+    """
 
     group_id: str
     member_id: str
     fetched: Mapping[TopicPartition, FetchedRow] = field(default_factory=dict)
+    incarnations: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +206,16 @@ class GroupDescription:
 
     group_id: str
     partitions: tuple[GroupOffset, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenOffset:
+    """A committed offset that was forgotten, or would be: a reset to it brings the group back."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)

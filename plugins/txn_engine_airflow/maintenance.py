@@ -88,10 +88,8 @@ def expire_group_offsets(params: Params) -> Table:
         forgotten = engine.admin.expire_group_offsets(
             retention_ms=retention_ms, dry_run=bool(params["dry_run"])
         )
-    rows: list[list[Cell]] = [
-        [group, at.topic, at.partition] for group in sorted(forgotten) for at in sorted(forgotten[group])
-    ]
-    return show(f"group offsets forgotten{_dry(params)}", ["group", "topic", "partition"], rows)
+    rows: list[list[Cell]] = [[at.group_id, at.topic, at.partition, at.offset] for at in forgotten]
+    return show(f"group offsets forgotten{_dry(params)}", ["group", "topic", "partition", "offset"], rows)
 
 
 def _scope(params: Params) -> dict[str, Any]:

@@ -1,10 +1,9 @@
-"""`transactions`, `groups` and `coordinator`: Kafka's columns, and what each of them mends."""
+"""`transactions` and `coordinator`: Kafka's columns, and what each of them mends."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -197,100 +196,6 @@ def test_fence(run: Run, engine: Engine) -> None:
     assert run("transactions", "fence", "load", "nobody").code == 1
     listed = run("transactions", "list", "--json").json["transactions"]
     assert [found["transactional_id"] for found in listed] == ["load"]
-
-
-# --- groups -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def group(run: Run, payments: str, good: Path) -> str:
-    """A group that has read all three records of partition 0, and of partition 1 none."""
-    assert run("produce", payments, str(good), "--partition", "0").code == 0
-    assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
-    return "audit"
-
-
-def test_groups_list_and_describe(run: Run, group: str) -> None:
-    """Kafka's columns; lag against the last stable offset."""
-    assert run("groups", "list").stdout == "GROUP\naudit\n"
-    assert header(run("groups", "describe", group).stdout) == [
-        "GROUP",
-        "TOPIC",
-        "PARTITION",
-        "CURRENT-OFFSET",
-        "LAST-STABLE-OFFSET",
-        "LAG",
-        "PENDING-OFFSET",
-        "PENDING-PRODUCER-ID",
-    ]
-    rows = run("groups", "describe", "--group", group, "--json").json["offsets"]
-    assert rows[0] == {
-        "group": "audit",
-        "topic": "payments",
-        "partition": 0,
-        "current_offset": 3,
-        "last_stable_offset": 3,
-        "lag": 0,
-        "pending_offset": None,
-        "pending_producer_id": None,
-    }
-    unknown = run("groups", "describe", "nobody")
-    assert (unknown.code, "group 'nobody' has no offsets" in unknown.error) == (1, True)
-
-
-def test_a_reset_shows_and_executes(run: Run, group: str) -> None:
-    """Without --execute nothing moves; to the earliest, the latest, an offset; some partitions or all."""
-    reset = ["groups", "reset-offsets", group]
-    shown = run(*reset, "--topic", "payments:0", "--to-earliest")
-    assert header(shown.stdout) == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"]
-    assert "add --execute" in shown.stderr
-    assert run("groups", "describe", group, "--json").json["offsets"][0]["current_offset"] == 3
-    done = run(*reset, "--topic", "payments:0", "--to-offset", "1", "--execute", "--json").json
-    assert done == {
-        "offsets": [
-            {"group": "audit", "topic": "payments", "partition": 0, "current_offset": 3, "new_offset": 1}
-        ],
-        "executed": True,
-    }
-    assert run("groups", "describe", group, "--json").json["offsets"][0]["lag"] == 2
-    every = run(*reset, "--all-topics", "--to-latest", "--execute", "--json").json["offsets"]
-    assert [(row["partition"], row["new_offset"]) for row in every] == [(0, 3), (1, 0)]
-    fresh = run(
-        "groups", "reset-offsets", "new", "--topic", "payments", "--to-earliest", "--execute", "--json"
-    )
-    assert [row["current_offset"] for row in fresh.json["offsets"]] == [None, None]
-
-
-@pytest.mark.parametrize("offset", ["-1", "4", "99999999999999999999"])
-def test_a_negative_or_future_offset_is_refused(run: Run, group: str, offset: str) -> None:
-    """With the range that there is; nothing moves."""
-    answer = run(
-        "groups", "reset-offsets", group, "--topic", "payments:0", "--to-offset", offset, "--execute"
-    )
-    assert answer.code == 1
-    assert f"offset {offset} for payments-0" in answer.error
-    assert "expected 0 to 3" in answer.error
-    assert "[OFFSET_OUT_OF_RANGE]" in answer.error
-    assert run("groups", "describe", group, "--json").json["offsets"][0]["current_offset"] == 3
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        [],
-        ["--topic", "payments"],
-        ["--to-earliest"],
-        ["--topic", "payments", "--to-earliest", "--to-latest"],
-        ["--topic", "payments", "--all-topics", "--to-earliest"],
-        ["--topic", "payments:x", "--to-earliest"],
-        ["--topic", "payments", "--to-offset", "1.5"],
-        ["--topic", "payments", "--to-earliest", "--execute", "--dry-run"],
-    ],
-)
-def test_a_reset_that_is_not_clear_is_a_wrong_call(run: Run, group: str, options: list[str]) -> None:
-    """Exit code 2 and one line."""
-    answer = run("groups", "reset-offsets", group, *options)
-    assert (answer.code, bool(answer.error)) == (2, True)
 
 
 # --- the coordinator's jobs -------------------------------------------------------------------------------

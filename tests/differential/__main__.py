@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 
 from tests.differential.comparison import Comparison
 from tests.differential.kafka_server import kafka_jars
 from tests.differential.laboratory import Laboratory, shrink
 from tests.differential.programs import KINDS, generate
 from tests.differential.report import Tally, trace
+from tests.numbers import Run
 
 PROGRAMS_A_BROKER = 300
 PROGRAMS_A_WORD = 50
@@ -18,7 +20,7 @@ ENOUGH_FOR_EVERY_DIFFERENCE = 1_000
 SHOWN_DIFFERENCES = 5
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run, say the figures, and end with 1 where something differs that nobody has reviewed."""
     options = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__)
     options.add_argument("--programs", type=int, default=200)
@@ -26,12 +28,13 @@ def main() -> int:
     options.add_argument("--threads", type=int, default=6)
     options.add_argument("--kind", choices=KINDS, help="only programs of this kind")
     options.add_argument("--no-shrink", action="store_true", help="show differing programs as they are")
-    chosen = options.parse_args()
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = options.parse_args(arguments)
     jars = kafka_jars()
     if jars is None:
         print("no jars of Kafka: run .ci/setup-kafka")
         return 2
-    tally, started = Tally(), time.monotonic()
+    tally, started, begun = Tally(), time.monotonic(), Run("differential", arguments)
 
     def said(comparison: Comparison) -> None:
         tally.add(comparison)
@@ -50,6 +53,8 @@ def main() -> int:
             for comparison in tally.differing[known:][:SHOWN_DIFFERENCES]:
                 print(trace(comparison if chosen.no_shrink else shrink(laboratory, comparison)), flush=True)
     print("\n".join(tally.lines()))
+    if chosen.kind is None:
+        begun.record(tally.figures())
     unused = tally.unused if chosen.programs >= ENOUGH_FOR_EVERY_DIFFERENCE and chosen.kind is None else []
     if unused:
         print(f"reviewed differences that no program met: {', '.join(unused)}")

@@ -115,6 +115,9 @@ class _CoordinatorWriter:
         for name in self._ids:
             if not self._preset and self._chance.random() < 0.9:
                 self._add(Init(f"{name}a", name, self._timeout_ms))
+        if self._preset and self._preset.state == "Ongoing" and self._chance.random() < 0.5:
+            self._add(Init("t0b", "t0", self._timeout_ms))  # a fence, and the fenced one's abort
+            self._add(End("t0a", "t0", False))
         if self._chance.random() < 0.4:
             self._add(Init("p0", None))
         if self._preset and self._chance.random() < 0.2:

@@ -41,6 +41,17 @@ class Tally:
         """Reviewed differences that no program met."""
         return [entry.id for entry in REVIEWED if entry.id not in self.reviewed]
 
+    def figures(self) -> dict[str, object]:
+        """For the record of the run."""
+        return {
+            "programs compared": self.programs.total(),
+            "programs by kind": dict(sorted(self.programs.items())),
+            "calls compared": self.steps,
+            "errors that agree": self.agreeing_errors.total(),
+            "differences that are reviewed": self.reviewed.total(),
+            "programs that differ otherwise": len(self.differing),
+        }
+
     def lines(self) -> Iterator[str]:
         """The figures as text."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.programs.items()))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 import txn_engine
+from storage import StoreUnreachableError
 from tests.engine.conftest import SCHEMA, payments
+from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.errors import (
     GroupIdNotFoundError,
@@ -14,11 +16,14 @@ from txn_engine.errors import (
     OffsetOutOfRangeError,
     OffsetsMovedError,
     OffsetsPendingError,
+    OutcomeUnknownError,
+    TransactionAbortableError,
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
 from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock
+from txn_engine.types import ForgottenOffset
 
 DAY_MS = 86_400_000
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
@@ -249,6 +254,131 @@ def test_offsets_of_a_topic_made_again(engine: Engine, clock: ManualClock) -> No
     assert batch["account_id"].to_pylist() == [77]
 
 
+@pytest.mark.parametrize("way", ["plain", "explicit", "sought", "transaction"])
+def test_a_position_is_not_committed_in_a_later_topic_of_the_name(engine: Engine, way: str) -> None:
+    """Read, then the topic is deleted and made again, and this process learns of it before it commits: the position of
+    the old topic would skip records of the new one.
+    """
+    load(engine, 1, 2, 3, partition=0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    if way == "sought":
+        consumer.seek(P0, 1)
+    consumer.poll()
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+    load(engine, 11, 12, 13, 14, partition=0)
+    if way == "transaction":
+        producer.begin_transaction()
+        producer.produce("payments", payments(99), partition=1).result()
+        with pytest.raises(UnknownTopicOrPartitionError, match="made again"):
+            producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+        with pytest.raises(TransactionAbortableError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+    else:
+        with pytest.raises(UnknownTopicOrPartitionError, match="made again"):
+            consumer.commit({P0: 3} if way == "explicit" else None)
+    batch = consumer.poll()
+    assert batch is not None
+    assert batch["account_id"].to_pylist() == [11, 12, 13, 14]
+    consumer.commit()
+    assert engine.consumer(group_id="g").committed([P0])[P0].offset == 4
+
+
+def test_a_topic_made_again_is_read_from_its_start(engine: Engine) -> None:
+    """All of it is later than the subscription, in its old partitions and in others, whatever the reset."""
+    engine.admin.create_topic("again", partitions=1, schema=SCHEMA, key="account_id")
+    consumer = engine.consumer(auto_offset_reset="latest")
+    consumer.subscribe(["again"])
+    assert consumer.poll() is None
+    engine.admin.delete_topic("again")
+    engine.admin.create_topic("again", partitions=2, schema=SCHEMA, key="account_id")
+    with engine.producer() as producer:
+        for number in range(2):
+            producer.produce("again", payments(number), partition=number).result()
+    batch = consumer.poll()
+    assert batch is not None
+    assert sorted(batch["account_id"].to_pylist()) == [0, 1]
+
+
+def test_what_was_committed_is_asked_anew_of_a_topic_made_again(engine: Engine) -> None:
+    """A consumer without partitions asks and commits; what it asked of the old topic does not bind it."""
+    consumer = engine.consumer(group_id="g")
+    for _ in range(2):
+        load(engine, 1, 2, partition=0)
+        assert consumer.committed([P0]) == {}
+        consumer.commit({P0: 2})
+        assert consumer.committed([P0])[P0].offset == 2
+        engine.admin.delete_topic("payments")
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+
+
+def test_a_refused_commit_does_not_come_back(engine: Engine, clock: ManualClock) -> None:
+    """A commit whose reply was lost is settled once: that it did not land is told, and does not stand in the way of the
+    next.
+    """
+    load(engine, 1, 2, 3, partition=0)
+    put: list[str] = []
+
+    def from_the_put_on(operation: Operation, key: str, _: int) -> Fault | None:
+        if "__consumer_offsets" in key and (put or operation == "put_if_absent"):
+            put.append(key)
+            return "before"
+        return None
+
+    faulty = FaultyStore(engine.store, error=raising(StoreUnreachableError))
+    reader = Engine(faulty, clock=clock, pause=no_pause).consumer(group_id="g")
+    reader.assign([P0])
+    reader.poll(1)
+    faulty.decide = from_the_put_on
+    with pytest.raises(OutcomeUnknownError):
+        reader.commit()
+    faulty.decide = None
+    other = engine.consumer(group_id="g")
+    other.assign([P0])
+    other.poll(2)
+    other.commit()
+    with pytest.raises(OffsetsMovedError):
+        reader.commit()
+    reader.assign([])
+    reader.assign([P0])
+    reader.poll()
+    reader.commit()
+    assert engine.consumer(group_id="g").committed([P0])[P0].offset == 3
+
+
+def test_an_unanswered_commit_does_not_bind_a_topic_made_again(engine: Engine, clock: ManualClock) -> None:
+    """It is settled under the topic that it was about; the new one's rows are its own."""
+    load(engine, 1, partition=0)
+    faulty = FaultyStore(engine.store, error=raising(StoreUnreachableError))
+    with Engine(faulty, clock=clock, pause=no_pause) as mine:
+        reader = mine.consumer(group_id="g")
+        reader.subscribe(["payments"])
+        reader.poll()
+        put: list[str] = []
+
+        def after_the_put(operation: Operation, key: str, _: int) -> Fault | None:
+            if "__consumer_offsets" in key and (put or operation == "put_if_absent"):
+                put.append(key)
+                return "after"
+            return None
+
+        faulty.decide = after_the_put
+        with pytest.raises(OutcomeUnknownError):
+            reader.commit()
+        faulty.decide = None
+        mine.admin.delete_topic("payments")
+        mine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        load(mine, 7, 8, partition=0)
+        for offset in (1, 2):
+            assert reader.poll(1) is not None
+            reader.commit()
+            assert mine.consumer(group_id="g").committed([P0])[P0].offset == offset
+
+
 def test_where_a_consumer_begins(engine: Engine) -> None:
     """earliest, latest and none do as in Kafka where the group has no offset."""
     load(engine, 1, 2, partition=0)
@@ -368,8 +498,9 @@ def test_off_04_expiry_is_by_the_logs_time_and_leaves_what_is_pending(
     clock.advance(999)
     committed(engine, "young", 4)
     clock.advance(1)
-    assert engine.admin.expire_group_offsets(retention_ms=1_001) == {}
-    assert engine.admin.expire_group_offsets(retention_ms=1_000) == {"old": [P0], "both": [P1]}
+    assert engine.admin.expire_group_offsets(retention_ms=1_001) == []
+    due = [ForgottenOffset("both", "payments", 1, 5), ForgottenOffset("old", "payments", 0, 4)]
+    assert engine.admin.expire_group_offsets(retention_ms=1_000) == due
     assert engine.admin.list_groups() == ["both", "half", "only pending", "young"]
     for producer in pending:
         producer.commit_transaction()
@@ -377,7 +508,8 @@ def test_off_04_expiry_is_by_the_logs_time_and_leaves_what_is_pending(
     assert {name: [part.committed_offset for part in parts] for name, parts in offsets.items()} == {
         "both": [3], "half": [3], "only pending": [3], "young": [4],
     }  # fmt: skip
-    decided = {"half": [P0], "both": [P0], "only pending": [P0]}  # as old as their rows, not as their markers
+    names = ("both", "half", "only pending")
+    decided = [ForgottenOffset(name, "payments", 0, 3) for name in names]  # as old as rows, not as markers
     assert engine.admin.expire_group_offsets(retention_ms=1_000) == decided
     assert engine.admin.verify().ok
 
@@ -406,10 +538,11 @@ def test_a_reader_under_way_is_refused_by_what_was_forgotten(engine: Engine, how
     late = engine.consumer(group_id="g")
     late.assign([P0])
     late.poll()
+    gone = [ForgottenOffset("g", "payments", 0, 4)]
     if how == "deleted":
-        assert engine.admin.delete_group("g") == [P0]
+        assert engine.admin.delete_group("g") == gone
     else:
-        assert engine.admin.expire_group_offsets(retention_ms=0) == {"g": [P0]}
+        assert engine.admin.expire_group_offsets(retention_ms=0) == gone
     with pytest.raises(OffsetsMovedError):
         late.commit()
     with pytest.raises(GroupIdNotFoundError):
@@ -428,10 +561,14 @@ def test_a_group_with_something_pending_is_not_deleted(engine: Engine) -> None:
     load(engine, *range(10), partition=1)
     committed(engine, "g", 4, P1)
     producer = pending_in_a_transaction(engine, "g")
-    with pytest.raises(OffsetsPendingError):
-        engine.admin.delete_group("g")
+    for dry_run in (True, False):
+        with pytest.raises(OffsetsPendingError):
+            engine.admin.delete_group("g", dry_run=dry_run)
     producer.commit_transaction()
-    assert engine.admin.delete_group("g") == [P0, P1]
+    both = [ForgottenOffset("g", "payments", 0, 3), ForgottenOffset("g", "payments", 1, 4)]
+    assert engine.admin.delete_group("g", dry_run=True) == both
+    assert engine.admin.list_groups() == ["g"]
+    assert engine.admin.delete_group("g") == both
     assert engine.admin.list_groups() == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -25,7 +26,11 @@ from txn_engine.errors import (
     TopicExistsError,
     TransactionAbortableError,
     TxnEngineError,
+    UnknownTopicOrPartitionError,
 )
+from txn_engine.log.uploads import upload_records
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.maintain.policy import DAY_MS
 from txn_engine.producer import Producer
 from txn_engine.protocol.batches import FileRef
 from txn_engine.testing import ManualClock, write_transaction_state
@@ -61,7 +66,8 @@ def test_a_refused_batch_cannot_slip_past_the_commit(engine: Engine) -> None:
     """The producer knows of a refusal before anybody who waits for the batch: the commit fails, nothing is torn."""
     producer = started(engine)
     producer.produce("payments", payments(1), partition=1)
-    sent = producer.produce_files("payments", [foreign_file(engine)])  # type: ignore[list-item]
+    topic = engine.logs.topics.look_up("payments")
+    sent = producer.produce_files(topic, [foreign_file(engine)])  # type: ignore[list-item]
     sent.add_done_callback(lambda _: time.sleep(0.3))
     with pytest.raises(TransactionAbortableError):
         producer.commit_transaction()
@@ -80,7 +86,90 @@ def test_a_file_belongs_to_one_batch(engine: Engine) -> None:
         log_file.file, log_file.record_count, log_file.first_timestamp, log_file.max_timestamp
     )
     with pytest.raises(InvalidRequestError, match="a second time"):
-        producer.produce_files("payments", [(0, again)]).result()
+        producer.produce_files(engine.logs.topics.look_up("payments"), [(0, again)]).result()
+
+
+class GatedStore(MemoryStore):
+    """Partition 1 takes no data file, and says so when it is let; partition 2 is slow until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing, self.slow = threading.Event(), threading.Event()
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if "/1/data/" in key:
+            assert self.failing.wait(20)
+            raise StoreUnreachableError("no answer", actor="store", place=key)
+        if "/2/data/" in key:
+            assert self.slow.wait(20)
+        return super().put_if_absent(key, data)
+
+
+@pytest.mark.parametrize("call", ["produce", "begin_transaction", "commit_transaction", "close", "flush"])
+def test_a_second_thread_does_not_move_what_a_commit_goes_by(clock: ManualClock, call: str) -> None:
+    """While a commit waits for its writes, and one of them has failed, another thread calls: the commit still fails."""
+    store = GatedStore()
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
+        producer = started(engine)
+        sent = [producer.produce("payments", payments(number), partition=number) for number in range(3)]
+        sent[0].result()
+        outcome: Future[None] = Future()
+
+        def commit() -> None:
+            try:
+                outcome.set_result(producer.commit_transaction())
+            except TxnEngineError as error:
+                outcome.set_exception(error)
+
+        def interfere() -> None:
+            arguments = ("payments", payments(9)) if call == "produce" else ()
+            with contextlib.suppress(TxnEngineError):
+                getattr(producer, call)(*arguments)
+
+        committing = threading.Thread(target=commit)
+        committing.start()
+        while not producer._is_ending:
+            time.sleep(0.001)
+        store.failing.set()
+        while producer._sender.failure is None:
+            time.sleep(0.001)
+        other = threading.Thread(target=interfere)
+        other.start()
+        other.join(0.2)
+        store.slow.set()
+        committing.join(20)
+        other.join(20)
+        with pytest.raises(TransactionAbortableError):
+            outcome.result(0)
+        assert accounts_in(engine) == []
+        producer.abort_transaction()
+
+
+def test_files_are_not_named_in_a_later_topic_of_the_name(engine: Engine) -> None:
+    """Uploaded, then the topic is deleted and made again: the files lie in the old topic's folders."""
+    producer = started(engine)
+    topic = engine.logs.topics.look_up("payments")
+    tools, log = engine.logs.tools, engine.logs.get("payments", topic.incarnation, 0)
+    encoded = upload_records(
+        tools.objects,
+        tools.new_id,
+        log.keys.prefix,
+        payments(1, 2),
+        log_end=0,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        timestamp_ms=1,
+    )
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+    with pytest.raises(UnknownTopicOrPartitionError, match="deleted since"):
+        producer.produce_files(topic, [(0, encoded)]).result()
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert accounts_in(engine) == []
+    assert engine.admin.verify().ok
 
 
 def test_a_failed_read_moves_no_position(clock: ManualClock) -> None:
@@ -263,24 +352,94 @@ def test_an_idempotent_producer_tells_of_what_it_lost(engine: Engine) -> None:
         producer.produce("payments", payments(3))
 
 
-def test_the_last_epoch_is_not_ended_by_an_old_decision(engine: Engine, clock: ManualClock) -> None:
-    """At epoch 32767 a marker of the decision before cannot end the transaction that came after it."""
-    write_transaction_state(engine, "job", state="Empty", producer_id=777, producer_epoch=32766)
-    engine.coordinator.add_partitions("job", 777, 32766, [P0])
-    clock.advance(100_000)
-    engine.coordinator.abort_timed_out_transactions()
-    stale = engine.partition("payments", 0).producers()[0]
-    assert engine.coordinator.end_transaction("job", 777, 32766, committed=False) == (777, 32767)
-    engine.coordinator.add_partitions("job", 777, 32767, [P0])
+def test_who_was_fenced_at_the_last_epoch_goes_on_under_another_id(
+    engine: Engine, clock: ManualClock
+) -> None:
+    """A time-out at 32766 leaves 32767, which nothing could fence: the producer's abort rotates the id instead, however
+    often it is sent, and the next time-out ends the next transaction too.
+    """
+    write_transaction_state(engine, "job", state="CompleteCommit", producer_id=777, producer_epoch=32765)
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    assert (producer.producer_id, producer.producer_epoch) == (777, 32766)
+    producer.begin_transaction()
+    producer.produce("payments", payments(1), partition=0).result()
+    time_out(engine, clock)
+    producer.abort_transaction()
+    assert producer.producer_id != 777
+    assert producer.producer_epoch == 0
+    again = engine.coordinator.end_transaction("job", 777, 32766, committed=False)
+    assert again == (producer.producer_id, 0)
+    assert engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766) == again
+    producer.begin_transaction()
+    producer.produce("payments", payments(2), partition=0).result()
+    time_out(engine, clock)
+    with pytest.raises(TxnEngineError, match=r"PRODUCER_FENCED|INVALID_PRODUCER_EPOCH"):
+        producer.produce("payments", payments(3), partition=1).result()
+    with pytest.raises(TxnEngineError):
+        producer.commit_transaction()
+    assert accounts_in(engine) == []
     log = engine.partition("payments", 0)
-    log.append(payments(5), producer_id=777, producer_epoch=32767, base_sequence=0, is_transactional=True)
-    with pytest.raises(TxnEngineError, match="INVALID_PRODUCER_EPOCH"):
-        log.append_marker(
-            producer_id=777, producer_epoch=32767, committed=False, coordinator_epoch=stale.coordinator_epoch
-        )
-    engine.coordinator.end_transaction("job", 777, 32767, committed=True)
-    assert accounts_in(engine) == [5]
-    assert engine.admin.verify().ok
+    assert log.last_stable_offset == log.high_watermark
+    assert engine.coordinator.abort_timed_out_transactions().transactional_ids == ()
+
+
+def test_an_initialisation_asked_again_does_not_give_out_the_last_epoch(engine: Engine) -> None:
+    """Who was fenced at 32766 comes back by InitProducerId: under another id, the same one when asked again."""
+    write_transaction_state(
+        engine, "job", state="CompleteAbort", producer_id=777, producer_epoch=32767, last_producer_epoch=32766
+    )
+    new = engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766)
+    assert new.producer_id != 777
+    assert new.producer_epoch == 0
+    assert engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766) == new
+
+
+def time_out(engine: Engine, clock: ManualClock) -> None:
+    clock.advance(100_000)
+    assert engine.coordinator.abort_timed_out_transactions().transactional_ids == ("job",)
+
+
+@pytest.mark.parametrize("succeeded", [False, True], ids=["by nobody", "by another, who let the id expire"])
+def test_a_producer_id_is_never_given_out_twice(engine: Engine, clock: ManualClock, succeeded: bool) -> None:
+    """The put of an id's first row took effect, its reply was lost, and the slot was sealed before anybody looked: what
+    the row took stays taken, for another transactional id and for this one.
+    """
+    other, used = "job-of-another", set()
+
+    def days_pass() -> None:
+        if succeeded:
+            used.add(engine.coordinator.init_producer_id("job").producer_id)
+            clock.advance(8 * DAY_MS)
+            assert engine.coordinator.expire_transactional_ids().transactional_ids == ("job",)
+        for _ in range(4):
+            engine.coordinator.init_producer_id(other)
+            engine.admin.snapshot("__transaction_state")
+            clock.advance(DAY_MS)
+        everything = MaintenancePolicy(orphan_age_ms=0, entries_age_ms=0, trim_step=1)
+        partition = engine.admin.coordinator_partition("job")
+        engine.maintenance.retain("__transaction_state", partition, policy=everything)
+        assert engine.maintenance.seal("__transaction_state", partition).partitions[0].seals > 0
+
+    def fault(operation: Operation, key: str, _: int) -> Fault | None:
+        is_row = operation == "put_if_absent" and "__transaction_state" in key and "/log/" in key
+        return "after" if is_row and not lost else None
+
+    def reply_is_lost(_: Operation, key: str) -> StoreUnreachableError:
+        lost.append(key)
+        days_pass()
+        return StoreUnreachableError("no answer", actor="store", place=key)
+
+    lost: list[str] = []
+    while engine.admin.coordinator_partition(other) != engine.admin.coordinator_partition("job"):
+        other += "s"
+    store = FaultyStore(engine.store, decide=fault, error=reply_is_lost)
+    with Engine(store, clock=clock, pause=no_pause) as sleeper:
+        mine = sleeper.coordinator.init_producer_id("job").producer_id
+        theirs = sleeper.coordinator.init_producer_id("somebody's").producer_id
+    assert lost
+    assert mine != theirs
+    assert not used & {mine, theirs}
 
 
 def test_a_partition_without_the_marker_is_not_done(engine: Engine) -> None:

@@ -9,6 +9,7 @@ from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.consumer import Consumer
 from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock
+from txn_engine.types import ForgottenOffset
 
 
 @pytest.fixture
@@ -119,8 +120,10 @@ def test_off_04_old_offsets_are_forgotten(
     """OFF-04: at the retention time an offset goes, not before; the group goes with its last one."""
     member(loaded).commit({T0: 5, T1: 7})
     clock.advance(age)
-    found = loaded.admin.expire_group_offsets(retention_ms=1_000)
-    assert found == ({"g": [T0, T1]} if forgotten else {})
+    due = [ForgottenOffset("g", TOPIC, 0, 5), ForgottenOffset("g", TOPIC, 1, 7)] if forgotten else []
+    assert loaded.admin.expire_group_offsets(retention_ms=1_000, dry_run=True) == due
+    assert committed(loaded) == {T0: 5, T1: 7}
+    assert loaded.admin.expire_group_offsets(retention_ms=1_000) == due
     assert committed(loaded) == ({} if forgotten else {T0: 5, T1: 7})
     assert loaded.admin.list_groups() == ([] if forgotten else ["g"])
 
@@ -134,7 +137,9 @@ def test_off_04_what_is_pending_is_not_forgotten(loaded: Engine, clock: ManualCl
     holder.send_offsets_to_transaction({T0: OffsetAndMetadata(6)}, member(loaded).group_metadata())
     lonely.send_offsets_to_transaction({T0: OffsetAndMetadata(1)}, member(loaded, "h").group_metadata())
     clock.advance(50_000)
-    assert loaded.admin.expire_group_offsets(retention_ms=1_000) == {"g": [T1]}
+    due = [ForgottenOffset("g", TOPIC, 1, 7)]
+    assert loaded.admin.expire_group_offsets(retention_ms=1_000, dry_run=True) == due
+    assert loaded.admin.expire_group_offsets(retention_ms=1_000) == due
     assert committed(loaded) == {T0: 5}
     assert loaded.admin.list_groups() == ["g", "h"]
     for producer in (holder, lonely):

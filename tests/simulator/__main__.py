@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 
 from rich.console import Console
 
+from tests.numbers import Run
 from tests.simulator.many import run_many
 from tests.simulator.runner import RunResult, knobs_of, run
 from tests.simulator.shrink import shrink
@@ -22,8 +23,10 @@ _CONSOLE = Console(stderr=True)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 where nothing was found."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
     if options.command == "run":
+        begun = Run("simulator", arguments)
         summary = run_many(
             options.workload or sorted(WORKLOADS),
             first=options.first,
@@ -32,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             jobs=options.jobs,
             console=_CONSOLE,
         )
+        if not options.workload:
+            begun.record(summary.figures())
         return 1 if summary.failed else 0
     knobs = replace(knobs_of(options.workload, options.seed), **_given(options.knobs))
     result = run(options.workload, options.seed, knobs)

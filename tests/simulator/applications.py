@@ -42,7 +42,8 @@ class Application:
     """One process's program around a transactional producer.
 
     It tries again where the error says so, aborts where it may, makes a new producer where the old one is finished,
-    and notes for each transaction what it knows: committed, surely not, or unknown.
+    and notes for each transaction what it knows: committed, surely not, or unknown. `deaf_for`: how long at most it
+    waits for a reply that never comes, before it asks for the commit again.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Application:
         *,
         timeout_ms: int = 60_000,
         markers: MarkerMode = "inline",
+        deaf_for: int = MINUTE,
     ) -> None:
         self.process = process
         self.engine = engine
@@ -60,6 +62,7 @@ class Application:
         self._id = transactional_id
         self._timeout_ms = timeout_ms
         self._markers: MarkerMode = markers
+        self._deaf_for = deaf_for
         self.producer: Producer | None = None
         self.last_error: TxnEngineError | None = None
         self._rests = 0
@@ -127,7 +130,8 @@ class Application:
             else:
                 history.end(writing, "ok")
                 return
-        if producer.state is ProducerState.COMMITTING:
+        forgotten = producer.state is ProducerState.FATAL_ERROR and isinstance(error, OutcomeUnknownError)
+        if producer.state is ProducerState.COMMITTING or forgotten:
             history.end(writing, "committing", error)
             self.producer = None
         else:
@@ -135,14 +139,15 @@ class Application:
 
     def _commit_without_hearing(self, producer: Producer) -> None:
         """A first try whose reply is lost, and time for others to take over before the second."""
-        producer.flush()
+        with suppress(TxnEngineError):  # the commit itself will tell
+            producer.flush()
         if producer.state is not ProducerState.IN_TRANSACTION or self._has_run_id:
             return
         with suppress(TxnEngineError):
             self.engine.coordinator.end_transaction(
                 self._id, producer.producer_id, producer.producer_epoch, committed=True, markers=self._markers
             )
-        self.rest(high=MINUTE)
+        self.rest(high=self._deaf_for)
 
     def give_up(self, producer: Producer, writing: Writing, error: TxnEngineError | None) -> None:
         """It cannot be committed any more: abort, as far as that goes."""
@@ -201,6 +206,11 @@ def plain_append(process: Process, engine: Engine, name: str, topic: str, partit
         sleep(SECOND)
     else:
         history.end(writing, "ok")
+
+
+def fall_asleep(process: Process, soon: int, duration: int) -> None:
+    """Stop this process after that time, in the middle of what it is about to do, and for that long."""
+    process.world.kernel.at(process.world.kernel.now + soon, lambda: process.pause(duration))
 
 
 def note_places(writing: Writing, ids: list[RecordId], done: Future[list[RecordMetadata]]) -> None:

@@ -45,11 +45,23 @@ def check_writings(writings: Sequence[Writing], final: Final, starts: Mapping[Pl
             seen[record_id].append((place, offset))
     found = []
     known: set[RecordId] = set()
+    reached: dict[tuple[str, Place], int] = {}  # how far a client's earlier writings are known to have come
     for writing in writings:
         ids = list(writing.ids())
         known.update(record_id for _, record_id in ids)
-        found += _check_one(writing, ids, seen, starts)
+        trimmed = {
+            record_id
+            for place, record_id in ids
+            if not seen.get(record_id)
+            and writing.placed.get(record_id, reached.get((writing.client, place), 0)) < starts.get(place, 0)
+        }
+        found += _check_one(writing, ids, seen, trimmed)
+        for place, record_id in ids:
+            known_at = [writing.placed.get(record_id, 0), *(offset for _, offset in seen.get(record_id, []))]
+            at = writing.client, place
+            reached[at] = max(reached.get(at, 0), *known_at)
     found += _check_sequence_of_each_client(writings, seen)
+    found += _check_real_time(writings, seen)
     found += [
         f"unknown record: {record_id} at {_name(places[0][0])} offset {places[0][1]} was written by nobody"
         for record_id, places in seen.items()
@@ -62,14 +74,9 @@ def _check_one(
     writing: Writing,
     ids: list[tuple[Place, RecordId]],
     seen: dict[RecordId, list[tuple[Place, int]]],
-    starts: Mapping[Place, int],
+    trimmed: set[RecordId],
 ) -> list[str]:
     found = []
-    trimmed = {
-        record_id
-        for place, record_id in ids
-        if not seen.get(record_id) and writing.placed.get(record_id, 0) < starts.get(place, 0)
-    }
     there = [record_id for _, record_id in ids if seen.get(record_id)]
     for place, record_id in ids:
         places = seen.get(record_id, [])
@@ -116,6 +123,27 @@ def _check_sequence_of_each_client(
                         f"reordered: {record_id} stands at {_name(place)} offset {offsets[0]}, before {before[1]}"
                     )
                 last[writing.client, place] = max(before, (offsets[0], writing.name))
+    return found
+
+
+def _check_real_time(writings: Sequence[Writing], seen: dict[RecordId, list[tuple[Place, int]]]) -> list[str]:
+    """What was begun after something was acknowledged stands behind it, whoever wrote the two."""
+    rows: dict[Place, list[tuple[int, Writing]]] = defaultdict(list)
+    for writing in writings:
+        for _, record_id in writing.ids():
+            for place, offset in seen.get(record_id, []):
+                rows[place].append((offset, writing))
+    found = []
+    for place, several in rows.items():
+        latest: Writing | None = None
+        for offset, writing in sorted(several, key=lambda row: row[0]):
+            if latest is not None and writing.outcome == "ok" and writing.ended < latest.began:
+                found.append(
+                    f"reordered: {writing.name} was acknowledged before {latest.name} began, and stands behind it "
+                    f"at {_name(place)} offset {offset}"
+                )
+            if latest is None or writing.began > latest.began:
+                latest = writing
     return found
 
 

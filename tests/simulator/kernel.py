@@ -27,6 +27,10 @@ class StuckError(Exception):
     """Nothing can go on, or too much goes on: a deadlock or a livelock of the code under test."""
 
 
+class EndlessError(BaseException):
+    """Raised from outside into a run that goes round in circles; no Exception, so that no client takes it for one."""
+
+
 class Task(greenlet):
     """One thread of one simulated process."""
 
@@ -44,6 +48,8 @@ class Task(greenlet):
             self._body()
         except GreenletExit:
             pass
+        except EndlessError:
+            raise  # into the hub, which ends the run
         except BaseException as error:  # noqa: BLE001 - a client that fails in an unforeseen way is a finding
             self.kernel.on_failure(self, error)
         finally:
@@ -80,7 +86,7 @@ class Task(greenlet):
 class Kernel:
     """Virtual time, the events to come, and the trace of what has happened."""
 
-    def __init__(self, chance: Chance, *, max_events: int = 2_000_000) -> None:
+    def __init__(self, chance: Chance, *, max_events: int = 600_000) -> None:
         self.chance = chance
         self.now = 0
         self.hub = getcurrent()

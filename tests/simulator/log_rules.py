@@ -1,23 +1,28 @@
-"""The order in which objects landed: nothing is overwritten but by a seal, and entries follow one another."""
+"""The order in which objects landed and went: nothing is overwritten but by a seal, entries follow one another."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 _ENTRY = re.compile(r"(topics/.+/[0-9]+)/log/([0-9]{20})\.parquet")
+_SNAPSHOT = re.compile(r"(topics/.+/[0-9]+)/snapshots/([0-9]{20})\.parquet")
+_SNAPSHOTS_KEPT = 2
+_COORDINATOR = "topics/__transaction_state/"
 
 
 def check_landed(landed: Sequence[tuple[int, str, bytes, str]]) -> list[str]:
     """Invariants 1 and 6, judged at the moment when each object landed.
 
-    An entry lands exactly at the end of its log as it is then; an entry or snapshot, once there, stays as it is, unless
-    a seal takes its place.
+    An entry lands exactly at the end of its log as it is then; once there it stays as it is, unless a seal takes its
+    place. A snapshot is deleted only where two newer ones are. A producer id that an id begins to use nobody has used.
     """
-    found: list[str] = []
+    found = _check_snapshots(landed)
+    owners = _Owners()
     ends: dict[str, int] = {}
     first: dict[str, bytes] = {}
     for at, key, data, operation in landed:
@@ -41,6 +46,51 @@ def check_landed(landed: Sequence[tuple[int, str, bytes, str]]) -> list[str]:
         if base != end:
             found.append(f"log: the entry {key} landed {when}, when the log ended at {end}")
         ends[partition] = _last_offset(file) + 1
+        if partition.startswith(_COORDINATOR):
+            found += [f"log: {finding} in {key} {when}" for finding in owners.add(file)]
+    return found
+
+
+class _Owners:
+    """Whose each producer id is, by the coordinator's rows in the order in which they landed."""
+
+    def __init__(self) -> None:
+        self._owners: dict[int, str] = {}
+        self._present: dict[str, int] = {}
+
+    def add(self, file: pq.ParquetFile) -> list[str]:
+        """Take in an entry; what is wrong with it."""
+        found = []
+        for row in file.read(columns=["transaction"], use_threads=False).column(0).to_pylist():
+            if row is None:
+                continue
+            name, producer_id = row["transactional_id"], row["producer_id"]
+            if producer_id >= 0 and self._present.get(name) != producer_id:
+                if producer_id in self._owners:
+                    had = self._owners[producer_id]
+                    found.append(f"{name} begins to use producer id {producer_id}, which {had} has used")
+                self._owners[producer_id] = name
+            self._present[name] = producer_id
+        return found
+
+
+def _check_snapshots(landed: Sequence[tuple[int, str, bytes, str]]) -> list[str]:
+    found: list[str] = []
+    there: dict[str, set[int]] = defaultdict(set)
+    for at, key, _, operation in landed:
+        match = _SNAPSHOT.fullmatch(key)
+        if match is None:
+            continue
+        ends, end = there[match[1]], int(match[2])
+        if operation != "delete":
+            ends.add(end)
+            continue
+        ends.discard(end)
+        newer = sorted(each for each in ends if each > end)
+        if len(newer) < _SNAPSHOTS_KEPT:
+            found.append(
+                f"log: the snapshot {key} was deleted at {at / 1e6:.3f} s, with {newer} alone behind it"
+            )
     return found
 
 

@@ -101,6 +101,7 @@ class Summary:
         self.writings: Counter[str] = Counter()
         self.failed: list[RunResult] = []
         self.operations = self.crashes = self.virtual_ms = 0
+        self.seconds = 0.0
 
     def add(self, result: RunResult) -> None:
         """One run more."""
@@ -111,13 +112,31 @@ class Summary:
         self.operations += result.operations
         self.crashes += result.crashes
         self.virtual_ms += result.virtual_ms
+        self.seconds = max(time.monotonic() - self.started, 0.001)
         if not result.ok:
             self.failed.append(result)
 
+    def figures(self) -> dict[str, object]:
+        """For the record of the run."""
+        return {
+            "runs": self.runs.total(),
+            "runs by workload": dict(sorted(self.runs.items())),
+            "runs with findings": len(self.failed),
+            "virtual hours": self.virtual_ms / 3_600_000,
+            "store operations": self.operations,
+            "store operations a second": self.operations / self.seconds,
+            "faults": self.faults.total(),
+            "faults a second": self.faults.total() / self.seconds,
+            "faults by kind": dict(self.faults.most_common()),
+            "crashes": self.crashes,
+            "transactions audited": self.transactions.total(),
+            "transactions by state": dict(sorted(self.transactions.items())),
+            "transactions as clients knew them": dict(sorted(self.writings.items())),
+        }
+
     def print(self, console: Console) -> None:
         """The table at the end."""
-        seconds = max(time.monotonic() - self.started, 0.001)
-        runs = self.runs.total()
+        runs, seconds = self.runs.total(), max(self.seconds, 0.001)
         decided = self.transactions
         table = Table("", "", show_header=False)
         table.add_row("runs", f"{runs:,} in {seconds:,.0f} s ({runs / seconds:.1f} a second)")

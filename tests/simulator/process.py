@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenlet import GreenletExit, getcurrent
 
-from tests.simulator.kernel import MS, SECOND, StuckError, Task, sleep
+from tests.simulator.kernel import MS, SECOND, EndlessError, StuckError, Task, sleep
 from tests.simulator.store import ClientStore
 from txn_engine import Engine
 from txn_engine.clock import Waiting
@@ -154,7 +154,7 @@ class TaskPool(Executor):
                 continue
             try:
                 result = call()
-            except GreenletExit:
+            except (GreenletExit, EndlessError):
                 raise
             except BaseException as error:  # noqa: BLE001 - the future carries it, as a thread pool's does
                 future.set_exception(error)

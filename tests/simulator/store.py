@@ -20,12 +20,13 @@ from storage import (
 from storage.keys import validate_prefix
 from storage.ranges import short_range, validate_range
 from tests.simulator.faults import Fault
-from tests.simulator.kernel import MS, Kernel, current_task, sleep
+from tests.simulator.kernel import MINUTE, MS, Kernel, current_task, sleep
 
 if TYPE_CHECKING:
     from tests.simulator.process import Process
 
 URL = "sim://store"
+_CONNECTION_LIVES = MINUTE
 
 
 class Shelf:
@@ -84,6 +85,13 @@ class Shelf:
         validate_key(key)
         if self.objects.pop(key, None) is not None:
             self.landed.append((self._kernel.now, key, b"", "delete"))
+
+    def damage(self, key: str) -> bytes:
+        """Turn one byte in the middle of an object, as a bad disk does; the bytes as they were."""
+        held, at = self.objects[key]
+        middle = len(held) // 2
+        self.objects[key] = (held[:middle] + bytes([held[middle] ^ 0xFF]) + held[middle + 1 :], at)
+        return held
 
     def uri(self, key: str) -> str:
         return f"{URL}/{key}"
@@ -202,6 +210,11 @@ class ClientStore:
             self._process.pause(fault.duration)
             sleep(0)
 
+    def _overslept(self, site: str, due: int) -> bool:
+        """Whether the machine stood still while it waited for this answer, and its connection is gone when it wakes."""
+        world = self._process.world
+        return world.kernel.now - due > _CONNECTION_LIVES and world.chance.at("gone", site) < 0.7
+
     def _latency(self, site: str, leg: str) -> int:
         chance = self._process.world.chance
         return chance.spread(200, 20 * MS, leg, site)
@@ -211,7 +224,8 @@ class ClientStore:
         kernel = self._process.world.kernel
         kind = fault.kind if fault is not None else ""
         length = fault.duration if fault is not None else 0
-        sleep(self._latency(site, "there") + (length if kind == "slow" else 0))
+        due = kernel.now + self._latency(site, "there") + (length if kind == "slow" else 0)
+        sleep(due - kernel.now)
         if kind in ("refused", "unconnected"):
             self._note(operation, key, "failed", fault)
             raise self._error(kind, operation, key)
@@ -222,8 +236,9 @@ class ClientStore:
             found, outcome = absent, "absent"
         if kind == "lost-reply":
             sleep(length)
+        if kind == "lost-reply" or self._overslept(site, due):
             self._note(operation, key, "timed out", fault)
-            raise self._error(kind, operation, key)
+            raise self._error("lost-reply", operation, key)
         if self._process.world.chance.at("split", site) < 0.3:
             sleep(self._latency(site, "back"))
         self._note(operation, key, outcome, fault)
@@ -256,10 +271,12 @@ class ClientStore:
             self._note(operation, key, f"{said} (late)" if kind == "late" else said, fault)
 
         world.kernel.at(at, land)
+        due = at + back + (length if kind == "lost-reply" else 0)
         if kind == "late":
-            sleep(min(length, world.chance.spread(500 * MS, 20_000 * MS, "gives up", site)))
-        else:
-            sleep(at - world.kernel.now + back + (length if kind == "lost-reply" else 0))
+            due = world.kernel.now + min(length, world.chance.spread(500 * MS, 20_000 * MS, "gives up", site))
+        sleep(due - world.kernel.now)
+        if kind not in ("late", "error-after") and self._overslept(site, due):
+            kind = "lost-reply"
         if kind in ("late", "lost-reply", "error-after"):
             self._note(operation, key, "timed out" if kind != "error-after" else "500", fault)
             raise self._error(kind, operation, key)

@@ -92,6 +92,28 @@ def test_records_out_of_order(history: History) -> None:
     assert _only(check_history(history, before, {})).startswith("reordered")
 
 
+def test_records_out_of_real_time(history: History) -> None:
+    """What somebody else began after an acknowledgement stands behind it."""
+    history._kernel.now += 5
+    later = history.begin("later", "another client")
+    later.records = {THERE: [("later", 0)]}
+    history.end(later, "ok")
+    final = {**_good(), THERE: [(0, ("later", 0)), (4, ("one", 2))]}
+    history.writings["one"].placed.pop(("one", 2))
+    assert "reordered: one" in _only(check_history(history, final, {}))
+
+
+def test_what_came_behind_what_is_left_was_not_trimmed(history: History) -> None:
+    """A record whose offset nobody was told: retention took it only if it can have been below the start."""
+    last = history.begin("last", "client")
+    last.records = {HERE: [("last", 0)], THERE: [("last", 1)]}
+    history.end(last, "committing")
+    final = {HERE: [*_good()[HERE], (6, ("last", 0))], THERE: [(9, ("one", 2))]}
+    history.writings["one"].placed[("one", 2)] = 9
+    assert "torn" in _only(check_history(history, final, {THERE: 8}))
+    assert check_history(history, {HERE: final[HERE], THERE: []}, {THERE: 12}) == []
+
+
 def test_reads_that_do_not_repeat(history: History) -> None:
     """What a read_committed read showed, or left out, has to be what is there for good."""
     history.reads.append(Read("r", 0, 1, HERE, 0, 2, ((0, ("one", 0)), (1, ("two", 0)))))
@@ -129,3 +151,37 @@ def test_what_landed_in_a_log() -> None:
     assert "overwritten" in _only(check_landed([*sound, (3, at(4), _entry(4, 6), "put")]))
     assert "deleted" in _only(check_landed([*sound, (3, at(4), b"", "delete")]))
     assert "no entry was" in _only(check_landed([*sound, (3, at(5), _entry(5, 5, "seal"), "put")]))
+
+
+def test_a_producer_id_is_taken_once() -> None:
+    """By another transactional id, or by the same one in another life: what began to use it keeps it."""
+
+    def row(base: int, name: str, producer_id: int) -> tuple[int, str, bytes, str]:
+        table = pa.table(
+            {
+                "base_offset": [base],
+                "last_offset": [base],
+                "transaction": [{"transactional_id": name, "producer_id": producer_id}],
+            }
+        )
+        data = encode_parquet(table, kind="entry", metadata={"write_id": f"{base:032x}"})
+        return base, f"topics/__transaction_state/0/0/log/{base:020d}.parquet", data, "put_if_absent"
+
+    sound = [row(0, "a", 1), row(1, "a", 1), row(2, "a", -1), row(3, "b", 2)]
+    assert check_landed([*sound, row(4, "a", 3)]) == []
+    assert "which a has used" in _only(check_landed([*sound, row(4, "a", 1)]))
+    assert "which b has used" in _only(check_landed([*sound, row(4, "a", 2)]))
+
+
+def test_a_snapshot_goes_where_two_newer_ones_are() -> None:
+    """Not the last but one, not the last: what is sealed stands in snapshots alone."""
+
+    def at(end: int) -> str:
+        return f"topics/t/0/0/snapshots/{end:020d}.parquet"
+
+    written = [(end, at(end), b"", "put_if_absent") for end in (1, 5, 9)]
+    assert check_landed([*written, (10, at(1), b"", "delete")]) == []
+    assert "[9] alone" in _only(check_landed([*written, (10, at(5), b"", "delete")]))
+    assert "[] alone" in _only(check_landed([*written, (10, at(9), b"", "delete")]))
+    gone = [(10, at(1), b"", "delete"), (11, at(5), b"", "delete")]
+    assert "[9] alone" in _only(check_landed([*written, *gone]))

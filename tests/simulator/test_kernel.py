@@ -6,7 +6,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.simulator.kernel import SECOND, Condition, Event, Lock, RLock, StuckError, sleep
+from storage import StoreUnreachableError
+from tests.simulator.kernel import (
+    HOUR,
+    SECOND,
+    Condition,
+    EndlessError,
+    Event,
+    Lock,
+    RLock,
+    StuckError,
+    sleep,
+)
 from tests.simulator.knobs import Knobs
 from tests.simulator.patches import simulated
 from tests.simulator.process import Process, TaskPool
@@ -164,6 +175,57 @@ def test_a_paused_process_sleeps_through(world: World) -> None:
     process.pause(100 * SECOND)
     _drain(world)
     assert ends == [101]
+
+
+@pytest.mark.parametrize(("asleep", "answers"), [(10 * SECOND, {"stored"}), (HOUR, {"stored", "gone"})])
+def test_who_sleeps_long_may_not_hear_the_answer(world: World, asleep: int, answers: set[str]) -> None:
+    """What was sent takes effect all the same; the connection that its answer would come by is gone, as a rule."""
+    heard: list[str] = []
+
+    def put(number: int) -> None:
+        process = world.new_process(f"p{number}")
+
+        def body() -> None:
+            process.pause(asleep)
+            try:
+                process.store.put_if_absent("key-" + process.name[:-2], b"1")
+            except StoreUnreachableError:
+                heard.append("gone")
+            else:
+                heard.append("stored")
+
+        process.start("main", body)
+
+    for number in range(20):
+        put(number)
+    _drain(world)
+    assert (set(heard), len(world.shelf.objects)) == (answers, 20)
+
+
+def test_a_run_is_ended_from_outside(world: World) -> None:
+    """Neither the client nor the pool that was running takes it for an error of its own."""
+    process = world.new_process("p")
+    pool = TaskPool(process, 1, "pool")
+
+    def work() -> None:
+        try:
+            raise EndlessError
+        except Exception:  # noqa: BLE001 - as a careless client does
+            return
+
+    process.start("main", lambda: pool.submit(work))
+    with pytest.raises(EndlessError):
+        world.kernel.drain("the test")
+    assert not world.kernel.failures
+
+
+def test_a_damaged_object_is_another(world: World) -> None:
+    """One byte differs, and what was there before is given back."""
+    world.shelf.put("key", b"abc")
+    assert world.shelf.damage("key") == b"abc"
+    assert [left == right for left, right in zip(world.shelf.get("key"), b"abc", strict=True)].count(
+        False
+    ) == 1
 
 
 def test_processes_have_clocks_and_ids_of_their_own(world: World) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.simulator.mutants.catalog import MUTANTS
 from tests.simulator.mutants.hunting import hunt_all
 from tests.simulator.mutants.mutation import Mutant, mutated_source
+from tests.simulator.mutants.report import PAGE
 from tests.simulator.runner import run
 from tests.simulator.workloads import WORKLOADS
 
@@ -27,6 +30,16 @@ def test_every_bug_fits_the_code(mutant: Mutant) -> None:
 
 def test_no_two_bugs_have_one_name() -> None:
     assert len(BY_NAME) == len(MUTANTS)
+
+
+def test_the_page_shows_every_bug_found() -> None:
+    """docs/MUTANTS.md is of this catalogue, each row in its place with the run that found it."""
+    rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines() if " | " in line][1:]
+    assert [row[0].removeprefix("| ") for row in rows] == [mutant.name for mutant in MUTANTS]
+    where = [re.fullmatch(r"([a-z_]+) [0-9]+", row[3]) for row in rows]
+    assert [
+        row[0] for row, found in zip(rows, where, strict=True) if found is None or found[1] not in WORKLOADS
+    ] == []
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -151,6 +151,22 @@ def test_a_reader_makes_durable_what_it_saw(store: LocalStore, tape: Tape, tmp_p
     assert tape.calls == ["fsync a"]
 
 
+@pytest.mark.parametrize("set_back_ns", [0, 3_600_000_000_000])
+def test_a_clock_that_is_set_back_makes_nothing_older(
+    store: LocalStore, tape: Tape, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_back_ns: int
+) -> None:
+    """A file that was made after the folder's last sync is synced, also where the clock says that it is older."""
+    reader, wall = LocalStore(tmp_path / "store"), time.time_ns
+    with monkeypatch.context() as before:
+        before.setattr(time, "time_ns", lambda: wall() + set_back_ns)
+        reader.put_if_absent("a/1", b"x")
+    path_of(store, "a/2").write_bytes(b"x")
+    time.sleep(0.1)
+    tape.calls.clear()
+    assert [reader.get("a/2"), reader.get("a/2")] == [b"x", b"x"]
+    assert tape.calls == ["fsync a"]
+
+
 def test_a_reader_syncs_a_young_object_once(store: LocalStore, tape: Tape, tmp_path: Path) -> None:
     """What was put or read here is known to be on the disk; what another put in its place is not."""
     store.put_if_absent("a/1", b"x")

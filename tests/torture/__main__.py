@@ -6,13 +6,15 @@ import argparse
 import secrets
 import signal
 import sys
+from collections.abc import Sequence
 
-from tests.torture.run import STORES, torture
+from tests.numbers import Run
+from tests.torture.run import STORES, figures, torture
 
 LIVES_PER_ROUND = 10
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run; 0 where nothing was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="rounds on each store (20)")
@@ -22,11 +24,13 @@ def main() -> int:
     )
     parser.add_argument("--store", choices=[*STORES, "both"], default="both")
     parser.add_argument("--keep", action="store_true", help="leave store and journals where they are")
-    chosen = parser.parse_args()
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    chosen = parser.parse_args(arguments)
     seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
     stores = STORES if chosen.store == "both" else (chosen.store,)
     for number in (signal.SIGINT, signal.SIGTERM):  # in the background too: whatever was started is ended
         signal.signal(number, signal.default_int_handler)
+    begun = Run("torture", arguments)
     try:
         toll = torture(
             stores,
@@ -39,6 +43,8 @@ def main() -> int:
     except KeyboardInterrupt:
         print("stopped; what was started is ended", file=sys.stderr)
         return 130
+    if chosen.store == "both":
+        begun.record({"seed": str(seed), **figures(toll)})
     return 1 if toll.findings else 0
 
 

@@ -137,15 +137,18 @@ def _state(toll: Toll) -> str:
     )
 
 
+def figures(toll: Toll) -> dict[str, int]:
+    """What a toll comes to, by the names of the table."""
+    counts = {name: toll.counts[name] for name in _ROWS}
+    done = {label: toll.done[name] for label, name in _DONE}
+    return {"rounds": toll.rounds, **counts, **done, "findings": len(toll.findings)}
+
+
 def _table(tolls: dict[str, Toll], total: Toll) -> Table:
     table = Table("", *tolls, "in all", title="torture", title_justify="left")
     for column in table.columns[1:]:
         column.justify = "right"
-    all_of = [*tolls.values(), total]
-    table.add_row("rounds", *(str(toll.rounds) for toll in all_of))
-    for name in _ROWS:
-        table.add_row(name, *(f"{toll.counts[name]:,}" for toll in all_of))
-    for label, name in _DONE:
-        table.add_row(label, *(f"{toll.done[name]:,}" for toll in all_of))
-    table.add_row("findings", *(str(len(toll.findings)) for toll in all_of))
+    counted = [figures(toll) for toll in (*tolls.values(), total)]
+    for name in counted[0]:
+        table.add_row(name, *(f"{of[name]:,}" for of in counted))
     return table

@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from storage.envelope import checksum_of
+from tests.numbers import Run
 from tests.verify import control_damage, key_damage
 from tests.verify.damage import KINDS, Damage, damage
 from tests.verify.raw_ledger import PAYMENTS, Ledger, encode_records, marker, schema_of
 from tests.verify.story import GROUP, LOAD, SUMS, Story, healthy, open_load
 from txn_engine.verify import CODES, VerifyReport, verify_store
+
+_TRIED: set[Damage] = set()
+_NAMED: set[Damage] = set()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def numbers() -> Iterator[None]:
+    """Where all kinds were tried, `make numbers` shows how many were named."""
+    run = Run("damage", [])
+    yield
+    if len(_TRIED) == len(KINDS):
+        run.record(
+            {
+                "kinds of damage tried": len(_TRIED),
+                "kinds named": len(_NAMED),
+                "kinds of findings": len(CODES),
+            }
+        )
 
 
 def codes_of(report: VerifyReport) -> set[str]:
@@ -453,6 +473,13 @@ def producer_id_of_two_ids(story: Story) -> str:
     return story.entry("__transaction_state", story.sums_home, 0)  # the one read later
 
 
+@damage("producer-id-reused")
+def producer_id_given_out_again(story: Story) -> str:
+    story.ledger.transaction(SUMS, "Dead", -1, -1)
+    story.ledger.transaction(SUMS, "Empty", 1, 0)
+    return story.entry("__transaction_state", story.sums_home, 5)
+
+
 @damage("wrong-partition")
 def transactional_id_in_another_partition(story: Story) -> str:
     ledger = story.ledger
@@ -579,6 +606,7 @@ def partition_that_no_topic_has(story: Story) -> str:
 @pytest.mark.parametrize(("do", "codes"), [pytest.param(do, codes, id=name) for name, do, codes in KINDS])
 def test_damage_is_named(do: Damage, codes: set[str]) -> None:
     """The object is named under the right code, with what to do; what only follows from it is not reported."""
+    _TRIED.add(do)
     story = healthy()
     key = do(story)
     report = verify_store(story.ledger.store)
@@ -589,6 +617,7 @@ def test_damage_is_named(do: Damage, codes: set[str]) -> None:
     for finding in report.findings:
         assert all((finding.seen, finding.expected, finding.action))
         assert "\n" not in str(finding)
+    _NAMED.add(do)
 
 
 def test_enough_kinds_of_damage_are_tried() -> None:

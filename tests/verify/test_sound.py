@@ -24,6 +24,8 @@ from tests.verify.story import (
 )
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.verify import VerifyReport, verify_store
+from txn_engine.verify.decisions import DecisionTable
+from txn_engine.verify.findings import Place
 
 DAY_MS = 86_400_000
 
@@ -487,3 +489,15 @@ def test_an_empty_store() -> None:
     assert [(finding.code, finding.object) for finding in report.findings] == [
         ("object-missing", "store.json")
     ]
+
+
+def test_the_last_epoch_may_be_decided_twice() -> None:
+    """The fence at 32767, then the abort that rotates the id: a partition is told of the one that names it."""
+    place, table = Place("payments", 0, 0), DecisionTable()
+    for offset, partitions in ((5, (place,)), (6, ())):
+        table.add(7, offset, 32767, committed=False, partitions=partitions, append_time=0)
+    found, elsewhere = table.of_epoch(7, 32766, place), table.of_epoch(7, 32766, Place("payments", 0, 1))
+    assert found is not None
+    assert found.offset == 5
+    assert elsewhere is not None
+    assert elsewhere.offset == 6

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, TextColumn
@@ -39,16 +41,11 @@ def run_bench(
     try:
         with connect(url or f"{folder}/ledger") as engine:
             numbers = _measure(engine, quick=quick, spark=spark)
+            report = {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]}
             if json_output:
-                print(
-                    json.dumps(
-                        {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]},
-                        indent=2,
-                    )
-                )
+                print(json.dumps(report, indent=2))
             else:
-                console.print(_table(engine.url, numbers))
-                console.print(_notes(numbers), style="dim", highlight=False)
+                print_report(console, report)
     finally:
         if folder:
             shutil.rmtree(folder)
@@ -75,6 +72,13 @@ def _measure(engine: Engine, *, quick: bool, spark: bool) -> list[Measured]:
         if topic.startswith(prefix):
             engine.admin.delete_topic(topic)
     return numbers
+
+
+def print_report(console: Console, report: Mapping[str, Any]) -> None:
+    """The document that `--json` prints, as a table with its notes."""
+    numbers = [Measured(**number) for number in report["numbers"]]
+    console.print(_table(report["store"], numbers))
+    console.print(_notes(numbers), style="dim", highlight=False)
 
 
 def _table(url: str, numbers: list[Measured]) -> Table:

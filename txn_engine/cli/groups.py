@@ -1,18 +1,22 @@
-"""`txn-engine groups`: consumer groups, where they are, and moving them."""
+"""`txn-engine groups`: consumer groups, where they are, moving and forgetting them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Group, Place, common_options
-from txn_engine.cli.output import Output, columns
+from txn_engine.cli.command import SETTINGS, Function, Group, Place, common_options
+from txn_engine.cli.output import Column, Output, Row, columns
 from txn_engine.cli.transactions import one_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from txn_engine.engine import Engine
-    from txn_engine.types import TopicPartition
+    from txn_engine.types import ForgottenOffset, TopicPartition
 
 DESCRIBE = columns(
     "GROUP",
@@ -25,11 +29,27 @@ DESCRIBE = columns(
     "PENDING-PRODUCER-ID>",
 )
 RESET = columns("GROUP", "TOPIC", "PARTITION>", "CURRENT-OFFSET>", "NEW-OFFSET>")
+FORGOTTEN = columns("GROUP", "TOPIC", "PARTITION>", "CURRENT-OFFSET>")
+_MINUTE_MS = 60_000
 
 
 @click.group(cls=Group)
 def groups() -> None:
-    """List, describe and reset consumer groups."""
+    """List, describe, reset and delete consumer groups."""
+
+
+def execute_options(function: Function) -> Function:
+    """Add --execute and --dry-run, checked; the command gets them as one `execute`."""
+
+    @click.option("--execute", is_flag=True, help="Do it. Without this, only show what would change.")
+    @click.option("--dry-run", is_flag=True, help="Only show what would change (the default).")
+    @functools.wraps(function)
+    def checked(*args: Any, execute: bool, dry_run: bool, **kwargs: Any) -> Any:
+        if execute and dry_run:
+            raise click.UsageError("give one of --execute and --dry-run")
+        return function(*args, execute=execute, **kwargs)
+
+    return checked  # type: ignore[return-value]
 
 
 @groups.command("list", context_settings=SETTINGS, examples=("txn-engine groups list",))
@@ -100,8 +120,7 @@ def _known(value: int) -> int | None:
     help="To the last stable offset; records of transactions still open stay ahead.",
 )
 @click.option("--to-offset", type=int, metavar="OFFSET", help="To this offset, in each partition named.")
-@click.option("--execute", is_flag=True, help="Do it. Without this, only show what would change.")
-@click.option("--dry-run", is_flag=True, help="Only show what would change (the default).")
+@execute_options
 @common_options
 def reset_offsets(
     group: str | None,
@@ -112,7 +131,6 @@ def reset_offsets(
     to_latest: bool,
     to_offset: int | None,
     execute: bool,
-    dry_run: bool,
     place: Place,
     out: Output,
 ) -> None:
@@ -126,8 +144,6 @@ def reset_offsets(
         raise click.UsageError("give one of --to-earliest, --to-latest and --to-offset")
     if bool(scopes) == all_topics:
         raise click.UsageError("give either --topic or --all-topics")
-    if execute and dry_run:
-        raise click.UsageError("give one of --execute and --dry-run")
     parsed = [_scope(text) for text in scopes]
     with place.open() as engine:
         partitions = _partitions(engine, name, parsed)
@@ -146,7 +162,11 @@ def reset_offsets(
         }
         for tp, (old, new) in moves.items()
     ]
-    out.table("offsets", RESET, rows, executed=execute)
+    _tell(RESET, rows, out, execute=execute)
+
+
+def _tell(table: Sequence[Column], rows: Sequence[Row], out: Output, *, execute: bool) -> None:
+    out.table("offsets", table, rows, executed=execute)
     if not execute:
         out.note("nothing was changed: add --execute to do it")
 
@@ -180,3 +200,76 @@ def _partitions(
 def _end(engine: Engine, tp: TopicPartition, *, latest: bool) -> int:
     offsets = engine.admin.list_offsets(tp.topic, [tp.partition])[tp]
     return offsets.last_stable_offset if latest else offsets.log_start_offset
+
+
+@groups.command(
+    context_settings=SETTINGS,
+    short_help="Show what groups would lose; with --execute, delete them.",
+    examples=("txn-engine groups delete balances", "txn-engine groups delete balances audit --execute"),
+)
+@click.argument("names", metavar="GROUP...", nargs=-1)
+@click.option(
+    "--group",
+    "named",
+    multiple=True,
+    metavar="GROUP",
+    help="A group, as kafka-consumer-groups.sh takes it. Repeatable.",
+)
+@execute_options
+@common_options
+def delete(names: tuple[str, ...], named: tuple[str, ...], execute: bool, place: Place, out: Output) -> None:
+    """Show the offsets that each GROUP would lose; with --execute, forget them all.
+
+    A reader of the group that is under way is refused at its next commit; a new one begins anew. Nothing is deleted
+    where one of the groups is unknown, or where a transaction has offsets of one pending.
+    """
+    wanted = list(dict.fromkeys(names + named))
+    if not wanted:
+        raise click.UsageError("missing GROUP")
+    with place.open() as engine:
+        shown = [at for name in wanted for at in engine.admin.delete_group(name, dry_run=True)]
+        if not execute:
+            _tell_forgotten(shown, out, execute=False)
+            return
+        deleted: list[ForgottenOffset] = []
+        try:
+            for name in wanted:
+                deleted += engine.admin.delete_group(name)
+        finally:  # where one was used again in between, what happened to those before it is told all the same
+            _tell_forgotten(deleted, out, execute=True)
+
+
+@groups.command(
+    "expire-offsets",
+    context_settings=SETTINGS,
+    short_help="Show old offsets; with --execute, forget them.",
+    examples=("txn-engine groups expire-offsets --retention-minutes 10080",),
+)
+@click.option(
+    "--retention-minutes",
+    type=click.IntRange(min=0),
+    required=True,
+    metavar="MINUTES",
+    help="Keep what was committed more recently than that; Kafka's offsets.retention.minutes is 10080 (7 days).",
+)
+@execute_options
+@common_options
+def expire_offsets(retention_minutes: int, execute: bool, place: Place, out: Output) -> None:
+    """Show the offsets of all groups that were committed long ago; with --execute, forget them.
+
+    Unlike Kafka nothing does this by itself: a group that reads once a month would lose its place. What a transaction
+    has pending is left alone. A group goes with its last offset.
+    """
+    with place.open() as engine:
+        found = engine.admin.expire_group_offsets(
+            retention_ms=retention_minutes * _MINUTE_MS, dry_run=not execute
+        )
+    _tell_forgotten(found, out, execute=execute)
+
+
+def _tell_forgotten(found: Iterable[ForgottenOffset], out: Output, *, execute: bool) -> None:
+    rows = [
+        {"group": at.group_id, "topic": at.topic, "partition": at.partition, "current_offset": at.offset}
+        for at in found
+    ]
+    _tell(FORGOTTEN, rows, out, execute=execute)

@@ -52,7 +52,7 @@ _POLL_PAUSE_MS = 50
 class _Cursor:
     """Where the consumer is in one partition, and the file it is in the middle of.
 
-    `is_late`: the partition was added after the subscription, so that all it holds is later than that.
+    `is_late`: the partition was made after the subscription, so that all it holds is later than that.
     """
 
     topic: Topic
@@ -101,6 +101,7 @@ class Consumer:
         self._cursors: dict[TopicPartition, _Cursor] = {}
         self._subscribed: set[str] = set()
         self._fetched: dict[TopicPartition, FetchedRow] = {}
+        self._asked_of: dict[TopicPartition, int] = {}  # incarnations of topics that `committed` asked about
         self._unsettled: (
             tuple[ConsumerGroupMetadata, dict[TransactionPartition, OffsetAndMetadata]] | None
         ) = None
@@ -255,7 +256,7 @@ class Consumer:
             if topic.incarnation != cursor.topic.incarnation:
                 self._fetched.pop(tp, None)
                 if tp.partition < topic.partitions:
-                    self._cursors[tp] = _Cursor(topic, tp.partition)
+                    self._cursors[tp] = _Cursor(topic, tp.partition, is_late=True)
                 else:
                     del self._cursors[tp]
 
@@ -323,7 +324,10 @@ class Consumer:
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """For `send_offsets_to_transaction`: group, member, and the rows that the positions were fetched from."""
-        return ConsumerGroupMetadata(check_group_id(self.group_id), self.member_id, dict(self._fetched))
+        incarnations = {tp: cursor.topic.incarnation for tp, cursor in self._cursors.items()}
+        return ConsumerGroupMetadata(
+            check_group_id(self.group_id), self.member_id, dict(self._fetched), self._asked_of | incarnations
+        )
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Where the consumer is in every partition: what a commit without arguments commits."""
@@ -337,12 +341,13 @@ class Consumer:
         some pending.
         """
         self._open()
-        offsets, fetched = self._fetch([self._target(TopicPartition(*tp)) for tp in partitions])
-        for (
-            tp,
-            row,
-        ) in fetched.items():  # who asks first and seeks then has fetched this; polling fetches anew
-            self._fetched.setdefault(tp, row)
+        targets = [self._target(TopicPartition(*tp)) for tp in partitions]
+        offsets, fetched = self._fetch(targets)
+        for target in targets:  # who asks first and seeks then has fetched this; polling fetches anew
+            tp = TopicPartition(target.topic, target.partition)
+            is_stale = tp not in self._cursors and self._asked_of.get(tp) != target.incarnation
+            if is_stale or tp not in self._fetched:
+                self._fetched[tp], self._asked_of[tp] = fetched[tp], target.incarnation
         return offsets
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
@@ -351,8 +356,11 @@ class Consumer:
         if self.group_id is None:
             raise InvalidGroupIdError("a commit without a group", expected="a consumer made with a group_id")
         wanted = self.positions() if offsets is None else offsets
+        group = self.group_metadata()
         positions = {
-            self._target(TopicPartition(*tp)): OffsetAndMetadata(at) if isinstance(at, int) else at
+            self._groups.target(group, TopicPartition(*tp)): OffsetAndMetadata(at)
+            if isinstance(at, int)
+            else at
             for tp, at in wanted.items()
         }
         self._settle_commit()
@@ -372,16 +380,30 @@ class Consumer:
     def _commit(self, positions: dict[TransactionPartition, OffsetAndMetadata]) -> None:
         commit = (self.group_metadata(), positions)
         try:
-            self._fetched |= self._groups.commit(*commit)
+            self._name_from_now_on(self._groups.commit(*commit), positions)
         except OutcomeUnknownError:
             self._unsettled = commit
             raise
 
+    def _name_from_now_on(
+        self, rows: Mapping[TopicPartition, FetchedRow], written: Iterable[TransactionPartition]
+    ) -> None:
+        """The next commit names these rows, where it is about the same topic."""
+        incarnations = self.group_metadata().incarnations
+        for partition in written:
+            tp = TopicPartition(partition.topic, partition.partition)
+            if incarnations.get(tp, partition.incarnation) == partition.incarnation:
+                self._fetched[tp] = rows[tp]
+
     def _settle_commit(self) -> None:
         """Learn what became of a commit that had no answer: sent again it is recognised, whether or not it landed."""
         if self._unsettled is not None:
-            self._fetched |= self._groups.commit(*self._unsettled)
-            self._unsettled = None
+            commit, self._unsettled = self._unsettled, None
+            try:
+                self._name_from_now_on(self._groups.commit(*commit), commit[1])
+            except OutcomeUnknownError:
+                self._unsettled = commit
+                raise
 
     def _target(self, tp: TopicPartition) -> TransactionPartition:
         topic = self._logs.topics.having(*tp)

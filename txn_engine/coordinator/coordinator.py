@@ -182,23 +182,20 @@ class Coordinator:
     def _decide(self, transactional_id: str, decide: Callable[[StoredRow | None, int], Decision]) -> Decision:
         """Write the row that `decide` asks for; its last call, on the state that the row was written on, is
         the answer.
+
+        Each call takes a producer id of its own where it needs one: that a put is judged again does not mean that it
+        left no row, so that the id of the first try may long be in use.
         """
         made: list[Decision] = []
-        taken: list[int] = []
 
         def next_row(current: StoredRow | None) -> TransactionRow | None:
-            decision = decide(current, taken[0] if taken else -1)
-            if decision.used_new_producer_id and not taken:
-                taken.append(self._producer_ids.take())
-                decision = decide(current, taken[0])
+            decision = decide(current, -1)
+            if decision.used_new_producer_id:
+                decision = decide(current, self._producer_ids.take())
             made.append(decision)
             return decision.row
 
-        verdict = self._logs.coordinator(transactional_id).append_one(
-            TransactionProposal(transactional_id, next_row)
-        )
-        if taken and not (isinstance(verdict, Appended) and made[-1].used_new_producer_id):
-            self._producer_ids.give_back(taken[0])
+        self._logs.coordinator(transactional_id).append_one(TransactionProposal(transactional_id, next_row))
         return made[-1]
 
     def finish(self, transactional_id: str) -> SweepReport:

@@ -9,9 +9,9 @@ from txn_engine.errors import (
     InvalidGroupIdError,
     InvalidRequestError,
     OffsetsPendingError,
+    UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
-from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.protocol.offset_commits import (
@@ -27,7 +27,13 @@ from txn_engine.protocol.offset_commits import (
 )
 from txn_engine.protocol.proposals import Appended, OffsetCommitProposal, Refused
 from txn_engine.protocol.transaction_rows import TransactionPartition
-from txn_engine.types import ConsumerGroupMetadata, FetchedRow, OffsetAndMetadata, TopicPartition
+from txn_engine.types import (
+    ConsumerGroupMetadata,
+    FetchedRow,
+    ForgottenOffset,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 
 MAX_METADATA_CHARS = 4_096
 
@@ -109,10 +115,11 @@ class GroupCoordinator:
             if group.member_id and stored.commit.member_id == group.member_id
         }
 
-    def delete(self, group_id: str) -> list[TopicPartition]:
+    def delete(self, group_id: str, *, dry_run: bool = False) -> list[ForgottenOffset]:
         """Put a tombstone for every offset of the group, all or none, as far as pending ones can be foreseen.
 
-        Raises `OffsetsPendingError` while a transaction has offsets of the group pending.
+        Raises `OffsetsPendingError` while a transaction has offsets of the group pending. `dry_run`: judge, and write
+        nothing.
         """
         log = self._logs.of(self._logs.group_partition(check_group_id(group_id)))
         offsets = log.refresh().group_offsets
@@ -122,39 +129,56 @@ class GroupCoordinator:
                     f"producer id {producer_id} has a pending commit", actor=f"deletion of group {group_id!r}"
                 )
         rows = [stored for stored in offsets.live() if stored.commit.key.group_id == group_id]
-        for verdict in log.append(
-            [OffsetCommitProposal(tombstone(stored, self._clock())) for stored in rows]
-        ):
+        proposals = [OffsetCommitProposal(tombstone(stored, self._clock())) for stored in rows]
+        for verdict in () if dry_run else log.append(proposals):
             if isinstance(verdict, Refused):
                 raise verdict.error
-        return [TopicPartition(stored.commit.key.topic, stored.commit.key.partition) for stored in rows]
+        return [_forgotten(stored) for stored in rows]
 
-    def expire(self, retention_ms: int, *, dry_run: bool = False) -> dict[str, list[TopicPartition]]:
+    def expire(self, retention_ms: int, *, dry_run: bool = False) -> list[ForgottenOffset]:
         """Put a tombstone for every offset committed at least so long ago, by the log's time; one entry a partition.
 
         What is pending, or moves meanwhile, is left alone (`OffsetMetadataManager.cleanupExpiredOffsets`). The answer:
-        what was forgotten of each group, or in a dry run is old enough.
+        what was forgotten, group by group; with `dry_run` what would be, and nothing is written.
         """
-        forgotten: dict[str, list[TopicPartition]] = {}
+        forgotten: list[StoredCommit] = []
         logs = self._logs.internal(CONSUMER_OFFSETS_TOPIC)
         for log, state in zip(logs, self._logs.refresh_all(logs), strict=True):
-            now_ms = self._clock()
+            now_ms, offsets = self._clock(), state.group_offsets
             old = [
-                stored for stored in state.group_offsets.live() if has_expired(stored, now_ms, retention_ms)
+                stored
+                for stored in offsets.live()
+                if has_expired(stored, now_ms, retention_ms)
+                and offsets.pending_by_other(stored.commit.key, -1) is None
             ]
-            if not old:
+            if dry_run or not old:
+                forgotten += old
                 continue
-            gone = old if dry_run else self._bury(log, old, now_ms)
-            for stored in gone:
-                key = stored.commit.key
-                forgotten.setdefault(key.group_id, []).append(TopicPartition(key.topic, key.partition))
-        return forgotten
+            verdicts = log.append([OffsetCommitProposal(tombstone(stored, now_ms)) for stored in old])
+            forgotten += [
+                stored for stored, verdict in zip(old, verdicts, strict=True) if isinstance(verdict, Appended)
+            ]
+        return [_forgotten(stored) for stored in sorted(forgotten, key=lambda stored: stored.commit.key)]
 
-    def _bury(self, log: EntryLog, old: Sequence[StoredCommit], now_ms: int) -> list[StoredCommit]:
-        verdicts = log.append([OffsetCommitProposal(tombstone(stored, now_ms)) for stored in old])
-        return [
-            stored for stored, verdict in zip(old, verdicts, strict=True) if isinstance(verdict, Appended)
-        ]
+    def target(self, group: ConsumerGroupMetadata, partition: TopicPartition) -> TransactionPartition:
+        """The partition that a position of this group is about: of the topic that was read, never of a later one of its
+        name.
+
+        Raises `UnknownTopicOrPartitionError` where the topic is gone, or was made again since.
+        """
+        topic = self._logs.topics.having(*partition)
+        read = group.incarnations.get(TopicPartition(*partition), topic.incarnation)
+        if read != topic.incarnation:
+            topic = self._logs.topics.look_up(topic.name)
+        if read != topic.incarnation:
+            raise UnknownTopicOrPartitionError(
+                f"a position in a topic {topic.name!r} that was deleted and made again since",
+                actor=f"group {group.group_id!r}",
+                place=str(partition),
+                expected="a position in the topic as it is now",
+                action="read again: a poll begins at the new topic's start; nothing was committed",
+            )
+        return TransactionPartition(topic.name, read, partition.partition)
 
     def row(
         self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
@@ -194,6 +218,11 @@ class GroupCoordinator:
             names |= {stored.commit.key.group_id for stored in offsets.live()}
             names |= {key.group_id for pending in offsets.pending.values() for key in pending}
         return sorted(names)
+
+
+def _forgotten(stored: StoredCommit) -> ForgottenOffset:
+    key = stored.commit.key
+    return ForgottenOffset(key.group_id, key.topic, key.partition, stored.commit.offset)
 
 
 def _position(stored: StoredCommit) -> OffsetAndMetadata:

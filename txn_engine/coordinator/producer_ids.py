@@ -26,7 +26,7 @@ class ProducerIds:
         self._claimed_in = os.getpid()
 
     def take(self) -> int:
-        """An id for the caller alone."""
+        """An id for the caller alone, for ever: what is not used is lost, and there are enough."""
         with self._lock:
             if self._claimed_in != os.getpid():
                 self._free.clear()
@@ -34,12 +34,6 @@ class ProducerIds:
             if not self._free:
                 self._free.extend(self._claim_block())
             return self._free.popleft()
-
-    def give_back(self, producer_id: int) -> None:
-        """Return an id that was taken and shown to nobody."""
-        with self._lock:
-            if self._claimed_in == os.getpid():
-                self._free.appendleft(producer_id)
 
     def _claim_block(self) -> range:
         known = self._objects.keys(_PREFIX)

@@ -195,8 +195,8 @@ class EntryLog:
             self._token = ViewToken()
 
     def batches(self, start: int | None = None) -> Iterator[BatchDescriptor]:
-        """All that the log still holds, slot by slot from where its entries start, read from the store; or from the slot
-        that begins at `start`.
+        """All that the log still holds, slot by slot from where its entries start, read from the store; or from the
+        slot that begins at `start`.
 
         Raises `OutcomeUnknownError` where a slot is sealed while it reads.
         """
@@ -211,8 +211,8 @@ class EntryLog:
             offset = batches[-1].last_offset + 1
 
     def first_slot(self, offset: int) -> int | None:
-        """Where the first slot at `offset` or behind it begins; None where there is none. By a listing: for looking back
-        a little, nothing may rest on it.
+        """Where the first slot at `offset` or behind it begins; None where there is none. By a listing: for looking
+        back a little, nothing may rest on it.
         """
         after = self.keys.entry(offset - 1) if offset > 0 else None
         first = next(self._tools.objects.infos(self.keys.log_prefix, start_after=after), None)

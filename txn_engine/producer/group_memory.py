@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from txn_engine.types import ConsumerGroupMetadata, FetchedRow, TopicPartition
 
 _Key = tuple[str, str, TopicPartition]
@@ -22,7 +24,7 @@ class GroupMemory:
     def current(self, group: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
         """The same member, naming what it would fetch now."""
         fetched = {tp: self._newest(group, tp, row) for tp, row in group.fetched.items()}
-        return ConsumerGroupMetadata(group.group_id, group.member_id, fetched)
+        return replace(group, fetched=fetched)
 
     def _newest(self, group: ConsumerGroupMetadata, partition: TopicPartition, row: FetchedRow) -> FetchedRow:
         known = self._committed.get((group.group_id, group.member_id, partition))

@@ -125,8 +125,9 @@ class Lane:
             raise TransactionAbortableError(f"the transaction failed elsewhere: {self._failure}")
         if not all(batch.is_current.result() for batch in batches):
             raise UnknownTopicOrPartitionError(
-                f"topic {self.partition.topic!r} was deleted, with incarnation {self.partition.incarnation}",
+                f"topic {self.partition.topic!r} was deleted since (its incarnation {self.partition.incarnation})",
                 actor=f"producer {self.identity.producer_id} epoch {self.identity.producer_epoch}",
+                action="run it again where the topic was made again; nothing of this is visible",
             )
         proposals = [_proposal(batch, encoded) for batch, encoded in uploaded]
         verdicts = self.log.append(proposals, self._first_write_check(self))

@@ -30,9 +30,11 @@ from txn_engine.errors import (
     StoreUnavailableError,
     TransactionAbortableError,
     TxnEngineError,
+    UnknownTopicOrPartitionError,
 )
 from txn_engine.log.data_files import EncodedFile, conform
 from txn_engine.log.logs import Logs
+from txn_engine.log.topics import Topic
 from txn_engine.log.uploads import slices
 from txn_engine.producer.group_memory import GroupMemory
 from txn_engine.producer.lanes import Lane
@@ -172,9 +174,8 @@ class Producer:
         """
         self._check_process()
         with self._lock:
+            self._refuse_while_ending()
             self._absorb_failure()
-            if self._is_ending:
-                raise IllegalStateError("a call while the transaction is being ended", actor=self._actor())
             if self._state is ProducerState.FATAL_ERROR and self._error is not None:
                 raise self._error
             if self._state is ProducerState.ABORTABLE_ERROR and self._state not in allowed:
@@ -194,6 +195,11 @@ class Producer:
             except TxnEngineError as error:
                 self._learn_from(error)
                 raise
+
+    def _refuse_while_ending(self) -> None:
+        """Another thread's call that ends the transaction goes by what it began in: nobody moves that meanwhile."""
+        if self._is_ending:
+            raise IllegalStateError("a call while the transaction is being ended", actor=self._actor())
 
     def _learn_from(self, error: TxnEngineError) -> None:
         """What a call's own error makes of the producer. What the store did not take may be missing from the
@@ -228,12 +234,15 @@ class Producer:
             )
 
     @contextmanager
-    def _ending(self, *allowed: ProducerState) -> Iterator[None]:
-        """The end of a transaction: no other call until it is over, and no lock held while it waits for writes."""
+    def _ending(self, *allowed: ProducerState) -> Iterator[ProducerState]:
+        """The end of a transaction: no other call until it is over, and no lock held while it waits for writes. Gives
+        the state that it began in.
+        """
         with self._call(*allowed, goes_on=False):
+            began_in = self._state
             self._is_ending = True
         try:
-            yield
+            yield began_in
         finally:
             self._is_ending = False
 
@@ -349,10 +358,10 @@ class Producer:
         answer is then the log's. `ProducerFencedError`: it was not committed.
         """
         self._transactional()
-        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):
+        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING) as began_in:
             self._sender.wait()
             with self._lock:
-                if self._state is ProducerState.IN_TRANSACTION:
+                if began_in is ProducerState.IN_TRANSACTION:
                     self._check_writes()
                 self._end(committed=True)
 
@@ -473,20 +482,20 @@ class Producer:
             return gathered(futures)
 
     def produce_files(
-        self, topic: str, files: Sequence[tuple[int, EncodedFile]]
+        self, topic: Topic, files: Sequence[tuple[int, EncodedFile]]
     ) -> Future[list[RecordMetadata]]:
         """Send data files that others have put on the store for this producer, at its present epoch:
         (partition, file) each.
 
         How Spark's executors write: they upload under this producer's id and epoch (`upload_records`), and
-        the driver names what the winning tasks left. A file of another producer or epoch is refused.
+        the driver names what the winning tasks left. A file of another producer or epoch is refused, and so are all
+        where `topic`, that of the upload, was deleted meanwhile: another of its name has other folders.
         """
         with self._call(ProducerState.IN_TRANSACTION):
-            info = self._logs.topics.get(topic)
             for partition, _ in files:
-                info = self._logs.topics.having(topic, partition)
+                topic.check_partition(partition)
             parts = [
-                (TransactionPartition(info.name, info.incarnation, number), encoded)
+                (TransactionPartition(topic.name, topic.incarnation, number), encoded)
                 for number, encoded in files
             ]
             return gathered(self._sender.send_parts(parts))
@@ -544,17 +553,23 @@ class Producer:
         """Commit a group's offsets with the transaction, naming the rows that the reader had fetched.
 
         Raises `OffsetsMovedError` where somebody else has processed the range, and `OffsetsPendingError`
-        where somebody is about to; either way the transaction can only abort.
+        where somebody is about to, `UnknownTopicOrPartitionError` where the topic that was read is gone; in each case
+        the transaction can only abort.
         """
         self._transactional()
         with self._call(ProducerState.IN_TRANSACTION):
             check_group_id(group_metadata.group_id)
             if not offsets:
                 return
-            positions = {self._target(tp): _position(value) for tp, value in offsets.items()}
+            groups = self._tools.groups
+            try:
+                positions = {groups.target(group_metadata, tp): _position(at) for tp, at in offsets.items()}
+            except UnknownTopicOrPartitionError as error:  # the output may not go without its input's offsets
+                self._sender.fail(error)
+                raise
             group = self._group_memory.current(group_metadata)
             target = self._logs.group_partition(group.group_id)
-            commits = [self._tools.groups.row(group, tp, position) for tp, position in positions.items()]
+            commits = [groups.row(group, tp, position) for tp, position in positions.items()]
             (lane,) = self._sender.lanes_for([target])
             self._join([target])
             try:
@@ -574,14 +589,11 @@ class Producer:
                 self._sender.fail(error)
                 raise
 
-    def _target(self, partition: TopicPartition) -> TransactionPartition:
-        topic = self._logs.topics.having(*partition)
-        return TransactionPartition(topic.name, topic.incarnation, partition.partition)
-
     # --- the end --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wait for what was sent, abort an open transaction, and let go. A second call does nothing.
+        """Wait for what was sent, abort an open transaction, and let go. A second call does nothing; one while another
+        thread ends the transaction is refused.
 
         Raises what an idempotent producer's batches failed with, where nobody has heard of it yet. In a forked child it
         only lets go.
@@ -591,14 +603,17 @@ class Producer:
             return
         if self._state is ProducerState.CLOSED:
             return
-        self._absorb_failure()
+        with self._lock:
+            self._refuse_while_ending()
+            self._absorb_failure()
         try:
             if self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
                 self.abort_transaction()
             elif self.transactional_id is None and self._error is None:
                 self.flush()
         finally:
-            self._state = ProducerState.CLOSED
+            with self._lock:
+                self._state = ProducerState.CLOSED
 
     def __enter__(self) -> Self:
         return self

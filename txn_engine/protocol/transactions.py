@@ -59,7 +59,7 @@ def check_timeout(transaction_timeout_ms: int, max_transaction_timeout_ms: int) 
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Whether no client may be given an epoch after this one (32767 is kept for the last fence)."""
+    """Whether no client may be given an epoch after this one: 32767 is kept for the last fence."""
     return producer_epoch >= MAX_EPOCH - 1
 
 
@@ -110,8 +110,8 @@ def _first_producer_id(
 def _is_valid_producer_id(row: TransactionRow, expected: ProducerIdAndEpoch) -> bool:
     """Whether the caller may hold this id: the row's, or the one of the row before where its epochs ran out.
 
-    Each row names the producer id of the row before it, as Kafka's does: a rotation may be asked for again until the
-    new id is used, and not after.
+    Each row names the producer id of the row before it, as Kafka's does: a rotation may be asked for again, as long as
+    no other row has followed it.
     """
     return (
         row.producer_epoch == NO_PRODUCER_EPOCH
@@ -139,15 +139,9 @@ def _next_epoch(
         run_id=None,
         decision_offset=-1,
     )
-    if is_exhausted(row.producer_epoch) and (
-        expected is None or expected.producer_epoch == row.producer_epoch
-    ):
-        rotated = replace(
-            base,
-            producer_id=new_producer_id,
-            producer_epoch=0,
-            last_producer_epoch=row.producer_epoch if expected is not None else NO_PRODUCER_EPOCH,
-        )
+    if _must_rotate(row, expected):
+        last_epoch = NO_PRODUCER_EPOCH if expected is None else expected.producer_epoch
+        rotated = replace(base, producer_id=new_producer_id, producer_epoch=0, last_producer_epoch=last_epoch)
         return Decision(rotated, ProducerIdAndEpoch(new_producer_id, 0), used_new_producer_id=True)
     last_epoch = NO_PRODUCER_EPOCH
     if expected is not None:
@@ -162,12 +156,20 @@ def _next_epoch(
     return Decision(bumped, ProducerIdAndEpoch(bumped.producer_id, bumped.producer_epoch))
 
 
+def _must_rotate(row: TransactionRow, expected: ProducerIdAndEpoch | None) -> bool:
+    """Whether the caller has to go on under another producer id: no epoch is left that a client may hold."""
+    if expected is None or expected.producer_epoch == row.producer_epoch:
+        return is_exhausted(row.producer_epoch)
+    return row.producer_epoch == MAX_EPOCH and expected.producer_epoch == row.last_producer_epoch
+
+
 def fence_and_abort(row: TransactionRow, now_ms: int) -> TransactionRow:
     """The PrepareAbort row that fences an Ongoing transaction's producer: one row, one bump.
 
     It names the fenced epoch as the last one, as every end of a transaction does: who comes back with it by
-    InitProducerId, before anybody else initialises, goes on (KIP-588). At epoch 32767 nothing is left to bump; the
-    epoch stays (Kafka after 4.2), and the next initialisation rotates the id.
+    InitProducerId, before anybody else initialises, goes on (KIP-588). Epoch 32767 is for such a fence alone: no client
+    is ever given it, for nothing could fence that client; it is given another producer id. Where a row has it all the
+    same, the epoch stays (Kafka after 4.2).
     """
     if row.state is not TransactionState.ONGOING:
         raise IllegalStateError(f"a fence in state {row.state}", expected="Ongoing")
@@ -273,6 +275,11 @@ def end_transaction(
             return _decide(row, committed, run_id, new_producer_id, now_ms)
         if is_retry and row.state is not TransactionState.EMPTY:
             if committed == (row.state is TransactionState.COMPLETE_COMMIT):
+                if (
+                    row.producer_epoch == MAX_EPOCH
+                ):  # a fence's: decided once more, from the epoch that was held
+                    held = replace(row, producer_epoch=producer_epoch)
+                    return _decide(held, committed, run_id, new_producer_id, now_ms)
                 return Decision(None, ProducerIdAndEpoch(row.producer_id, row.producer_epoch))
             raise _invalid_state(row, committed)
     raise _fenced(row, producer_id, producer_epoch)

@@ -34,7 +34,6 @@ class ReadOffsets:
     """
 
     topic: str
-    incarnation: int
     start: Mapping[TopicPartition, int]
     end: Mapping[TopicPartition, int]
     group: ConsumerGroupMetadata | None = None
@@ -85,7 +84,7 @@ def read_topic(
             group = None if group_id is None else consumer.group_metadata()
         scan = engine.scan(topic, start=begin, end=end, isolation_level=isolation_level)
         files = [file for file in scan.files() if file.end_row > file.first_row]
-        offsets = ReadOffsets(topic, info.incarnation, Map(begin), Map(scan.offsets), group)
+        offsets = ReadOffsets(topic, Map(begin), Map(scan.offsets), group)
         if files:
             let_spark_read(spark, engine.store)
     count = sum(file.end_row - file.first_row for file in files)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,6 @@ from txn_engine.errors import (
     RequestTimedOutError,
     StoreUnavailableError,
     TxnEngineError,
-    UnknownTopicOrPartitionError,
 )
 from txn_engine.log.topics import Topic
 from txn_engine.producer import Producer
@@ -123,17 +122,19 @@ def write_with(
         return WriteResult(topic, 0, (), already_committed=True)
     info = engine.logs.topics.look_up(topic)
     uploaded = _upload(engine, producer, df, info)
-    _check_same_topic(engine, info.name, info.incarnation)
-    if offsets is not None:
-        _check_same_topic(engine, offsets.topic, offsets.incarnation)
-    batches = _commit(producer, topic, uploaded, offsets, run_id, before_commit)
+    files = [(file.partition, file.encoded()) for file in uploaded]
+
+    def send() -> list[RecordMetadata]:
+        return producer.produce_files(info, files).result()
+
+    batches = _commit(producer, topic, send, offsets, run_id, before_commit)
     records = sum(file.record_count for file in uploaded)
     return WriteResult(topic, records, tuple(batches), Map() if offsets is None else offsets.end)
 
 
 def commit_offsets(producer: Producer, offsets: ReadOffsets) -> None:
     """Move the group over a range without records, as if it had been written; by a producer that was initialised."""
-    _commit(producer, offsets.topic, (), offsets, None, None)
+    _commit(producer, offsets.topic, list, offsets, None, None)
 
 
 def _upload(engine: Engine, producer: Producer, df: DataFrame, topic: Topic) -> list[UploadedFile]:
@@ -155,20 +156,10 @@ def _upload(engine: Engine, producer: Producer, df: DataFrame, topic: Topic) -> 
     return [UploadedFile(*row) for row in rows]
 
 
-def _check_same_topic(engine: Engine, name: str, incarnation: int) -> None:
-    """Raise where a topic was deleted and made again: the files and offsets belong to the old one."""
-    if engine.logs.topics.look_up(name).incarnation != incarnation:
-        raise UnknownTopicOrPartitionError(
-            f"topic {name!r} was deleted and made again during the run",
-            actor="write_topic",
-            action="run it again; nothing of this run is visible",
-        )
-
-
 def _commit(
     producer: Producer,
     topic: str,
-    uploaded: Sequence[UploadedFile],
+    send: Callable[[], list[RecordMetadata]],
     offsets: ReadOffsets | None,
     run_id: str | None,
     before_commit: Callable[[], None] | None,
@@ -178,8 +169,7 @@ def _commit(
     try:
         if offsets is not None and offsets.group is not None:
             producer.send_offsets_to_transaction(offsets.end, offsets.group)
-        sent = producer.produce_files(topic, [(file.partition, file.encoded()) for file in uploaded])
-        batches = sent.result()
+        batches = send()
         if before_commit is not None:
             before_commit()
         _decide(producer)

@@ -143,6 +143,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A committed run id is forgotten early, or was never decided.", "run ids", _REPORT
             ),
             "producer-id-shared": Code("Two transactional ids write as the same producer.", "7", _REPORT),
+            "producer-id-reused": Code(
+                "A transactional id is given a producer id that it had before.", "7", _REPORT
+            ),
             "producer-id-block": Code(
                 "A block of producer ids is missing (a warning), or overlaps another (an error).",
                 "producer ids",

@@ -12,7 +12,7 @@ from txn_engine.verify.descriptor_rules import DescriptorRule
 from txn_engine.verify.descriptors import Batch, TransactionRow
 from txn_engine.verify.findings import Place
 from txn_engine.verify.layout import Layout
-from txn_engine.verify.marker_rules import MAX_EPOCH, places_of
+from txn_engine.verify.marker_rules import places_of
 from txn_engine.verify.partition_audit import Audit, PartitionAudit
 from txn_engine.verify.partition_state import PartitionState, StoredTransaction
 from txn_engine.verify.scene import Rule, Scene
@@ -92,7 +92,8 @@ class CoordinatorAudit:
     def record(self, state: PartitionState, batch: Batch, row: TransactionRow, scene: Scene) -> None:
         """Keep what the partitions will be judged by."""
         if row.producer_id >= 0:
-            self._own(row, batch, scene)
+            before = state.transactions.get(row.transactional_id)
+            self._own(row, before is None or before.row.producer_id != row.producer_id, batch, scene)
         if row.state in ("PrepareCommit", "PrepareAbort"):
             self.decisions.add(
                 row.producer_id,
@@ -110,15 +111,24 @@ class CoordinatorAudit:
             producer_id = before.row.producer_id if before is not None and prepared else row.producer_id
             self.decisions.complete(producer_id, row.decision_offset, due=not self._reread)
 
-    def _own(self, row: TransactionRow, batch: Batch, scene: Scene) -> None:
-        owner = self._owners.setdefault(row.producer_id, (row.transactional_id, scene.place.partition))
-        if owner[0] != row.transactional_id and (row.producer_id, row.transactional_id) not in self._shared:
+    def _own(self, row: TransactionRow, is_new: bool, batch: Batch, scene: Scene) -> None:
+        """Note whose producer id this is. One that the row before did not have nobody may have had."""
+        owner = self._owners.get(row.producer_id)
+        if owner is None:
+            self._owners[row.producer_id] = (row.transactional_id, scene.place.partition)
+            return
+        code, had = "producer-id-shared", f"{owner[0]!r} has this one"
+        if owner[0] == row.transactional_id:
+            if not is_new:
+                return
+            code, had = "producer-id-reused", "it had this one before"
+        if (row.producer_id, row.transactional_id) not in self._shared:
             self._shared.add((row.producer_id, row.transactional_id))
             scene.findings.add(
-                "producer-id-shared",
+                code,
                 scene.key,
                 f"transactional id {row.transactional_id!r} writes as producer {row.producer_id}",
-                expected=f"a producer id of its own: {owner[0]!r} has this one",
+                expected=f"a producer id of its own: {had}",
                 place=scene.place,
                 offsets=batch.offsets,
                 producer_id=row.producer_id,
@@ -164,7 +174,7 @@ class CoordinatorAudit:
         if not home.sound:
             return None
         stored = home.state.transactions.get(owner[0])
-        decision = self.decisions.at_epoch(opened.producer_id, min(opened.producer_epoch + 1, MAX_EPOCH))
+        decision = self.decisions.of_epoch(opened.producer_id, opened.producer_epoch, opened.place)
         if decision is None:
             return None if stored is None or _is_ongoing(stored, opened) else _said(stored)
         if opened.place in decision.partitions:

@@ -7,9 +7,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from txn_engine.verify.findings import Place
+
+MAX_EPOCH: Final = 2**15 - 1
 
 _COMMITTED, _COMPLETE, _DUE = 1, 2, 4
 _EPOCH_SHIFT = 3
@@ -97,15 +99,21 @@ class DecisionTable:
         index = held.find(offset) if held is not None else -1
         return None if held is None or index < 0 else self._view(producer_id, held, index)
 
-    def at_epoch(self, producer_id: int, producer_epoch: int) -> Decision | None:
-        """The latest decision of that producer written at that epoch (the epoch its markers carry)."""
+    def of_epoch(self, producer_id: int, producer_epoch: int, place: Place) -> Decision | None:
+        """The latest decision of that producer's transaction of that epoch, if any names this partition one that does.
+
+        Its markers carry the next epoch; at the last one, which has no next, there may be a second decision.
+        """
         held = self._of_producer.get(producer_id)
         if held is None:
             return None
-        for index in reversed(range(len(held.offsets))):
-            if held.facts[index] >> _EPOCH_SHIFT == producer_epoch:
-                return self._view(producer_id, held, index)
-        return None
+        marked = min(producer_epoch + 1, MAX_EPOCH)
+        found = [
+            self._view(producer_id, held, index)
+            for index in reversed(range(len(held.offsets)))
+            if held.facts[index] >> _EPOCH_SHIFT == marked
+        ]
+        return next((each for each in found if place in each.partitions), found[0] if found else None)
 
     def show(self, decision: Decision, place: Place) -> None:
         """Note that this partition has the decision's marker."""

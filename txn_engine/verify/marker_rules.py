@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from txn_engine.verify.decisions import Decision, DecisionTable
+from txn_engine.verify.decisions import MAX_EPOCH, Decision, DecisionTable
 from txn_engine.verify.descriptors import Batch
 from txn_engine.verify.findings import Place
 from txn_engine.verify.partition_state import PartitionState, Producer
 from txn_engine.verify.scene import Scene
 
-MAX_EPOCH: Final = 2**15 - 1
 _DEFERRED_MAX: Final = 1_000
 
 
@@ -104,7 +103,7 @@ class MarkerRule:
         )
 
     def _judge_operator_abort(self, batch: Batch, scene: Scene) -> None:
-        decision = self.decider.decisions.at_epoch(batch.producer_id, batch.producer_epoch + 1)
+        decision = self.decider.decisions.of_epoch(batch.producer_id, batch.producer_epoch, scene.place)
         if decision is not None and decision.committed and scene.place in decision.partitions:
             expected = f"commit, decided by {self.decider.locate(batch.producer_id, decision.offset)}"
             scene.note("decision-overridden", batch, "an operator's abort of a decided transaction", expected)

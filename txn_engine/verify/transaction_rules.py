@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from txn_engine.verify.decisions import MAX_EPOCH
 from txn_engine.verify.descriptors import Batch, TransactionRow
 from txn_engine.verify.hashing import home_partition
-from txn_engine.verify.marker_rules import MAX_EPOCH
 from txn_engine.verify.partition_state import PartitionState, StoredTransaction
 from txn_engine.verify.scene import Scene
 

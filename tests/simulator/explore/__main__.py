@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from tests.numbers import Run
 from tests.simulator.explore.hunting import STATES_MAX, WHERE, hunt_all
 
 _CONSOLE = Console(stderr=True, highlight=False)
@@ -21,9 +22,10 @@ _KINDS = ("late", "lost", "conflict", "taken-after", "unread", "crash")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 where nothing was found (with --mutants: where each was)."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
     if options.mutants or options.name:
-        return _hunt(options)
+        return _hunt(options, Run("explore-mutants", arguments))
     from tests.simulator.explore.configurations import CONFIGURATIONS
     from tests.simulator.explore.report import search_all
 
@@ -37,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for own in configurations
     ]
-    results = search_all(chosen, states_max=options.limit_states, out=_OUT, err=_CONSOLE)
+    results = search_all(chosen, arguments, states_max=options.limit_states, out=_OUT, err=_CONSOLE)
     return 1 if any(result.findings for result in results) else 0
 
 
@@ -55,15 +57,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _hunt(options: argparse.Namespace) -> int:
-    missed = 0
+def _hunt(options: argparse.Namespace, begun: Run) -> int:
+    hunts = []
     for hunt in hunt_all(options.name or list(WHERE), states_max=options.limit_states or STATES_MAX):
-        missed += not hunt.finding
+        hunts.append(hunt)
         _OUT.print(
             f"{hunt.mutant} | {hunt.configuration} | {hunt.states} states | {hunt.seconds:.1f} s | "
             + (f"{hunt.steps} steps | {hunt.finding[:110]}" if hunt.finding else "NOT FOUND"),
             markup=False,
             soft_wrap=True,
+        )
+    missed = [hunt.mutant for hunt in hunts if not hunt.finding]
+    if not options.name:
+        begun.record(
+            {
+                "mutants hunted": len(hunts),
+                "mutants found": len(hunts) - len(missed),
+                "not found": missed,
+                "states": sum(hunt.states for hunt in hunts),
+            }
         )
     return 1 if missed else 0
 

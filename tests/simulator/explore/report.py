@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.table import Table
 
+from tests.numbers import Run
 from tests.simulator.explore.configurations import Configuration
 from tests.simulator.explore.remembering import searching
 from tests.simulator.explore.search import Result, Search
@@ -19,21 +20,35 @@ _SAY_EVERY_SECONDS = 30.0
 
 
 def search_all(
-    configurations: Sequence[Configuration], *, states_max: int | None, out: Console, err: Console
+    configurations: Sequence[Configuration],
+    arguments: Sequence[str],
+    *,
+    states_max: int | None,
+    out: Console,
+    err: Console,
 ) -> list[Result]:
-    """Search each, with a progress line; print what was found with its schedule, and the table."""
+    """Search each, with a progress line; print what was found with its schedule, and the table. Each is recorded as
+    soon as it is through, with the command's `arguments`: the next may take days.
+    """
     results = []
     logging.disable(logging.CRITICAL)
     for configuration in configurations:
         err.print(f"{configuration.name}: {configuration.words}; {_bounds(configuration)}")
+        begun = Run("explore", arguments)
         with searching(), err.status("") as status:
             results.append(Search(configuration, progress=_Said(err, status)).run(states_max=states_max))
+        begun.record(_figures(results[-1]), of=configuration.name)
         for finding in results[-1].findings:
             out.print(f"FINDING {finding.text}", markup=False, soft_wrap=True)
             for line in readable(finding.steps):
                 out.print(line, markup=False, soft_wrap=True)
     out.print(_table(results))
     return results
+
+
+def _figures(result: Result) -> dict[str, object]:
+    counts = {name.replace("_", " "): getattr(result, name) for name in _COUNTS}
+    return {**counts, "all seen": result.complete, "findings": len(result.findings)}
 
 
 class _Said:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from tests.numbers import Run
 from tests.simulator.mutants.catalog import MUTANTS
 from tests.simulator.mutants.hunting import Hunt, hunt_all
 from tests.simulator.mutants.report import dump, write_page
@@ -18,6 +19,7 @@ _CONSOLE = Console(stderr=True)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 0 where every mutant was found."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
     wanted = [mutant for mutant in MUTANTS if not options.name or mutant.name in options.name]
     unknown = set(options.name) - {mutant.name for mutant in wanted}
@@ -25,6 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _CONSOLE.print(f"no such mutant: {', '.join(sorted(unknown))}")
         return 2
     hunts: dict[str, Hunt] = {}
+    begun = Run("mutants", arguments)
     for hunt in hunt_all(wanted, first=options.first, budget=options.budget, jobs=options.jobs):
         hunts[hunt.mutant] = hunt
         _say(hunt, len(hunts), len(wanted))
@@ -34,6 +37,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_page(MUTANTS, hunts, first=options.first, budget=options.budget)
     missed = [name for name, hunt in hunts.items() if not hunt.found]
     _CONSOLE.print(f"{len(hunts) - len(missed)} of {len(hunts)} mutants found", highlight=False)
+    if not options.name:
+        begun.record(
+            {
+                "mutants hunted": len(hunts),
+                "mutants found": len(hunts) - len(missed),
+                "not found": missed,
+                "runs": sum(hunt.runs for hunt in hunts.values()),
+            }
+        )
     return 1 if missed else 0
 
 

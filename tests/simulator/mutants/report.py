@@ -52,6 +52,9 @@ def _row(mutant: Mutant, hunt: Hunt) -> str:
 
 
 def _short(finding: str) -> str:
+    lines = finding.strip().splitlines()
+    if len(lines) > 1:  # who failed, and the end of the traceback
+        finding = f"{lines[0].partition('failed:')[0]}failed: {lines[-1]}"
     text = re.sub(r"\s+", " ", finding).replace("|", "/").replace("`", "'")
     return text if len(text) <= 110 else f"{text[:107]}..."
 

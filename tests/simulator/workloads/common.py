@@ -10,6 +10,7 @@ from tests.simulator.process import Process
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
+from txn_engine.maintain import MaintenancePolicy
 from txn_engine.types import TopicPartition
 
 
@@ -73,6 +74,34 @@ def sweeper() -> Body:
             except TxnEngineError:
                 pass
             rest(process, rounds)
+
+    return body
+
+
+def keep(engine: Engine, job: str, topic: str | None, policy: MaintenancePolicy) -> None:
+    """One job of maintenance, of a topic or of all and the internal ones."""
+    if job == "snapshot":
+        engine.admin.snapshot(topic)
+    elif job in ("seal", "expire_producers"):
+        getattr(engine.maintenance, job)(topic)
+    else:
+        getattr(engine.maintenance, job)(topic, policy=policy)
+
+
+def keeper(jobs: Sequence[str], topic: str | None = None, *, age_ms: int = 0, high: int = MINUTE) -> Body:
+    """One job after the other, over and over, `high` apart at most; what is older than `age_ms` is old enough."""
+    policy = MaintenancePolicy(orphan_age_ms=age_ms, entries_age_ms=age_ms, trim_step=1)
+
+    def body(process: Process, engine: Engine) -> None:
+        world, rounds = process.world, 0
+        while not world.stopping:
+            job = jobs[rounds % len(jobs)]
+            rounds += 1
+            try:
+                keep(engine, job, topic, policy)
+            except TxnEngineError as error:
+                world.kernel.note(process.name, "", "keeper", error.code, "", "")
+            sleep(world.chance.spread(SECOND, high, "keep", process.name, rounds))
 
     return body
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.consumer import Consumer
 from txn_engine.errors import TxnEngineError
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.producer import Producer
 from txn_engine.types import TopicPartition
 
@@ -97,6 +99,9 @@ def _transform(app: Application, consumer: Consumer, batch: pa.Table):  # type: 
         if app.world.chance.at("positions", writing.name) < 0.3:
             offsets |= {tp: at.offset for tp, at in consumer.positions().items() if tp in offsets}
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        if app.world.chance.at("snapshot", writing.name) < 0.1:
+            with suppress(TxnEngineError):  # what is pending stands in it
+                app.engine.admin.snapshot(CONSUMER_OFFSETS_TOPIC)
 
     return body
 

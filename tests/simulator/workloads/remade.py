@@ -1,22 +1,24 @@
-"""Topics that are deleted, and made anew, under transactions that write to them."""
+"""Topics that are deleted, and made anew, under transactions that write to them and groups that read them."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
 from tests.simulator.applications import Application, create_topics, records
-from tests.simulator.history import Writing
-from tests.simulator.kernel import MINUTE, SECOND, sleep
+from tests.simulator.history import RecordId, Writing
+from tests.simulator.kernel import MINUTE, MS, SECOND, sleep
 from tests.simulator.process import Process
 from tests.simulator.workloads.common import add_background
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
+from txn_engine.log.uploads import upload_records
 from txn_engine.producer import Producer
-from txn_engine.types import MarkerMode
+from txn_engine.types import MarkerMode, TopicPartition
 
 TOPICS = ("stays",)
 _GOES = "goes"
+_GROUP = "followers"
 
 
 def set_up(world: World) -> None:
@@ -26,6 +28,9 @@ def set_up(world: World) -> None:
     for number in range(3):
         world.client(f"writer{number}", _writer(number, each))
     world.client("maker", _maker, worker=False)
+    read: set[RecordId] = set()
+    for number in range(2):
+        world.client(f"follower{number}", _follower(read), worker=False)
     add_background(world, TOPICS)
 
 
@@ -45,9 +50,70 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
     """What is written to the topic that goes is nobody's concern; that it goes must not hold up the one that stays."""
     draw = app.world.chance.random("remade", writing.name)
     app.write(producer, writing, TOPICS[0], draw.randrange(app.world.knobs.partitions), 1)
-    producer.produce(_GOES, records([(writing.name, -1)]), partition=0)
+    if draw.random() < 0.3:
+        _write_as_spark_does(app, producer, writing)
+    else:
+        producer.produce(_GOES, records([(writing.name, -1)]), partition=0)
     if draw.random() < 0.3:
         app.rest(high=MINUTE)
+
+
+def _write_as_spark_does(app: Application, producer: Producer, writing: Writing) -> None:
+    """Executors upload, and some time later the driver names their files."""
+    process, engine = app.process, app.engine
+    topic = engine.logs.topics.look_up(_GOES)
+    log = engine.logs.get(_GOES, topic.incarnation, 0)
+    file = upload_records(
+        engine.logs.tools.objects,
+        process.new_id,
+        log.keys.prefix,
+        records([(writing.name, -1)]),
+        log_end=log.refresh().log_end_offset,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        timestamp_ms=process.clock(),
+    )
+    app.rest(high=MINUTE)
+    producer.produce_files(topic, [(0, file)])
+
+
+def _follower(read: set[RecordId]) -> Body:
+    """A member of a group that reads the topic that goes, and takes its time before it commits."""
+
+    def body(process: Process, engine: Engine) -> None:
+        world, rounds = process.world, 0
+        while not world.stopping:
+            rounds += 1
+            with suppress(TxnEngineError), engine.consumer(group_id=_GROUP) as consumer:
+                consumer.subscribe([_GOES])
+                for turn in range(4):
+                    batch = consumer.poll(max_records=3)
+                    if batch is not None:
+                        read.update(zip(batch["txn"].to_pylist(), batch["n"].to_pylist(), strict=True))
+                    sleep(world.chance.spread(MS, 20 * SECOND, "work", process.name, rounds, turn))
+                    consumer.commit()
+                    _check_nothing_skipped(process, engine, read)
+            sleep(world.chance.spread(SECOND, 2 * MINUTE, "follow", process.name, rounds))
+
+    return body
+
+
+def _check_nothing_skipped(process: Process, engine: Engine, read: set[RecordId]) -> None:
+    """What lies before the group's offset somebody of the group has read: in this topic, not in one of its name."""
+    before = engine.logs.topics.look_up(_GOES).incarnation
+    at = TopicPartition(_GOES, 0)
+    with engine.consumer(group_id=_GROUP) as consumer:
+        committed = consumer.committed([at]).get(at)
+    if committed is None or not committed.offset:
+        return
+    passed = engine.scan(_GOES, partitions=[0], end={at: committed.offset}).to_table(["txn", "n"])
+    if engine.logs.topics.look_up(_GOES).incarnation != before:
+        return
+    skipped = {*zip(passed["txn"].to_pylist(), passed["n"].to_pylist(), strict=True)} - read
+    if skipped:
+        process.world.history.complain(
+            f"skipped: group {_GROUP} is at {committed.offset} and never read {skipped}"
+        )
 
 
 def _maker(process: Process, engine: Engine) -> None:

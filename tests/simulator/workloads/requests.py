@@ -1,4 +1,4 @@
-"""Requests that no careful client sends: stale epochs, gaps, repeats, files of another try, controls that do not fit.
+"""Requests that no careful client sends: stale epochs, gaps, repeats, ends out of turn, files of another try.
 
 Each is answered by the rules, or the run has a finding: by the client, which knows what the answer has to be, or by
 the audit of what came to stand in the log.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
@@ -20,24 +20,11 @@ from tests.simulator.workloads.common import add_background
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import ConcurrentTransactionsError, TxnEngineError
-from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.uploads import upload_records
-from txn_engine.protocol.partition import PartitionState
-from txn_engine.protocol.proposals import (
-    Appended,
-    DataProposal,
-    FloorProposal,
-    MarkerProposal,
-    Proposal,
-    Refused,
-    RewriteProposal,
-    TrimProposal,
-)
 from txn_engine.types import AppendResult, ProducerIdAndEpoch, TopicPartition
 
 TOPICS = ("odd",)
 _WINDOW = 5
-MAX_OFFSET = 2**62
 
 
 def set_up(world: World) -> None:
@@ -47,7 +34,6 @@ def set_up(world: World) -> None:
     world.client("sequencer", _sequencer(each))
     world.client("decider", _decider(each))
     world.client("forger", _forger(each))
-    world.client("keeper", _keeper(each))
     add_background(world, TOPICS, sweepers=0)
 
 
@@ -290,7 +276,7 @@ def _forger(steps: int) -> Body:
                 if not twice:
                     producer.init_transactions()
                 producer.begin_transaction()
-                producer.produce_files(TOPICS[0], [(partition, file)] * (1 + twice))
+                producer.produce_files(engine.logs.topics.get(TOPICS[0]), [(partition, file)] * (1 + twice))
                 world.history.ask(writing)
                 producer.commit_transaction()
                 world.history.complain(f"{name}: a transaction with a forged file was committed")
@@ -299,108 +285,3 @@ def _forger(steps: int) -> Body:
             _rest(process, index)
 
     return body
-
-
-# --- controls that do not fit ------------------------------------------------------------------------------
-
-
-def _keeper(steps: int) -> Body:
-    """Proposes rows that no state allows; the answer has to be a refusal."""
-
-    def body(process: Process, engine: Engine) -> None:
-        world = process.world
-        for index in range(steps):
-            draw = world.chance.random("keeper", process.name, index)
-            try:
-                log = engine.logs.get(TOPICS[0], 0, draw.randrange(world.knobs.partitions))
-                proposal = _odd_control(log.refresh(), draw)
-                if proposal is not None:
-                    _propose(process, engine, log, proposal, f"{process.name}-{index}")
-            except TxnEngineError:
-                pass
-            _rest(process, index)
-
-    return body
-
-
-def _propose(process: Process, engine: Engine, log: EntryLog, odd: Proposal, name: str) -> None:
-    """The odd row, and in the same entry a batch that is in order: each is judged alone."""
-    writing = process.world.history.begin(name, process.name, atomic=False)
-    partition = int(log.keys.prefix.rpartition("/")[2])
-    writing.records[TOPICS[0], partition] = [(name, 0)]
-    file = upload_records(
-        engine.logs.tools.objects,
-        process.new_id,
-        log.keys.prefix,
-        records([(name, 0)]),
-        log_end=log.view().log_end_offset,
-        producer_id=-1,
-        producer_epoch=-1,
-        timestamp_ms=process.clock(),
-    )
-    if isinstance(odd, RewriteProposal):  # it may have become legal by then: what it names has to be there
-        objects, source = engine.logs.tools.objects, odd.inputs[0].file.data_path
-        copy = bytes(objects.read(f"{log.keys.prefix}/{source}"))
-        objects.create(f"{log.keys.prefix}/{odd.outputs[0].file.data_path}", copy)
-    batch = DataProposal(1, file.first_timestamp, file.max_timestamp, file.file)
-    row, beside = log.append([odd, batch])
-    if isinstance(beside, Refused):
-        if isinstance(row, Refused):  # else the row was legal by then, a floor, and the batch is not
-            process.world.history.complain(
-                f"{name}: a batch in order was refused beside {odd}: {beside.error}"
-            )
-        return
-    process.world.history.end(writing, "ok")
-    if isinstance(row, Appended) and not _became_legal(odd, log.view()):
-        process.world.history.complain(f"{name}: {odd} was taken")
-
-
-def _became_legal(proposal: Proposal, state: PartitionState) -> bool:
-    """Whether the log had moved on between the look and the row, so that the row was legal after all."""
-    if isinstance(proposal, TrimProposal):
-        start = proposal.log_start_offset
-        undecided = any(first < start for first in state.open_transactions.values())
-        inside = any(file.base_offset < start <= file.last_offset for file in state.live.values())
-        return not (undecided or inside or proposal.entries_start)  # nobody here has a snapshot to show
-    if isinstance(proposal, MarkerProposal):
-        return False
-    if isinstance(proposal, FloorProposal):
-        return proposal.floor < state.log_end_offset
-    inputs = [state.dead.get(file.file.data_path) for file in proposal.inputs]
-    return len(inputs) == 1 and all(dead is not None and dead.log_file in proposal.inputs for dead in inputs)
-
-
-def _odd_control(state, draw: Random) -> Proposal | None:  # type: ignore[no-untyped-def]
-    end, stable = state.log_end_offset, state.last_stable_offset
-    live = [file for _, file in sorted(state.live.items())]
-    undecided = [file for _, file in sorted(state.undecided.items())]
-    kind = draw.choice(("entries", "beyond", "inside", "floor", "operator", "undecided", "dropped", "gone"))
-    if kind == "entries" and end:
-        return TrimProposal(state.log_start_offset, draw.randrange(end) + 1, ())
-    if kind == "beyond" and stable < end:
-        return TrimProposal(draw.randint(stable + 1, end), state.entries_start)
-    if kind == "inside":
-        long = [file for file in live if file.record_count > 1 and file.base_offset >= state.log_start_offset]
-        return TrimProposal(draw.choice(long).base_offset + 1, state.entries_start) if long else None
-    if kind == "operator" and state.open_transactions:
-        entry = state.producers[draw.choice(sorted(state.open_transactions))]
-        start = entry.open_first_offset + 1
-        return MarkerProposal(entry.producer_id, entry.producer_epoch, False, MAX_OFFSET, start)
-    if kind == "floor":
-        return FloorProposal(end + draw.randint(1, 9))
-    if kind == "undecided" and undecided:
-        return _rewrite(draw.choice(undecided))
-    if kind == "dropped" and len(live) > 1:
-        first, second = live[:2]
-        return replace(_rewrite(first), inputs=(first, second))
-    if kind == "gone" and live:
-        file = draw.choice(live)
-        return _rewrite(replace(file, file=replace(file.file, checksum="0" * 32)))
-    return None
-
-
-def _rewrite(file) -> RewriteProposal:  # type: ignore[no-untyped-def]
-    """A rewrite of one file into another of the same extent."""
-    name = f"data/{file.file.data_path[5:25]}-p-1-e-1-{file.file.data_path[-40:-8]}.parquet"
-    output = replace(file, producer_id=-1, producer_epoch=-1, file=replace(file.file, data_path=name))
-    return RewriteProposal((file,), (output,))

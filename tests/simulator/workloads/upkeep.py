@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.simulator.applications import SCHEMA, Application, plain_append
+from tests.simulator.applications import SCHEMA, Application, fall_asleep, plain_append
 from tests.simulator.history import Writing
 from tests.simulator.kernel import DAY, HOUR, MINUTE, MS, SECOND, sleep
 from tests.simulator.knobs import Knobs
 from tests.simulator.process import Process
-from tests.simulator.workloads.common import add_background, group_watcher
+from tests.simulator.workloads.common import add_background, group_watcher, keep
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
@@ -26,7 +26,12 @@ _HOUR_MS = 3_600_000
 
 def shape(knobs: Knobs) -> Knobs:
     """Days, not hours; and producers that are forgotten after half a day."""
-    return replace(knobs, longest_pause=4 * DAY, producer_id_expiration_ms=12 * _HOUR_MS)
+    return replace(
+        knobs,
+        partitions=min(knobs.partitions, 2),
+        longest_pause=4 * DAY,
+        producer_id_expiration_ms=12 * _HOUR_MS,
+    )
 
 
 def set_up(world: World) -> None:
@@ -70,16 +75,12 @@ def _writer(number: int, transactions: int) -> Body:
 def _write(app: Application, producer: Producer, writing: Writing) -> None:
     draw = app.world.chance.random("upkeep", writing.name)
     if draw.random() < 0.15:
-        _fall_asleep(app, draw.randint(0, 60 * MS), draw.randint(13 * HOUR, 4 * DAY))
+        # until its transaction was timed out and forgotten
+        fall_asleep(app.process, draw.randint(0, 60 * MS), draw.randint(13 * HOUR, 4 * DAY))
     for _ in range(draw.randint(1, 3)):
         app.write(producer, writing, draw.choice(TOPICS), draw.randrange(app.world.knobs.partitions), 1)
         if draw.random() < 0.1:
             app.rest(high=20 * MINUTE)
-
-
-def _fall_asleep(app: Application, soon: int, duration: int) -> None:
-    """Stop this process in the middle of what it is about to do, until its transaction was timed out and forgotten."""
-    app.world.kernel.at(app.world.kernel.now + soon, lambda: app.process.pause(duration))
 
 
 def _plain_writer(batches: int) -> Body:
@@ -123,13 +124,3 @@ def _keeper(process: Process, engine: Engine) -> None:
         except TxnEngineError as error:
             world.kernel.note(process.name, "", "keeper", error.code, "", "")
         sleep(draw.randint(10 * SECOND, 4 * HOUR))
-
-
-def keep(engine: Engine, job: str, topic: str | None, policy: MaintenancePolicy) -> None:
-    """One job of maintenance."""
-    if job == "snapshot":
-        engine.admin.snapshot(topic)
-    elif job in ("seal", "expire_producers"):
-        getattr(engine.maintenance, job)(topic)
-    else:
-        getattr(engine.maintenance, job)(topic, policy=policy)

@@ -9,6 +9,7 @@ _RULES = "txn_engine/protocol/control_rules.py"
 _CONTROLS = "txn_engine/protocol/controls.py"
 _SEALED = "txn_engine/protocol/sealed_slots.py"
 _SEALING = "txn_engine/maintain/sealing.py"
+_DELETING = "txn_engine/maintain/deleting.py"
 
 MUTANTS = (
     Mutant(
@@ -22,7 +23,7 @@ MUTANTS = (
                 "            target.objects.remove(target.keys.entry(slot.base_offset))",
             ),
         ),
-        ("upkeep",),
+        ("seals", "upkeep"),
         marked="6",
     ),
     Mutant(
@@ -35,7 +36,7 @@ MUTANTS = (
                 "            self._load_after_seal(key)\n            return None",
             ),
         ),
-        ("upkeep",),
+        ("seals",),
         marked="2",
     ),
     Mutant(
@@ -48,7 +49,7 @@ MUTANTS = (
                 "            self._load_after_seal(key)\n            return plan.verdicts",
             ),
         ),
-        ("upkeep",),
+        ("seals",),
         marked="2",
     ),
     Mutant(
@@ -61,7 +62,7 @@ MUTANTS = (
                 "    if not fates:\n",
             ),
         ),
-        ("upkeep",),
+        ("seals",),
         marked="2",
     ),
     Mutant(
@@ -74,8 +75,21 @@ MUTANTS = (
                 "        return False\n",
             ),
         ),
-        ("upkeep",),
+        ("seals",),
         marked="2",
+    ),
+    Mutant(
+        "a-seal-is-the-end",
+        "who meets a seal on the way takes it for the end of the log, instead of loading another view",
+        (
+            Edit(
+                _LOG,
+                "        except SealedSlotError:\n            return self._load()\n        return self._state",
+                "        except SealedSlotError:\n            self._state = state\n        return self._state",
+            ),
+        ),
+        ("seals", "upkeep"),
+        marked="6",
     ),
     Mutant(
         "a-view-survives-a-reload",
@@ -87,7 +101,7 @@ MUTANTS = (
                 "        self._state = None\n        loaded_from",
             ),
         ),
-        ("upkeep",),
+        ("stalled",),
         marked="4",
     ),
     Mutant(
@@ -100,7 +114,7 @@ MUTANTS = (
                 "        if not batches:\n            self._token = ViewToken()",
             ),
         ),
-        ("upkeep",),
+        ("stalled",),
         marked="4",
     ),
     Mutant(
@@ -119,7 +133,7 @@ MUTANTS = (
                 "    log_start_offset = value.log_start_offset\n    entries_start = value.entries_start\n",
             ),
         ),
-        ("upkeep", "requests"),
+        ("controls",),
         marked="6",
     ),
     Mutant(
@@ -137,7 +151,7 @@ MUTANTS = (
                 "    bound = min([state.log_end_offset, *young])\n",
             ),
         ),
-        ("upkeep", "requests"),
+        ("controls", "upkeep"),
     ),
     Mutant(
         "trimmed-inside-a-file",
@@ -149,7 +163,7 @@ MUTANTS = (
                 "    if cut is not None and start < 0:\n",
             ),
         ),
-        ("requests", "upkeep"),
+        ("controls",),
     ),
     Mutant(
         "entries-trimmed-on-trust",
@@ -161,7 +175,20 @@ MUTANTS = (
                 "    if kept is None:\n        return\n    if kept.log_end_offset > state.log_end_offset:\n",
             ),
         ),
-        ("requests", "upkeep"),
+        ("controls",),
+        marked="6",
+    ),
+    Mutant(
+        "a-trim-into-the-newest-snapshot",
+        "the entries' start may move into a snapshot that has no newer one behind it",
+        (
+            Edit(
+                _RULES,
+                "    if not any(newer.log_end_offset > kept.log_end_offset for newer in trim.verified_snapshots):\n",
+                "    if not trim.verified_snapshots:\n",
+            ),
+        ),
+        ("controls",),
         marked="6",
     ),
     Mutant(
@@ -175,7 +202,46 @@ MUTANTS = (
             ),
             Edit(_SEALING, "    _check_snapshots(target, entries_start)\n", ""),
         ),
-        ("upkeep",),
+        ("seals", "upkeep"),
+        marked="6",
+    ),
+    Mutant(
+        "a-snapshot-deleted-too-early",
+        "a snapshot is deleted although one newer one alone is there",
+        (
+            Edit(
+                "txn_engine/maintain/snapshots.py",
+                "    two_newer = sound[-2].end\n",
+                "    two_newer = sound[-1].end\n",
+            ),
+        ),
+        ("seals", "decay", "upkeep"),
+        marked="6",
+    ),
+    Mutant(
+        "a-damaged-snapshot-is-deleted",
+        "a reader deletes a damaged snapshot",
+        (
+            Edit(
+                _LOG,
+                "                damaged.append(key)\n                continue\n",
+                "                self._tools.objects.remove(key)\n                continue\n",
+            ),
+        ),
+        ("decay",),
+        marked="6",
+    ),
+    Mutant(
+        "a-damaged-snapshot-stops-the-reader",
+        "a reader does not fall back from a damaged snapshot to an older one",
+        (
+            Edit(
+                _LOG,
+                "                damaged.append(key)\n                continue\n",
+                "                raise\n",
+            ),
+        ),
+        ("decay",),
         marked="6",
     ),
     Mutant(
@@ -189,7 +255,7 @@ MUTANTS = (
                 "        if entry.append_time",
             ),
         ),
-        ("upkeep",),
+        ("stalled", "upkeep"),
     ),
     Mutant(
         "a-busy-producer-expires",
@@ -206,7 +272,7 @@ MUTANTS = (
                 "\n",
             ),
         ),
-        ("upkeep",),
+        ("controls",),
     ),
     Mutant(
         "the-floor-may-fall",
@@ -219,7 +285,7 @@ MUTANTS = (
                 "    floor = value.floor\n",
             ),
         ),
-        ("requests", "upkeep"),
+        ("controls",),
         marked="6",
     ),
     Mutant(
@@ -232,7 +298,7 @@ MUTANTS = (
                 "    if proposal.floor > state.log_end_offset + 9999:\n",
             ),
         ),
-        ("requests",),
+        ("controls",),
         marked="6",
     ),
     Mutant(
@@ -245,7 +311,7 @@ MUTANTS = (
                 "    if name.log_end < 0:\n",
             ),
         ),
-        ("upkeep",),
+        ("seals", "upkeep"),
         marked="6",
     ),
     Mutant(
@@ -253,12 +319,30 @@ MUTANTS = (
         "the cleaner takes a file for an orphan that its view does not name, without a floor behind it",
         (
             Edit(
-                "txn_engine/maintain/deleting.py",
+                _DELETING,
                 "            if name.log_end < settled and name.data_path not in state.named:\n",
                 "            if name.data_path not in state.named:\n",
             ),
         ),
-        ("upkeep",),
+        ("seals", "upkeep"),
+        marked="6",
+    ),
+    Mutant(
+        "orphans-by-an-old-view",
+        "the cleaner takes a file for an orphan by a replay that ends before its floor's entry",
+        (
+            Edit(
+                _DELETING,
+                "        before = self._target.read_back()\n",
+                "        before = self._before = self._target.read_back()\n",
+            ),
+            Edit(
+                _DELETING,
+                "        state = self._target.read_back()\n        settled = floor if self._dry_run else state.floor\n",
+                "        state, settled = self._before, floor\n",
+            ),
+        ),
+        ("seals", "decay"),
         marked="6",
     ),
     Mutant(
@@ -266,7 +350,7 @@ MUTANTS = (
         "a dead file is deleted at once",
         (
             Edit(
-                "txn_engine/maintain/deleting.py",
+                _DELETING,
                 "    return now_ms - dead.died_ms >= GRACE_MS\n",
                 "    return True\n",
             ),
@@ -283,7 +367,7 @@ MUTANTS = (
                 "    if read.base_offset < 0:\n",
             ),
         ),
-        ("upkeep", "requests"),
+        ("controls",),
         marked="1",
     ),
     Mutant(
@@ -296,7 +380,7 @@ MUTANTS = (
                 "    if read.last_offset < 0:\n",
             ),
         ),
-        ("requests", "upkeep"),
+        ("controls",),
         marked="1",
     ),
     Mutant(
@@ -309,7 +393,7 @@ MUTANTS = (
                 "",
             ),
         ),
-        ("requests", "upkeep"),
+        ("controls",),
         marked="1",
     ),
 )

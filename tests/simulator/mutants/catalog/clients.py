@@ -25,7 +25,7 @@ MUTANTS = (
                 "            if lane.log.token is None:\n",
             ),
         ),
-        ("upkeep",),
+        ("stalled",),
         marked="4",
     ),
     Mutant(
@@ -39,7 +39,7 @@ MUTANTS = (
                 "            self._logs.coordinator(transactional_id).view().transactions.get(transactional_id),",
             ),
         ),
-        ("upkeep",),
+        ("stalled",),
         marked="4",
     ),
     Mutant(
@@ -53,7 +53,7 @@ MUTANTS = (
                 '    if row.state.is_prepared:\n        raise _concurrent(row, "a write")',
             ),
         ),
-        ("upkeep",),
+        ("stalled",),
         marked="4",
     ),
     Mutant(
@@ -62,7 +62,7 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "                if self._state is ProducerState.IN_TRANSACTION:\n                    self._check_writes()\n",
+                "                if began_in is ProducerState.IN_TRANSACTION:\n                    self._check_writes()\n",
                 "",
             ),
             Edit(
@@ -119,9 +119,9 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):\n"
+                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING) as began_in:\n"
                 "            self._sender.wait()\n",
-                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING):\n",
+                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING) as began_in:\n",
             ),
         ),
         ("bank", "lists"),

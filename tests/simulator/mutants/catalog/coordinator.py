@@ -40,8 +40,8 @@ MUTANTS = (
         (
             Edit(
                 _TRANSACTIONS,
-                "            if committed == (row.state is TransactionState.COMPLETE_COMMIT):\n                return Decision(None",
-                "            if True:\n                return Decision(None",
+                "            if committed == (row.state is TransactionState.COMPLETE_COMMIT):\n",
+                "            if True:\n",
             ),
         ),
         ("late_end_txn", "two_owners", "requests"),
@@ -389,7 +389,57 @@ MUTANTS = (
                 "    if producer_epoch > entry.producer_epoch:\n        raise InvalidProducerEpochError(",
             ),
         ),
-        ("requests",),
+        ("controls",),
         marked="4",
+    ),
+    Mutant(
+        "the-last-epoch-is-given-out",
+        "who was fenced at the last epoch but one is answered with the fence's own epoch, which nothing can fence",
+        (
+            Edit(
+                _TRANSACTIONS,
+                "                    row.producer_epoch == MAX_EPOCH\n",
+                "                    row.producer_epoch > MAX_EPOCH\n",
+            ),
+        ),
+        ("epochs",),
+    ),
+    Mutant(
+        "a-taken-producer-id-is-kept-for-the-next-try",
+        "a row that is judged again takes the producer id of the first try, which may have landed",
+        (
+            Edit(
+                _COORDINATOR,
+                "        made: list[Decision] = []\n",
+                "        made: list[Decision] = []\n        taken: list[int] = []\n",
+            ),
+            Edit(
+                _COORDINATOR,
+                "                decision = decide(current, self._producer_ids.take())\n",
+                "                taken = taken or [self._producer_ids.take()]\n                decision = decide(current, taken[0])\n",
+            ),
+            Edit(
+                _COORDINATOR,
+                "        def next_row(current: StoredRow | None) -> TransactionRow | None:\n"
+                "            decision = decide(current, -1)\n",
+                "        def next_row(current: StoredRow | None) -> TransactionRow | None:\n"
+                "            nonlocal taken\n            decision = decide(current, -1)\n",
+            ),
+        ),
+        ("lives",),
+    ),
+    Mutant(
+        "an-unused-producer-id-goes-back",
+        "a producer id that the last judging of a row did not use is given to the next who asks",
+        (
+            Edit(
+                _COORDINATOR,
+                "            decision = decide(current, -1)\n",
+                "            if made and made[-1].used_new_producer_id:\n"
+                "                self._producer_ids._free.appendleft(made[-1].reply.producer_id)\n"
+                "            decision = decide(current, -1)\n",
+            ),
+        ),
+        ("lives",),
     ),
 )

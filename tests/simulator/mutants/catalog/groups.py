@@ -128,4 +128,33 @@ MUTANTS = (
         ),
         ("pipeline",),
     ),
+    Mutant(
+        "a-position-goes-by-name",
+        "a position is committed in whatever topic has the name now",
+        (
+            Edit(
+                _GROUPS,
+                "        read = group.incarnations.get(TopicPartition(*partition), topic.incarnation)\n",
+                "        read = topic.incarnation\n",
+            ),
+        ),
+        ("remade",),
+    ),
+    Mutant(
+        "files-go-by-name",
+        "uploaded files are named in whatever topic has the name now",
+        (
+            Edit(
+                _PRODUCER,
+                "                (TransactionPartition(topic.name, topic.incarnation, number), encoded)\n",
+                "                (\n"
+                "                    TransactionPartition(\n"
+                "                        topic.name, self._logs.topics.get(topic.name).incarnation, number\n"
+                "                    ),\n"
+                "                    encoded,\n"
+                "                )\n",
+            ),
+        ),
+        ("remade",),
+    ),
 )

@@ -79,7 +79,7 @@ MUTANTS = (
                 "            return self.append(table, **identity, base_sequence=base_sequence)\n",
             ),
         ),
-        ("lists",),
+        ("seals", "lists"),
         marked="2",
     ),
     Mutant(
@@ -92,7 +92,7 @@ MUTANTS = (
                 "            self._advance(self._loaded())\n            return None",
             ),
         ),
-        ("lists", "idempotent", "bank"),
+        ("seals", "lists", "idempotent"),
         marked="2",
     ),
     Mutant(
@@ -134,7 +134,7 @@ MUTANTS = (
                 "            return EntryPlan(state.log_end_offset, (), (Refused(error),) * len(proposals), state)",
             ),
         ),
-        ("requests",),
+        ("controls",),
         marked="1",
     ),
     Mutant(
@@ -191,7 +191,7 @@ MUTANTS = (
                 "    for producer_id, pending in ():\n        commits +=",
             ),
         ),
-        ("pipeline", "upkeep"),
+        ("pipeline",),
         marked="5",
     ),
     Mutant(

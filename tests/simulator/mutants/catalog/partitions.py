@@ -128,7 +128,20 @@ MUTANTS = (
                 "    return producer_epoch > entry.producer_epoch or entry.is_open",
             ),
         ),
-        ("requests", "late_end_txn", "two_owners", "bank"),
+        ("controls", "late_end_txn"),
+        marked="4",
+    ),
+    Mutant(
+        "a-repeated-marker-is-written-again",
+        "a marker at the stored epoch with nothing open is written a second time",
+        (
+            Edit(
+                _PRODUCERS,
+                "    return producer_epoch > entry.producer_epoch or ends_open",
+                "    return True",
+            ),
+        ),
+        ("sweeps", "bank", "two_owners"),
         marked="4",
     ),
     Mutant(

@@ -1,0 +1,245 @@
+"""`groups`: Kafka's columns; what would be written is shown, and --execute writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
+from txn_engine.admin import Admin
+from txn_engine.clock import system_clock
+from txn_engine.errors import OffsetsPendingError
+from txn_engine.producer import Producer
+from txn_engine.types import ForgottenOffset
+
+P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
+
+
+@pytest.fixture
+def engine(url: str, payments: str) -> Iterator[Engine]:
+    """The engine over the test's store, for what has no command."""
+    with connect(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def group(run: Run, payments: str, good: Path) -> str:
+    """A group that has read all three records of partition 0, and of partition 1 none."""
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
+    return "audit"
+
+
+def header(text: str) -> list[str]:
+    return text.splitlines()[0].split()
+
+
+def test_groups_list_and_describe(run: Run, group: str) -> None:
+    """Kafka's columns; lag against the last stable offset."""
+    assert run("groups", "list").stdout == "GROUP\naudit\n"
+    assert header(run("groups", "describe", group).stdout) == [
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        "CURRENT-OFFSET",
+        "LAST-STABLE-OFFSET",
+        "LAG",
+        "PENDING-OFFSET",
+        "PENDING-PRODUCER-ID",
+    ]
+    rows = run("groups", "describe", "--group", group, "--json").json["offsets"]
+    assert rows[0] == {
+        "group": "audit",
+        "topic": "payments",
+        "partition": 0,
+        "current_offset": 3,
+        "last_stable_offset": 3,
+        "lag": 0,
+        "pending_offset": None,
+        "pending_producer_id": None,
+    }
+    unknown = run("groups", "describe", "nobody")
+    assert (unknown.code, "group 'nobody' has no offsets" in unknown.error) == (1, True)
+
+
+def test_a_reset_shows_and_executes(run: Run, group: str) -> None:
+    """Without --execute nothing moves; to the earliest, the latest, an offset; some partitions or all."""
+    reset = ["groups", "reset-offsets", group]
+    shown = run(*reset, "--topic", "payments:0", "--to-earliest")
+    assert header(shown.stdout) == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"]
+    assert "add --execute" in shown.stderr
+    assert run("groups", "describe", group, "--json").json["offsets"][0]["current_offset"] == 3
+    done = run(*reset, "--topic", "payments:0", "--to-offset", "1", "--execute", "--json").json
+    assert done == {
+        "offsets": [
+            {"group": "audit", "topic": "payments", "partition": 0, "current_offset": 3, "new_offset": 1}
+        ],
+        "executed": True,
+    }
+    assert run("groups", "describe", group, "--json").json["offsets"][0]["lag"] == 2
+    every = run(*reset, "--all-topics", "--to-latest", "--execute", "--json").json["offsets"]
+    assert [(row["partition"], row["new_offset"]) for row in every] == [(0, 3), (1, 0)]
+    fresh = run(
+        "groups", "reset-offsets", "new", "--topic", "payments", "--to-earliest", "--execute", "--json"
+    )
+    assert [row["current_offset"] for row in fresh.json["offsets"]] == [None, None]
+
+
+@pytest.mark.parametrize("offset", ["-1", "4", "99999999999999999999"])
+def test_a_negative_or_future_offset_is_refused(run: Run, group: str, offset: str) -> None:
+    """With the range that there is; nothing moves."""
+    answer = run(
+        "groups", "reset-offsets", group, "--topic", "payments:0", "--to-offset", offset, "--execute"
+    )
+    assert answer.code == 1
+    assert f"offset {offset} for payments-0" in answer.error
+    assert "expected 0 to 3" in answer.error
+    assert "[OFFSET_OUT_OF_RANGE]" in answer.error
+    assert run("groups", "describe", group, "--json").json["offsets"][0]["current_offset"] == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        [],
+        ["--topic", "payments"],
+        ["--to-earliest"],
+        ["--topic", "payments", "--to-earliest", "--to-latest"],
+        ["--topic", "payments", "--all-topics", "--to-earliest"],
+        ["--topic", "payments:x", "--to-earliest"],
+        ["--topic", "payments", "--to-offset", "1.5"],
+        ["--topic", "payments", "--to-earliest", "--execute", "--dry-run"],
+    ],
+)
+def test_a_reset_that_is_not_clear_is_a_wrong_call(run: Run, group: str, options: list[str]) -> None:
+    """Exit code 2 and one line."""
+    answer = run("groups", "reset-offsets", group, *options)
+    assert (answer.code, bool(answer.error)) == (2, True)
+
+
+# --- deletion and expiry ----------------------------------------------------------------------------------
+
+
+def commit(engine: Engine, group: str, offset: int, partition: TopicPartition = P0) -> None:
+    with engine.consumer(group_id=group) as consumer:
+        consumer.assign([partition])
+        consumer.positions()
+        consumer.commit({partition: offset})
+
+
+def pending(engine: Engine, group: str, offset: int) -> Producer:
+    """A producer with an offset of the group in an open transaction."""
+    consumer = engine.consumer(group_id=group)
+    consumer.assign([P0])
+    consumer.positions()
+    producer = engine.producer(transactional_id=f"job-{group}")
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction({P0: OffsetAndMetadata(offset)}, consumer.group_metadata())
+    return producer
+
+
+def row(group: str, offset: int, partition: int = 0) -> dict[str, object]:
+    return {"group": group, "topic": "payments", "partition": partition, "current_offset": offset}
+
+
+def test_a_deletion_shows_and_executes(run: Run, engine: Engine, group: str) -> None:
+    """Without --execute all stays; with it the groups named are gone with all their offsets, and no other."""
+    commit(engine, "sums", 2)
+    commit(engine, "kept", 1)
+    shown = run("groups", "delete", group, "sums")
+    assert header(shown.stdout) == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET"]
+    assert [line.split() for line in shown.stdout.splitlines()[1:]] == [
+        ["audit", "payments", "0", "3"],
+        ["audit", "payments", "1", "0"],
+        ["sums", "payments", "0", "2"],
+    ]
+    assert shown.stderr == "nothing was changed: add --execute to do it\n"
+    assert engine.admin.list_groups() == ["audit", "kept", "sums"]
+    done = run("groups", "delete", group, "--group", "sums", "--group", group, "--execute", "--json")
+    assert done.json == {"offsets": [row("audit", 3), row("audit", 0, 1), row("sums", 2)], "executed": True}
+    assert done.stderr == ""
+    assert run("groups", "list").stdout == "GROUP\nkept\n"
+    assert run("verify").code == 0
+    read_again = run("consume", "payments", "--group", group, "--json").json
+    assert read_again["record_count"] == 3
+
+
+@pytest.mark.parametrize("execute", [[], ["--execute"]])
+def test_one_group_that_cannot_go_keeps_all(run: Run, engine: Engine, group: str, execute: list[str]) -> None:
+    """An unknown group, or one with offsets pending: refused with --execute and without, and nothing is deleted."""
+    unknown = run("groups", "delete", group, "nobody", *execute)
+    assert (unknown.code, unknown.stdout) == (1, "")
+    assert "group 'nobody' has no offsets" in unknown.error
+    assert "[GROUP_ID_NOT_FOUND]" in unknown.error
+    producer = pending(engine, "sums", 1)
+    refused = run("groups", "delete", group, "sums", *execute)
+    assert (refused.code, refused.stdout) == (1, "")
+    assert "deletion of group 'sums'" in refused.error
+    assert f"producer id {producer.producer_id} has a pending commit" in refused.error
+    assert "[OFFSETS_PENDING]" in refused.error
+    assert engine.admin.list_groups() == ["audit", "sums"]
+    producer.abort_transaction()
+
+
+def test_what_was_deleted_before_a_refusal_is_told(
+    run: Run, engine: Engine, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that is used again between the look and the deletion stays; those before it are gone, and shown."""
+    commit(engine, "sums", 2)
+    delete = Admin.delete_group
+
+    def overtaken(admin: Admin, name: str, *, dry_run: bool = False) -> list[ForgottenOffset]:
+        if name == "sums" and not dry_run:
+            pending(engine, "sums", 3)
+        return delete(admin, name, dry_run=dry_run)
+
+    monkeypatch.setattr(Admin, "delete_group", overtaken)
+    answer = run("groups", "delete", group, "sums", "--execute", "--json")
+    assert answer.code == 1
+    assert answer.json == {"offsets": [row("audit", 3), row("audit", 0, 1)], "executed": True}
+    assert OffsetsPendingError.code in answer.error
+    assert engine.admin.list_groups() == ["sums"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["delete"],
+        ["delete", "audit", "--execute", "--dry-run"],
+        ["expire-offsets"],
+        ["expire-offsets", "--retention-minutes", "-1"],
+        ["expire-offsets", "--retention-minutes", "1", "--execute", "--dry-run"],
+    ],
+)
+def test_a_deletion_that_is_not_clear_is_a_wrong_call(run: Run, group: str, arguments: list[str]) -> None:
+    """Exit code 2 and one line; nothing is deleted, and nothing expires without a limit of the caller's own."""
+    answer = run("groups", *arguments)
+    assert (answer.code, bool(answer.error)) == (2, True)
+    assert run("groups", "list").stdout == "GROUP\naudit\n"
+
+
+def test_offsets_expire_when_asked(run: Run, engine: Engine, payments: str) -> None:
+    """Those as old as the retention, of all groups, are shown and with --execute forgotten; younger ones and what is
+    pending stay.
+    """
+    with connect(engine.url, clock=lambda: system_clock() - 61 * 60_000) as earlier:
+        commit(earlier, "old", 0)
+        commit(earlier, "old", 0, P1)
+        commit(earlier, "busy", 0)
+    pending(engine, "busy", 0)
+    commit(engine, "young", 0)
+    expire = ["groups", "expire-offsets", "--retention-minutes"]
+    assert run(*expire, "62", "--execute", "--json").json == {"offsets": [], "executed": True}
+    shown = run(*expire, "60")
+    assert header(shown.stdout) == ["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET"]
+    assert len(shown.stdout.splitlines()) == 3
+    assert "add --execute" in shown.stderr
+    assert engine.admin.list_groups() == ["busy", "old", "young"]
+    done = run(*expire, "60", "--execute", "--json").json
+    assert done == {"offsets": [row("old", 0), row("old", 0, 1)], "executed": True}
+    assert engine.admin.list_groups() == ["busy", "young"]
+    assert run(*expire, "0", "--execute", "--json").json["offsets"] == [row("young", 0)]

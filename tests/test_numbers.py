@@ -1,0 +1,250 @@
+"""`python -m tests.numbers`: every long check leaves what it counted, and only a finished one does."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import numbers
+from tests.differential import __main__ as differential
+from tests.numbers import PARTS, Run, last_runs
+from tests.servers import REPOSITORY
+from tests.simulator import __main__ as simulator
+from tests.simulator.explore import __main__ as explore
+from tests.simulator.mutants import __main__ as mutants
+from tests.torture import __main__ as torture
+from txn_engine.bench.measure import Measured
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Records of this test's own."""
+    monkeypatch.setattr(numbers, "FOLDER", tmp_path / "numbers")
+    return tmp_path / "numbers"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git repository with one commit."""
+    root = tmp_path / "repository"
+    root.mkdir()
+    monkeypatch.setattr(numbers, "ROOT", root)
+    (root / "code.py").write_text("1\n")
+    for command in (
+        "init -q",
+        "add .",
+        "-c user.name=a -c user.email=a@example.org -c commit.gpgsign=false commit -qm one",
+    ):
+        subprocess.run(["git", *shlex.split(command)], cwd=root, check=True)
+    return root
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert numbers.main(arguments) == 0
+    return capsys.readouterr().out
+
+
+# --- records ----------------------------------------------------------------------------------------------
+
+
+def test_a_record_names_the_code_that_ran(repository: Path) -> None:
+    """Its commit, and whether the tree was that commit's from the first to the last moment."""
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=repository, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    run = Run("torture", ["--rounds", "2"])
+    made = run.record({"kills": 7})
+    assert (made.commit, made.clean, made.figures) == (head, True, {"kills": 7})
+    assert made.command == "python -m tests.torture --rounds 2"
+    assert last_runs("torture") == [made]
+    (repository / "code.py").write_text("2\n")  # while the run is under way
+    changed = run.record({"kills": 8})
+    assert (changed.commit, changed.clean) == (head, False)
+    assert Run("torture", []).record({}).clean is False
+
+
+def test_without_git_there_is_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is claimed about the code then."""
+    monkeypatch.setattr(numbers, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    made = Run("mutants", []).record({})
+    assert (made.commit, made.clean) == (None, False)
+
+
+def test_a_run_that_does_not_finish_leaves_the_last_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Begun is not done."""
+    made = Run("mutants", []).record({"mutants found": 3})
+    Run("mutants", [])
+    assert last_runs("mutants") == [made]
+    assert [path.name for path in folder.iterdir()] == ["mutants.json"]
+
+
+def test_what_is_no_record_is_said(folder: Path) -> None:
+    """In a line that names the file."""
+    Run("mutants", []).record({})
+    (folder / "mutants.json").write_text('{"part": "mutants"}')
+    with pytest.raises(SystemExit, match=r"mutants\.json is no record of a run .*: delete it"):
+        numbers.main([])
+
+
+# --- shown ------------------------------------------------------------------------------------------------
+
+
+def test_nothing_seen_says_what_to_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each part, with a target that the Makefile has."""
+    text = shown(capsys)
+    makefile = (REPOSITORY / "Makefile").read_text()
+    for name, part in PARTS.items():
+        assert f"│ {name} " in text
+        assert f"never run: {part.make}" in text
+        assert f"\n{part.make.split()[1]}: " in makefile
+    never = json.loads(shown(capsys, "--json"))
+    assert never == {name: {"make": part.make, "records": []} for name, part in PARTS.items()}
+
+
+def test_what_was_seen_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each figure as it was counted, when, by which command; the other parts are still to be run."""
+    made = Run("simulator", ["run", "--workload", "[x]"]).record(
+        {
+            "operations": 1_234_567,
+            "a second": 1.5,
+            "kinds": {"lost": 2_000, "late": 3},
+            "missed": [],
+            "all": True,
+        }
+    )
+    lines = [" ".join(line.strip("│ ").split()) for line in shown(capsys).splitlines()]
+    for line in (
+        "operations │ 1,234,567",
+        "a second │ 1.50",
+        "kinds │ lost 2,000, late 3",
+        "missed │ none",
+        "all │ yes",
+        "│ python -m tests.simulator run --workload '[x]'",
+    ):
+        assert line.strip("│ ") in lines
+    assert any(made.finished in line and str(made.commit)[:8] in line for line in lines)
+    assert sum("never run" in line for line in lines) == len(PARTS) - 1
+    (found,) = json.loads(shown(capsys, "--json"))["simulator"]["records"]
+    assert found["figures"] == made.figures
+    assert found["arguments"] == ["run", "--workload", "[x]"]
+
+
+# --- the parts --------------------------------------------------------------------------------------------
+
+
+Main = Callable[[Sequence[str]], int]
+
+
+def figures_of(part: str, main: Main, *arguments: str) -> dict[str, Any]:
+    """What the part's command leaves."""
+    assert main(arguments) == 0
+    (made,) = last_runs(part)
+    assert made.arguments == list(arguments)
+    return made.figures
+
+
+def test_the_simulator_leaves_its_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    """Operations, faults, and the transactions that the auditor saw; a replay counts the same and leaves nothing."""
+    arguments = ["run", "--seeds", "1", "--from", "0", "--jobs", "1"]
+    found = figures_of("simulator", simulator.main, *arguments)
+    made = last_runs("simulator")
+    assert simulator.main(["replay", "bank", "0"]) == 0
+    replayed = capsys.readouterr().out
+    assert f"bank 0: {found['store operations']} operations, {found['faults']} faults" in replayed
+    assert f"{found['crashes']} crashes, transactions {{" in replayed
+    assert (found["runs"], found["runs with findings"]) == (1, 0)
+    assert found["transactions audited"] == sum(found["transactions by state"].values()) > 0
+    assert found["store operations a second"] > 0
+    assert last_runs("simulator") == made
+
+
+def test_the_hunt_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many mutants were hunted, and found."""
+    bugs = [mutant for mutant in mutants.MUTANTS if mutant.name == "no-epoch-check"]
+    monkeypatch.setattr(mutants, "MUTANTS", bugs)
+    found = figures_of("mutants", mutants.main, "--from", "1000", "--jobs", "1")
+    assert (found["mutants hunted"], found["mutants found"], found["not found"]) == (1, 1, [])
+    assert found["runs"] > 0
+
+
+def test_the_search_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each configuration has a record of its own, and so has the hunt beside them."""
+    assert explore.main(["--config", "a", "--limit-states", "50"]) == 0
+    assert explore.main(["--config", "d", "--config", "a", "--limit-states", "60"]) == 0
+    a, d = last_runs("explore")
+    assert (a.title, d.title) == ("explore a", "explore d")
+    assert a.figures["states"] == d.figures["states"] == 60
+    assert (a.figures["all seen"], a.figures["findings"]) == (False, 0)
+    monkeypatch.setattr(explore, "WHERE", {"no-epoch-check": "a"})
+    hunted = figures_of("explore-mutants", explore.main, "--mutants")
+    assert (hunted["mutants hunted"], hunted["mutants found"]) == (1, 1)
+    assert last_runs("explore") == [a, d]
+
+
+def test_the_comparison_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs compared; none here, where no broker is started."""
+    monkeypatch.setattr(differential, "kafka_jars", list)
+    found = figures_of("differential", differential.main, "--programs", "0")
+    assert (found["programs compared"], found["calls compared"]) == (0, 0)
+
+
+def test_the_torture_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kills and power cuts survived, by the names of its table."""
+    monkeypatch.setattr(
+        signal, "signal", lambda *_: None
+    )  # a command's own handlers are not for this process
+    monkeypatch.setattr(torture, "STORES", ("local",))
+    found = figures_of("torture", torture.main, "--rounds", "0", "--seed", "5")
+    assert {"rounds", "kills", "stops", "power cuts survived", "objects audited", "findings"} <= found.keys()
+    assert found["seed"] == "5"
+
+
+def test_a_chosen_piece_is_not_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A workload, a store, a kind of programs, a mutant by name: what the whole last came to stays."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(differential, "kafka_jars", list)
+    monkeypatch.setattr(mutants, "hunt_all", lambda *_, **__: [])
+    monkeypatch.setattr(explore, "hunt_all", lambda *_, **__: [])
+    for main, arguments in (
+        (simulator.main, ["run", "--seeds", "0", "--workload", "bank"]),
+        (torture.main, ["--rounds", "0", "--store", "local"]),
+        (differential.main, ["--programs", "0", "--kind", "client"]),
+        (mutants.main, ["--name", "no-epoch-check"]),
+        (explore.main, ["--name", "no-epoch-check"]),
+    ):
+        assert main(arguments) == 0
+    assert [part for part in PARTS if last_runs(part)] == []
+
+
+def test_the_bench_is_recorded(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each of its numbers with the bare limit beside it, and the table that it prints by itself."""
+    number = Measured("append", "ms", 5.0, 4.0, 1.25, "at most 1.3", met=True, rounds=9, note="100 records")
+    report = {"store": "file:///ledger", "quick": True, "numbers": [number.to_dict()]}
+    says = f"import sys, json; assert sys.argv[1:] == ['--quick']; print({json.dumps(json.dumps(report))})"
+    monkeypatch.setattr(numbers, "BENCH", (sys.executable, "-c", says))
+    assert numbers.main(["bench", "--quick"]) == 0
+    printed = capsys.readouterr().out
+    assert "5.00 ms" in printed
+    assert "append: 100 records; 9 rounds" in printed
+    (made,) = last_runs("bench")
+    assert (made.figures["quick"], made.command) == (True, "txn-engine bench --quick")
+    assert "ours 5.00, bare 4.00, unit ms, ratio 1.25, aim at most 1.3, met yes" in shown(capsys)
+
+
+def test_a_bench_that_failed_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its exit code is passed on."""
+    monkeypatch.setattr(numbers, "BENCH", (sys.executable, "-c", "raise SystemExit(3)"))
+    assert numbers.main(["bench"]) == 3
+    assert last_runs("bench") == []

@@ -159,6 +159,13 @@ def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], w
     assert "`txn-engine produce --help`" in answer.error
 
 
+def test_a_folder_is_no_file(run: Run, payments: str, tmp_path: Path) -> None:
+    """Said as it is, with a transaction and without."""
+    for options in ([], ["--transactional-id", "load"]):
+        answer = run("produce", payments, str(tmp_path), *options)
+        assert (answer.code, "is a directory" in answer.error) == (2, True)
+
+
 def test_a_wrong_delimiter_is_refused_by_name(run: Run, payments: str, good: Path) -> None:
     """Two characters, or a quote."""
     for mark in (";;", '"', ""):

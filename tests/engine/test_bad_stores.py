@@ -144,6 +144,13 @@ def test_no_store_was_named(monkeypatch: pytest.MonkeyPatch) -> None:
         txn_engine.connect("hdfs://somewhere/else")
 
 
+@pytest.mark.parametrize("url", ["ftp://x", "file://relative", "s3://", "memory://a/b"])
+def test_what_is_no_url_of_a_store(url: str) -> None:
+    """The call is wrong, not the right to do it."""
+    with pytest.raises(InvalidRequestError, match="expected"):
+        txn_engine.connect(url)
+
+
 def test_an_unreachable_store() -> None:
     """Nobody listens there: a retriable error that names the place."""
     with pytest.raises(StoreUnavailableError, match=r"127\.0\.0\.1"):

@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
 
@@ -28,6 +29,7 @@ from txn_engine.errors import (
     TxnEngineError,
     UnknownTopicOrPartitionError,
 )
+from txn_engine.log.own_process import OwnLock
 from txn_engine.log.uploads import upload_records
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
@@ -314,27 +316,72 @@ def test_a_forked_child_does_not_hang(engine: Engine) -> None:
     """In a forked child every call is refused, and close only lets go."""
     producer = started(engine)
     producer.produce("payments", payments(1)).result()
+    assert refused_in_a_child(producer.flush, then=producer.close) == 0
+    producer.commit_transaction()
+    assert accounts_in(engine) == [1]
+
+
+def test_a_forked_child_is_refused_by_an_engine_whose_locks_were_held(engine: Engine) -> None:
+    """No call of an inherited engine waits for a lock that a thread of the parent held at the fork."""
+    consumer = engine.consumer()
+    consumer.assign([TopicPartition("payments", 0)])
+    log = engine.logs.get("payments", 0, 0)
+    for lock in (
+        log._lock,
+        engine.logs._lock,
+        engine.logs.topics._lock,
+        engine.coordinator._producer_ids._lock,
+    ):
+        held, let_go = threading.Event(), threading.Event()
+
+        def hold(
+            lock: OwnLock = lock, held: threading.Event = held, let_go: threading.Event = let_go
+        ) -> None:
+            with lock:
+                held.set()
+                let_go.wait(60)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert held.wait(20)
+        calls: tuple[Callable[[], object], ...] = (
+            lambda: consumer.poll(timeout_ms=0),
+            lambda: engine.coordinator.init_producer_id(None),
+            lambda: engine.coordinator.init_producer_id("job"),
+            lambda: engine.partition("payments", 0).append(payments(1)),
+            lambda: engine.scan("payments").to_table(),
+            lambda: engine.producer().produce("payments", payments(1)).result(timeout=10),
+            engine.admin.list_transactions,
+        )
+        try:
+            for call in calls:
+                assert refused_in_a_child(call, then=engine.close) == 0, f"{lock} {call}"
+        finally:
+            let_go.set()
+            holder.join()
+
+
+def refused_in_a_child(call: Callable[[], object], *, then: Callable[[], None]) -> int:
+    """What a forked child ends with: 0 where the call is refused there and `then` returns."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
             try:
-                producer.flush()
+                call()
             except IllegalStateError:
-                producer.close()
+                then()
                 status = 0
         finally:
             os._exit(status)
     deadline = time.monotonic() + 20
     while (waited := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < deadline:
-        time.sleep(0.05)
+        time.sleep(0.02)
     if waited == (0, 0):
         os.kill(child, 9)
         os.waitpid(child, 0)
         pytest.fail("the child hung")
-    assert os.waitstatus_to_exitcode(waited[1]) == 0
-    producer.commit_transaction()
-    assert accounts_in(engine) == [1]
+    return os.waitstatus_to_exitcode(waited[1])
 
 
 def test_an_idempotent_producer_tells_of_what_it_lost(engine: Engine) -> None:

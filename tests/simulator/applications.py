@@ -118,6 +118,7 @@ class Application:
         if self.world.chance.at("deaf", writing.name) < 0.1:
             self._commit_without_hearing(producer)
         error: TxnEngineError | None = None
+        unanswered = False
         for _ in range(_TRIES):
             try:
                 producer.commit_transaction()
@@ -125,13 +126,15 @@ class Application:
                 error = self.last_error = problem
                 if producer.state not in _UNDECIDED:
                     break
+                unanswered = producer.state is ProducerState.COMMITTING
                 patient = self.world.chance.at("patient", writing.name) < 0.3
                 self.rest(high=MINUTE if patient else 2 * SECOND)
             else:
                 history.end(writing, "ok")
                 return
         forgotten = producer.state is ProducerState.FATAL_ERROR and isinstance(error, OutcomeUnknownError)
-        if producer.state is ProducerState.COMMITTING or forgotten:
+        closed = producer.state is ProducerState.CLOSED  # by another thread, which says nothing of the commit
+        if producer.state is ProducerState.COMMITTING or forgotten or (closed and unanswered):
             history.end(writing, "committing", error)
             self.producer = None
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from txn_engine.errors import (
 )
 from txn_engine.maintain.maintenance import Maintenance
 from txn_engine.maintain.policy import MaintenancePolicy
+from txn_engine.scan import Scan
 from txn_engine.spark import TopicRead, read_topic
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 from txn_engine.types import TopicPartition
@@ -266,6 +268,24 @@ def test_all_types(spark: SparkSession, ledger: Engine) -> None:
         same_rows(rows(read_topic(spark, ledger, topic)), ledger.scan(topic).to_table())
     with pytest.raises(InvalidRequestError, match=r"column 't' of type timestamp\[ns\]"):
         read_topic(spark, ledger, "nanos")
+
+
+def test_a_topic_made_again_while_its_read_is_planned(
+    spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Positions of the one and files of the other are no read of either."""
+    load(ledger, 0, 10)
+    scan = ledger.scan
+
+    def scan_of_another(topic: str, **how: Any) -> Scan:
+        schema = ledger.admin.describe_topic(topic).schema
+        ledger.admin.delete_topic(topic)
+        ledger.admin.create_topic(topic, partitions=3, schema=schema, key="account_id")
+        return scan(topic, **how)
+
+    monkeypatch.setattr(ledger, "scan", scan_of_another)
+    with pytest.raises(UnknownTopicOrPartitionError, match="while its read was planned"):
+        read_topic(spark, ledger, "payments")
 
 
 def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:

@@ -597,6 +597,12 @@ def producer_ids_claimed_twice(story: Story) -> str:
     return f"producer_ids/{1:020d}.json"
 
 
+@damage("producer-id-block")
+def last_block_of_producer_ids_missing(story: Story) -> str:
+    story.ledger.store.delete(f"producer_ids/{0:020d}.json")
+    return f"producer_ids/{0:020d}.json"
+
+
 @damage("object-misnamed")
 def partition_that_no_topic_has(story: Story) -> str:
     story.ledger.store.put("topics/payments/0/7/log/00000000000000000000.parquet", b"x")

@@ -41,7 +41,9 @@ _PRODUCED = columns("Topic", "Partition>", "BaseOffset>", "LastOffset>", "Record
     ),
 )
 @click.argument("topic")
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE...")
+@click.argument(
+    "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE..."
+)
 @click.option(
     "--transactional-id",
     metavar="ID",

@@ -423,21 +423,20 @@ class Consumer:
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset that is still there."""
-        return {tp: state.log_start_offset for tp, state in self._states(partitions)}
+        return {tp: state.log_start_offset for tp, _, state in self._states(partitions)}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end that this consumer may read to: the LSO, or the high watermark for read_uncommitted."""
-        return {tp: end_of(state, self._isolation) for tp, state in self._states(partitions)}
+        return {tp: end_of(state, self._isolation) for tp, _, state in self._states(partitions)}
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose record is at least as new as the time given (ms); None where there is none
         to be read.
         """
         found: dict[TopicPartition, int | None] = {}
-        for tp, state in self._states(times):
+        for tp, topic, state in self._states(times):
             end = end_of(state, self._isolation)
             found[tp] = None
-            topic = self._logs.topics.get(tp.topic)
             parts = choose_files(state, tp.partition, state.log_start_offset, end, self._isolation)
             for part in present_files(self._logs.tools.objects, topic, parts):
                 if part.log_file.max_timestamp >= times[tp]:
@@ -451,11 +450,18 @@ class Consumer:
         offsets: list[int] = table.column("_offset").to_numpy()[stamps >= time_ms].tolist()
         return offsets[0] if offsets else None
 
-    def _states(self, partitions: Iterable[TopicPartition]) -> list[tuple[TopicPartition, PartitionState]]:
+    def _states(
+        self, partitions: Iterable[TopicPartition]
+    ) -> list[tuple[TopicPartition, Topic, PartitionState]]:
+        """Each partition, the topic of its name, and the state of that topic's log."""
         self._open()
         wanted = [TopicPartition(*tp) for tp in partitions]
-        states = self._logs.refresh_all([self._logs.of(self._target(tp)) for tp in wanted])
-        return list(zip(wanted, states, strict=True))
+        topics = [self._logs.topics.having(*tp) for tp in wanted]
+        logs = [
+            self._logs.get(topic.name, topic.incarnation, tp.partition)
+            for tp, topic in zip(wanted, topics, strict=True)
+        ]
+        return list(zip(wanted, topics, self._logs.refresh_all(logs), strict=True))
 
     def close(self) -> None:
         """Let go. Nothing is committed by closing."""

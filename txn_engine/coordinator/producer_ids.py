@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import deque
 
 from txn_engine.clock import Clock
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects, encode_json
+from txn_engine.log.own_process import OwnLock
 
 BLOCK_SIZE = 1_000
 _PREFIX = "producer_ids"
 
 
 class ProducerIds:
-    """Ids that nobody else has or will have. A block does not survive a fork: the child claims its own."""
+    """Ids that nobody else has or will have. A block does not survive a fork: the child is refused."""
 
     def __init__(self, objects: Objects, clock: Clock, new_id: IdSource) -> None:
         self._objects = objects
         self._clock = clock
         self._new_id = new_id
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self._free: deque[int] = deque()
-        self._claimed_in = os.getpid()
 
     def take(self) -> int:
         """An id for the caller alone, for ever: what is not used is lost, and there are enough."""
         with self._lock:
-            if self._claimed_in != os.getpid():
-                self._free.clear()
-                self._claimed_in = os.getpid()
             if not self._free:
                 self._free.extend(self._claim_block())
             return self._free.popleft()

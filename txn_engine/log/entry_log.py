@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from txn_engine.errors import (
 from txn_engine.ids import IdSource
 from txn_engine.log.entry_format import LogKind, decode_entry, encode_entry
 from txn_engine.log.objects import Objects
+from txn_engine.log.own_process import OwnLock
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
 from txn_engine.protocol.appends import EntryPlan, FirstWriteCheck, allow_first_write, plan_entry
 from txn_engine.protocol.batches import BatchDescriptor, Control
@@ -73,7 +73,7 @@ class EntryLog:
         self.keys = LogKeys(prefix)
         self.kind = kind
         self._tools = tools
-        self._lock = threading.RLock()
+        self._lock = OwnLock()
         self._state: PartitionState | None = None
         self._token = ViewToken()
         self._unsettled: _Unsettled | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
@@ -11,6 +9,7 @@ from storage import MappableStore
 from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError
 from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, LogKind
 from txn_engine.log.entry_log import EntryLog, LogTools
+from txn_engine.log.own_process import OwnLock, OwnProcess
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, StoreConfig
 from txn_engine.log.topics import TopicRegistry, partition_prefix
 from txn_engine.protocol.hashing import partition_for_id
@@ -32,7 +31,7 @@ class Logs:
         self.workers = workers
         self.config = config
         self.topics = topics
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self._logs: dict[str, EntryLog] = {}
 
     def get(self, topic: str, incarnation: int, partition: int) -> EntryLog:
@@ -101,17 +100,17 @@ class ForkSafeExecutor(ThreadPoolExecutor):
 
     def __init__(self, threads: int, name: str) -> None:
         super().__init__(threads, thread_name_prefix=name)
-        self._made_in = os.getpid()
+        self._process = OwnProcess()
 
     def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
         """Run in a thread of this process."""
-        if os.getpid() != self._made_in:
-            raise IllegalStateError(
-                "an engine was carried over a fork",
-                expected="one engine a process",
-                action="connect again in the child",
-            )
+        self._process.check()
         try:
             return super().submit(fn, *args, **kwargs)
         except RuntimeError as error:
             raise IllegalStateError("the engine is closed", expected="an open engine") from error
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads. A child has none of them, and its copy of their lock may be held."""
+        if self._process.is_here:
+            super().shutdown(wait, cancel_futures=cancel_futures)

@@ -8,6 +8,8 @@ from typing import Any
 
 from storage import (
     DamagedObjectError,
+    InvalidKeyError,
+    InvalidStoreUrlError,
     MappableStore,
     ObjectInfo,
     ObjectNotFoundError,
@@ -23,6 +25,7 @@ from storage import encode_json as storage_encode_json
 from storage.settle import default_jittered_pause
 from txn_engine.errors import (
     CorruptObjectError,
+    InvalidRequestError,
     OutcomeUnknownError,
     StoreAccessError,
     StoreUnavailableError,
@@ -40,6 +43,8 @@ def translated(error: StorageError) -> TxnEngineError:
         kind = StoreUnavailableError
     elif isinstance(error, ObjectNotFoundError):
         kind = CorruptObjectError
+    elif isinstance(error, (InvalidStoreUrlError, InvalidKeyError)):
+        kind = InvalidRequestError
     else:
         kind = StoreAccessError
     return kind(

@@ -6,7 +6,6 @@ A topic grows by small objects too, one after the other below its incarnation: t
 from __future__ import annotations
 
 import base64
-import threading
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from txn_engine.errors import (
 )
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects, decode_json, encode_json
+from txn_engine.log.own_process import OwnLock
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.types import CleanupPolicy
 
@@ -119,7 +119,7 @@ class TopicRegistry:
         self._clock = clock
         self._new_id = new_id
         self._cache_clock = cache_clock
-        self._lock = threading.Lock()
+        self._lock = OwnLock()
         self._known: dict[str, tuple[int, Topic]] = {}
 
     def get(self, name: str) -> Topic:

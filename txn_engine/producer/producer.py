@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -34,6 +33,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.data_files import EncodedFile, conform
 from txn_engine.log.logs import Logs
+from txn_engine.log.own_process import OwnProcess
 from txn_engine.log.topics import Topic
 from txn_engine.log.uploads import slices
 from txn_engine.producer.group_memory import GroupMemory
@@ -106,7 +106,7 @@ class Producer:
         self._timeout_ms = transaction_timeout_ms
         self._markers: MarkerMode = markers
         self._lock = threading.RLock()
-        self._made_in = os.getpid()
+        self._process = OwnProcess("a producer", "make one in the child, of its own engine")
         self._state = ProducerState.UNINITIALIZED if transactional_id is not None else ProducerState.READY
         self._error: BaseException | None = None
         self._run_id: str | None = None
@@ -172,7 +172,7 @@ class Producer:
         """One call at a time, in this process, in a state that allows it; under an id that is kept from expiring,
         unless the call gives up what there was.
         """
-        self._check_process()
+        self._process.check()
         with self._lock:
             self._refuse_while_ending()
             self._absorb_failure()
@@ -225,13 +225,6 @@ class Producer:
             raise
         except _STORE_ERRORS as error:
             _LOGGER.warning("%s: the transactional id was not renewed: %s", self._actor(), error)
-
-    def _check_process(self) -> None:
-        """Refuse in a forked child, before a lock that somebody may have held at the fork."""
-        if os.getpid() != self._made_in:
-            raise IllegalStateError(
-                "a producer was carried over a fork", expected="each process makes its own"
-            )
 
     @contextmanager
     def _ending(self, *allowed: ProducerState) -> Iterator[ProducerState]:
@@ -506,7 +499,7 @@ class Producer:
         A transaction's failures are told by its futures and its commit. An idempotent producer's are raised here,
         and by every later call.
         """
-        self._check_process()
+        self._process.check()
         self._sender.wait()
         with self._lock:
             self._absorb_failure()
@@ -598,7 +591,7 @@ class Producer:
         Raises what an idempotent producer's batches failed with, where nobody has heard of it yet. In a forked child it
         only lets go.
         """
-        if os.getpid() != self._made_in:
+        if not self._process.is_here:
             self._state = ProducerState.CLOSED
             return
         if self._state is ProducerState.CLOSED:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from txn_engine.errors import CorruptObjectError
+from txn_engine.errors import CorruptObjectError, UnknownTopicOrPartitionError
 from txn_engine.log.data_files import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP
 from txn_engine.spark.columns import read_schema, spark_schema
 from txn_engine.spark.file_list import read_files
@@ -85,6 +85,14 @@ def read_topic(
         scan = engine.scan(topic, start=begin, end=end, isolation_level=isolation_level)
         files = [file for file in scan.files() if file.end_row > file.first_row]
         offsets = ReadOffsets(topic, Map(begin), Map(scan.offsets), group)
+        if not engine.logs.topics.is_current(topic, info.incarnation):
+            # The look-ups above may have met different topics of that name: positions of one, files of another.
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic!r} was deleted while its read was planned",
+                actor="read_topic",
+                place=engine.url,
+                action="read again, where it was made again",
+            )
         if files:
             let_spark_read(spark, engine.store)
     count = sum(file.end_row - file.first_row for file in files)

@@ -147,7 +147,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A transactional id is given a producer id that it had before.", "7", _REPORT
             ),
             "producer-id-block": Code(
-                "A block of producer ids is missing (a warning), or overlaps another (an error).",
+                "A block of producer ids overlaps another, or is missing though a transactional id has one of them "
+                "(errors); or is missing (a warning).",
                 "producer ids",
                 _REPORT,
                 "warning",

@@ -157,6 +157,11 @@ class CoordinatorAudit:
         owner = self._owners.get(producer_id)
         return None if owner is None else owner[0]
 
+    @property
+    def highest_id(self) -> int:
+        """The highest producer id that a transactional id has had; -1: none."""
+        return max(self._owners, default=-1)
+
     def locate(self, producer_id: int, offset: int) -> str:
         """The row in words."""
         name, number = self._owners.get(producer_id, ("?", -1))

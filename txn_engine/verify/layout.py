@@ -106,12 +106,11 @@ class LayoutAudit:
         return layout.topics.get(name)
 
     def run(self, internal_partitions: dict[str, int]) -> Layout:
-        """All topics of the store as they are now, and its other objects judged."""
+        """All topics of the store as they are now."""
         layout = Layout(internal_partitions)
         for name in self._reader.folders("topics"):
             if name not in INTERNAL:
                 self._read_topic(name, layout)
-        self._judge_blocks()
         return layout
 
     def internal_partitions(self) -> dict[str, int]:
@@ -240,7 +239,28 @@ class LayoutAudit:
             expected = f"partitions 0 to {partitions - 1}"
             self._findings.add("object-misnamed", key, "a folder of no partition", expected=expected)
 
-    def _judge_blocks(self) -> None:
+    def judge_blocks(self, highest: int, highest_owned: int) -> None:
+        """Judge the claims of producer ids, with the highest id seen in use and the highest of a transactional id.
+
+        Asked after everything else was read: a block is claimed before its first id is used.
+        """
+        due = self._judge_listed_blocks()
+        while due * _BLOCK_IDS <= highest:  # the last ones are what the next claim goes by
+            key = f"producer_ids/{due:020d}.json"
+            if self._reader.read(key, lambda raw: raw.json("producer_ids")) is None:
+                self._findings.add(
+                    "producer-id-block",
+                    key,
+                    f"no such object, and producer id {highest} is in use",
+                    expected="a block for each id in use: those of a lost one will be given out again",
+                    action="put the object back from a backup before a producer connects",
+                    severity="error" if due * _BLOCK_IDS <= highest_owned else None,
+                )
+                return
+            due += 1  # there, and missing from the listing
+
+    def _judge_listed_blocks(self) -> int:
+        """The number that the next block has."""
         due = 0
         for info in self._reader.listing("producer_ids"):
             match = _BLOCK.fullmatch(info.key)
@@ -262,6 +282,7 @@ class LayoutAudit:
                 seen = f"ids from {held.get('first_producer_id')!r}, {held.get('count')!r} of them"
                 expected = f"{_BLOCK_IDS} ids from {wanted[0]}: blocks must not overlap"
                 self._findings.add("producer-id-block", info.key, seen, expected=expected, severity="error")
+        return due
 
     def _json(self, key: str, kind: str, what: str) -> dict[str, Any] | None:
         found = self._reader.read(key, lambda raw: raw.json(kind))

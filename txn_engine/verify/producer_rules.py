@@ -9,6 +9,17 @@ from txn_engine.verify.partition_state import PartitionState, Producer
 from txn_engine.verify.scene import Scene
 
 
+class HighestId:
+    """Judges nothing: keeps the highest producer id that wrote."""
+
+    def __init__(self) -> None:
+        self.highest = -1
+
+    def judge(self, _state: PartitionState, batch: Batch, _scene: Scene) -> None:
+        """Look at one row."""
+        self.highest = max(self.highest, batch.producer_id)
+
+
 class ProducerRule:
     """Per producer: epochs never fall, sequences have no gap and no repeat, and one transaction is open at a time.
 

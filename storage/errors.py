@@ -1,14 +1,17 @@
 """What a store can answer other than the thing asked for.
 
 Every class says what the caller must do. All of them pickle faithfully: Airflow and Spark carry errors
-between processes. No message holds a secret: user and password are cut out of URLs, signatures masked.
+between processes. No message holds a secret: user, password and query are cut out of URLs, signatures
+masked.
 """
 
 from __future__ import annotations
 
 import re
 
-_USERINFO = re.compile(r"(?<=://)[^/\s@]*@")
+# A secret key may hold slashes, so that what comes before the last @ of the word is cut; a local path may hold an @.
+_USERINFO = re.compile(r"(?<!file)://\S*@")
+_QUERY = re.compile(r"(://[^\s?]*\?)(?!\*\*\*)\S+")
 _SIGNATURE = re.compile(
     r"(?i)((?:x-amz-)?(?:signature|credential|security-token)\"?\s*[=:]\s*\"?)[^&\s,\"}]+"
 )
@@ -16,9 +19,12 @@ _PART_CHARS_MAX = 400
 
 
 def redact(text: str) -> str:
-    """Return `text` on one line, without `user:password@` in URLs and without request signatures."""
-    line = " ".join(text.split())
-    line = _SIGNATURE.sub(r"\1***", _USERINFO.sub("", line))
+    """Return `text` without `user:password@` and queries in URLs, and without request signatures."""
+    return _SIGNATURE.sub(r"\1***", _QUERY.sub(r"\1***", _USERINFO.sub("://", text)))
+
+
+def _part(text: str) -> str:
+    line = " ".join(redact(text).split())
     return line if len(line) <= _PART_CHARS_MAX else line[: _PART_CHARS_MAX - 3] + "..."
 
 
@@ -40,11 +46,11 @@ class StorageError(Exception):
         expected: str = "",
         action: str = "",
     ) -> None:
-        self.seen = redact(seen)
-        self.actor = redact(actor)
-        self.place = redact(place)
-        self.expected = redact(expected)
-        self.action = redact(action)
+        self.seen = _part(seen)
+        self.actor = _part(actor)
+        self.place = _part(place)
+        self.expected = _part(expected)
+        self.action = _part(action)
         super().__init__(self.seen)
 
     def __str__(self) -> str:

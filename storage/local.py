@@ -146,8 +146,12 @@ class LocalStore:
 
     def head(self, key: str) -> ObjectInfo:
         """Return size and time of the object."""
+        validate_key(key)
+        return self._stat(key)
+
+    def _stat(self, key: str) -> ObjectInfo:
         try:
-            found = os.stat(self._path(key))
+            found = os.stat(f"{self._root}/{key}")
         except OSError as error:
             self._refuse_read(error, key)
         if not stat.S_ISREG(found.st_mode):
@@ -371,7 +375,7 @@ class LocalStore:
                     yield from self._walk(key, start_after)
             elif key > start_after:
                 with contextlib.suppress(ObjectNotFoundError):
-                    yield self.head(key)
+                    yield self._stat(key)  # a foreign file is listed too, whatever its name
 
     def _names(self, folder: str) -> builtins.list[str]:
         """The names in a folder in the order of their keys: folders sort with the slash they end with."""

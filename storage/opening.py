@@ -11,6 +11,7 @@ from storage.memory import MemoryStore
 from storage.store import ObjectStore
 
 _EXPECTED = "file:///path, a path, s3://bucket/prefix or memory://name"
+_NAMELESS = "nameless"
 
 
 def open_store(
@@ -25,6 +26,7 @@ def open_store(
 ) -> ObjectStore:
     """Return the store that `url` names: a path, `file:///path`, `s3://bucket/prefix` or `memory://name`.
 
+    `memory://` alone is one store of the process, as each name is.
     Cheap and without a request: an S3 store is first contacted by the first call on it. `create` makes a
     missing local folder (not its parent); it makes no bucket, `create_bucket_if_missing` does. Whatever is
     not given by keyword comes from the environment (see S3Config). InvalidStoreUrlError for anything else.
@@ -57,7 +59,7 @@ def _path(path: str, url: str) -> str:
 
 def _memory(rest: str, url: str) -> MemoryStore:
     try:
-        return MemoryStore(rest.rstrip("/"))
+        return MemoryStore(rest.rstrip("/") or _NAMELESS)
     except InvalidKeyError as error:
         raise _invalid("a memory store has one name", url) from error
 
@@ -75,14 +77,14 @@ def _s3(
         s3_config,
     )  # obstore takes 50 ms to import, and a local store needs none of it
 
+    if "@" in url:  # no bucket or prefix holds one
+        raise _invalid(
+            "credentials do not belong into a URL", url, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
     try:
         parts = urlsplit(url)
     except ValueError as error:
         raise _invalid("this URL cannot be read", url) from error
-    if "@" in parts.netloc:
-        raise _invalid(
-            "credentials do not belong into a URL", url, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
     if parts.query or parts.fragment:
         raise _invalid("'?' and '#' have no meaning here", url)
     try:

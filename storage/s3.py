@@ -103,12 +103,13 @@ def s3_config(
     names = ("TXN_ENGINE_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     found = endpoint or next((env[name] for name in names if env.get(name)), None)
     if _BUCKET.fullmatch(bucket) is None:
-        raise _invalid(f"{bucket!r} is not the name of a bucket", "s3://bucket/prefix")
+        named = "what stands there" if ":" in bucket or "@" in bucket else repr(bucket)
+        raise _invalid(f"{named} is not the name of a bucket", "s3://bucket/prefix")
     if found is not None:
         found = found.rstrip("/")
         if re.fullmatch(r"https?://[A-Za-z0-9._\[\]:-]+(?:/[^\s?#@]*)?", found) is None:
             raise _invalid(
-                f"{found!r} is not an endpoint", "http(s)://host[:port], without user and password"
+                "the endpoint is not the URL of a server", "http(s)://host[:port], without user and password"
             )
     if bool(access_key) != bool(secret_key):
         raise _invalid(

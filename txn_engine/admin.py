@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
 import pyarrow as pa
 
@@ -47,6 +48,8 @@ from txn_engine.types import (
 from txn_engine.verify import VerifyReport, verify_store
 
 Progress = Callable[[str, int, int], None]
+ResetTarget = int | Literal["earliest", "latest"]
+"""Where a group is moved to in a partition."""
 
 
 class Admin:
@@ -310,7 +313,10 @@ class Admin:
         return self._groups.group_ids()
 
     def describe_group(self, group_id: str) -> GroupDescription:
-        """Committed and pending offsets of a group, and its lag against the LSO. Raises `GroupIdNotFoundError`."""
+        """Committed and pending offsets of a group, and its lag against the LSO. Raises `GroupIdNotFoundError`.
+
+        Offsets in a topic that was deleted stay until they are forgotten; their last stable offset is -1.
+        """
         offsets = self._groups.offsets(group_id)
         known = {key for key, at in offsets.committed.items() if at.commit.offset != TOMBSTONE_OFFSET}
         known |= {key for pending in offsets.pending.values() for key in pending}
@@ -366,15 +372,19 @@ class Admin:
         return self._groups.expire(retention_ms, dry_run=dry_run)
 
     def reset_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, int], *, execute: bool = False
+        self, group_id: str, offsets: Mapping[TopicPartition, ResetTarget], *, execute: bool = False
     ) -> dict[TopicPartition, tuple[int, int]]:
         """Move a group; (old, new) of each partition, old -1 for none. Only with `execute` anything is written.
+
+        An offset is the caller's own; "earliest" (the first record that is still there) and "latest" (the last stable
+        offset) are of the very topic that the group is moved in, whatever is deleted and made again meanwhile.
 
         Refused with `OffsetsPendingError` while a transaction has offsets of it pending. A reader that is under way
         meanwhile is refused at its commit.
         """
         check_group_id(group_id)
-        targets = {self._check_offset(tp, at): at for tp, at in offsets.items()}
+        topics = {name: self._logs.topics.look_up(name) for name in {tp.topic for tp in offsets}}
+        targets = dict(self._reset_target(topics[tp.topic], tp.partition, at) for tp, at in offsets.items())
         found = self._groups.fetch(group_id, list(targets), require_stable=False)
         moves = {}
         for target, at in targets.items():
@@ -386,16 +396,20 @@ class Admin:
             self._groups.commit(group, {target: OffsetAndMetadata(at) for target, at in targets.items()})
         return moves
 
-    def _check_offset(self, tp: TopicPartition, at: int) -> TransactionPartition:
-        topic = self._logs.topics.look_up(tp.topic)
-        topic.check_partition(tp.partition)
-        state = self._logs.get(tp.topic, topic.incarnation, tp.partition).refresh()
-        if not state.log_start_offset <= at <= state.high_watermark:
+    def _reset_target(
+        self, topic: Topic, partition: int, at: ResetTarget
+    ) -> tuple[TransactionPartition, int]:
+        """The partition of this very topic, and the offset there."""
+        topic.check_partition(partition)
+        state = self._logs.get(topic.name, topic.incarnation, partition).refresh()
+        ends = {"earliest": state.log_start_offset, "latest": state.last_stable_offset}
+        offset = ends.get(at) if isinstance(at, str) else at
+        if offset is None or not state.log_start_offset <= offset <= state.high_watermark:
             raise OffsetOutOfRangeError(
-                f"offset {at} for {tp.topic}-{tp.partition}",
+                f"offset {at} for {topic.name}-{partition}",
                 expected=f"{state.log_start_offset} to {state.high_watermark}",
             )
-        return TransactionPartition(tp.topic, topic.incarnation, tp.partition)
+        return TransactionPartition(topic.name, topic.incarnation, partition), offset
 
     # --- upkeep ---------------------------------------------------------------------------------------------
 

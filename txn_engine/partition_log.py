@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.log.data_files import conform
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
@@ -34,10 +34,13 @@ class PartitionLog:
         self._logs = logs
         self.topic = topic
         self.partition = partition
+        self._made_for = 0
         if topic == CONSUMER_OFFSETS_TOPIC:
             logs.check_internal(topic, partition)
         else:
-            logs.topics.look_up(topic).check_partition(partition)
+            found = logs.topics.look_up(topic)
+            found.check_partition(partition)
+            self._made_for = found.incarnation
 
     @property
     def _log(self) -> EntryLog:
@@ -59,8 +62,19 @@ class PartitionLog:
     ) -> AppendResult:
         """Append one batch under the sequence rules of a partition leader; a re-sent one returns where the
         first went.
+
+        A transaction's batches belong to the topic that the transaction lists: `UnknownTopicOrPartitionError` where
+        it was made again since this log was asked for.
         """
         topic = self._known_topic()
+        if is_transactional and topic.incarnation != self._made_for:
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic.name!r} was deleted and made again since",
+                actor=f"producer {producer_id} epoch {producer_epoch}",
+                place=f"{self.topic}-{self.partition}",
+                expected="the topic that the transaction lists",
+                action="abort; then ask the engine for the partition again",
+            )
         asked = self._logs.ask_whether_current(topic.name, topic.incarnation)
         records = conform(table, topic.schema, topic=topic.name)
         if records.num_rows > MAX_BATCH_ROWS:
@@ -85,7 +99,7 @@ class PartitionLog:
             self._logs.tools.new_id,
             log.keys.prefix,
             records,
-            log_end=log.view().log_end_offset,
+            log_end=log.recent().log_end_offset,
             timestamp_ms=stamp,
             **identity,
         )
@@ -130,15 +144,16 @@ class PartitionLog:
 
     def _with_records(self) -> Topic:
         """The topic as it is now: what was deleted and made again is another one."""
-        topic = self._known_topic()
-        if not self._logs.topics.is_current(topic.name, topic.incarnation):
-            topic = self._known_topic()
-        return topic
+        self._check_has_records()
+        return self._logs.topics.as_of_now(self.topic, self.partition)
 
     def _known_topic(self) -> Topic:
+        self._check_has_records()
+        return self._logs.topics.having(self.topic, self.partition)
+
+    def _check_has_records(self) -> None:
         if self.topic == CONSUMER_OFFSETS_TOPIC:
             raise InvalidRequestError("records of an internal topic", expected="a topic of the user's")
-        return self._logs.topics.having(self.topic, self.partition)
 
     # --- what it is at --------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class Scan:
     ) -> None:
         check_isolation(isolation_level)
         self._logs = logs
-        self._topics = [logs.topics.look_up(name) for name in topics]
+        self._topics = [logs.topics.look_up(name) for name in dict.fromkeys(topics)]
         self._isolation: IsolationLevel = isolation_level
         targets = [TopicPartition(t.name, p) for t in self._topics for p in _chosen(t, partitions)]
         for bounds in (start or {}, end or {}):

@@ -68,6 +68,49 @@ def test_every_format_has_the_same_records(run: Run, filled: str, tmp_path: Path
     assert table.stderr == "3 records\n"
 
 
+def test_what_is_no_number_and_times_far_off(run: Run, url: str, tmp_path: Path) -> None:
+    """JSON stays JSON, every format shows a time of any year, and jsonl and csv can be loaded again as they were."""
+    schema = pa.schema(
+        [("x", pa.float64()), ("at", pa.timestamp("us", tz="UTC")), ("y", pa.list_(pa.float32()))]
+    )
+    numbers = [float("nan"), float("inf"), float("-inf"), 0.5, None]
+    times = pa.array([10**18, None, None, None, None], pa.int64()).cast(schema.field("at").type)
+    with connect(url) as engine:
+        engine.admin.create_topic("odd", partitions=1, schema=schema)
+        data = pa.table(
+            [pa.array(numbers), times, pa.array([[n] for n in numbers], schema.field("y").type)], schema
+        )
+        engine.producer().produce("odd", data, timestamp_ms=2**53).result()
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    text = run("consume", "odd", "--format", "jsonl").stdout
+    found = [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+    assert [row["x"] for row in found] == ["NaN", "Infinity", "-Infinity", 0.5, None]
+    assert [row["y"] for row in found] == [[row["x"]] for row in found]
+    assert found[0]["at"] == "+33658-09-27T01:46:40.000Z"
+    assert found[0]["_timestamp"] == "+287396-10-12T08:59:00.992Z"
+    document = run("consume", "odd", "--json").stdout
+    assert json.loads(document, parse_constant=refuse)["records"] == found
+    for shown in (run("consume", "odd"), run("consume", "odd", "--format", "csv")):
+        assert shown.code == 0
+        assert "+33658-09-27T01:46:40.000Z" in shown.stdout
+    dumped = run("dump-log", "odd", "0", "--records", "--json").stdout
+    payloads = [
+        record["payload"] for record in json.loads(dumped, parse_constant=refuse)["batches"][0]["records"]
+    ]
+    assert [payload["x"] for payload in payloads] == [row["x"] for row in found]
+
+    back = tmp_path / "back.jsonl"
+    back.write_text("".join(json.dumps({**row, "at": None}) + "\n" for row in found))
+    with connect(url) as engine:
+        engine.admin.create_topic("same", partitions=1, schema=schema)
+    assert run("produce", "same", str(back)).code == 0
+    again = lines(run("consume", "same", "--format", "jsonl"))
+    assert [(row["x"], row["y"]) for row in again] == [(row["x"], row["y"]) for row in found]
+
+
 def test_a_group_goes_on_where_it_was(run: Run, filled: str) -> None:
     """Each record once over several calls; --from-beginning starts over."""
     arguments = ["consume", filled, "--group", "g", "--format", "jsonl"]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from storage import open_store
+from storage.envelope import checksum_of, encode_parquet
+from storage.errors import AccessDeniedError
+from storage.local import LocalStore
 from tests.cli.conftest import Run
 from tests.verify.story import GROUP, LOAD, Story, healthy, sealed
 
@@ -175,6 +180,97 @@ def test_verify_checksums_reads_the_data_files(run: Run, story: Story, store: st
     assert dumped.code == 1
     assert "records_problem" in dumped.json["batches"][0]
     assert len(dumped.json["batches"][1]["records"]) == 2
+
+
+def put_records(story: Story, table: pa.Table) -> None:
+    """A batch of payments-1 whose data file holds this table, with right checksums, and a batch behind it."""
+    ledger = story.ledger
+    write_id = ledger.write_id()
+    data = encode_parquet(table, kind="data", metadata={"write_id": write_id})
+    path = f"data/{4:020d}-p-1-e-1-{write_id}.parquet"
+    ledger.store.put(f"topics/payments/0/1/{path}", data)
+    row = {"data_path": path, "data_bytes": len(data), "checksum": checksum_of(data)}
+    ledger.entry("payments", 1, row)
+    ledger.entry("payments", 1, ledger.batch("payments", 1, count=1))
+
+
+DELTA, STAMP = pa.array([0], pa.int64()), pa.array([1], pa.timestamp("ms", tz="UTC"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"_offset_delta": pa.array(["zero"]), "_timestamp": STAMP}, "_offset_delta"),
+        ({"_offset_delta": DELTA, "_timestamp": pa.array(["x"])}, "_timestamp"),
+        ({"_offset_delta": DELTA}, "_timestamp"),
+        (
+            {
+                "_offset_delta": DELTA,
+                "_timestamp": STAMP,
+                "text": pa.Array.from_buffers(
+                    pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")]
+                ),
+            },
+            "utf-8",
+        ),
+    ],
+)
+def test_records_of_strange_columns(
+    run: Run, story: Story, store: str, columns: dict[str, pa.Array[Any]], words: str
+) -> None:
+    """A whole data file of other columns is that batch's damage; the rest is dumped, and JSON stays JSON."""
+    put_records(story, pa.table(columns))
+    put_all(story, store)
+    answer = run("dump-log", "payments", "1", "--records", "--json", store=store)
+    assert answer.code == 1
+    *_, strange, last = answer.json["batches"]
+    assert words in strange["records_problem"]
+    assert len(last["records"]) == 1
+    assert (answer.json["damaged"], answer.json["complete"]) == (1, True)
+    text = run("dump-log", "payments", "1", "--records", store=store)
+    assert text.code == 1
+    assert words in text.stdout
+
+
+def test_a_data_file_of_no_name(run: Run, story: Story, store: str) -> None:
+    """A row that names a path that no object can have is that batch's damage."""
+    row = story.ledger.batch("payments", 1)
+    story.ledger.entry("payments", 1, {**row, "data_path": "../../../../../store.json"})
+    put_all(story, store)
+    answer = run("dump-log", "payments", "1", "--verify-checksums", "--json", store=store)
+    assert answer.code == 1
+    assert "no data file" in answer.json["batches"][-1]["problem"]
+
+
+def test_a_row_with_a_null_inside(run: Run, story: Story, store: str) -> None:
+    """It is no row: its entry is damaged, in words and in JSON."""
+    ledger = story.ledger
+    key = ledger.entry_key("__transaction_state", story.load_home, 1)
+    ledger.change(key, lambda rows: rows[0]["transaction"].update(partitions=[None]))
+    put_all(story, store)
+    answer = run("dump-log", "__transaction_state", str(story.load_home), store=store)
+    assert answer.code == 1
+    assert [line["isvalid"] for line in lines(answer.stdout)].count("false") == 1
+
+
+def test_a_store_that_fails_midway(
+    run: Run, story: Story, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The document is ended all the same and says that it is not all; the error is told as ever."""
+    put_all(story, store)
+    refused, read = story.path("payments/0/second"), LocalStore.get
+
+    def get(self: LocalStore, key: str) -> bytes:
+        if key == refused:
+            raise AccessDeniedError("permission denied", place=key)
+        return read(self, key)
+
+    monkeypatch.setattr(LocalStore, "get", get)
+    answer = run("dump-log", "payments", "0", "--verify-checksums", "--json", store=store)
+    assert answer.code == 1
+    assert [batch["base_offset"] for batch in answer.json["batches"]] == [0]
+    assert answer.json["complete"] is False
+    assert "permission denied" in json.loads(answer.stderr)["error"]["message"]
 
 
 def test_what_is_not_there(run: Run, story: Story, store: str) -> None:

@@ -15,7 +15,7 @@ from tests.cli.conftest import GOOD, Answer, Run
 from txn_engine import connect
 from txn_engine.cli.interrupts import Interrupted, install
 from txn_engine.cli.main import cli, main
-from txn_engine.errors import OutcomeUnknownError, StoreUnavailableError
+from txn_engine.errors import OutcomeUnknownError, ProducerFencedError, StoreUnavailableError
 from txn_engine.producer import Producer
 
 
@@ -137,6 +137,54 @@ def test_a_lost_answer_to_the_commit_says_so(
     assert "is not known here" in answer.error
     assert "nothing was loaded" not in answer.error
     assert answer.error.endswith("[OUTCOME_UNKNOWN]")
+
+
+@pytest.mark.parametrize("step", ["flush", "commit_transaction"])
+def test_a_bug_before_the_decision_aborts(
+    load: Callable[..., Answer], url: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No error leaves a transaction open without a word."""
+
+    def broken(_: Producer) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Producer, step, broken)
+    answer = load()
+    assert answer.code == 1
+    assert "the transaction was aborted, nothing was loaded [INTERNAL_ERROR]" in answer.error
+    with connect(url) as engine:
+        assert engine.admin.describe_transaction("load").state == "CompleteAbort"
+
+
+def test_a_bug_behind_the_decision_claims_nothing(
+    load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the coordinator was asked, how the transaction ended is not known."""
+
+    def broken(*_: Any) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Producer, "_ask_end", broken)
+    answer = load()
+    assert answer.code == 1
+    assert "is not known here" in answer.error
+    assert "[INTERNAL_ERROR]" in answer.error
+
+
+def test_a_forgotten_decision_claims_nothing(
+    load: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successor took over, and the log no longer tells who won: not "nothing was loaded"."""
+
+    def fenced(*_: Any) -> None:
+        raise ProducerFencedError("a successor")
+
+    monkeypatch.setattr(Producer, "_ask_end", fenced)
+    monkeypatch.setattr(Producer, "_was_committed", lambda _: None)
+    answer = load()
+    assert answer.code == 1
+    assert "is not known here" in answer.error
+    assert "nothing was loaded" not in answer.error
 
 
 def test_a_load_that_was_fenced_loads_nothing(

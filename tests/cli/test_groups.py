@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.cli.conftest import Run
@@ -243,3 +245,52 @@ def test_offsets_expire_when_asked(run: Run, engine: Engine, payments: str) -> N
     assert done == {"offsets": [row("old", 0), row("old", 0, 1)], "executed": True}
     assert engine.admin.list_groups() == ["busy", "young"]
     assert run(*expire, "0", "--execute", "--json").json["offsets"] == [row("young", 0)]
+
+
+# --- topics that were deleted -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("option", "wanted"), [("--to-latest", [4, 5]), ("--to-earliest", [1, 2, 3, 4, 5])])
+def test_a_reset_goes_by_one_topic(
+    run: Run, engine: Engine, option: str, wanted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleted and made again just before the move: the group is moved in the new topic to the new one's own end."""
+    schema = pa.schema([("id", pa.int64())])
+
+    def make(ids: range) -> None:
+        engine.admin.create_topic("ids", schema=schema)
+        engine.producer().produce("ids", pa.table({"id": list(ids)}, schema=schema)).result()
+
+    make(range(2))
+    reset = Admin.reset_offsets
+
+    def overtaken(admin: Admin, *args: Any, **kwargs: Any) -> Any:
+        engine.admin.delete_topic("ids")
+        make(range(1, 4))
+        moved = reset(admin, *args, **kwargs)
+        engine.producer().produce("ids", pa.table({"id": [4, 5]}, schema=schema)).result()
+        return moved
+
+    monkeypatch.setattr(Admin, "reset_offsets", overtaken)
+    assert run("groups", "reset-offsets", "new", "--topic", "ids", option, "--execute").code == 0
+    with engine.consumer(group_id="new") as consumer:
+        consumer.subscribe(["ids"])
+        batch = consumer.poll()
+    assert batch is not None
+    assert batch["id"].to_pylist() == wanted
+
+
+def test_a_deleted_topic_keeps_no_reset_back(run: Run, engine: Engine, group: str) -> None:
+    """Its offsets are shown as gone and left out of --all-topics; where there are no others, that is said."""
+    engine.admin.create_topic("other", schema=pa.schema([("id", pa.int64())]))
+    commit(engine, group, 0, TopicPartition("other", 0))
+    engine.admin.delete_topic("payments")
+    described = run("groups", "describe", group)
+    assert "payments-0, payments-1: offsets in a topic that was deleted" in described.stderr
+    done = run("groups", "reset-offsets", group, "--all-topics", "--to-latest", "--execute")
+    assert done.code == 0
+    assert [line.split()[1] for line in done.stdout.splitlines()[1:]] == ["other"]
+    assert "payments-0, payments-1: offsets in a topic that was deleted" in done.stderr
+    engine.admin.delete_topic("other")
+    refused = run("groups", "reset-offsets", group, "--all-topics", "--to-latest", "--execute")
+    assert (refused.code, "all its offsets are in topics that were deleted" in refused.error) == (1, True)

@@ -22,7 +22,7 @@ from typing import IO
 
 import pytest
 
-from tests.cli.conftest import COMMAND, SCHEMA, Run, process
+from tests.cli.conftest import COMMAND, SCHEMA, Answer, Run, process
 from tests.servers import REPOSITORY
 from txn_engine import connect
 from txn_engine.cli.interrupts import Interrupted, held_back, install
@@ -141,18 +141,31 @@ def test_a_missing_package_says_how_to_install_it(
 
 
 def test_no_secret_is_printed(run: Run) -> None:
-    """User and password in a URL are cut out of every message."""
-    for url in ("s3://AKIA:hunter2@bucket/x", "http://AKIA:hunter2@host/x"):
+    """User and password in a URL are cut out of every message; a secret key may hold slashes, plus and at signs."""
+    for url in (
+        "s3://AKIA:hunter2@bucket/x",
+        "http://AKIA:hunter2@host/x",
+        "s3://AKIA:s3cr/+hunter2@bucket/x",
+        "https://AKIA:s3cr/@hunter2@host/x",
+        "s3://AKIA:s3cr/hunter2..@b",
+        "s3://bucket/x?AWS_ACCESS_KEY_ID=AKIA&AWS_SECRET_ACCESS_KEY=s3cr/hunter2",
+        "http://host/?key=AKIA&secret=s3cr/hunter2",
+    ):
         for answer in (
             run("topics", "list", store=url),
+            run("topics", "list", "--debug", store=url),
+            run("topics", "list", store="", env={"TXN_ENGINE_URL": url}),
             run("topics", "list", "--endpoint", url, store="s3://bucket/x"),
+            run("topics", "list", "--endpoint", url, "--debug", store="s3://bucket/x"),
+            run("topics", "list", "--debug", store="s3://bucket/x", env={"TXN_ENGINE_S3_ENDPOINT": url}),
             run("doctor", store=url),
             run("doctor", "--json", store=url),
             run("topics", "list", "more", store=url),
             run("topics", "list", url, store=""),
         ):
             assert answer.code in (1, 2)
-            assert "hunter2" not in answer.stdout + answer.stderr
+            for secret in ("hunter2", "s3cr", "AKIA"):
+                assert secret not in answer.stdout + answer.stderr, (url, secret)
 
 
 def test_an_unreachable_store_is_answered_in_time() -> None:
@@ -316,6 +329,96 @@ def test_a_reader_that_leaves_is_no_error(ledger: str, tmp_path: Path) -> None:
             assert running.stderr.read() == ""
     listed = process("groups", "list", "--json", "--url", ledger)
     assert json.loads(listed.stdout) == {"groups": []}
+
+
+@pytest.fixture(params=["full", "closed"])
+def lost(request: pytest.FixtureRequest) -> Callable[..., Answer]:
+    """Run a command whose stdout takes nothing."""
+    redirected = {"full": ">/dev/full", "closed": ">&-"}[request.param]
+
+    def call(*arguments: str) -> Answer:
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'"$@" {redirected}', "sh", *COMMAND, *arguments],
+            check=False,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            encoding="utf-8",
+            timeout=60,
+            cwd=REPOSITORY,
+        )
+        return Answer(done.returncode, "", done.stderr)
+
+    return call
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_what_was_done_is_not_called_failed(lost: Callable[..., Answer], ledger: str, good: Path) -> None:
+    """A report that cannot be written has an exit code of its own: who tries again on it would load twice."""
+    for arguments in (
+        ["topics", "create", "made"],
+        ["topics", "alter", "made", "--partitions", "2", "--json"],
+        ["produce", "payments", str(good)],
+        ["produce", "payments", str(good), "--transactional-id", "load", "--run-id", "r"],
+        ["produce", "payments", str(good), "--transactional-id", "load", "--run-id", "r"],
+        ["groups", "reset-offsets", "sums", "--topic", "payments", "--to-latest", "--execute"],
+        ["coordinator", "sweep"],
+        ["maintain", "clean"],
+        ["topics", "delete", "made"],
+    ):
+        answer = lost(*arguments, "--url", ledger)
+        assert answer.code == 3, answer.stderr
+        assert "was done, only its report could not be written" in answer.error
+        assert "[REPORT_NOT_WRITTEN]" in answer.error
+    with connect(ledger) as engine:
+        assert engine.scan("payments").to_table().num_rows == 6
+        assert engine.admin.list_groups() == ["sums"]
+
+
+def test_a_reader_that_leaves_hides_no_load(ledger: str, good: Path) -> None:
+    """`| true`: what was done is said here too."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        command = [*COMMAND, "produce", "payments", str(good), "--url", ledger]
+        done = subprocess.run(
+            command, check=False, stdout=writing, stderr=subprocess.PIPE, encoding="utf-8", cwd=REPOSITORY
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)
+    assert "was done, only its report" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_an_answer_that_cannot_be_written_is_a_failure(
+    lost: Callable[..., Answer], ledger: str, good: Path
+) -> None:
+    """One line; a group does not move behind what nobody took."""
+    assert process("produce", "payments", str(good), "--url", ledger).code == 0
+    for arguments in (
+        ["--help"],
+        ["topics", "list", "--url", ledger],
+        ["topics", "list", "--url", ledger, "--json"],
+        ["consume", "payments", "--url", ledger, "--group", "g"],
+        ["consume", "payments", "--url", ledger, "--group", "g", "--format", "csv"],
+        ["groups", "reset-offsets", "g", "--topic", "payments", "--to-latest", "--url", ledger],
+        ["verify", "--url", ledger],
+    ):
+        answer = lost(*arguments)
+        assert answer.code == 1, answer.stderr
+        assert "[IO_ERROR]" in answer.error
+    with connect(ledger) as engine:
+        assert engine.admin.list_groups() == []
+
+
+def test_a_closed_stderr_changes_nothing(ledger: str, good: Path) -> None:
+    """Notes have nowhere to go; the command and its exit code are what they were."""
+    for code, topic in ((0, "payments"), (1, "nope")):
+        command = ["/bin/sh", "-c", '"$@" 2>&-', "sh", *COMMAND, "produce", topic, str(good), "--url", ledger]
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, timeout=60, cwd=REPOSITORY)
+        assert done.returncode == code
+    with connect(ledger) as engine:
+        assert engine.scan("payments").to_table().num_rows == 3
 
 
 # --- signals ----------------------------------------------------------------------------------------------

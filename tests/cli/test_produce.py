@@ -159,6 +159,17 @@ def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], w
     assert "`txn-engine produce --help`" in answer.error
 
 
+@pytest.mark.parametrize("option", ["--transactional-id", "--run-id"])
+def test_an_id_that_is_no_utf8(run: Run, url: str, payments: str, good: Path, option: str) -> None:
+    """Refused before anything is sent, in one readable line."""
+    bad = b"\xfe".decode(errors="surrogateescape")
+    answer = run("produce", payments, str(good), "--transactional-id", "load", option, bad)
+    assert answer.code == 1
+    assert "expected UTF-8" in answer.error
+    assert "[INVALID_REQUEST]" in answer.error
+    assert records(url, "read_uncommitted") == []
+
+
 def test_a_folder_is_no_file(run: Run, payments: str, tmp_path: Path) -> None:
     """Said as it is, with a transaction and without."""
     for options in ([], ["--transactional-id", "load"]):

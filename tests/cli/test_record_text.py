@@ -1,37 +1,105 @@
-"""Records as text: exact, and the same by Arrow's road as by Python's."""
+"""Records as text: exact, whatever their columns hold."""
 
 from __future__ import annotations
 
-import datetime as dt
 import io
 import json
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from txn_engine.cli.output import as_text, columns, snake_case
-from txn_engine.cli.record_text import Aligned, _plain, value_as_json
+from txn_engine.cli.record_text import Aligned, BinaryText, _plain, json_records
 
 
-def test_both_roads_write_the_same() -> None:
-    """Decimals small and large, negative dates, times with and without a fraction, nulls."""
-    for column in (
-        pa.chunked_array([[Decimal("0.00"), Decimal("-1.50"), None, Decimal("9999999999999999.99")]]),
-        pa.chunked_array([[Decimal("1E-10"), Decimal("123.4567890123")]], pa.decimal128(30, 10)),
-        pa.chunked_array([[dt.date(2026, 1, 2), dt.date(1, 1, 1), dt.date(9999, 12, 31), None]]),
-        pa.chunked_array([[0, -1, 1_795_264_647_323, None]], pa.timestamp("ms", tz="UTC")),
-    ):
-        assert _plain(column, "text") == [value_as_json(value, "text") for value in column.to_pylist()]
+def plain(values: list[Any], kind: pa.DataType, binary: BinaryText = "text") -> list[Any]:
+    """The values as a column of a topic has them, as JSON has them."""
+    return _plain(pa.chunked_array([pa.array(values, kind)]), binary)
 
 
-def test_values_of_other_types() -> None:
-    """Times of other units and without a zone, binary as text or base64, nested values, floats."""
-    assert value_as_json(dt.datetime(2026, 1, 2, 3, 4, 5, 6, dt.UTC), "text") == "2026-01-02T03:04:05.000006Z"
-    assert value_as_json(dt.datetime(2026, 1, 2, 3, 4, 5), "text") == "2026-01-02T03:04:05.000"  # noqa: DTZ001
-    assert value_as_json(b"\xc3\xa9\xff", "text") == "é\\xff"
-    assert value_as_json(b"\x00\xff", "base64") == "AP8="
-    assert value_as_json([{"key": "h", "value": b"x"}], "text") == [{"key": "h", "value": "x"}]
-    assert json.dumps(value_as_json(0.1, "text")) == "0.1"
+def test_decimals_and_texts() -> None:
+    """All digits, and no exponent; binary as text or base64, also within another value."""
+    assert plain(
+        [Decimal("0.00"), Decimal("-1.50"), None, Decimal("9999999999999999.99")], pa.decimal128(18, 2)
+    ) == ["0.00", "-1.50", None, "9999999999999999.99"]
+    small = [Decimal("1E-10"), Decimal("123.4567890123")]
+    assert plain(small, pa.decimal128(30, 10)) == ["0.0000000001", "123.4567890123"]
+    assert plain([b"\xc3\xa9\xff"], pa.binary()) == ["é\\xff"]
+    assert plain([b"\x00\xff"], pa.binary(), "base64") == ["AP8="]
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    assert plain([[{"key": "h", "value": b"x"}], None], headers) == [[{"key": "h", "value": "x"}], None]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times(unit: str) -> None:
+    """ISO 8601: a fraction of three digits, six or nine, as it needs; Z where the column has a zone, whichever."""
+    second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
+    kind = pa.timestamp(unit, tz="Europe/Berlin")
+    whole = [0, -second, 1_795_264_647 * second, None]
+    texts = ["1970-01-01T00:00:00.000Z", "1969-12-31T23:59:59.000Z", "2026-11-21T12:37:27.000Z", None]
+    assert plain(whole, kind) == plain(whole, pa.timestamp(unit, tz="UTC")) == texts
+    assert plain([0], pa.timestamp(unit)) == ["1970-01-01T00:00:00.000"]
+    fractions = {"s": ".000", "ms": ".001", "us": ".000001", "ns": ".000000001"}
+    assert plain([1 - second], pa.timestamp(unit, tz="UTC")) == [
+        f"1969-12-31T23:59:59{fractions[unit]}Z" if unit != "s" else "1970-01-01T00:00:00.000Z"
+    ]
+
+
+def test_times_that_no_calendar_of_python_has() -> None:
+    """Years beyond 9999 and before 1 with their sign, as ISO 8601 has them; also within another value."""
+    kind = pa.timestamp("ms", tz="UTC")
+    far = [2**53, 253_402_300_799_999, 253_402_300_800_000, -62_135_596_800_000, -62_135_596_800_001, None]
+    texts = [
+        "+287396-10-12T08:59:00.992Z",
+        "9999-12-31T23:59:59.999Z",
+        "+10000-01-01T00:00:00.000Z",
+        "0001-01-01T00:00:00.000Z",
+        "0000-12-31T23:59:59.999Z",
+        None,
+    ]
+    assert plain(far, kind) == texts
+    assert _plain(pa.chunked_array([pa.array(far, kind).dictionary_encode()]), "text") == texts
+    assert plain([-62_167_219_200_001], kind) == ["-0001-12-31T23:59:59.999Z"]
+    assert plain([far, None], pa.list_(kind)) == [texts, None]
+    times = pa.array(far[:1], kind)
+    pairs = pa.MapArray.from_arrays([0, 1], pa.array(["a"]), times)
+    assert _plain(pa.chunked_array([pairs]), "text") == [[["a", texts[0]]]]
+    struct = pa.StructArray.from_arrays([times], ["at"])
+    assert _plain(pa.chunked_array([struct]), "text") == [{"at": texts[0]}]
+    days = pa.array([2**30, 2_932_896, 2_932_897, -719_163, 0, None], pa.int32()).cast(pa.date32())
+    assert _plain(pa.chunked_array([days]), "text") == [
+        "+2941775-04-07",
+        "9999-12-31",
+        "+10000-01-01",
+        "0000-12-31",
+        "1970-01-01",
+        None,
+    ]
+
+
+def test_lengths_of_time() -> None:
+    """As Python has them, and those that are too long for it as a number of their unit."""
+    assert plain([90_000_005], pa.duration("us")) == ["0:01:30.000005"]
+    assert plain([2**62, None], pa.duration("s")) == [f"{2**62} s", None]
+
+
+def test_json_knows_no_number_that_is_none() -> None:
+    """NaN and the infinities are strings, also within another value: every line is JSON."""
+    numbers = [float("nan"), float("inf"), float("-inf"), 0.1, None]
+    texts = ["NaN", "Infinity", "-Infinity", 0.1, None]
+    for kind in (pa.float32(), pa.float64()):
+        assert plain(numbers[:3], kind) == texts[:3]
+    assert plain(numbers, pa.float64()) == texts
+    assert plain([numbers], pa.list_(pa.float64())) == [texts]
+    records = pa.table({"x": numbers, "y": [[number] for number in numbers]})
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    lines = [json.loads(line, parse_constant=refuse) for line in json_records(records, "text")]
+    assert lines == [{"x": text, "y": [text]} for text in texts]
 
 
 class _Terminal(io.StringIO):

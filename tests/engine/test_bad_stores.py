@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import txn_engine
-from storage import MemoryStore
+from storage import MemoryStore, decode_json, encode_json
 from tests.conftest import S3Bucket
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.faults import OverwritingStore
@@ -123,6 +123,18 @@ def test_topics_without_a_store_json(ledger: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"store\.json"):
         txn_engine.connect(f"file://{ledger}")
     assert not (ledger / "store.json").exists()
+
+
+@pytest.mark.parametrize("field", ["store_id", "put_if_absent_proof", "limits", "internal_partitions"])
+def test_a_store_json_that_lacks_something(ledger: Path, field: str) -> None:
+    """Whole by its checksum, and without what the protocol needs: named, with the field."""
+    path = ledger / "store.json"
+    values = decode_json(path.read_bytes(), key="store.json", kind="store")
+    del values[field]
+    path.chmod(0o644)
+    path.write_bytes(encode_json(values, "store"))
+    with pytest.raises(CorruptObjectError, match=rf"no {field} \(at store\.json\)"):
+        txn_engine.connect(f"file://{ledger}")
 
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from storage import StoreUnreachableError
 from tests.engine.conftest import SCHEMA, payments
 from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
+from txn_engine.consumer import Consumer
 from txn_engine.errors import (
     GroupIdNotFoundError,
     InvalidGroupIdError,
@@ -23,7 +24,7 @@ from txn_engine.errors import (
 )
 from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock
-from txn_engine.types import ForgottenOffset
+from txn_engine.types import ConsumerGroupMetadata, ForgottenOffset
 
 DAY_MS = 86_400_000
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
@@ -631,3 +632,118 @@ def test_two_tries_of_one_range_are_not_both_taken(engine: Engine, url: str) -> 
             with pytest.raises(OffsetsMovedError):
                 producer.send_offsets_to_transaction(offsets, metadata)
             producer.abort_transaction()
+
+
+# --- what can be kept -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", ["committed", "assign", "seek"])
+def test_of_two_runs_that_seek_one_commits(engine: Engine, first: str) -> None:
+    """In whatever order a run asks, assigns and seeks, and also where it only seeks: its commit names a row."""
+    load(engine, *range(10), partition=0)
+
+    def begun() -> Consumer:
+        consumer = engine.consumer(group_id="g")
+        if first == "committed":
+            assert consumer.committed([P0]) == {}
+            consumer.assign([P0])
+        else:
+            consumer.assign([P0])
+            if first == "assign":
+                assert consumer.committed([P0]) == {}
+        consumer.seek(P0, 0)
+        assert consumer.poll(5) is not None
+        return consumer
+
+    runs = [begun(), begun()]
+    for number, consumer in enumerate(runs):
+        producer = engine.producer(transactional_id=f"run-{number}")
+        producer.init_transactions()
+        producer.begin_transaction()
+        if number == 0:
+            producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+            producer.commit_transaction()
+        else:
+            with pytest.raises(OffsetsMovedError):
+                producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+            producer.abort_transaction()
+
+
+def test_after_a_fence_a_consumer_begins_again_where_its_group_is(engine: Engine) -> None:
+    """Kafka's own recovery: a new producer, and a seek to what the group has committed. A seek elsewhere, or without
+    having asked, names what was fetched before.
+    """
+    load(engine, *range(10), partition=0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+
+    def one_turn() -> None:
+        producer = engine.producer(transactional_id="job")
+        producer.init_transactions()
+        assert consumer.poll(2) is not None
+        with producer.transaction():
+            producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+
+    one_turn()
+    with pytest.raises(OffsetsMovedError):  # a new producer does not know what the old one wrote
+        one_turn()
+    for expected in (2, 4, 6):
+        at = consumer.committed([P0])[P0].offset
+        assert at == expected
+        consumer.seek(P0, at)
+        one_turn()
+    consumer.committed([P0])
+    consumer.seek(P0, 3)
+    with pytest.raises(OffsetsMovedError):
+        one_turn()
+    consumer.seek(P0, consumer.committed([P0])[P0].offset)
+    consumer.commit()
+    before = consumer.committed([P0])[P0].offset
+    consumer.poll(1)
+    consumer.commit()
+    consumer.seek(P0, before)  # back over its own commit: that row it knows
+    consumer.commit()
+    assert consumer.committed([P0])[P0].offset == before
+
+
+def test_offsets_that_name_no_topic_are_about_the_present_one(
+    engine: Engine, url: str, clock: ManualClock
+) -> None:
+    """An engine that has known the topic for a moment does not commit for the one that was deleted since."""
+    with txn_engine.connect(url, clock=clock) as other:
+        plain = other.consumer(group_id="plain")
+        other.admin.describe_topic("payments")
+        engine.admin.delete_topic("payments")
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        load(engine, *range(10), partition=0)
+        plain.commit({P0: 5})
+        producer = other.producer(transactional_id="job")
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send_offsets_to_transaction({P0: 6}, ConsumerGroupMetadata("bare", "", {}))
+        for group, offset in (("plain", 5), ("bare", 6)):
+            for reader in (engine, other):
+                assert reader.consumer(group_id=group).committed([P0])[P0].offset == offset
+
+
+def test_what_is_no_utf8_is_refused_before_anything_is_written(engine: Engine) -> None:
+    """Bytes of a command line that are no UTF-8 come as lone surrogates: no id, run or commit may hold them."""
+    bad = b"\xff".decode(errors="surrogateescape")
+    load(engine, 1, partition=0)
+    with pytest.raises(InvalidGroupIdError, match="UTF-8"):
+        engine.consumer(group_id=bad)
+    with pytest.raises(InvalidGroupIdError, match="UTF-8"):
+        engine.admin.reset_offsets(bad, {P0: "earliest"}, execute=True)
+    with pytest.raises(InvalidRequestError, match=r"transactional id '\\udcff'"):
+        engine.producer(transactional_id=bad).init_transactions()
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    with pytest.raises(InvalidRequestError, match=r"run id '\\udcff'"):
+        producer.begin_transaction(bad)
+    assert engine.admin.describe_transaction("job").state == "Empty"
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([P0])
+    consumer.poll()
+    with pytest.raises(InvalidRequestError, match="offset metadata"):
+        consumer.commit({P0: OffsetAndMetadata(1, bad)})
+    assert engine.admin.list_groups() == []

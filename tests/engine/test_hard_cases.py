@@ -131,7 +131,7 @@ def test_a_second_thread_does_not_move_what_a_commit_goes_by(clock: ManualClock,
 
         committing = threading.Thread(target=commit)
         committing.start()
-        while not producer._is_ending:
+        while producer._ender is None:
             time.sleep(0.001)
         store.failing.set()
         while producer._sender.failure is None:
@@ -337,7 +337,7 @@ def test_a_forked_child_is_refused_by_an_engine_whose_locks_were_held(engine: En
         def hold(
             lock: OwnLock = lock, held: threading.Event = held, let_go: threading.Event = let_go
         ) -> None:
-            with lock:
+            with lock.here():
                 held.set()
                 let_go.wait(60)
 

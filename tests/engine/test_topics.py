@@ -205,16 +205,81 @@ def test_a_transaction_never_commits_into_what_is_gone(engine: Engine, other: En
 
 
 def test_a_consumer_of_a_partition_that_is_gone(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic made again with fewer partitions: nothing to read there, and no crash."""
+    """A topic made again with fewer partitions: who was assigned one that it lacks is told, poll after poll; who
+    subscribed reads those that there are, and a later one from its beginning.
+    """
     engine.partition("payments", 1).append(payments(1))
     consumer = engine.consumer()
     consumer.assign([TopicPartition("payments", 1)])
     assert consumer.poll() is not None
+    subscriber = engine.consumer(auto_offset_reset="latest")
+    subscriber.subscribe(["payments"])
+    assert subscriber.poll() is None
     engine.admin.delete_topic("payments")
     engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
     monkeypatch.setattr("txn_engine.log.topics._CACHED_MS", 0)
+    for _ in range(2):
+        with pytest.raises(UnknownTopicOrPartitionError, match="made again, with 1 partitions"):
+            consumer.poll()
+    assert subscriber.poll() is None
+    engine.admin.add_partitions_to_topic("payments", 2)
+    engine.partition("payments", 1).append(payments(2))
+    found = subscriber.poll()
+    assert found is not None
+    assert found["account_id"].to_pylist() == [2]
+
+
+def test_who_subscribes_again_misses_nothing_new(engine: Engine) -> None:
+    """`latest` is for what was there at the first subscription: not for a partition or a topic made since."""
+    consumer = engine.consumer(auto_offset_reset="latest")
+    engine.partition("payments", 0).append(payments(1))
+    consumer.subscribe(["payments"])
     assert consumer.poll() is None
-    assert consumer.assignment() == []
+    partitions = engine.admin.describe_topic("payments").partitions
+    engine.admin.add_partitions_to_topic("payments", partitions + 1)
+    engine.partition("payments", partitions).append(payments(2))
+    consumer.subscribe(["payments"])
+    grown = consumer.poll()
+    assert grown is not None
+    assert grown["account_id"].to_pylist() == [2]
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
+    engine.partition("payments", 0).append(payments(3))
+    consumer.subscribe(["payments"])
+    remade = consumer.poll()
+    assert remade is not None
+    assert remade["account_id"].to_pylist() == [3]
+
+
+def test_a_name_twice_is_one_topic(engine: Engine) -> None:
+    """Each record once."""
+    engine.partition("payments", 0).append(payments(1))
+    assert engine.scan(["payments", "payments"]).to_table().num_rows == 1
+
+
+def test_a_transaction_keeps_to_the_topic_that_it_lists(engine: Engine, other: Engine) -> None:
+    """What another engine deleted and made again a moment ago is looked up; what is made again in the middle of it is
+    refused. Either way nothing hangs in a topic that no transaction lists.
+    """
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
+    identity = other.coordinator.init_producer_id("job")
+    place = TopicPartition("payments", 0)
+    other.coordinator.add_partitions("job", *identity, [place])
+    log = other.partition(*place)
+    batch = {"producer_id": identity.producer_id, "is_transactional": True}
+    log.append(payments(1), producer_epoch=identity.producer_epoch, base_sequence=0, **batch)
+    identity = other.coordinator.end_transaction("job", *identity, committed=True)
+    assert (log.last_stable_offset, log.high_watermark) == (2, 2)
+
+    other.coordinator.add_partitions("job", *identity, [place])
+    other.admin.delete_topic("payments")
+    other.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
+    with pytest.raises(UnknownTopicOrPartitionError, match="the topic that the transaction lists"):
+        log.append(payments(2), producer_epoch=identity.producer_epoch, base_sequence=0, **batch)
+    other.coordinator.end_transaction("job", *identity, committed=False)
+    assert log.last_stable_offset == log.high_watermark == 0
+    assert engine.admin.verify().ok
 
 
 def test_a_growth_that_nobody_answers_for(clock: ManualClock) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from storage import InvalidKeyError, LogKeys, MemoryStore
-from tests.engine.conftest import SCHEMA
+from tests.engine.conftest import SCHEMA, payments
 from tests.faults import Fault, FaultyStore, Operation
 from tests.maintain.ledgers import (
     EAGER,
@@ -147,6 +147,31 @@ def test_strictly_below_the_floor() -> None:
         with pytest.raises(Exception, match="at least the floor 2"):
             name_it(engine, below)
         assert_sound(engine)
+
+
+@pytest.mark.parametrize("how", ["idempotent", "transaction", "append"])
+def test_an_engine_that_was_idle_for_weeks_uploads_under_the_present_log_end(how: str) -> None:
+    """Its view is older than the floor; a file whose upload begins now is not."""
+    clock, store = ManualClock(START_MS), new_store()
+    with fresh(clock, store) as engine, open_engine(store, clock) as idle:
+        with idle.producer() as before:
+            before.produce(TOPIC, payments(0)).result()
+        abort(engine, 1)
+        for account in range(2, 14):
+            clock.advance(DAY_MS)
+            commit(engine, account)
+        assert cleaned(engine).floor > 2
+        if how == "append":
+            idle.partition(TOPIC, 0).append(payments(99))
+        elif how == "idempotent":
+            with idle.producer() as producer:
+                producer.produce(TOPIC, payments(99)).result()
+        else:
+            producer = idle.producer(transactional_id="idle")
+            producer.init_transactions()
+            with producer.transaction():
+                producer.produce(TOPIC, payments(99))
+        assert accounts(engine) == [0, *range(2, 14), 99]
 
 
 def test_a_file_named_before_the_floor_is_not_an_orphan() -> None:

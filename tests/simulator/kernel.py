@@ -180,7 +180,9 @@ class RLock:
         if me.process.dead:
             raise GreenletExit
         self._waiting.append(me)
-        while self._owner is not me:
+        while (
+            me in self._waiting
+        ):  # `release` takes it out; who holds a `Lock` already waits for another's release
             me.wait("a lock")
         return True
 

@@ -288,6 +288,20 @@ def test_a_topic_made_again_while_its_read_is_planned(
         read_topic(spark, ledger, "payments")
 
 
+def test_columns_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -> None:
+    """Names that differ by case alone are told, both, unless the session tells them apart."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("A", pa.int64())])
+    ledger.admin.create_topic("cases", schema=schema)
+    ledger.partition("cases", 0).append(pa.table({"a": [1], "b": [2], "A": [3]}, schema=schema))
+    with pytest.raises(InvalidRequestError, match="columns 'a' and 'A'"):
+        read_topic(spark, ledger, "cases")
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        same_rows(rows(read_topic(spark, ledger, "cases")), ledger.scan("cases").to_table())
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
 def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
     """Unknown topics, bounds that are not there and stores in memory are refused with one line."""
     with pytest.raises(UnknownTopicOrPartitionError):

@@ -11,6 +11,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.spark.conftest import balances_of, load, payments, sums
 from txn_engine.engine import Engine
@@ -240,6 +241,21 @@ def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:
         write_topic(small(spark), ledger, "balances", transactional_id="job", offsets=read.offsets)
     with pytest.raises(InvalidRequestError, match="memory"):
         write_topic(small(spark), "memory://somewhere", "balances", transactional_id="job")
+
+
+def test_names_that_are_hard_to_look_up(spark: SparkSession, ledger: Engine) -> None:
+    """Columns are taken by their place: a name may hold backticks and dots, or differ from another's by case alone."""
+    names = ["tick`", "a.b", "x", "X"]
+    schema = pa.schema([(name, pa.int64()) for name in names])
+    ledger.admin.create_topic("odd", schema=schema)
+    given = [names[number] for number in (2, 0, 3, 1)]
+    rows = spark.createDataFrame(
+        [(3, 1, 4, 2)], StructType([StructField(name, LongType()) for name in given])
+    )
+    assert write_topic(rows, ledger, "odd", transactional_id="job").records == 1
+    assert ledger.scan("odd").to_table().select(names).to_pylist() == [
+        dict(zip(names, (1, 2, 3, 4), strict=True))
+    ]
 
 
 def test_a_topic_made_again_meanwhile(spark: SparkSession, ledger: Engine) -> None:

@@ -41,6 +41,22 @@ def test_the_line() -> None:
     assert str(StorageError("it failed", place="k")) == "at k: it failed"
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://user:s3cr/+et@host:9000/x", "http://host:9000/x"),
+        ("s3://AKIA:a@b/c@bucket/x, again", "s3://bucket/x, again"),
+        ("(s3://b/x?secret=a&b=c) was asked", "(s3://b/x?*** was asked"),
+        ("s3://b/x (http://u:p@h)\nnext", "s3://b/x (http://h)\nnext"),
+        ("file:///home/me@work/ledger", "file:///home/me@work/ledger"),
+        ("mail me@host?", "mail me@host?"),
+    ],
+)
+def test_what_is_cut_out_of_urls(text: str, shown: str) -> None:
+    """All up to the last @ of the word, and any query; a local path may hold an @."""
+    assert storage.errors.redact(text) == shown
+
+
 def test_one_line_without_secrets() -> None:
     """Line breaks become blanks, long texts end, and secrets in URLs and signed requests are cut out."""
     text = str(

@@ -280,6 +280,19 @@ def test_a_folder_where_an_object_should_be(store: LocalStore) -> None:
     assert keys_of(store.list("")) == ["a/b", "file"]
 
 
+def test_a_foreign_file_is_listed_by_the_name_it_has(store: LocalStore, tmp_path: Path) -> None:
+    """No key can name it, so it cannot be read; a list tells of it, as a list of S3 does, and goes on."""
+    store.put("p/a", b"1")
+    store.put("p/folder/z", b"2")
+    (tmp_path / "store" / "p" / "a copy (2)").write_bytes(b"")
+    (tmp_path / "store" / "p" / "a folder").mkdir()
+    (tmp_path / "store" / "p" / "a folder" / "x").write_bytes(b"")
+    assert [info.key for info in store.list("p")] == ["p/a", "p/a copy (2)", "p/a folder/x", "p/folder/z"]
+    assert store.list_folders("p") == ["a folder", "folder"]
+    with pytest.raises(InvalidKeyError):
+        store.get("p/a copy (2)")
+
+
 def test_a_file_cut_short_while_read(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that ends before its size said so is damaged; short reads in between are fine."""
     store.put("a", b"0123456789")

@@ -47,6 +47,12 @@ def test_memory() -> None:
     assert store.get("a") == b"x"
 
 
+def test_memory_without_a_name() -> None:
+    """memory:// is one store more, which lives with the process too."""
+    open_store("memory://").put("nameless", b"x")
+    assert open_store("memory://").get("nameless") == b"x"
+
+
 @pytest.mark.parametrize(
     ("url", "wanted"),
     [
@@ -66,7 +72,7 @@ def test_s3_needs_no_server_to_open(url: str, wanted: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", " ", "gs://bucket", "http://host/bucket", "file://host/path", "file://", "file://relative", "memory://", "memory://a/b",
+    ["", " ", "gs://bucket", "http://host/bucket", "file://host/path", "file://", "file://relative", "memory://a/b",
      "s3://", "s3:///key", "s3://b", "s3://bucket?x=1", "s3://bucket/a#b", "s3://bucket/a b", "s3://bucket/../x",
      "s3://bucket:80/x", "s3://[bucket/x", "a\0b"],
 )  # fmt: skip
@@ -79,11 +85,23 @@ def test_what_is_not_a_store(url: str) -> None:
 
 def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
     """A URL with user and password is refused; the message does not show them."""
+    for secret in ("topsecret", "top/secret", "top/secret..", "top/@se+cret"):
+        with pytest.raises(InvalidStoreUrlError) as caught:
+            open_store(f"s3://AKIAKEY:{secret}@bucket/x")
+        for part in ("top", "secret", "AKIAKEY"):
+            assert part not in str(caught.value)
+        assert "AWS_ACCESS_KEY_ID" in str(caught.value)
+    with pytest.raises(InvalidStoreUrlError, match="what stands there is not the name of a bucket"):
+        open_store("s3://AKIAKEY:topsecret")
+
+
+@pytest.mark.parametrize("endpoint", ["http://user:top/secret@host", "user:top/secret@host"])
+def test_credentials_in_an_endpoint_are_refused_and_not_repeated(endpoint: str) -> None:
+    """The same for the endpoint."""
     with pytest.raises(InvalidStoreUrlError) as caught:
-        open_store("s3://AKIAKEY:topsecret@bucket/x")
-    assert "topsecret" not in str(caught.value)
-    assert "AKIAKEY" not in str(caught.value)
-    assert "AWS_ACCESS_KEY_ID" in str(caught.value)
+        open_store("s3://bucket/x", endpoint=endpoint)
+    assert "top" not in str(caught.value)
+    assert "without user and password" in str(caught.value)
 
 
 def test_create(tmp_path: Path) -> None:

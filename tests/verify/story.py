@@ -316,3 +316,33 @@ def snapshot_sealed(story: Story, end: int, **changed: Any) -> str:
         rows.append(("file", file_row(later, 4, "live")))
     rows[0][1].update(changed)
     return ledger.snapshot("payments", 1, end, rows)
+
+
+def sealed_coordinator(story: Story) -> None:
+    """The coordinator's log of SUMS, at rest: its id is taken over twice, and what stood before that is sealed."""
+    start = story.ledger.ends["__transaction_state", story.sums_home]
+    for epoch in (2, 3):
+        story.ledger.transaction(SUMS, "Empty", 1, epoch)
+        snapshot_sums(story, began_ms=-1)
+    seal_sums(story, start)
+
+
+def snapshot_sums(story: Story, *, began_ms: int) -> None:
+    """A snapshot behind the latest row of SUMS, whose transaction began then."""
+    ledger, home = story.ledger, story.sums_home
+    end = ledger.ends["__transaction_state", home]
+    row = ledger.rows(story.entry("__transaction_state", home, end - 1))[0]
+    latest = {"row_offset": end - 1, "append_time": row["append_time"], "start_append_time": began_ms}
+    rows = [
+        ("partition", partition_row(end, row["append_time"], end)),
+        ("transaction", {**latest, **row["transaction"]}),
+    ]
+    ledger.snapshot("__transaction_state", home, end, rows)
+
+
+def seal_sums(story: Story, start: int) -> None:
+    """Let go of what stands below `start` in the coordinator's log of SUMS."""
+    ledger, home = story.ledger, story.sums_home
+    ledger.control("__transaction_state", home, "trim", {"log_start_offset": 0, "entries_start": start})
+    for base in range(start):
+        ledger.seal("__transaction_state", home, base)

@@ -9,7 +9,8 @@ import pytest
 
 from storage.errors import StoreUnreachableError
 from storage.memory import MemoryStore
-from tests.verify.raw_ledger import Ledger, java_partition, marker
+from tests.verify.raw_ledger import Ledger, Row, java_partition, marker
+from tests.verify.sealed_damage import commit_behind_seals
 from tests.verify.story import (
     GROUP,
     LOAD,
@@ -20,6 +21,7 @@ from tests.verify.story import (
     producer_row,
     rewrite_of,
     sealed,
+    sealed_coordinator,
     snapshot_sealed,
 )
 from txn_engine.errors import UnknownTopicOrPartitionError
@@ -263,6 +265,36 @@ def test_work_for_the_sweeps_is_a_warning() -> None:
     assert [finding.code for finding in verify_store(ledger.store).findings] == ["transaction-pending"]
 
 
+def beyond_the_end(ledger: Ledger) -> list[str]:
+    report = verify_store(ledger.store)
+    assert report.ok, texts(report)
+    assert {finding.code for finding in report.findings} <= {"offset-beyond-end"}
+    return [finding.seen for finding in report.findings]
+
+
+def test_an_offset_beyond_the_end_is_a_warning_while_it_counts() -> None:
+    """Lost entries are one cause, a commit of somebody's own choice, which is legal, the other; a reset ends it."""
+    ledger = healthy().ledger
+    ledger.commit("others", "payments", 0, 13)
+    assert beyond_the_end(ledger) == ["group 'others': offset 13 for payments-0"]
+    ledger.commit("others", "payments", 0, 0)
+    assert beyond_the_end(ledger) == []
+
+
+def test_an_offset_beyond_the_end_that_was_never_committed_does_not_count() -> None:
+    """Nor while its transaction is open, nor once it is aborted."""
+    story = healthy()
+    ledger = story.ledger
+    places = [("__consumer_offsets", 0, story.group_home)]
+    ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=places)
+    ledger.commit(GROUP, "payments", 0, 13, 1, 1)
+    assert beyond_the_end(ledger) == []
+    row = ledger.transaction(SUMS, "PrepareAbort", 1, 2, partitions=places)
+    ledger.entry("__consumer_offsets", story.group_home, marker(1, 2, "abort", row))
+    ledger.transaction(SUMS, "CompleteAbort", 1, 2, decision_offset=row)
+    assert beyond_the_end(ledger) == []
+
+
 def test_a_topic_made_again_is_another_topic() -> None:
     """Decisions and offsets for the deleted incarnation count as done; the new one begins at 0."""
     story = healthy()
@@ -294,6 +326,56 @@ def test_sealed_entries_stand_in_a_snapshot() -> None:
     assert (place.log_start_offset, place.log_end_offset, place.judged) == (3, 11, True)
     ledger.commit("others", "payments", 1, 12)
     assert [finding.code for finding in verify_store(ledger.store).findings] == ["offset-beyond-end"]
+
+
+def test_a_sealed_partition_goes_on() -> None:
+    """Transactions of a producer that its first snapshot knows: with records there, and with none."""
+    story = healthy()
+    sealed(story)
+    commit_behind_seals(story)
+    commit_behind_seals(story, 3, written=False)
+    assert texts(verify_store(story.ledger.store)) == []
+
+
+def test_a_producer_forgotten_below_a_seal() -> None:
+    """Its first commit stood below the seal; the snapshot knows only the producer that came back, in a transaction."""
+    ledger = empty()
+    places = [("payments", 0, 0)]
+    ledger.transaction("t", "Empty", 3, 0)
+    batches: list[Row] = []
+    for epoch in (0, 1):
+        ledger.transaction("t", "Ongoing", 3, epoch, partitions=places)
+        batches.append(ledger.batch("payments", 0, 3, epoch, 0, count=1, transactional=True))
+        ledger.entry("payments", 0, batches[-1])
+        if epoch == 1:
+            _seal_below_newcomer(ledger, *batches)
+        row = ledger.transaction("t", "PrepareCommit", 3, epoch + 1, partitions=places)
+        ledger.entry("payments", 0, marker(3, epoch + 1, "commit", row))
+        ledger.transaction("t", "CompleteCommit", 3, epoch + 1, decision_offset=row)
+        if epoch == 0:
+            ledger.control("payments", 0, "expire", {"producer_ids": [3]})
+    assert texts(verify_store(ledger.store)) == []
+
+
+def _seal_below_newcomer(ledger: Ledger, decided: Row, opened: Row) -> None:
+    """Snapshots around a trim at 4, and seals below the batch at 3."""
+    stamp = opened["first_timestamp"]
+    for end in (4, 5):
+        if end == 5:
+            ledger.control("payments", 0, "trim", {"log_start_offset": 0, "entries_start": 3})
+        times = {
+            base: ledger.rows(ledger.entry_key("payments", 0, base))[0]["append_time"]
+            for base in (3, end - 1)
+        }
+        rows = [
+            ("partition", {**partition_row(end, times[end - 1], 3), "entries_start": 3 if end == 5 else 0}),
+            ("producer", producer_row(3, 1, -1, (stamp, times[3]), 3, (0, 3, 1, stamp))),
+            ("file", file_row(decided, 0, "live")),
+            ("file", file_row(opened, 3, "undecided")),
+        ]
+        ledger.snapshot("payments", 0, end, rows)
+    for base in range(3):
+        ledger.seal("payments", 0, base)
 
 
 class CleaningStore(MemoryStore):
@@ -409,6 +491,31 @@ def test_a_store_in_use_gives_no_false_findings() -> None:
     assert texts(report) == []
     assert epoch[0] == 4
     assert ("fresh", 0) in ledger.ends
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_a_coordinator_s_log_sealed_while_the_audit_reads() -> None:
+    """A transaction was open when its partition was read; by the second reading its end is below a seal."""
+    story = healthy()
+    ledger = story.ledger
+    places = [("balances", 0, 0)]
+    home = f"topics/__transaction_state/0/{story.sums_home}/log/"
+    done: list[str] = []
+
+    def work(prefix: str) -> None:
+        if prefix == "topics/balances/0/0/log/":
+            ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=places)
+            ledger.entry("balances", 0, ledger.batch("balances", 0, 1, 1, 0, transactional=True))
+            done.append(prefix)
+        elif prefix == home and done == ["topics/balances/0/0/log/"]:
+            done.append(prefix)
+            row = ledger.transaction(SUMS, "PrepareAbort", 1, 2, partitions=places)
+            ledger.entry("balances", 0, marker(1, 2, "abort", row))
+            ledger.transaction(SUMS, "CompleteAbort", 1, 2, decision_offset=row)
+            sealed_coordinator(story)
+
+    assert texts(verify_store(StoreInUse(ledger.store, work))) == []
+    assert len(done) == 2
     assert texts(verify_store(ledger.store)) == []
 
 

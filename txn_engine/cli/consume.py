@@ -104,7 +104,8 @@ def consume(
 
     Without a group it reads from the first record on; with one from where the group is (a new group: from the first
     record on). The group's offsets are committed when what they cover has been written out. Records come in order
-    within a partition. With --json, one document with all records.
+    within a partition. With --json, one document with all records. JSON has no number for NaN and the infinities: they
+    come as the strings "NaN", "Infinity" and "-Infinity", which `produce` takes for such a column.
     """
     if output_format == "parquet" and output is None:
         raise click.UsageError("--format parquet needs --output FILE")

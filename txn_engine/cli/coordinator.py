@@ -83,6 +83,7 @@ def snapshot(topic: str | None, partition: int | None, place: Place, out: Output
         raise click.UsageError("--partition needs --topic")
     with place.open() as engine:
         written = engine.admin.snapshot(topic, partition)
+    out.done()
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "offset": offset}
         for tp, offset in sorted(written.items())
@@ -94,6 +95,8 @@ def snapshot(topic: str | None, partition: int | None, place: Place, out: Output
 
 def _tell(report: SweepReport, done: str, what: str, out: Output) -> None:
     """Print what a sweep did; it failed where any of it could not be finished."""
+    if not report.failures:
+        out.done()
     count = len(report.transactional_ids)
     names = f": {', '.join(report.transactional_ids)}" if count else ""
     markers = f"; {report.partitions_marked} partitions marked" if report.partitions_marked else ""

@@ -12,6 +12,8 @@ from txn_engine.cli.command import SETTINGS, Command, Place, common_options
 from txn_engine.cli.output import Output, printable, snake_case
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from txn_engine.verify.descriptors import Batch
     from txn_engine.verify.dump import Dumped, LogDump
     from txn_engine.verify.findings import Place as PartitionPlace
@@ -68,16 +70,21 @@ def dump_log(
     Sealed slots hold no rows any more.
 
     What is damaged is shown as such, the rest is dumped all the same, and the exit code is 1. Nothing is replayed and
-    nothing changed: `verify` judges.
+    nothing changed: `verify` judges. With --json the document is whole also where the store fails midway ("complete"
+    is false then); NaN and the infinities come as strings.
     """
     from txn_engine.log.objects import store_errors
     from txn_engine.verify.dump import LogDump
 
     with store_errors(), LogDump(place.open_store(), topic, partition, incarnation=incarnation) as log:
         shown = _JsonDump(log.place) if out.as_json else _TextDump(log.place)
-        for slot in log.slots(start, end):
-            _show(slot, log, shown, files=files, check=verify_checksums, records=records)
-        shown.close()
+        complete = False
+        try:
+            for slot in log.slots(start, end):
+                _show(slot, log, shown, files=files, check=verify_checksums, records=records)
+            complete = True
+        finally:
+            shown.close(complete=complete)
     if shown.damaged:
         out.note(f"{shown.damaged:,} damaged: `txn-engine verify --topic {topic}` says what to do about each")
         raise click.exceptions.Exit(1)
@@ -115,23 +122,37 @@ def _show(slot: Dumped, log: LogDump, shown: _Dump, *, files: bool, check: bool,
 def _show_records(batch: Batch, log: LogDump, shown: _Dump) -> None:
     import pyarrow as pa
 
-    from txn_engine.cli.record_text import json_records
     from txn_engine.errors import CorruptObjectError
 
-    own = ["_offset_delta", "_timestamp"]
-    try:
-        for part in log.records(batch):
-            if not set(own) <= set(part.schema.names):
-                raise CorruptObjectError(f"columns {part.schema.names}", place=batch.data_path)
-            deltas = part.column("_offset_delta").to_pylist()
-            times = part.column("_timestamp").cast(pa.int64()).to_pylist()
-            payloads = json_records(pa.Table.from_batches([part]).drop_columns(own), "text")
-            for delta, time_ms, payload in zip(deltas, times, payloads, strict=True):
-                offset = None if delta is None else batch.base_offset + delta
-                sequence = None if delta is None else batch.sequence_of(delta)
-                shown.record({"offset": offset, "CreateTime": time_ms, "sequence": sequence}, payload)
-    except CorruptObjectError as error:
-        shown.unreadable(error.seen)
+    found = _records(batch, log)
+    while True:
+        try:
+            record = next(found, None)
+        except CorruptObjectError as error:
+            shown.unreadable(error.seen)
+            return
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            shown.unreadable(f"columns that cannot be shown: {' '.join(str(error).split())[:200]}")
+            return
+        if record is None:
+            return
+        shown.record(*record)
+
+
+def _records(batch: Batch, log: LogDump) -> Iterator[tuple[Fields, str]]:
+    """Each record's own fields, and the topic's columns as JSON."""
+    import pyarrow as pa
+
+    from txn_engine.cli.record_text import json_records
+
+    for part in log.records(batch):
+        deltas = part.column("_offset_delta").to_pylist()
+        times = part.column("_timestamp").cast(pa.int64()).to_pylist()
+        rest = pa.Table.from_batches([part]).drop_columns(["_offset_delta", "_timestamp"])
+        for delta, time_ms, payload in zip(deltas, times, json_records(rest, "text"), strict=True):
+            offset = None if delta is None else batch.base_offset + delta
+            sequence = None if delta is None else batch.sequence_of(delta)
+            yield {"offset": offset, "CreateTime": time_ms, "sequence": sequence}, payload
 
 
 def _descriptor(batch: Batch) -> Fields:
@@ -184,8 +205,8 @@ class _Dump:
         """A record of the batch before; `payload` is its JSON."""
         raise NotImplementedError
 
-    def close(self) -> None:
-        """End the output."""
+    def close(self, *, complete: bool) -> None:
+        """End the output; not `complete` where the store could not be read to the end."""
 
     def _write_line(self, fields: Fields, inline: Fields | None) -> None:
         raise NotImplementedError
@@ -216,7 +237,10 @@ class _TextDump(_Dump):
 
 
 class _JsonDump(_Dump):
-    """One document, written as the entries come: {"topic", "partition", "incarnation", "batches": [...], "damaged"}."""
+    """One document, written as the entries come, and always ended.
+
+    {"topic", "partition", "incarnation", "batches": [...], "damaged", "complete"}
+    """
 
     def __init__(self, place: PartitionPlace) -> None:
         super().__init__(place)
@@ -230,10 +254,10 @@ class _JsonDump(_Dump):
         sys.stdout.write(f'{_json(fields)[:-1]}, "payload": {payload}}}')
         self._records += 1
 
-    def close(self) -> None:
-        """Close the list, and say how much is damaged."""
+    def close(self, *, complete: bool) -> None:
+        """Close the list, and say how much is damaged, and whether this is all."""
         self._end_batch()
-        sys.stdout.write(f'\n], "damaged": {self.damaged}}}\n')
+        sys.stdout.write(f'\n], "damaged": {self.damaged}, "complete": {json.dumps(complete)}}}\n')
 
     def _write_line(self, fields: Fields, inline: Fields | None) -> None:
         self._end_batch()

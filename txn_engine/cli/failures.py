@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
 from typing import IO, Any, NoReturn
@@ -14,9 +13,8 @@ import click
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_NOT_TOLD = 3
 EXIT_BROKEN_PIPE = 128 + 13
-
-_USERINFO = re.compile(r"(?<=://)[^/\s@]*@")
 
 
 class CommandFailed(click.ClickException):
@@ -40,23 +38,44 @@ class UsageFailed(CommandFailed):
     exit_code = EXIT_USAGE
 
 
+class ReportNotWritten(CommandFailed):
+    """What was asked for was done, and stdout did not take the report of it."""
+
+    exit_code = EXIT_NOT_TOLD
+
+    def __init__(self, reason: str, *, as_json: bool = False) -> None:
+        code = "REPORT_NOT_WRITTEN"
+        told = f"what was asked for was done, only its report could not be written: stdout: {reason} [{code}]"
+        super().__init__(code, told, as_json=as_json)
+
+
 class OutputClosed(BaseException):
     """Whoever read our output has gone (`| head`): stop, quietly."""
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without user and password in any URL."""
-    return " ".join(_USERINFO.sub("", text).split())
+    """The text on one line, without secrets in any URL."""
+    return " ".join(without_secrets(text).split())
+
+
+def without_secrets(text: str) -> str:
+    """The text without secrets in any URL."""
+    if "://" not in text:  # nor is the storage package loaded to say that a call is wrong
+        return text
+    from storage.errors import redact
+
+    return redact(text)
 
 
 def tell_error(code: str, message: str, *, as_json: bool, file: IO[Any] | None = None) -> None:
-    """Write an error to stderr, as a line or as JSON."""
+    """Write an error to stderr, as a line or as JSON. Where that takes nothing, the exit code is left to tell."""
     stream = file or sys.stderr
-    if as_json:
-        stream.write(json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False) + "\n")
-        return
-    colour = stream.isatty() and "NO_COLOR" not in os.environ
-    stream.write(f"{click.style('error:', fg='red', bold=True) if colour else 'error:'} {message}\n")
+    with contextlib.suppress(OSError):
+        if as_json:
+            stream.write(json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False) + "\n")
+            return
+        colour = stream.isatty() and "NO_COLOR" not in os.environ
+        stream.write(f"{click.style('error:', fg='red', bold=True) if colour else 'error:'} {message}\n")
 
 
 @contextlib.contextmanager
@@ -76,7 +95,7 @@ def told_plainly(*, as_json: bool, debug: bool) -> Iterator[None]:
         if debug:
             import traceback
 
-            traceback.print_exc()
+            sys.stderr.write(without_secrets(traceback.format_exc()))
         _raise_failed(error, as_json)
 
 

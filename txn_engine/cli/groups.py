@@ -15,8 +15,9 @@ from txn_engine.cli.transactions import one_name
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from txn_engine.admin import ResetTarget
     from txn_engine.engine import Engine
-    from txn_engine.types import ForgottenOffset, TopicPartition
+    from txn_engine.types import ForgottenOffset, GroupOffset, TopicPartition
 
 DESCRIBE = columns(
     "GROUP",
@@ -69,7 +70,7 @@ def describe(group: str | None, named: str | None, place: Place, out: Output) ->
     """Show where GROUP is in each partition.
 
     LAG counts offsets up to the last stable one, which is as far as read_committed readers get. A pending offset
-    belongs to a transaction that is not decided yet.
+    belongs to a transaction that is not decided yet. Offsets in a topic that was deleted have neither.
     """
     name = one_name(group, named, "GROUP")
     with place.open() as engine:
@@ -88,6 +89,7 @@ def describe(group: str | None, named: str | None, place: Place, out: Output) ->
         for at in found.partitions
     ]
     out.table("offsets", DESCRIBE, rows)
+    _tell_gone(found.partitions, out)
 
 
 def _known(value: int) -> int | None:
@@ -112,7 +114,11 @@ def _known(value: int) -> int | None:
     metavar="TOPIC[:N,...]",
     help="A topic, or some partitions of it. Repeatable.",
 )
-@click.option("--all-topics", is_flag=True, help="All partitions that the group has offsets for.")
+@click.option(
+    "--all-topics",
+    is_flag=True,
+    help="All partitions that the group has offsets for and that are still there.",
+)
 @click.option("--to-earliest", is_flag=True, help="To the first record that is still there.")
 @click.option(
     "--to-latest",
@@ -146,12 +152,12 @@ def reset_offsets(
         raise click.UsageError("give either --topic or --all-topics")
     parsed = [_scope(text) for text in scopes]
     with place.open() as engine:
-        partitions = _partitions(engine, name, parsed)
-        targets = {
-            tp: to_offset if to_offset is not None else _end(engine, tp, latest=to_latest)
-            for tp in partitions
-        }
-        moves = engine.admin.reset_offsets(name, targets, execute=execute)
+        partitions = _named(engine, parsed) if parsed else _all_partitions(engine, name, out)
+        end: ResetTarget = "latest" if to_latest else "earliest"
+        at = end if to_offset is None else to_offset
+        moves = engine.admin.reset_offsets(name, dict.fromkeys(partitions, at), execute=execute)
+    if execute:
+        out.done()
     rows = [
         {
             "group": name,
@@ -182,14 +188,9 @@ def _scope(text: str) -> tuple[str, list[int] | None]:
         raise click.BadParameter(f"{text!r}; expected TOPIC or TOPIC:0,1,2", param_hint="--topic") from error
 
 
-def _partitions(
-    engine: Engine, group: str, scopes: list[tuple[str, list[int] | None]]
-) -> list[TopicPartition]:
+def _named(engine: Engine, scopes: list[tuple[str, list[int] | None]]) -> list[TopicPartition]:
     from txn_engine.types import TopicPartition
 
-    if not scopes:
-        known = engine.admin.describe_group(group).partitions
-        return [TopicPartition(at.topic, at.partition) for at in known]
     found = []
     for topic, numbers in scopes:
         count = engine.admin.describe_topic(topic).partitions
@@ -197,9 +198,34 @@ def _partitions(
     return list(dict.fromkeys(found))
 
 
-def _end(engine: Engine, tp: TopicPartition, *, latest: bool) -> int:
-    offsets = engine.admin.list_offsets(tp.topic, [tp.partition])[tp]
-    return offsets.last_stable_offset if latest else offsets.log_start_offset
+def _all_partitions(engine: Engine, group: str, out: Output) -> list[TopicPartition]:
+    """Those that the group has offsets for, in topics that are still there."""
+    from txn_engine.errors import InvalidRequestError
+    from txn_engine.types import TopicPartition
+
+    known = engine.admin.describe_group(group).partitions
+    there = [TopicPartition(at.topic, at.partition) for at in known if not _is_gone(at)]
+    if not there:
+        raise InvalidRequestError(
+            "all its offsets are in topics that were deleted",
+            actor=f"group {group!r}",
+            action="name a --topic that there is",
+        )
+    _tell_gone(known, out)
+    return there
+
+
+def _is_gone(at: GroupOffset) -> bool:
+    return at.last_stable_offset < 0
+
+
+def _tell_gone(known: Iterable[GroupOffset], out: Output) -> None:
+    gone = [f"{at.topic}-{at.partition}" for at in known if _is_gone(at)]
+    if gone:
+        out.note(
+            f"{', '.join(gone)}: offsets in a topic that was deleted; they move nobody, and go with the group"
+            " or by `groups expire-offsets`"
+        )
 
 
 @groups.command(
@@ -235,6 +261,7 @@ def delete(names: tuple[str, ...], named: tuple[str, ...], execute: bool, place:
         try:
             for name in wanted:
                 deleted += engine.admin.delete_group(name)
+            out.done()
         finally:  # where one was used again in between, what happened to those before it is told all the same
             _tell_forgotten(deleted, out, execute=True)
 
@@ -264,6 +291,8 @@ def expire_offsets(retention_minutes: int, execute: bool, place: Place, out: Out
         found = engine.admin.expire_group_offsets(
             retention_ms=retention_minutes * _MINUTE_MS, dry_run=not execute
         )
+    if execute:
+        out.done()
     _tell_forgotten(found, out, execute=execute)
 
 

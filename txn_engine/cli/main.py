@@ -16,7 +16,7 @@ from txn_engine.cli.coordinator import coordinator
 from txn_engine.cli.demo import demo
 from txn_engine.cli.doctor import doctor
 from txn_engine.cli.dump_log import dump_log
-from txn_engine.cli.failures import EXIT_BROKEN_PIPE, OutputClosed, tell_error
+from txn_engine.cli.failures import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_NOT_TOLD, OutputClosed, tell_error
 from txn_engine.cli.groups import groups
 from txn_engine.cli.maintain import maintain
 from txn_engine.cli.produce import produce
@@ -53,8 +53,8 @@ def cli() -> None:
     """Kafka's exactly-once transactions as Parquet files on an object store, with no broker.
 
     Every command takes the store as --url, or from TXN_ENGINE_URL: file:///folder or s3://bucket/prefix.
-    `COMMAND --help` shows examples. Exit codes: 0 done, 1 not done, 2 wrong call, 130 and 143 stopped by Ctrl-C and
-    SIGTERM.
+    `COMMAND --help` shows examples. Exit codes: 0 done, 1 not done, 2 wrong call, 3 done but stdout did not take
+    the report, 130 and 143 stopped by Ctrl-C and SIGTERM.
     """
 
 
@@ -79,10 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     interrupts.install()
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
+    code = EXIT_FAILED
     try:
         code = _run(given)
         sys.stdout.flush()
@@ -90,10 +92,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tell_error("INTERRUPTED", str(stopped), as_json="--json" in given)
         return stopped.exit_code
     except (OutputClosed, BrokenPipeError):
-        # What is still buffered has nowhere to go; without this the interpreter complains when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE
+        _drop_buffered()
+        return code if code == EXIT_NOT_TOLD else EXIT_BROKEN_PIPE
+    except OSError as error:
+        _drop_buffered()
+        if not code:
+            tell_error("IO_ERROR", f"stdout: {error.strerror} [IO_ERROR]", as_json="--json" in given)
+        return code or EXIT_FAILED
     return code
+
+
+def _replace_closed_streams() -> None:
+    """Python has None for a stream that was closed at the start. What goes to stdout is not taken then, as by any
+    program that writes to a closed one; what would be told on stderr is dropped.
+    """
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def _drop_buffered() -> None:
+    """What stdout still holds has nowhere to go; without this the interpreter complains when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(arguments: list[str]) -> int:

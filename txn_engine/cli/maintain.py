@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -45,6 +46,17 @@ _CLEANED = columns(
 )
 
 
+class _Finite(click.FloatRange):
+    """A range of floats that leaves out what is no number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Fail for nan, and for what is too large for a float."""
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is no finite number", param, ctx)
+        return found
+
+
 @click.group(cls=Group, short_help="Merge small files, drop what is old, clean up.")
 def maintain() -> None:
     """Keep a ledger small and quick: what the DAG txn_maintain does on a schedule.
@@ -79,7 +91,7 @@ def maintain_options(function: Function) -> Function:
 )
 @click.option(
     "--target-mib",
-    type=click.FloatRange(min=0, min_open=True),
+    type=_Finite(min=0, min_open=True),
     default=64.0,
     metavar="MIB",
     help="Merge up to about this size. One such file is held in memory.",
@@ -135,7 +147,7 @@ def compact(
 )
 @click.option(
     "--entries-days",
-    type=click.FloatRange(min=0),
+    type=_Finite(min=0),
     default=7.0,
     metavar="DAYS",
     help="Keep entries for this long after a snapshot holds them; `clean` finds no older orphans than that.",
@@ -171,7 +183,7 @@ def retention(
 )
 @click.option(
     "--orphan-days",
-    type=click.FloatRange(min=0),
+    type=_Finite(min=0),
     default=7.0,
     metavar="DAYS",
     help="Delete a file without an entry once its upload began this long ago; its writer is refused from then on.",
@@ -250,6 +262,8 @@ def _tell(
     """Print what was done, by partition, and which deleted topics went; it failed where any partition did."""
     failures: list[PartitionFailure] = [failure for report in reports for failure in report.failures]
     shown, dry_run = list(rows), reports[0].dry_run
+    if not dry_run and not failures:
+        out.done()
     out.table(
         name,
         table,

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from txn_engine.cli.failures import CommandFailed, ReportNotWritten
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -51,6 +53,25 @@ class Output:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
+        self._is_done = False
+
+    def done(self) -> None:
+        """What was asked for is done: from here on a report that stdout does not take is no failure of it."""
+        self._is_done = True
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Write to stdout, and know that it took it."""
+        try:
+            yield
+            sys.stdout.flush()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            if self._is_done:
+                raise ReportNotWritten(reason, as_json=self.as_json) from error
+            if isinstance(error, BrokenPipeError):
+                raise
+            raise CommandFailed("IO_ERROR", f"stdout: {reason} [IO_ERROR]", as_json=self.as_json) from error
 
     def table(self, name: str, table: Sequence[Column], rows: Sequence[Row], **more: object) -> None:
         """A table; as JSON {name: [row, ...], **more}, each row with the columns' fields (and any others it has)."""
@@ -58,31 +79,38 @@ class Output:
             self.document({name: list(rows), **more})
             return
         cells = [[as_text(row.get(column.name)) for column in table] for row in rows]
-        if sys.stdout.isatty():
-            _print_on_terminal(table, cells)
-        else:
-            _print_plain(table, cells)
+        with self._writing():
+            if sys.stdout.isatty():
+                _print_on_terminal(table, cells)
+            else:
+                _print_plain(table, cells)
 
     def document(self, value: object) -> None:
         """One JSON document."""
-        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+        with self._writing():
+            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
 
     def line(self, text: str, **fields: object) -> None:
         """A sentence about what was done; as JSON the fields."""
         if self.as_json:
             self.document(fields)
-        else:
+            return
+        with self._writing():
             sys.stdout.write(text + "\n")
 
     def blank(self) -> None:
         """An empty line between two tables."""
         if not self.as_json:
-            sys.stdout.write("\n")
+            with self._writing():
+                sys.stdout.write("\n")
 
     def note(self, text: str) -> None:
-        """Something to know beside the answer: on stderr, and not with --json."""
-        if not self.as_json:
-            sys.stdout.flush()
+        """Something to know beside the answer: on stderr, if that takes it, and not with --json."""
+        if self.as_json:
+            return
+        with self._writing():
+            pass  # what stdout still holds comes first
+        with contextlib.suppress(OSError):
             sys.stderr.write(text + "\n")
 
     @contextlib.contextmanager

@@ -214,7 +214,8 @@ class _Load:
         ]
 
     def tell(self, **more: object) -> None:
-        """Print where the records went."""
+        """All is loaded: print where the records went."""
+        self.out.done()
         rows: dict[int, dict[str, Any]] = {}
         for metadata in self.landed():
             count = metadata.last_offset - metadata.base_offset + 1
@@ -285,14 +286,12 @@ def _state_of(file: Path) -> tuple[int, int, int]:
 
 def _left_behind(error: BaseException, producer: Producer, load: _Load) -> BaseException:
     """The error, with what of the load stays in the topic."""
-    from txn_engine.errors import TxnEngineError
-
     least = "at least "
     try:
         with held_back():
             producer.flush()
             least = ""
-    except (Interrupted, TxnEngineError):
+    except (Interrupted, Exception):  # noqa: BLE001
         pass  # what is under way may still arrive: the count is of what did
     count = sum(sent.last_offset - sent.base_offset + 1 for sent in load.landed())
     left = f"{least}{count:,} records are in the topic and stay; with --transactional-id a load is all or nothing"
@@ -310,6 +309,7 @@ def _load_in_transaction(
     if run_id is not None:
         known = producer.has_committed(run_id)
         if known:
+            load.out.done()
             load.out.line(
                 f"run {run_id!r} of {transactional_id!r} was committed before: nothing to load",
                 produced=[],
@@ -334,7 +334,7 @@ def _load_in_transaction(
 
 def _commit(producer: Producer, load: _Load) -> None:
     """Commit, and if that cannot be: abort, or say what is not known."""
-    from txn_engine.errors import TxnEngineError
+    from txn_engine.errors import OutcomeUnknownError
     from txn_engine.producer.states import ProducerState
 
     committed = False
@@ -345,10 +345,10 @@ def _commit(producer: Producer, load: _Load) -> None:
     except Interrupted as error:
         note = "the transaction is committed all the same" if committed else _not_known(producer)
         raise Interrupted(error.signum, note) from error
-    except TxnEngineError as error:
+    except Exception as error:
         if producer.state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
             raise _aborted(error, producer, load) from error
-        if producer.state is ProducerState.COMMITTING:
+        if producer.state is ProducerState.COMMITTING or isinstance(error, OutcomeUnknownError):
             raise _with_note(error, _not_known(producer), load) from error
         raise _with_note(error, _NOTHING, load) from error
 
@@ -382,7 +382,7 @@ def _aborted(error: BaseException, producer: Producer, load: _Load) -> BaseExcep
     except Interrupted as second:
         if not isinstance(error, Interrupted):
             error = second
-    except TxnEngineError:
+    except Exception:  # noqa: BLE001 -- the error to tell is the one that came first
         ended = False
     return _with_note(error, f"the transaction was aborted, {_NOTHING}" if ended else note, load)
 

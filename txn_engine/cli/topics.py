@@ -99,6 +99,7 @@ def create(
     chosen = _parsed(configs)
     with place.open(set_up=True) as engine:
         made = engine.admin.create_topic(topic, partitions=partitions, schema=schema, key=key, **chosen)
+    out.done()
     count = f"{made.partitions} partition{'s' if made.partitions != 1 else ''}"
     out.line(
         f"created topic {made.topic}, {count}",
@@ -211,6 +212,7 @@ def alter(topic: str, partitions: int, place: Place, out: Output) -> None:
     """
     with place.open() as engine:
         grown = engine.admin.add_partitions_to_topic(topic, partitions)
+    out.done()
     out.line(
         f"topic {grown.topic} has {grown.partitions} partitions",
         topic=grown.topic,
@@ -225,4 +227,5 @@ def delete(topic: str, place: Place, out: Output) -> None:
     """Delete TOPIC. Its name is free at once; a topic made again under it is another, empty one."""
     with place.open() as engine:
         engine.admin.delete_topic(topic)
+    out.done()
     out.line(f"deleted topic {topic}", topic=topic, deleted=True)

@@ -243,6 +243,7 @@ def abort(topic: str, partition: int, start_offset: int, place: Place, out: Outp
     """
     with place.open() as engine:
         engine.admin.abort_transaction(topic, partition, start_offset)
+    out.done()
     out.line(
         f"aborted the transaction from offset {start_offset} of {topic}-{partition}",
         topic=topic,
@@ -265,6 +266,7 @@ def fence(ids: tuple[str, ...], place: Place, out: Output) -> None:
         for name in ids:  # an id that was never used would be made by fencing it
             engine.admin.describe_transaction(name)
         fenced = engine.admin.fence_producers(ids)
+    out.done()
     rows = [
         {"transactional_id": name, "producer_id": held.producer_id, "producer_epoch": held.producer_epoch}
         for name, held in fenced.items()

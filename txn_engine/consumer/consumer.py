@@ -66,6 +66,14 @@ class _Cursor:
         return TransactionPartition(self.topic.name, self.topic.incarnation, self.partition)
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a group's offset was when `committed` was asked, and the row that it stands in; None: it had none."""
+
+    offset: int | None
+    row: FetchedRow
+
+
 class Consumer:
     """Reads partitions from a position on, each record once and in order. For one thread at a time.
 
@@ -101,7 +109,10 @@ class Consumer:
         self._cursors: dict[TopicPartition, _Cursor] = {}
         self._subscribed: set[str] = set()
         self._fetched: dict[TopicPartition, FetchedRow] = {}
-        self._asked_of: dict[TopicPartition, int] = {}  # incarnations of topics that `committed` asked about
+        self._fetched_of: dict[
+            TopicPartition, int
+        ] = {}  # incarnations of the topics that those rows are about
+        self._seen: dict[TopicPartition, _Seen] = {}  # what `committed` answered since
         self._unsettled: (
             tuple[ConsumerGroupMetadata, dict[TransactionPartition, OffsetAndMetadata]] | None
         ) = None
@@ -124,24 +135,44 @@ class Consumer:
         """Read these partitions; those that were read already go on where they are."""
         self._open()
         cursors: dict[TopicPartition, _Cursor] = {}
-        for tp in partitions:
-            topic = self._logs.topics.having(*tp)
+        for tp, topic in self._resolve(partitions).items():
             known = self._cursors.get(tp)
-            same = known is not None and known.topic.incarnation == topic.incarnation
-            cursors[tp] = known if known is not None and same else _Cursor(topic, tp.partition)
-            if not same:
-                self._fetched.pop(tp, None)
+            if known is not None and known.topic.incarnation == topic.incarnation:
+                cursors[tp] = known
+                continue
+            is_late = known is not None or topic.name in self._subscribed
+            cursors[tp] = _Cursor(topic, tp.partition, is_late=is_late)
+            if self._fetched_of.get(tp, topic.incarnation) != topic.incarnation:
+                self._forget(tp)
+        for tp in self._cursors.keys() - cursors.keys():
+            self._forget(tp)
         self._cursors = cursors
         self._subscribed = set()
+
+    def _resolve(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Topic]:
+        """Each partition with its topic as of now: one look at the store a topic."""
+        topics: dict[str, Topic] = {}
+        found: dict[TopicPartition, Topic] = {}
+        for tp in (TopicPartition(*each) for each in partitions):
+            topic = topics.get(tp.topic)
+            if topic is None or tp.partition >= topic.partitions:
+                topic = topics[tp.topic] = self._logs.topics.as_of_now(*tp)
+            topic.check_partition(tp.partition)
+            found[tp] = topic
+        return found
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read."""
         return list(self._cursors)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from this offset. Raises `OffsetOutOfRangeError` for one that the log does not reach."""
+        """Go on from this offset. Raises `OffsetOutOfRangeError` for one that the log does not reach.
+
+        To begin again where the group is (after an abort, with a new producer): seek to what `committed` answers.
+        """
         cursor = self._cursor(partition)
         check_start(self._refresh(cursor), partition.topic, partition.partition, offset)
+        self._name_at(cursor, offset)
         cursor.position = offset
         cursor.open_file = None
 
@@ -253,12 +284,21 @@ class Consumer:
                 self._cursors.setdefault(TopicPartition(name, number), _Cursor(topic, number, is_late=True))
         for tp, cursor in list(self._cursors.items()):
             topic = self._logs.topics.get(tp.topic)
-            if topic.incarnation != cursor.topic.incarnation:
-                self._fetched.pop(tp, None)
-                if tp.partition < topic.partitions:
-                    self._cursors[tp] = _Cursor(topic, tp.partition, is_late=True)
-                else:
-                    del self._cursors[tp]
+            if topic.incarnation == cursor.topic.incarnation:
+                continue
+            if tp.partition >= topic.partitions and tp.topic not in self._subscribed:
+                raise UnknownTopicOrPartitionError(
+                    f"topic {tp.topic!r} was made again, with {topic.partitions} partitions",
+                    actor="consumer",
+                    place=str(tp),
+                    expected="the partition that was assigned",
+                    action="assign() partitions that the topic has now",
+                )
+            self._forget(tp)
+            if tp.partition < topic.partitions:
+                self._cursors[tp] = _Cursor(topic, tp.partition, is_late=True)
+            else:
+                del self._cursors[tp]
 
     # --- where to begin -------------------------------------------------------------------------------------
 
@@ -269,8 +309,9 @@ class Consumer:
             return
         committed: dict[TopicPartition, OffsetAndMetadata] = {}
         if self.group_id is not None:
-            committed, fetched = self._fetch([cursor.key for cursor in fresh])
-            self._fetched |= fetched
+            keys = [cursor.key for cursor in fresh]
+            committed, fetched = self._fetch(keys)
+            self._name_from_now_on(fetched, keys)
         for cursor in fresh:
             tp = TopicPartition(cursor.topic.name, cursor.partition)
             position = committed.get(tp)
@@ -326,7 +367,10 @@ class Consumer:
         """For `send_offsets_to_transaction`: group, member, and the rows that the positions were fetched from."""
         incarnations = {tp: cursor.topic.incarnation for tp, cursor in self._cursors.items()}
         return ConsumerGroupMetadata(
-            check_group_id(self.group_id), self.member_id, dict(self._fetched), self._asked_of | incarnations
+            check_group_id(self.group_id),
+            self.member_id,
+            dict(self._fetched),
+            self._fetched_of | incarnations,
         )
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -338,16 +382,23 @@ class Consumer:
         """The group's offsets, without partitions that were never committed.
 
         A read_committed consumer asks for stable ones: `UnstableOffsetCommitError` while a transaction has
-        some pending.
+        some pending. To ask changes nothing of what the consumer reads and commits; to `seek` there does.
         """
         self._open()
-        targets = [self._target(TopicPartition(*tp)) for tp in partitions]
-        offsets, fetched = self._fetch(targets)
-        for target in targets:  # who asks first and seeks then has fetched this; polling fetches anew
-            tp = TopicPartition(target.topic, target.partition)
-            is_stale = tp not in self._cursors and self._asked_of.get(tp) != target.incarnation
-            if is_stale or tp not in self._fetched:
-                self._fetched[tp], self._asked_of[tp] = fetched[tp], target.incarnation
+        targets = {
+            tp: TransactionPartition(tp.topic, topic.incarnation, tp.partition)
+            for tp, topic in self._resolve(partitions).items()
+        }
+        offsets, fetched = self._fetch(list(targets.values()))
+        for tp, target in targets.items():
+            cursor = self._cursors.get(tp)
+            if cursor is not None and cursor.key != target:
+                continue  # made again: the next poll begins there
+            if self._fetched_of.get(tp) != target.incarnation:
+                self._name_from_now_on(fetched, [target])  # who asks first and seeks then has fetched this
+            else:  # it names what it has read from, until it seeks to this
+                at = offsets.get(tp)
+                self._seen[tp] = _Seen(None if at is None else at.offset, fetched[tp])
         return offsets
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
@@ -372,8 +423,9 @@ class Consumer:
             own = self._groups.own_rows(self.group_metadata(), list(positions))
             if all(self._fetched.get(tp) == row for tp, row in own.items()):
                 raise
-            self._fetched |= (
-                own  # a producer's commits for this very consumer; anything else is refused again
+            # A producer's commits for this very consumer; anything else is refused again.
+            self._name_from_now_on(
+                own, [key for key in positions if TopicPartition(key.topic, key.partition) in own]
             )
             self._commit(positions)
 
@@ -386,14 +438,36 @@ class Consumer:
             raise
 
     def _name_from_now_on(
-        self, rows: Mapping[TopicPartition, FetchedRow], written: Iterable[TransactionPartition]
+        self, rows: Mapping[TopicPartition, FetchedRow], partitions: Iterable[TransactionPartition]
     ) -> None:
         """The next commit names these rows, where it is about the same topic."""
-        incarnations = self.group_metadata().incarnations
-        for partition in written:
+        for partition in partitions:
             tp = TopicPartition(partition.topic, partition.partition)
-            if incarnations.get(tp, partition.incarnation) == partition.incarnation:
-                self._fetched[tp] = rows[tp]
+            cursor = self._cursors.get(tp)
+            is_newest = self._fetched_of.get(tp, 0) <= partition.incarnation
+            if cursor.key == partition if cursor is not None else is_newest:
+                self._fetched[tp], self._fetched_of[tp] = rows[tp], partition.incarnation
+                self._seen.pop(tp, None)
+
+    def _name_at(self, cursor: _Cursor, offset: int) -> None:
+        """A commit of what is read from here names a row too: the one that `committed` answered this offset from; and
+        where none was fetched yet, the one that stands there now.
+        """
+        tp = TopicPartition(cursor.topic.name, cursor.partition)
+        if self.group_id is None:
+            return
+        seen = self._seen.get(tp)
+        if seen is not None and seen.offset in (None, offset):
+            self._name_from_now_on({tp: seen.row}, [cursor.key])
+        elif tp not in self._fetched:
+            _, row = self._groups.fetch(self.group_id, [cursor.key], require_stable=False)[tp]
+            self._name_from_now_on({tp: row}, [cursor.key])
+
+    def _forget(self, tp: TopicPartition) -> None:
+        """Rows that are about another topic, or a partition that is not read any more."""
+        self._fetched.pop(tp, None)
+        self._fetched_of.pop(tp, None)
+        self._seen.pop(tp, None)
 
     def _settle_commit(self) -> None:
         """Learn what became of a commit that had no answer: sent again it is recognised, whether or not it landed."""
@@ -404,10 +478,6 @@ class Consumer:
             except OutcomeUnknownError:
                 self._unsettled = commit
                 raise
-
-    def _target(self, tp: TopicPartition) -> TransactionPartition:
-        topic = self._logs.topics.having(*tp)
-        return TransactionPartition(topic.name, topic.incarnation, tp.partition)
 
     # --- ends -----------------------------------------------------------------------------------------------
 
@@ -455,13 +525,9 @@ class Consumer:
     ) -> list[tuple[TopicPartition, Topic, PartitionState]]:
         """Each partition, the topic of its name, and the state of that topic's log."""
         self._open()
-        wanted = [TopicPartition(*tp) for tp in partitions]
-        topics = [self._logs.topics.having(*tp) for tp in wanted]
-        logs = [
-            self._logs.get(topic.name, topic.incarnation, tp.partition)
-            for tp, topic in zip(wanted, topics, strict=True)
-        ]
-        return list(zip(wanted, topics, self._logs.refresh_all(logs), strict=True))
+        topics = self._resolve(partitions)
+        logs = [self._logs.get(topic.name, topic.incarnation, tp.partition) for tp, topic in topics.items()]
+        return list(zip(topics, topics.values(), self._logs.refresh_all(logs), strict=True))
 
     def close(self) -> None:
         """Let go. Nothing is committed by closing."""

@@ -18,6 +18,7 @@ from txn_engine.errors import (
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.names import is_storable
 from txn_engine.protocol import transactions
 from txn_engine.protocol.proposals import Appended, TransactionProposal
 from txn_engine.protocol.transaction_rows import (
@@ -274,7 +275,7 @@ class Coordinator:
         if partition.topic == CONSUMER_OFFSETS_TOPIC:
             self._logs.check_internal(*partition)
             return TransactionPartition(partition.topic, 0, partition.partition)
-        topic = self._logs.topics.having(*partition)
+        topic = self._logs.topics.as_of_now(*partition)
         return TransactionPartition(topic.name, topic.incarnation, partition.partition)
 
     # --- sweeps ---------------------------------------------------------------------------------------------
@@ -362,3 +363,5 @@ def _check_id(transactional_id: str) -> None:
         raise InvalidRequestError(
             f"a transactional id of {len(transactional_id)} characters", expected="at most 1000"
         )
+    if not is_storable(transactional_id):
+        raise InvalidRequestError(f"transactional id {transactional_id!r}", expected="UTF-8")

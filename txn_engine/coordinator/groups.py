@@ -14,6 +14,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+from txn_engine.names import is_storable
 from txn_engine.protocol.offset_commits import (
     FETCHED_NOTHING,
     NO_ROW,
@@ -166,11 +167,11 @@ class GroupCoordinator:
 
         Raises `UnknownTopicOrPartitionError` where the topic is gone, or was made again since.
         """
+        read = group.incarnations.get(TopicPartition(*partition))
         topic = self._logs.topics.having(*partition)
-        read = group.incarnations.get(TopicPartition(*partition), topic.incarnation)
         if read != topic.incarnation:
-            topic = self._logs.topics.look_up(topic.name)
-        if read != topic.incarnation:
+            topic = self._logs.topics.as_of_now(*partition)
+        if read is not None and read != topic.incarnation:
             raise UnknownTopicOrPartitionError(
                 f"a position in a topic {topic.name!r} that was deleted and made again since",
                 actor=f"group {group.group_id!r}",
@@ -178,7 +179,7 @@ class GroupCoordinator:
                 expected="a position in the topic as it is now",
                 action="read again: a poll begins at the new topic's start; nothing was committed",
             )
-        return TransactionPartition(topic.name, read, partition.partition)
+        return TransactionPartition(topic.name, topic.incarnation, partition.partition)
 
     def row(
         self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
@@ -193,6 +194,9 @@ class GroupCoordinator:
                 f"{len(position.metadata)} characters of offset metadata",
                 expected=f"at most {MAX_METADATA_CHARS}",
             )
+        for what, text in (("offset metadata", position.metadata), ("a member id", group.member_id)):
+            if not is_storable(text):
+                raise InvalidRequestError(f"{what} {text!r:.60}", expected="UTF-8")
         fetched = group.fetched.get(TopicPartition(partition.topic, partition.partition))
         return OffsetCommit(
             offset_key(group.group_id, partition),
@@ -235,7 +239,7 @@ def offset_key(group_id: str, partition: TransactionPartition) -> OffsetKey:
 
 
 def check_group_id(group_id: str | None) -> str:
-    """The group id; raises `InvalidGroupIdError` for none, an empty or an overlong one."""
-    if not group_id or len(group_id) > 1_000:
-        raise InvalidGroupIdError(f"group id {group_id!r:.60}", expected="1 to 1000 characters")
+    """The group id; raises `InvalidGroupIdError` for none, an empty or an overlong one, and one that is no UTF-8."""
+    if not group_id or len(group_id) > 1_000 or not is_storable(group_id):
+        raise InvalidGroupIdError(f"group id {group_id!r:.60}", expected="1 to 1000 characters of UTF-8")
     return group_id

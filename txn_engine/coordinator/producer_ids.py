@@ -25,7 +25,7 @@ class ProducerIds:
 
     def take(self) -> int:
         """An id for the caller alone, for ever: what is not used is lost, and there are enough."""
-        with self._lock:
+        with self._lock.here():
             if not self._free:
                 self._free.extend(self._claim_block())
             return self._free.popleft()

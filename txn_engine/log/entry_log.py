@@ -29,6 +29,7 @@ from txn_engine.protocol.replay import apply
 from txn_engine.protocol.sealed_slots import settle_sealed
 
 MAX_LOST_RACES = 1_000
+_RECENT_MS = 3_600_000
 _ENTRIES_AHEAD = 64
 _ENTRIES_ALONE = 4
 
@@ -76,6 +77,7 @@ class EntryLog:
         self._lock = OwnLock()
         self._state: PartitionState | None = None
         self._token = ViewToken()
+        self._seen_ms = 0  # when the view was last known to be at the log's end
         self._unsettled: _Unsettled | None = None
 
     # --- the view -------------------------------------------------------------------------------------------
@@ -83,7 +85,7 @@ class EntryLog:
     @property
     def token(self) -> ViewToken:
         """Which view this is; it is loaded if it was not."""
-        with self._lock:
+        with self._lock.here():
             self._loaded()
             return self._token
 
@@ -94,13 +96,22 @@ class EntryLog:
 
     def view(self) -> PartitionState:
         """The state as last seen, without looking at the store again once loaded."""
-        with self._lock:
+        with self._lock.here():
             return self._loaded()
 
     def refresh(self) -> PartitionState:
         """The state at the log's end now."""
-        with self._lock:
+        with self._lock.here():
             return self._advance(self._loaded())
+
+    def recent(self) -> PartitionState:
+        """The state at the log's end at most an hour ago: for the name of a file whose upload begins now, which a floor
+        refuses once it is days old (protocol, section 6).
+        """
+        with self._lock.here():
+            state = self._loaded()
+            age_ms = self._tools.clock() - self._seen_ms
+            return state if 0 <= age_ms < _RECENT_MS else self._advance(state)
 
     def _loaded(self) -> PartitionState:
         return self._load() if self._state is None else self._state
@@ -161,12 +172,13 @@ class EntryLog:
 
     def _follow(self, state: PartitionState) -> PartitionState:
         """Replay what follows `state`, slot by slot until one is empty. A listing only says what to read ahead."""
-        replayed = 0
+        replayed, now_ms = 0, self._tools.clock()
         while (data := self._tools.objects.find(key := self.keys.entry(state.log_end_offset))) is not None:
             state = self._replay(state, key, data)
             replayed += 1
             if replayed == _ENTRIES_ALONE:
                 state = self._read_ahead(state)
+        self._seen_ms = now_ms
         return state
 
     def _read_ahead(self, state: PartitionState) -> PartitionState:
@@ -230,7 +242,7 @@ class EntryLog:
         `OutcomeUnknownError`: the entry may or may not be there; until that is settled this log puts nothing
         else, here or in another slot. Where the slot was sealed meanwhile that is never learned.
         """
-        with self._lock:
+        with self._lock.here():
             self._settle()
             fresh = False
             for _ in range(MAX_LOST_RACES):
@@ -292,7 +304,7 @@ class EntryLog:
 
     def _win(self, plan: EntryPlan) -> None:
         self._note_expiry(plan.batches)
-        self._state = plan.state
+        self._state, self._seen_ms = plan.state, self._tools.clock()
 
     def _settle(self) -> None:
         """Learn what became of the last put that nobody answered for: the same bytes at the same slot, until

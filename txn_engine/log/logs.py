@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
@@ -37,7 +39,7 @@ class Logs:
     def get(self, topic: str, incarnation: int, partition: int) -> EntryLog:
         """The log of a partition; the same object for all who ask."""
         prefix = partition_prefix(topic, incarnation, partition)
-        with self._lock:
+        with self._lock.here():
             log = self._logs.get(prefix)
             if log is None:
                 log = self._logs[prefix] = EntryLog(self.tools, prefix, _kind(topic))
@@ -95,11 +97,34 @@ def _kind(topic: str) -> LogKind:
     )
 
 
+class _IdleThreads(threading.Semaphore):
+    """How many threads of a pool have nothing to do. A real semaphore takes its lock in Python code: Ctrl-C there, in
+    `submit`, would leave it held, and no thread of the pool would ever fetch work again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self._idle: deque[None] = deque()
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # noqa: ARG002 - it never waits
+        """Whether one was idle; it is not counted any more."""
+        try:
+            self._idle.pop()
+        except IndexError:
+            return False
+        return True
+
+    def release(self, n: int = 1) -> None:
+        """So many more."""
+        self._idle.extend([None] * n)
+
+
 class ForkSafeExecutor(ThreadPoolExecutor):
     """Threads that know their process: used in a forked child, it refuses instead of waiting for ever."""
 
     def __init__(self, threads: int, name: str) -> None:
         super().__init__(threads, thread_name_prefix=name)
+        self._idle_semaphore = _IdleThreads()
         self._process = OwnProcess()
 
     def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]

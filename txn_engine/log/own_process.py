@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager
 
 from txn_engine.errors import IllegalStateError
 
@@ -40,9 +41,9 @@ class OwnLock:
         self._process = OwnProcess()
         self._lock = threading.RLock()
 
-    def __enter__(self) -> None:
+    def here(self) -> AbstractContextManager[object]:
+        """The lock, for `with`: entered and left by nobody else, because Ctrl-C inside an `__enter__` or `__exit__` of
+        Python's would leave it held for ever.
+        """
         self._process.check()
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        return self._lock

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from storage import ObjectStore, prove_put_if_absent
 from txn_engine.clock import Clock
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects, decode_json, encode_json, store_errors
 
@@ -81,6 +81,11 @@ def _set_up_meanwhile(objects: Objects) -> StoreConfig:
 
 def _decode(data: bytes) -> StoreConfig:
     values = decode_json(data, key=STORE_KEY, kind="store")
+    missing = [each.name for each in fields(StoreConfig) if each.name not in values]
+    if missing:
+        raise CorruptObjectError(
+            f"no {', '.join(missing)}", place=STORE_KEY, expected="what the store was set up with"
+        )
     return StoreConfig(
         values["store_id"],
         values["created_ms"],

@@ -124,7 +124,7 @@ class TopicRegistry:
 
     def get(self, name: str) -> Topic:
         """The topic as it is now, give or take five seconds. Raises `UnknownTopicOrPartitionError`."""
-        with self._lock:
+        with self._lock.here():
             known = self._known.get(name)
         if known is not None and self._cache_clock() - known[0] < _CACHED_MS:
             return known[1]
@@ -138,11 +138,16 @@ class TopicRegistry:
         topic.check_partition(partition)
         return topic
 
+    def as_of_now(self, name: str, partition: int) -> Topic:
+        """The topic as the store has it now, known to have this partition: one look at the store if nothing changed."""
+        topic = self.having(name, partition)
+        return topic if self.is_current(name, topic.incarnation) else self.having(name, partition)
+
     def look_up(self, name: str) -> Topic:
         """The topic as the store has it now. Raises `UnknownTopicOrPartitionError`."""
         _check_name(name)
         incarnation, topic = self._latest(name)
-        with self._lock:
+        with self._lock.here():
             if topic is None:
                 self._known.pop(name, None)
             else:
@@ -156,7 +161,7 @@ class TopicRegistry:
         """Whether this incarnation is still the topic of its name, as of now: one look at the store."""
         if self._objects.find(topic_key(name, incarnation + 1)) is None:
             return True
-        with self._lock:
+        with self._lock.here():
             self._known.pop(name, None)
         return False
 
@@ -252,7 +257,7 @@ class TopicRegistry:
         outcome = self._objects.create(
             topic_key(name, tombstone.incarnation), _encode(tombstone, self._new_id(), deleted=True)
         )
-        with self._lock:
+        with self._lock.here():
             self._known.pop(name, None)
         if not outcome.won:
             raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")

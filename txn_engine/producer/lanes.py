@@ -6,7 +6,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -18,6 +20,9 @@ from txn_engine.errors import (
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_log import EntryLog, LogTools, ViewToken
 from txn_engine.log.uploads import upload_records
+from txn_engine.producer.receipts import Receipt
+from txn_engine.producer.states import told
+from txn_engine.producer.waiters import Waiters
 from txn_engine.protocol.appends import FirstWriteCheck
 from txn_engine.protocol.proposals import DataProposal, Refused
 from txn_engine.protocol.transaction_rows import TransactionPartition
@@ -25,13 +30,23 @@ from txn_engine.types import ProducerIdAndEpoch, RecordMetadata
 
 MAX_BATCHES_PER_ENTRY = 64
 
+_sending_for: ContextVar[tuple[int, object] | None] = ContextVar("sending_for", default=None)
 
-@dataclass(slots=True)
+
+def is_sending_for(owner: object) -> bool:
+    """Whether this is the thread that sends for `owner`, as it is in a callback: what waits for a batch there waits
+    for itself. A context may be carried to another thread, so that the thread counts too.
+    """
+    return _sending_for.get() == (threading.get_ident(), owner)
+
+
+@dataclass(slots=True, eq=False)
 class Batch:
     """Records for one partition, or a data file that holds them, with the sequence they were given, and whom
     to tell.
 
-    `is_current`: whether the topic was still this incarnation, asked when the records were handed over.
+    `is_current`: whether the topic was still this incarnation, asked when the records were handed over. `size`: what it
+    takes of the producer's buffer. `number`: its place in the receipt.
     """
 
     records: pa.Table | EncodedFile
@@ -40,13 +55,33 @@ class Batch:
     is_transactional: bool
     timestamp_ms: int
     is_current: Future[bool]
-    done: Future[RecordMetadata]
+    size: int
+    receipt: Receipt
+    number: int
+    is_settled: bool = False
+
+    def has_settled(self) -> bool:
+        """Whether it is in the log, or has failed."""
+        return self.is_settled
+
+
+class LaneOwner(Protocol):
+    """Whose lane it is: hears of every batch's end, of a failure before anybody who waits for the batch."""
+
+    def fail(self, error: BaseException) -> None:
+        """Something was not written."""
+
+    def settled(self, batch: Batch) -> None:
+        """A batch is in the log, or has failed."""
 
 
 class Lane:
     """One partition's batches of one producer, sent one entry after the other by whichever thread is free.
 
-    After a failure everything queued behind it fails too, until `reset`: nothing may overtake a batch that is missing.
+    After a failure everything queued behind it fails too: nothing may overtake a batch that is missing.
+
+    A batch is in the queue until it is settled, and the queue is all there is to know: an interrupt (Ctrl-C) in the
+    caller finds it with the batch or without, and holds no lock. Whoever waits for the lane starts it again.
     """
 
     def __init__(
@@ -57,72 +92,104 @@ class Lane:
         tools: LogTools,
         senders: Executor,
         first_write_check: Callable[[Lane], FirstWriteCheck],
-        on_failure: Callable[[BaseException], None],
+        owner: LaneOwner,
+        *,
+        is_admitted: bool,
     ) -> None:
         self.partition = partition
         self.identity = identity
         self.log = log
         self.view_token: ViewToken = log.token
-        self.added: Future[None] = Future()
         self.next_sequence = 0
         self._tools = tools
         self._senders = senders
         self._first_write_check = first_write_check
-        self._on_failure = on_failure
-        self._lock = threading.Lock()
+        self._owner = owner
+        self._is_admitted = is_admitted
+        self._admission = Waiters()
         self._queue: deque[Batch] = deque()
-        self._running = False
+        self._draining = threading.Lock()
+        self._is_asked_for = (
+            False  # a thread is on its way: spares a burst of batches a thread each, no more than that
+        )
         self._failure: BaseException | None = None
 
     def send(self, batch: Batch) -> None:
-        """Queue a batch."""
-        with self._lock:
-            self._queue.append(batch)
-            if self._running:
-                return
-            self._running = True
+        """Queue a batch. Raises `IllegalStateError` where the engine is closed; the batch has failed then."""
+        self._queue.append(batch)
+        if not self._is_asked_for:
+            self.start()
+
+    def start(self) -> None:
+        """See to it that somebody sends what is queued."""
+        if not self._queue or self._draining.locked():
+            return  # who sends looks into the queue again after it has let go
+        self._is_asked_for = True
         try:
             self._senders.submit(self._drain)
-        except IllegalStateError as closed:  # nobody will drain this queue any more
-            with self._lock:
-                self._running = False
-                stranded = list(self._queue)
-                self._queue.clear()
-            self._fail(stranded, closed)
+        except IllegalStateError as closed:  # no thread will: what is queued fails here
+            self.cancel(closed)
+            self._drain()
             raise
 
+    def admit(self) -> None:
+        """The partition is part of the transaction now: batches may be appended."""
+        self._is_admitted = True
+        self._admission.wake()
+
     def cancel(self, reason: BaseException) -> None:
-        """Fail what is queued and not yet on its way."""
-        with self._lock:
-            self._failure = self._failure or reason
+        """Fail what is queued and not yet on its way, and what waits to be admitted."""
+        self._failure = self._failure or reason
+        self._admission.wake()
+
+    def newest(self) -> Batch | None:
+        """The last batch that is not settled. Batches are settled in their order."""
+        queued = tuple(self._queue)
+        return queued[-1] if queued else None
 
     def _drain(self) -> None:
-        while True:
-            with self._lock:
-                batches = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_BATCHES_PER_ENTRY))]
-                if not batches:
-                    self._running = False
-                    return
-            try:
-                self._send(batches)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting caller must hear of it
-                self._fail(batches, error)
+        self._is_asked_for = False
+        before = _sending_for.set((threading.get_ident(), self._owner))
+        try:
+            while self._queue and self._draining.acquire(blocking=False):
+                try:
+                    self._send_next()
+                finally:
+                    self._draining.release()
+        finally:
+            _sending_for.reset(before)
 
-    def _fail(self, batches: list[Batch], error: BaseException) -> None:
-        with self._lock:
-            self._failure = self._failure or error
-        self._on_failure(error)
-        for batch in batches:
-            if not batch.done.done():
-                batch.done.set_exception(error)
+    def _send_next(self) -> None:
+        batches = list(self._queue)[:MAX_BATCHES_PER_ENTRY]
+        if not batches:
+            return  # another thread has sent them meanwhile
+        try:
+            self._send(batches)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting caller must hear of it
+            self._fail(error)
+            for batch in batches:
+                if not batch.is_settled:
+                    self._settle(batch, error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.cancel(error)
+        self._owner.fail(error)
+
+    def _settle(self, batch: Batch, place: RecordMetadata | BaseException) -> None:
+        self._queue.popleft()
+        batch.is_settled = True
+        self._owner.settled(batch)
+        batch.receipt.settle(batch.number, place)
 
     def _send(self, batches: list[Batch]) -> None:
         if self._failure is not None:
-            raise TransactionAbortableError(f"an earlier batch for this partition failed: {self._failure}")
+            raise TransactionAbortableError(
+                f"an earlier batch for this partition failed: {told(self._failure)}"
+            )
         uploaded = [(batch, self._upload(batch)) for batch in batches]
-        self.added.result()
+        self._admission.wait_for(lambda: self._is_admitted or self._failure is not None)
         if self._failure is not None:
-            raise TransactionAbortableError(f"the transaction failed elsewhere: {self._failure}")
+            raise TransactionAbortableError(f"the transaction failed elsewhere: {told(self._failure)}")
         if not all(batch.is_current.result() for batch in batches):
             raise UnknownTopicOrPartitionError(
                 f"topic {self.partition.topic!r} was deleted since (its incarnation {self.partition.incarnation})",
@@ -133,13 +200,13 @@ class Lane:
         verdicts = self.log.append(proposals, self._first_write_check(self))
         refused = next((verdict.error for verdict in verdicts if isinstance(verdict, Refused)), None)
         if refused is not None:  # the producer hears of it before anybody who waits for one of these batches
-            self._fail([], refused)
+            self._fail(refused)
         for (batch, _), verdict in zip(uploaded, verdicts, strict=True):
             if isinstance(verdict, Refused):
-                batch.done.set_exception(verdict.error)
+                self._settle(batch, verdict.error)
                 continue
             place = (self.partition.topic, self.partition.partition, verdict.base_offset, verdict.last_offset)
-            batch.done.set_result(RecordMetadata(*place, batch.timestamp_ms))
+            self._settle(batch, RecordMetadata(*place, batch.timestamp_ms))
 
     def _upload(self, batch: Batch) -> EncodedFile:
         if isinstance(batch.records, EncodedFile):
@@ -149,7 +216,7 @@ class Lane:
             self._tools.new_id,
             self.log.keys.prefix,
             batch.records,
-            log_end=self.log.view().log_end_offset,
+            log_end=self.log.recent().log_end_offset,
             producer_id=batch.identity.producer_id,
             producer_epoch=batch.identity.producer_epoch,
             timestamp_ms=batch.timestamp_ms,

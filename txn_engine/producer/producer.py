@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NoReturn, Self, TypeVar
+from functools import wraps
+from typing import Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -36,10 +37,12 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.own_process import OwnProcess
 from txn_engine.log.topics import Topic
 from txn_engine.log.uploads import slices
+from txn_engine.names import is_storable
 from txn_engine.producer.group_memory import GroupMemory
 from txn_engine.producer.lanes import Lane
-from txn_engine.producer.sender import Records, Sender, gathered, tables_of
-from txn_engine.producer.states import ProducerState, is_fatal_to_a_write
+from txn_engine.producer.receipts import Receipt
+from txn_engine.producer.sender import Records, Sender, tables_of
+from txn_engine.producer.states import ProducerState, is_fatal_to_a_write, told
 from txn_engine.protocol.appends import FirstWriteCheck, allow_first_write
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import OffsetCommitProposal, Proposal, Refused
@@ -55,6 +58,7 @@ from txn_engine.types import (
 )
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 CONCURRENT_RETRY_LIMIT_MS = 30_000
 _RETRY_PAUSE_MS = 20
@@ -66,6 +70,33 @@ _STORE_ERRORS = (
     CorruptObjectError,
     RequestTimedOutError,
 )
+
+
+def _in_turn(
+    *allowed: ProducerState, goes_on: bool = True
+) -> Callable[[Callable[Concatenate[Producer, P], T]], Callable[Concatenate[Producer, P], T]]:
+    """A transactional call, one at a time, in a state that allows it; under an id that is kept from expiring, unless
+    the call gives up what there was.
+
+    A wrapper, not a context manager: an interrupt between a generator's `with` and ours would keep the locks.
+    """
+
+    def decorate(body: Callable[Concatenate[Producer, P], T]) -> Callable[Concatenate[Producer, P], T]:
+        @wraps(body)
+        def call(self: Producer, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            self._transactional()
+            self._refuse_in_a_callback()
+            with self._turn, self._lock:
+                self._enter(*allowed, goes_on=goes_on)
+                try:
+                    return body(self, *args, **kwargs)
+                except TxnEngineError as error:
+                    self._learn_from(error)
+                    raise
+
+        return call
+
+    return decorate
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +113,12 @@ class ProducerTools:
 class Producer:
     """Writes batches that are never doubled and, with a transactional id, transactions that are never torn.
 
-    Threads may share it as they may Kafka's: calls are taken one after the other. It belongs to the process
-    that made it: it does not pickle and refuses to work in a forked child.
+    Threads may share it as they may Kafka's: calls are taken one after the other. A future's callback runs in the
+    thread that sends: it may `produce`; calls that wait are refused there, for they would wait for themselves. It
+    belongs to the process that made it: it does not pickle and refuses to work in a forked child.
+
+    Ctrl-C may land anywhere in a call: a `produce` that it breaks off fails its transaction (an idempotent producer is
+    finished, as by any lost batch), and all other calls may be made again.
     """
 
     def __init__(
@@ -105,6 +140,9 @@ class Producer:
         self._logs = tools.logs
         self._timeout_ms = transaction_timeout_ms
         self._markers: MarkerMode = markers
+        self._turn = (
+            threading.RLock()
+        )  # taken before `_lock`, by all but callbacks: who has it may wait for them
         self._lock = threading.RLock()
         self._process = OwnProcess("a producer", "make one in the child, of its own engine")
         self._state = ProducerState.UNINITIALIZED if transactional_id is not None else ProducerState.READY
@@ -113,7 +151,9 @@ class Producer:
         self._history: TransactionRow | None = None
         self._in_transaction: set[TransactionPartition] = set()
         self._reached_coordinator = False
-        self._is_ending = False
+        self._is_handing_over = False
+        self._ender: object | None = None
+        self._answered: tuple[ProducerIdAndEpoch, BaseException | None] | None = None
         self._group_memory = GroupMemory()
         join = self._join if transactional_id is not None else None
         self._sender = Sender(tools.logs, tools.senders, join, self._first_write_check)
@@ -167,39 +207,50 @@ class Producer:
 
     # --- the frame of every call ----------------------------------------------------------------------------
 
-    @contextmanager
-    def _call(self, *allowed: ProducerState, goes_on: bool = True) -> Iterator[None]:
-        """One call at a time, in this process, in a state that allows it; under an id that is kept from expiring,
-        unless the call gives up what there was.
-        """
+    def _enter(self, *allowed: ProducerState, goes_on: bool = True) -> None:
+        """A call begins. Raises unless the producer's state allows it."""
+        self._refuse_while_ending()
+        self._absorb_failure()
+        if self._state is ProducerState.FATAL_ERROR and self._error is not None:
+            raise self._error
+        if self._state is ProducerState.ABORTABLE_ERROR and self._state not in allowed:
+            failure = self._sender.failure
+            raise TransactionAbortableError(
+                f"the transaction failed: {told(failure)}", actor=self._actor()
+            ) from failure
+        if self._state not in allowed:
+            raise IllegalStateError(
+                f"a call in state {self._state}",
+                actor=self._actor(),
+                expected=" or ".join(sorted(allowed)),
+            )
+        if goes_on:
+            self._renew()
+
+    def _refuse_in_a_callback(self) -> None:
+        """In this process; and not in a callback, whose thread has the next batches to send (KIP-1118)."""
         self._process.check()
-        with self._lock:
-            self._refuse_while_ending()
-            self._absorb_failure()
-            if self._state is ProducerState.FATAL_ERROR and self._error is not None:
-                raise self._error
-            if self._state is ProducerState.ABORTABLE_ERROR and self._state not in allowed:
-                raise TransactionAbortableError(
-                    f"the transaction failed: {self._sender.failure}", actor=self._actor()
-                ) from self._sender.failure
-            if self._state not in allowed:
-                raise IllegalStateError(
-                    f"a call in state {self._state}",
-                    actor=self._actor(),
-                    expected=" or ".join(sorted(allowed)),
-                )
-            if goes_on:
-                self._renew()
-            try:
-                yield
-            except TxnEngineError as error:
-                self._learn_from(error)
-                raise
+        if self._sender.is_calling_back():
+            raise IllegalStateError(
+                "a call that waits for writes, in a callback of one of them",
+                actor=self._actor(),
+                expected="in a callback only produce()",
+                action="call it in another thread",
+            )
 
     def _refuse_while_ending(self) -> None:
         """Another thread's call that ends the transaction goes by what it began in: nobody moves that meanwhile."""
-        if self._is_ending:
+        if self._ender is not None:
             raise IllegalStateError("a call while the transaction is being ended", actor=self._actor())
+
+    def _refuse_in_a_reader(self) -> None:
+        """The records that `produce` reads belong to the transaction that it began in: they may not end it."""
+        if self._is_handing_over:
+            raise IllegalStateError(
+                "the transaction's end inside the reader that produce() reads",
+                actor=self._actor(),
+                expected="after produce() has returned",
+            )
 
     def _learn_from(self, error: TxnEngineError) -> None:
         """What a call's own error makes of the producer. What the store did not take may be missing from the
@@ -226,24 +277,34 @@ class Producer:
         except _STORE_ERRORS as error:
             _LOGGER.warning("%s: the transactional id was not renewed: %s", self._actor(), error)
 
-    @contextmanager
-    def _ending(self, *allowed: ProducerState) -> Iterator[ProducerState]:
-        """The end of a transaction: no other call until it is over, and no lock held while it waits for writes. Gives
-        the state that it began in.
+    def _ending(self, end: Callable[[ProducerState], None], *allowed: ProducerState) -> None:
+        """The end of a transaction: no other call until it is over, and no lock held while it waits for writes. `end`
+        is given the state that it began in.
         """
-        with self._call(*allowed, goes_on=False):
-            began_in = self._state
-            self._is_ending = True
+        self._transactional()
+        self._refuse_in_a_callback()
+        this_call = object()
         try:
-            yield began_in
+            with self._turn, self._lock:
+                self._refuse_in_a_reader()
+                self._enter(*allowed, goes_on=False)
+                began_in = self._state
+                self._ender = this_call
+            end(began_in)
         finally:
-            self._is_ending = False
+            if self._ender is this_call:
+                self._ender = None
 
     def _absorb_failure(self) -> None:
         """Move to the state that a failed write has led to (`TransactionManager.maybeTransitionToErrorState`)."""
         failure = self._sender.failure
         if failure is None or self._state is ProducerState.FATAL_ERROR:
             return
+        if not isinstance(failure, Exception):
+            failure = OutcomeUnknownError(
+                f"produce() was broken off ({told(failure)}): some of its records may be there",
+                actor=self._actor(),
+            )
         if self.transactional_id is None or is_fatal_to_a_write(failure):
             self._fatal(failure)
         elif self._state is ProducerState.IN_TRANSACTION:
@@ -284,30 +345,30 @@ class Producer:
 
     # --- a transaction's frame ------------------------------------------------------------------------------
 
+    @_in_turn(ProducerState.UNINITIALIZED, ProducerState.READY, goes_on=False)
     def init_transactions(self) -> None:
         """Fence the previous instance of this transactional id, end what it left open, and learn which runs
         it committed.
         """
         transactional_id = self._transactional()
-        with self._call(ProducerState.UNINITIALIZED, ProducerState.READY, goes_on=False):
-            held = self._identity
-            identity = self._retry_concurrent(
-                lambda: self._tools.coordinator.init_producer_id(
-                    transactional_id,
-                    transaction_timeout_ms=self._timeout_ms,
-                    producer_id=held.producer_id,
-                    producer_epoch=held.producer_epoch,
-                ),
-                "init_transactions",
+        held = self._identity
+        identity = self._retry_concurrent(
+            lambda: self._tools.coordinator.init_producer_id(
+                transactional_id,
+                transaction_timeout_ms=self._timeout_ms,
+                producer_id=held.producer_id,
+                producer_epoch=held.producer_epoch,
+            ),
+            "init_transactions",
+        )
+        stored = self._tools.coordinator.current(transactional_id)
+        if stored is None or (stored.row.producer_id, stored.row.producer_epoch) != identity:
+            raise self._fatal(
+                ProducerFencedError("another producer initialised meanwhile", actor=self._actor())
             )
-            stored = self._tools.coordinator.current(transactional_id)
-            if stored is None or (stored.row.producer_id, stored.row.producer_epoch) != identity:
-                raise self._fatal(
-                    ProducerFencedError("another producer initialised meanwhile", actor=self._actor())
-                )
-            self._history = stored.row
-            self._start_epoch(identity)
-            self._state = ProducerState.READY
+        self._history = stored.row
+        self._start_epoch(identity)
+        self._state = ProducerState.READY
 
     def _start_epoch(self, identity: ProducerIdAndEpoch) -> None:
         self._sender.start_epoch(identity)
@@ -315,14 +376,15 @@ class Producer:
         self._reached_coordinator = False
         self._run_id = None
 
+    @_in_turn(ProducerState.READY)
     def begin_transaction(self, run_id: str | None = None) -> None:
         """Begin; nothing is written yet. `run_id` names this run of a load, for `has_committed` of a later one."""
-        self._transactional()
-        with self._call(ProducerState.READY):
-            if run_id == "":
-                raise InvalidRequestError("an empty run id", actor=self._actor(), expected="a name, or None")
-            self._run_id = run_id
-            self._state = ProducerState.IN_TRANSACTION
+        if run_id == "":
+            raise InvalidRequestError("an empty run id", actor=self._actor(), expected="a name, or None")
+        if run_id is not None and not is_storable(run_id):
+            raise InvalidRequestError(f"run id {run_id!r}", actor=self._actor(), expected="UTF-8")
+        self._run_id = run_id
+        self._state = ProducerState.IN_TRANSACTION
 
     @contextmanager
     def transaction(self, run_id: str | None = None) -> Iterator[Producer]:
@@ -350,13 +412,14 @@ class Producer:
         only `abort_transaction` is left. `OutcomeUnknownError` or `StoreUnavailableError`: call it again; the
         answer is then the log's. `ProducerFencedError`: it was not committed.
         """
-        self._transactional()
-        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING) as began_in:
-            self._sender.wait()
-            with self._lock:
-                if began_in is ProducerState.IN_TRANSACTION:
-                    self._check_writes()
-                self._end(committed=True)
+        self._ending(self._commit, ProducerState.IN_TRANSACTION, ProducerState.COMMITTING)
+
+    def _commit(self, began_in: ProducerState) -> None:
+        self._sender.wait()
+        with self._lock:
+            if began_in is ProducerState.IN_TRANSACTION:
+                self._check_writes()
+            self._end(committed=True)
 
     def _check_writes(self) -> None:
         """Raise unless every write of the transaction is in the log."""
@@ -365,50 +428,61 @@ class Producer:
             raise self._error
         if self._sender.failure is not None:
             raise TransactionAbortableError(
-                f"a write of the transaction failed: {self._sender.failure}", actor=self._actor()
+                f"a write of the transaction failed: {told(self._sender.failure)}", actor=self._actor()
             ) from self._sender.failure
 
     def abort_transaction(self) -> None:
         """Drop what is not sent, and decide to abort."""
-        self._transactional()
         allowed = (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR, ProducerState.ABORTING)
-        with self._ending(*allowed):
-            aborting = TransactionAbortableError("the transaction is being aborted", actor=self._actor())
-            self._sender.abandon(aborting)
-            self._sender.wait()
-            with self._lock:
-                self._end(committed=False)
+        self._ending(self._abort, *allowed)
+
+    def _abort(self, _: ProducerState) -> None:
+        aborting = TransactionAbortableError("the transaction is being aborted", actor=self._actor())
+        self._sender.abandon(aborting)
+        self._sender.wait()
+        with self._lock:
+            self._end(committed=False)
 
     def _end(self, *, committed: bool) -> None:
-        if not self._reached_coordinator and not (committed and self._run_id is not None):
-            self._start_epoch(self._identity)
-            self._state = ProducerState.READY
+        """Decide, and go on from there. The answer is kept until all is done: a call that is interrupted behind it and
+        made again only finishes here, for the coordinator knows the next epoch already.
+        """
+        if self._answered is None:
+            self._answered = self._decide(committed=committed)
+        identity, error = self._answered
+        self._learn_end(committed)
+        if error is not None:
+            self._fatal(error)
             return
-        if not self._reached_coordinator:
+        self._start_epoch(identity)
+        self._state = ProducerState.READY
+        self._answered = None
+
+    def _decide(self, *, committed: bool) -> tuple[ProducerIdAndEpoch, BaseException | None]:
+        """What to go on as; and with which error, where the decision is made but a successor has taken over."""
+        if not self._reached_coordinator and committed and self._run_id is not None:
             self._join(
                 []
             )  # a run that had nothing to write is a run all the same: its id needs a row to stand in
         self._state = ProducerState.COMMITTING if committed else ProducerState.ABORTING
+        if not self._reached_coordinator:
+            return self._identity, None
         try:
-            identity = self._retry_concurrent(lambda: self._ask_end(committed), "the transaction's end")
+            return self._retry_concurrent(lambda: self._ask_end(committed), "the transaction's end"), None
         except _STORE_ERRORS:
             raise  # the state stays: the same call again learns what happened
         except (ProducerFencedError, InvalidProducerIdMappingError) as error:
             # Asked before anything is final: where the log cannot be read now, the same call may be made again.
             answered = committed and self._was_committed()
-            self._fatal(error)
             if answered is None:
                 raise self._fatal(self._forgotten_decision()) from error
             if not answered:
+                self._fatal(error)
                 raise
-            self._learn_end(committed)
-            return
+            return self._identity, error
         except TxnEngineError as error:
             self._fatal(error)
             raise
-        self._learn_end(committed)
-        self._start_epoch(identity)
-        self._state = ProducerState.READY
 
     def _was_committed(self) -> bool | None:
         return self._tools.coordinator.was_committed(self._transactional(), *self._identity, self._run_id)
@@ -442,11 +516,53 @@ class Producer:
     ) -> Future[list[RecordMetadata]]:
         """Send records in the topic's schema, split by its key column unless a partition is named.
 
-        Returns at once (or when the buffer of 256 MiB has room) with a future of where they went, one entry a
-        batch. A table is checked whole before any of it is sent; a reader's batches one after the other.
+        Returns at once (or when the buffer of 256 MiB has room; in a callback it does not wait for that) with a future
+        of where they went, one entry a batch. A table is checked whole before any of it is sent; a reader's batches one
+        after the other, and a reader may not end the transaction. Nothing is copied: the records' buffers (a numpy
+        array's, too) are the producer's until the future is done. What was handed over goes out: the future's
+        `cancel()` is False.
         """
+        receipt = Receipt()
+        self._hand_over(receipt, lambda: self._send(topic, table, partition, timestamp_ms, receipt))
+        return receipt.future
+
+    def _hand_over(self, receipt: Receipt, send: Callable[[], None]) -> None:
+        """Batches as one call's: all of them go out, or the transaction fails.
+
+        While it waits for room others may send from callbacks. A callback itself waits for nobody but the lock, which
+        it keeps: nothing ends the transaction before all of its call is in it.
+        """
+        self._process.check()
+        try:
+            if self._sender.is_calling_back():
+                with self._lock:
+                    send()
+                    receipt.close()
+            else:
+                with self._turn:
+                    outer, self._is_handing_over = self._is_handing_over, True
+                    try:
+                        send()
+                        receipt.close()
+                    finally:
+                        self._is_handing_over = outer
+        except BaseException as error:
+            if receipt.has_batches:  # the call can only be undone as a whole
+                self._sender.failure = (
+                    self._sender.failure or error
+                )  # at once: a second Ctrl-C may end what follows
+                self._sender.fail(error)
+            if isinstance(error, TxnEngineError):
+                with self._lock:
+                    self._learn_from(error)
+            raise
+
+    def _send(
+        self, topic: str, table: Records, partition: int | None, timestamp_ms: int | None, receipt: Receipt
+    ) -> None:
         state = ProducerState.READY if self.transactional_id is None else ProducerState.IN_TRANSACTION
-        with self._call(state):
+        with self._lock:
+            self._enter(state)
             info = self._logs.topics.having(topic, 0 if partition is None else partition)
             if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
                 raise InvalidRequestError(
@@ -461,18 +577,15 @@ class Producer:
                 )
             if self._identity.producer_id < 0:
                 self._sender.start_epoch(self._tools.coordinator.init_producer_id(None))
-            futures: list[Future[RecordMetadata]] = []
-            try:
-                for records in tables_of(table):
-                    conformed = conform(records, info.schema, topic=topic)
-                    for part in slices(conformed):
-                        if part.num_rows:
-                            futures += self._sender.send(info, part, partition, stamp)
-            except BaseException as error:
-                if futures:  # a part of this call is on its way: the call can only be undone as a whole
-                    self._sender.fail(error)
-                raise
-            return gathered(futures)
+        for records in tables_of(table):
+            conformed = conform(records, info.schema, topic=topic)
+            for part in slices(conformed):
+                if part.num_rows:
+                    if not self._sender.is_calling_back():
+                        self._sender.wait_for_room(part)
+                    with self._lock:
+                        self._enter(state, goes_on=False)
+                        self._sender.send(info, part, partition, stamp, receipt)
 
     def produce_files(
         self, topic: Topic, files: Sequence[tuple[int, EncodedFile]]
@@ -484,14 +597,20 @@ class Producer:
         the driver names what the winning tasks left. A file of another producer or epoch is refused, and so are all
         where `topic`, that of the upload, was deleted meanwhile: another of its name has other folders.
         """
-        with self._call(ProducerState.IN_TRANSACTION):
+        receipt = Receipt()
+        self._hand_over(receipt, lambda: self._send_files(topic, files, receipt))
+        return receipt.future
+
+    def _send_files(self, topic: Topic, files: Sequence[tuple[int, EncodedFile]], receipt: Receipt) -> None:
+        with self._lock:
+            self._enter(ProducerState.IN_TRANSACTION)
             for partition, _ in files:
                 topic.check_partition(partition)
             parts = [
                 (TransactionPartition(topic.name, topic.incarnation, number), encoded)
                 for number, encoded in files
             ]
-            return gathered(self._sender.send_parts(parts))
+            self._sender.send_parts(parts, receipt)
 
     def flush(self) -> None:
         """Wait until all that was sent is in the log or has failed.
@@ -499,7 +618,7 @@ class Producer:
         A transaction's failures are told by its futures and its commit. An idempotent producer's are raised here,
         and by every later call.
         """
-        self._process.check()
+        self._refuse_in_a_callback()
         self._sender.wait()
         with self._lock:
             self._absorb_failure()
@@ -519,7 +638,6 @@ class Producer:
             )
         except BaseException as error:
             self._sender.fail(error)
-            self._sender.refuse(new, error)
             raise
         self._in_transaction.update(new)
         self._sender.admit(new)
@@ -540,6 +658,7 @@ class Producer:
 
     # --- offsets --------------------------------------------------------------------------------------------
 
+    @_in_turn(ProducerState.IN_TRANSACTION)
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group_metadata: ConsumerGroupMetadata
     ) -> None:
@@ -549,38 +668,36 @@ class Producer:
         where somebody is about to, `UnknownTopicOrPartitionError` where the topic that was read is gone; in each case
         the transaction can only abort.
         """
-        self._transactional()
-        with self._call(ProducerState.IN_TRANSACTION):
-            check_group_id(group_metadata.group_id)
-            if not offsets:
-                return
-            groups = self._tools.groups
-            try:
-                positions = {groups.target(group_metadata, tp): _position(at) for tp, at in offsets.items()}
-            except UnknownTopicOrPartitionError as error:  # the output may not go without its input's offsets
-                self._sender.fail(error)
-                raise
-            group = self._group_memory.current(group_metadata)
-            target = self._logs.group_partition(group.group_id)
-            commits = [groups.row(group, tp, position) for tp, position in positions.items()]
-            (lane,) = self._sender.lanes_for([target])
-            self._join([target])
-            try:
-                proposals = [OffsetCommitProposal(commit, *self._identity) for commit in commits]
-                verdicts = lane.log.append(proposals, self._first_write_check(lane))
-                for commit, verdict in zip(commits, verdicts, strict=True):
-                    if isinstance(verdict, Refused):
-                        raise verdict.error
-                    place = TopicPartition(commit.key.topic, commit.key.partition)
-                    self._group_memory.wrote(group_metadata, place, verdict.base_offset)
-            except InvalidProducerEpochError as error:
-                # The group coordinator's answer to a fenced producer, which Kafka's client takes as just that.
-                fenced = ProducerFencedError(error.seen, actor=error.actor, expected=error.expected)
-                self._sender.fail(fenced)
-                raise fenced from error
-            except BaseException as error:
-                self._sender.fail(error)
-                raise
+        check_group_id(group_metadata.group_id)
+        if not offsets:
+            return
+        groups = self._tools.groups
+        try:
+            positions = {groups.target(group_metadata, tp): _position(at) for tp, at in offsets.items()}
+        except UnknownTopicOrPartitionError as error:  # the output may not go without its input's offsets
+            self._sender.fail(error)
+            raise
+        group = self._group_memory.current(group_metadata)
+        target = self._logs.group_partition(group.group_id)
+        commits = [groups.row(group, tp, position) for tp, position in positions.items()]
+        (lane,) = self._sender.lanes_for([target])
+        self._join([target])
+        try:
+            proposals = [OffsetCommitProposal(commit, *self._identity) for commit in commits]
+            verdicts = lane.log.append(proposals, self._first_write_check(lane))
+            for commit, verdict in zip(commits, verdicts, strict=True):
+                if isinstance(verdict, Refused):
+                    raise verdict.error
+                place = TopicPartition(commit.key.topic, commit.key.partition)
+                self._group_memory.wrote(group_metadata, place, verdict.base_offset)
+        except InvalidProducerEpochError as error:
+            # The group coordinator's answer to a fenced producer, which Kafka's client takes as just that.
+            fenced = ProducerFencedError(error.seen, actor=error.actor, expected=error.expected)
+            self._sender.fail(fenced)
+            raise fenced from error
+        except BaseException as error:
+            self._sender.fail(error)
+            raise
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -596,7 +713,9 @@ class Producer:
             return
         if self._state is ProducerState.CLOSED:
             return
-        with self._lock:
+        self._refuse_in_a_callback()
+        with self._turn, self._lock:
+            self._refuse_in_a_reader()
             self._refuse_while_ending()
             self._absorb_failure()
         try:

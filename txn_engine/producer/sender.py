@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Executor, Future
 
 import pyarrow as pa
 
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.logs import Logs
 from txn_engine.log.topics import Topic
-from txn_engine.producer.lanes import Batch, Lane
+from txn_engine.producer.lanes import Batch, Lane, is_sending_for
 from txn_engine.producer.partitioner import split_by_key
+from txn_engine.producer.receipts import Receipt
+from txn_engine.producer.waiters import Waiters
 from txn_engine.protocol.appends import FirstWriteCheck
 from txn_engine.protocol.sequences import increment_sequence
 from txn_engine.protocol.transaction_rows import TransactionPartition
-from txn_engine.types import ProducerIdAndEpoch, RecordMetadata
+from txn_engine.types import ProducerIdAndEpoch
 
 BUFFER_BYTES = 256 * 1024 * 1024
 READER_PART_BYTES = 32 * 1024 * 1024
@@ -46,89 +48,88 @@ class Sender:
         self._join = join
         self._first_write_check = first_write_check
         self._lanes: dict[TransactionPartition, Lane] = {}
-        self._outstanding: set[Future[RecordMetadata]] = set()
-        self._buffer = threading.Condition()
+        self._waiters = Waiters()
+        self._buffer = threading.Lock()
         self._buffered_bytes = 0
         self._turn = 0
 
     def start_epoch(self, identity: ProducerIdAndEpoch) -> None:
         """Forget all lanes: every epoch has its own views of the logs, and sequences from 0 on."""
         self.identity = identity
-        self.failure = None
         self._lanes.clear()
-        self._outstanding.clear()
+        self._buffered_bytes = 0
+        self.failure = None
+
+    def is_calling_back(self) -> bool:
+        """Whether the caller is a callback of a batch, in the thread that sends."""
+        return is_sending_for(self)
 
     # --- records in -----------------------------------------------------------------------------------------
 
+    def wait_for_room(self, records: pa.Table) -> None:
+        """Until the buffer can take these records, or is empty; all that is in it can go out by itself."""
+        size = _buffer_size(records)
+        self._waiters.wait_for(lambda: self._buffered_bytes + size <= BUFFER_BYTES)
+
     def send(
-        self, topic: Topic, records: pa.Table, partition: int | None, stamp: int
-    ) -> list[Future[RecordMetadata]]:
+        self, topic: Topic, records: pa.Table, partition: int | None, stamp: int, receipt: Receipt
+    ) -> None:
         """Send records that fit the topic, to the partition named or by their key."""
         if partition is None:
             self._turn += 1
             parts = list(split_by_key(records, topic.key, topic.partitions, self._turn % topic.partitions))
         else:
             parts = [(partition, records)]
-        return self.send_parts(
+        self.send_parts(
             [(TransactionPartition(topic.name, topic.incarnation, number), part) for number, part in parts],
+            receipt,
             stamp,
         )
 
     def send_parts(
-        self, parts: Sequence[tuple[TransactionPartition, pa.Table | EncodedFile]], stamp: int = -1
-    ) -> list[Future[RecordMetadata]]:
+        self,
+        parts: Sequence[tuple[TransactionPartition, pa.Table | EncodedFile]],
+        receipt: Receipt,
+        stamp: int = -1,
+    ) -> None:
         """Send to each partition what is for it: records, or a data file that stands on the store already."""
         targets = list(dict.fromkeys(target for target, _ in parts))
         lanes = dict(zip(targets, self.lanes_for(targets), strict=True))
         topics = {(target.topic, target.incarnation) for target in targets}
         current = {topic: self._logs.ask_whether_current(*topic) for topic in sorted(topics)}
-        futures: list[Future[RecordMetadata]] = []
-        try:
-            for target, part in parts:
-                if not self._has_room(part):  # room comes from lanes that wait for these very partitions
-                    self._join_all(targets)
-                is_current = current[target.topic, target.incarnation]
-                futures.append(self._queue(lanes[target], part, stamp, is_current))
-            self._join_all(targets)
-        except BaseException as error:
-            self.fail(error)
-            self.refuse(targets, error)
-            raise
-        return futures
-
-    def _join_all(self, targets: Sequence[TransactionPartition]) -> None:
+        for target, part in parts:
+            self._queue(lanes[target], part, stamp, current[target.topic, target.incarnation], receipt)
         if self._join is not None:
             self._join(targets)
 
-    def _has_room(self, records: pa.Table | EncodedFile) -> bool:
-        with self._buffer:
-            return self._buffered_bytes + _buffer_size(records) <= BUFFER_BYTES
-
     def _queue(
-        self, lane: Lane, records: pa.Table | EncodedFile, stamp: int, is_current: Future[bool]
-    ) -> Future[RecordMetadata]:
-        done: Future[RecordMetadata] = Future()
-        size = _buffer_size(records)
+        self,
+        lane: Lane,
+        records: pa.Table | EncodedFile,
+        stamp: int,
+        is_current: Future[bool],
+        receipt: Receipt,
+    ) -> None:
         if isinstance(records, EncodedFile):
-            count, stamp = records.record_count, records.max_timestamp
+            count, stamp, size = records.record_count, records.max_timestamp, 0
         else:
-            count = records.num_rows
-        with self._buffer:
-            self._buffer.wait_for(lambda: self._buffered_bytes + size <= BUFFER_BYTES)
-            self._buffered_bytes += size
-        self._outstanding.add(done)
-        done.add_done_callback(lambda _: self._settled(done, size))
+            count, size = records.num_rows, _buffer_size(records)
         sequence = lane.next_sequence
-        lane.next_sequence = increment_sequence(sequence, count)
         transactional = self._join is not None
-        lane.send(Batch(records, self.identity, sequence, transactional, stamp, is_current, done))
-        return done
-
-    def _settled(self, done: Future[RecordMetadata], size: int) -> None:
-        self._outstanding.discard(done)
+        number = receipt.expect()
+        batch = Batch(
+            records, self.identity, sequence, transactional, stamp, is_current, size, receipt, number
+        )
         with self._buffer:
-            self._buffered_bytes -= size
-            self._buffer.notify_all()
+            self._buffered_bytes += size
+        lane.next_sequence = increment_sequence(sequence, count)
+        lane.send(batch)
+
+    def settled(self, batch: Batch) -> None:
+        """A batch is in the log, or has failed: its room is free."""
+        with self._buffer:
+            self._buffered_bytes -= batch.size
+        self._waiters.wake()
 
     # --- lanes ----------------------------------------------------------------------------------------------
 
@@ -139,9 +140,7 @@ class Sender:
         if len(unloaded) > 1:
             self._logs.refresh_all(unloaded)
         for target in missing:
-            lane = self._lanes[target] = self._new_lane(target)
-            if self._join is None:
-                lane.added.set_result(None)
+            self._lanes[target] = self._new_lane(target)
         return [self._lanes[target] for target in targets]
 
     def _new_lane(self, target: TransactionPartition) -> Lane:
@@ -152,42 +151,46 @@ class Sender:
             self._logs.tools,
             self._pool,
             self._first_write_check,
-            self.fail,
+            self,
+            is_admitted=self._join is None,
         )
 
     def admit(self, targets: Sequence[TransactionPartition]) -> None:
         """These partitions are part of the transaction now: their lanes may append."""
         for target in targets:
             if target in self._lanes:
-                self._lanes[target].added.set_result(None)
-
-    def refuse(self, targets: Sequence[TransactionPartition], error: BaseException) -> None:
-        """These partitions are not, and will not be: what waits for it fails."""
-        for target in targets:
-            if target in self._lanes and not self._lanes[target].added.done():
-                self._lanes[target].added.set_exception(error)
+                self._lanes[target].admit()
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def fail(self, error: BaseException) -> None:
         """Something was not written: nothing that is queued behind it may be, in any lane."""
         self.failure = self.failure or error
-        for lane in list(self._lanes.values()):
-            lane.cancel(self.failure)
+        self.abandon(self.failure)
 
     def abandon(self, reason: BaseException) -> None:
         """Drop what is not on its way yet."""
-        for lane in self._lanes.values():
+        for lane in list(self._lanes.values()):
             lane.cancel(reason)
-        self.refuse(list(self._lanes), reason)
 
     def wait(self) -> None:
-        """Until all that was sent is in the log or has failed."""
-        wait(set(self._outstanding))
+        """Until all that was sent is in the log or has failed.
+
+        Whatever a caller was interrupted at, this ends: it does what is left of a failure, and starts every lane anew.
+        """
+        if self.failure is not None:
+            self.abandon(self.failure)
+        lanes = list(self._lanes.values())
+        newest = [lane.newest() for lane in lanes]
+        for lane in lanes:
+            lane.start()
+        for batch in newest:
+            if batch is not None:
+                self._waiters.wait_for(batch.has_settled)
 
 
-def _buffer_size(records: pa.Table | EncodedFile) -> int:
-    return 1 if isinstance(records, EncodedFile) else max(min(records.nbytes, BUFFER_BYTES), 1)
+def _buffer_size(records: pa.Table) -> int:
+    return max(min(records.nbytes, BUFFER_BYTES), 1)
 
 
 def tables_of(records: Records) -> Iterator[pa.Table]:
@@ -205,28 +208,3 @@ def tables_of(records: Records) -> Iterator[pa.Table]:
                 pending = []
         if pending:
             yield pa.Table.from_batches(pending)
-
-
-def gathered(futures: Sequence[Future[RecordMetadata]]) -> Future[list[RecordMetadata]]:
-    """One future of all results; the first failure is its failure."""
-    together: Future[list[RecordMetadata]] = Future()
-    left = len(futures)
-    lock = threading.Lock()
-
-    def one_done(_: Future[RecordMetadata]) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            last = left == 0
-        if last:
-            failed = next((error for future in futures if (error := future.exception()) is not None), None)
-            if failed is not None:
-                together.set_exception(failed)
-            else:
-                together.set_result([future.result() for future in futures])
-
-    if not futures:
-        together.set_result([])
-    for future in futures:
-        future.add_done_callback(one_done)
-    return together

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.types as kinds
+from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import DataType, StructField, StructType
 
@@ -48,6 +49,22 @@ def spark_schema(schema: pa.Schema, *, topic: str) -> StructType:
             )
         fields.append(StructField(field.name, kind, nullable=True))
     return StructType(fields)
+
+
+def check_told_apart(spark: SparkSession, schema: pa.Schema, *, topic: str) -> None:
+    """Raise `InvalidRequestError` for columns that this session takes for one: names that differ by case alone."""
+    if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
+        return
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidRequestError(
+                f"columns {other!r} and {name!r}",
+                actor=f"spark with topic {topic!r}",
+                expected="names that differ by more than case",
+                action="set spark.sql.caseSensitive to true, or use engine.scan()",
+            )
 
 
 def read_schema(schema: StructType) -> StructType:

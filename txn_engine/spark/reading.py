@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from txn_engine.errors import CorruptObjectError, UnknownTopicOrPartitionError
 from txn_engine.log.data_files import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP
-from txn_engine.spark.columns import read_schema, spark_schema
+from txn_engine.spark.columns import check_told_apart, read_schema, spark_schema
 from txn_engine.spark.file_list import read_files
 from txn_engine.spark.opening import UrlOrEngine, let_spark_read, opened
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, ScanFile, TopicPartition
@@ -78,6 +78,7 @@ def read_topic(
     with opened(url_or_engine, **connect_kwargs) as engine:
         info = engine.logs.topics.look_up(topic)
         schema = spark_schema(info.schema, topic=topic)
+        check_told_apart(spark, info.schema, topic=topic)
         with engine.consumer(group_id=group_id, isolation_level=isolation_level) as consumer:
             consumer.subscribe([topic])
             begin = {tp: at.offset for tp, at in consumer.positions().items()} | dict(start or {})

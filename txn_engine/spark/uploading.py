@@ -56,7 +56,7 @@ class Uploader:
 
     A task that is lost, repeated or speculated leaves files that nobody names; Spark gives the driver the rows of one
     attempt of each task. A file's name carries the driver's producer id and epoch, and the log end that the driver
-    saw before any upload, so no other transaction can name it.
+    saw before any upload, so no other transaction can name it. `columns`: the names of what comes in, by place.
     """
 
     store: ObjectStore
@@ -65,13 +65,15 @@ class Uploader:
     producer_epoch: int
     log_ends: tuple[int, ...]
     timestamp_ms: int
+    columns: tuple[str, ...]
 
     def upload(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: a task's rows in, one row out for each data file that it put on the store."""
         turn = _task_partition() % self.topic.partitions
         try:
             for records in _parts(batches):
-                conformed = conform_to_topic(records, self.topic.schema, topic=self.topic.name)
+                named = records.rename_columns(list(self.columns))
+                conformed = conform_to_topic(named, self.topic.schema, topic=self.topic.name)
                 split = split_by_key(conformed, self.topic.key, self.topic.partitions, turn)
                 uploaded = [self._upload(partition, part)._asdict() for partition, part in split]
                 yield pa.RecordBatch.from_pylist(uploaded, schema=_UPLOADED_ARROW)

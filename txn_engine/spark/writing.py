@@ -148,9 +148,12 @@ def _upload(engine: Engine, producer: Producer, df: DataFrame, topic: Topic) -> 
         producer.producer_epoch,
         log_ends,
         engine.clock(),
+        tuple(df.columns),
     )
     try:
-        rows = df.mapInArrow(uploader.upload, UPLOADED).collect()
+        # mapInArrow looks columns up by name, and a topic's may hold backticks or dots, or differ by case alone.
+        numbered = df.toDF(*(f"column{number}" for number in range(len(df.columns))))
+        rows = numbered.mapInArrow(uploader.upload, UPLOADED).collect()
     except SPARK_FAILURES as error:
         raise SparkJobError(reason(error), actor=f"write_topic to {topic.name!r}") from error
     return [UploadedFile(*row) for row in rows]

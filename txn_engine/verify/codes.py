@@ -37,7 +37,12 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "format",
                 _RESTORE,
             ),
-            "object-misnamed": Code("An object or a folder where the format has none.", "format", _FOREIGN),
+            "object-misnamed": Code(
+                "A folder in a topic's folder, or an object in a log, its snapshots or the producer id blocks, "
+                "where the format has none.",
+                "format",
+                _FOREIGN,
+            ),
             "entry-damaged": Code("An entry's bytes are not those that were written.", "1", _RESTORE),
             "entry-missing": Code("A slot of the log is empty, and later ones are filled.", "1", _RESTORE),
             "entry-misnamed": Code(
@@ -172,14 +177,18 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A commit on top of another row than the one its reader fetched.", "8", _REPORT
             ),
             "offset-beyond-end": Code(
-                "A group's offset is beyond the log's end.",
+                "A group's committed offset is beyond the log's end: the log lost its last entries, or somebody "
+                "committed an offset that nobody had read.",
                 "8",
-                "reset the group (`txn-engine groups reset-offsets`) once the log is whole",
+                "if nobody did so on purpose, restore the log's last entries from a copy; "
+                "`txn-engine groups reset-offsets` moves the group",
+                "warning",
             ),
         },
         "Control rows, seals and snapshots": {
             "rewrite-illegal": Code(
-                "A rewrite of what was not live, was undecided or not below the LSO, or one that changes the records.",
+                "A rewrite of what was not live, was undecided or not below the LSO, or one that changes which "
+                "records there are, or their times; their values are not compared.",
                 "rewrite",
                 _REPORT,
             ),

@@ -46,6 +46,7 @@ class CoordinatorAudit:
         self._owners: dict[int, tuple[str, int]] = {}  # producer id -> transactional id, its partition
         self._shared: set[tuple[int, str]] = set()
         self._reread = False
+        self._overtaken: set[int] = set()  # partitions sealed beyond what the first reading saw
         self._existing = existing
         self._rules: list[Rule] = [
             DescriptorRule(),
@@ -66,50 +67,50 @@ class CoordinatorAudit:
             if number not in self._audits:
                 self._audits[number] = PartitionAudit(self._audit, Place(TOPIC, 0, number), self._rules)
         for audit in self.audits:
+            seen = audit.state.log_end_offset
             audit.advance()
             if audit.starts_at > 0:
                 self._recall(audit)
+            if self._reread and audit.starts_at > seen:
+                self._overtaken.add(audit.place.partition)
         self._reread = True
 
     def _recall(self, audit: PartitionAudit) -> None:
         """Learn from the latest rows what the sealed entries said of ids that are still in use."""
         for name, stored in audit.state.transactions.items():
-            offset, row = stored.offset, stored.row
-            if row.producer_id >= 0:
-                self._owners.setdefault(row.producer_id, (name, audit.place.partition))
-            if offset < audit.starts_at and row.state.startswith("Prepare"):
-                committed = row.state == "PrepareCommit"
-                partitions = places_of(row.partitions)
-                self.decisions.add(
-                    row.producer_id,
-                    offset,
-                    row.producer_epoch,
-                    committed=committed,
-                    partitions=partitions,
-                    append_time=stored.append_time,
-                )
+            if stored.row.producer_id >= 0:
+                self._owners.setdefault(stored.row.producer_id, (name, audit.place.partition))
+            self._decide(stored.offset, stored.row, stored.append_time)
 
     def record(self, state: PartitionState, batch: Batch, row: TransactionRow, scene: Scene) -> None:
         """Keep what the partitions will be judged by."""
         if row.producer_id >= 0:
             before = state.transactions.get(row.transactional_id)
             self._own(row, before is None or before.row.producer_id != row.producer_id, batch, scene)
-        if row.state in ("PrepareCommit", "PrepareAbort"):
-            self.decisions.add(
-                row.producer_id,
-                batch.base_offset,
-                row.producer_epoch,
-                committed=row.state == "PrepareCommit",
-                partitions=places_of(row.partitions),
-                append_time=batch.append_time,
-            )
-        elif row.state in ("CompleteCommit", "CompleteAbort") and row.decision_offset >= 0:
+        self._decide(batch.base_offset, row, batch.append_time)
+        if row.state in ("CompleteCommit", "CompleteAbort") and row.decision_offset >= 0:
             before = state.transactions.get(row.transactional_id)
             if before is not None and is_renewal(before.row, row):
                 return
-            prepared = before is not None and before.offset == row.decision_offset
-            producer_id = before.row.producer_id if before is not None and prepared else row.producer_id
+            producer_id = row.producer_id
+            if before is not None and before.offset == row.decision_offset:
+                producer_id = before.row.producer_id
+                self._decide(
+                    before.offset, before.row, before.append_time
+                )  # the snapshot's, where it is sealed
             self.decisions.complete(producer_id, row.decision_offset, due=not self._reread)
+
+    def _decide(self, offset: int, row: TransactionRow, append_time: int) -> None:
+        """Note the decision of a row, if it is one, and has not been noted before."""
+        if row.state in ("PrepareCommit", "PrepareAbort"):
+            self.decisions.add(
+                row.producer_id,
+                offset,
+                row.producer_epoch,
+                committed=row.state == "PrepareCommit",
+                partitions=places_of(row.partitions),
+                append_time=append_time,
+            )
 
     def _own(self, row: TransactionRow, is_new: bool, batch: Batch, scene: Scene) -> None:
         """Note whose producer id this is. One that the row before did not have nobody may have had."""
@@ -140,12 +141,11 @@ class CoordinatorAudit:
     def is_blind(self, producer_id: int, offset: int) -> bool:
         """Whether damage or sealing hides what stands at that offset for that producer."""
         owner = self._owners.get(producer_id)
-        if owner is None or owner[1] not in self._audits:
-            return any(not audit.sound or audit.starts_at > 0 for audit in self._audits.values())
-        home = self._audits[owner[1]]
-        if home.broken_at is not None and offset >= home.broken_at:
-            return True
-        return offset < home.starts_at
+        homes = self._audits.values() if owner is None else (self._audits[owner[1]],)
+        return any(
+            offset < home.starts_at or (home.broken_at is not None and offset >= home.broken_at)
+            for home in homes
+        )
 
     def is_behind(self, producer_id: int, offset: int) -> bool:
         """Whether the row at that offset may have been written since this log was read."""
@@ -170,14 +170,18 @@ class CoordinatorAudit:
     # --- what only the end tells --------------------------------------------------------------------------
 
     def unexplained(self, opened: OpenTransaction) -> str | None:
-        """None where somebody will decide it, or damage hides whether; otherwise what this log says of it."""
+        """None where somebody will decide it, or something hides whether; otherwise what this log says of it.
+
+        A seal hides nothing: an id with a transaction open or undecided has its latest row in every snapshot. What
+        hides it is damage, or a clean-up that sealed rows between the two readings.
+        """
         owner = self._owners.get(opened.producer_id)
-        if owner is None:
-            blind = self.is_blind(opened.producer_id, 0)
-            return None if blind else "no transactional id has this producer id"
-        home = self._audits[owner[1]]
-        if not home.sound:
+        homes = self.audits if owner is None else [self._audits[owner[1]]]
+        if any(not home.sound or home.place.partition in self._overtaken for home in homes):
             return None
+        if owner is None:
+            return "no transactional id has this producer id"
+        home = self._audits[owner[1]]
         stored = home.state.transactions.get(owner[0])
         decision = self.decisions.of_epoch(opened.producer_id, opened.producer_epoch, opened.place)
         if decision is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -76,7 +76,7 @@ class DecisionTable:
         if held is None:
             held = self._of_producer[producer_id] = _OfProducer()
         if held.offsets and held.offsets[-1] >= offset:
-            return  # two transactional ids share this producer id: a finding of its own
+            return  # noted before, or two transactional ids share this producer id: a finding of its own
         held.offsets.append(offset)
         held.facts.append(producer_epoch << _EPOCH_SHIFT | (_COMMITTED if committed else 0))
         held.partition_sets.append(index)
@@ -120,6 +120,22 @@ class DecisionTable:
         held = self._of_producer[decision.producer_id]
         held.shown[held.find(decision.offset)] |= 1 << decision.partitions.index(place)
 
+    def owed(self, producer_id: int, place: Place, after: int) -> list[Decision]:
+        """The producer's decisions behind offset `after` that are due in this partition, which does not show them."""
+        held = self._of_producer.get(producer_id)
+        if held is None:
+            return []
+        return [
+            self._view(producer_id, held, index)
+            for index in range(bisect_right(held.offsets, after), len(held.offsets))
+            if self._is_owed(held, index, place)
+        ]
+
+    def places(self) -> Iterator[Place]:
+        """Every partition that a decision names."""
+        for places in self._sets:
+            yield from places
+
     def not_shown(self) -> Iterator[tuple[Decision, tuple[Place, ...]]]:
         """The decisions that are due, each with the partitions that do not show it."""
         for producer_id, held in sorted(self._of_producer.items()):
@@ -136,6 +152,11 @@ class DecisionTable:
             for fact in held.facts:
                 stage = "Complete" if fact & _COMPLETE else "Prepare"
                 transactions[f"{stage}{'Commit' if fact & _COMMITTED else 'Abort'}"] += 1
+
+    def _is_owed(self, held: _OfProducer, index: int, place: Place) -> bool:
+        places = self._sets[held.partition_sets[index]]
+        due = held.facts[index] & _DUE and place in places
+        return bool(due) and not held.shown[index] >> places.index(place) & 1
 
     def _view(self, producer_id: int, held: _OfProducer, index: int) -> Decision:
         fact = held.facts[index]

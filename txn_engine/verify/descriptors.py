@@ -186,7 +186,7 @@ _SEEN: dict[
 
 
 def decode_batches(table: pa.Table, place: Place) -> list[Batch]:
-    """The rows of one entry; MalformedError where columns, types or nulls are not the format's."""
+    """The rows of one entry; MalformedError where columns, types, nulls or offsets are not the format's."""
     further = ROW_COLUMNS.get(place.topic)
     wanted = _DESCRIPTOR if further is None else {**_DESCRIPTOR, further.name: further.kind}
     seen = _SEEN.get(place.topic if further else "")
@@ -199,6 +199,8 @@ def decode_batches(table: pa.Table, place: Place) -> list[Batch]:
     for name, column in zip(_DESCRIPTOR, columns, strict=True):
         if None in column:
             raise MalformedError(f"null in column {name!r}")
+        if name == "last_offset" and MAX_OFFSET in column:
+            raise MalformedError(f"a row at offset {MAX_OFFSET}: no log can end behind it")
     if further is None:
         return [Batch._make((*row, None)) for row in zip(*columns, strict=True)]
     rows = [decode_row(value, further) for value in values(table.column(further.name), further.kind)]
@@ -211,9 +213,13 @@ def decode_row(value: tuple[Any, ...] | None, further: RowColumn) -> Transaction
         return None
     row = further.build._make(value)
     for name, field in zip(row._fields, row, strict=True):
-        if field is None and name not in _NULLABLE:
+        if name not in _NULLABLE and _holds_null(field):
             raise MalformedError(f"null in {further.name}.{name}")
     return row
+
+
+def _holds_null(value: Any) -> bool:
+    return value is None or (isinstance(value, tuple) and any(map(_holds_null, value)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +232,7 @@ class DataFileName:
     write_id: str
 
 
-_DATA_FILE = re.compile(r"data/([0-9]{20})-p(-1|[0-9]+)-e(-1|[0-9]+)-([0-9a-f]{32})\.parquet")
+_DATA_FILE = re.compile(r"data/([0-9]{20})-p(-1|[0-9]{1,19})-e(-1|[0-9]{1,19})-([0-9a-f]{32})\.parquet")
 
 
 def parse_data_path(path: str) -> DataFileName | None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import pyarrow as pa
 
+from storage.errors import InvalidKeyError
 from storage.store import ObjectStore
 from txn_engine.errors import CorruptObjectError, UnknownTopicOrPartitionError
+from txn_engine.verify.columns import Types, wrong_column
 from txn_engine.verify.descriptors import Batch
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.layout import LayoutAudit
@@ -21,6 +23,8 @@ from txn_engine.verify.log_walk import Seal, decode_slot, offset_in_name
 from txn_engine.verify.objects import Damaged, Listing, ObjectReader, ParquetObject
 from txn_engine.verify.report import Tally
 from txn_engine.verify.run import WORKERS
+
+_OWN_COLUMNS: Final[Types] = {"_offset_delta": pa.int64(), "_timestamp": pa.timestamp("ms", tz="UTC")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +114,25 @@ class LogDump:
         return found if isinstance(found, str) else None
 
     def records(self, batch: Batch) -> Iterator[pa.RecordBatch]:
-        """The records of a batch, some thousand at a time; CorruptObjectError for what `file_problem` tells."""
+        """The records of a batch, some thousand at a time, each with its delta and timestamp.
+
+        CorruptObjectError for what `file_problem` tells, and for columns that a data file cannot have.
+        """
         found = self._file(batch)
-        if isinstance(found, str):
-            raise CorruptObjectError(found, place=f"{self.place.prefix}/{batch.data_path}")
-        yield from found.batches()
+        if not isinstance(found, str):
+            problem = wrong_column(found.file.schema_arrow, _OWN_COLUMNS)
+            if problem is None:
+                yield from found.batches()
+                return
+            found = problem
+        raise CorruptObjectError(found, place=f"{self.place.prefix}/{batch.data_path}")
 
     def _file(self, batch: Batch) -> ParquetObject | str:
         key = f"{self.place.prefix}/{batch.data_path}"
-        found = self._reader.read(key, lambda raw: raw.parquet(), size=batch.data_bytes)
+        try:
+            found = self._reader.read(key, lambda raw: raw.parquet(), size=batch.data_bytes)
+        except InvalidKeyError as error:
+            return f"no data file: {error.seen}"
         if isinstance(found, Damaged):
             return f"data file damaged: {found.reason}"
         if found is None:

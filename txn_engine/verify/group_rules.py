@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from txn_engine.verify.descriptors import Batch, OffsetCommit
-from txn_engine.verify.findings import Place
+from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.hashing import home_partition
 from txn_engine.verify.partition_state import PartitionState, StoredCommit
 from txn_engine.verify.scene import Scene
@@ -16,14 +17,10 @@ _TOMBSTONE: Final = -1
 
 
 class GroupRule:
-    """Each commit stands in its group's partition, waits for pending ones, and names the row it came from.
-
-    Keeps the highest offset committed for each partition, in `highest`: it cannot be beyond the partition's log end.
-    """
+    """Each commit stands in its group's partition, waits for pending ones, and names the row it came from."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
-        self.highest: dict[Place, tuple[Batch, Scene]] = {}
 
     def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
         """Note where a commit could not have been legal in this state."""
@@ -40,17 +37,41 @@ class GroupRule:
             scene.note(
                 "descriptor-malformed", batch, f"{_named(commit)}: offset {commit.offset}", "0 or more, or -1"
             )
-        self._keep_highest(commit, batch, scene)
         if scene.sound:
             _judge_pending(state, commit, batch, scene)
             _judge_fetched(state, commit, batch, scene)
 
-    def _keep_highest(self, commit: OffsetCommit, batch: Batch, scene: Scene) -> None:
-        place = Place(commit.topic, commit.incarnation, commit.partition)
-        before = self.highest.get(place)
-        held = before[0].row if before is not None else None
-        if not isinstance(held, OffsetCommit) or commit.offset > held.offset:
-            self.highest[place] = (batch, scene)
+
+class HighestOffsets:
+    """For each partition the highest offset that a group has committed, as it stands now, and in which partition."""
+
+    def __init__(self) -> None:
+        self._held: dict[Place, tuple[Place, StoredCommit]] = {}
+
+    def keep(self, home: Place, state: PartitionState) -> None:
+        """Look at the groups of one partition of `__consumer_offsets`."""
+        for stored in state.committed.values():
+            commit = stored.commit
+            place = Place(commit.topic, commit.incarnation, commit.partition)
+            held = self._held.get(place)
+            if held is None or commit.offset > held[1].commit.offset:
+                self._held[place] = (home, stored)
+
+    def judge(self, log_ends: Mapping[Place, int | None], findings: FindingLog) -> None:
+        """Warn of those beyond their log's end (None or absent: not known)."""
+        for place, (home, stored) in sorted(self._held.items()):
+            end, commit = log_ends.get(place), stored.commit
+            if end is None or commit.offset <= end:
+                continue
+            findings.add(
+                "offset-beyond-end",
+                f"{home.prefix}/log/",
+                f"group {commit.group_id!r}: offset {commit.offset} for {place}",
+                expected=f"at most {end}, where its log ends",
+                place=home,
+                offsets=(stored.offset, stored.offset),
+                since_ms=stored.append_time,
+            )
 
 
 def _judge_pending(state: PartitionState, commit: OffsetCommit, batch: Batch, scene: Scene) -> None:

@@ -20,10 +20,15 @@ from txn_engine.verify.objects import Damaged, ObjectReader
 INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 _INTERNAL_PARTITIONS: Final = 50
 _BLOCK_IDS: Final = 1_000
+_BEHIND_A_GAP: Final = (
+    3  # objects asked for behind the last of a topic: no list tells of them on every server
+)
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
 _GROWTH: Final = "partitions"
 _GROWTH_KEY = re.compile(r"([0-9]{20})\.json")
+_LOG: Final = frozenset({"log", "data", "snapshots"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +114,17 @@ class LayoutAudit:
         """All topics of the store as they are now."""
         layout = Layout(internal_partitions)
         for name in self._reader.folders("topics"):
-            if name not in INTERNAL:
+            if name in INTERNAL:
+                self._judge_internal(f"topics/{name}")
+            else:
                 self._read_topic(name, layout)
         return layout
+
+    def _judge_internal(self, folder: str) -> None:
+        """An internal topic has one incarnation."""
+        for name in self._reader.folders(folder):
+            if name != "0":
+                self._note_folder(f"{folder}/{name}/", "a folder of no incarnation", "incarnation 0 only")
 
     def internal_partitions(self) -> dict[str, int]:
         """How many partitions the internal topics have; what store.json does not tell is 50."""
@@ -132,21 +145,65 @@ class LayoutAudit:
         return counts
 
     def _read_topic(self, name: str, layout: Layout) -> None:
-        folders = self._numbered_folders(f"topics/{name}")
-        held: dict[str, Any] | None = None
-        incarnation = 0
-        while True:
-            key = f"topics/{name}/{incarnation}.json"
-            found = self._reader.read(key, lambda raw: raw.json("topic"))
-            if found is None and incarnation > max(folders, default=0):
-                break
-            held = self._judge_topic(key, name, incarnation, found)
-            incarnation += 1
-        latest = layout.latest[name] = incarnation - 1
+        folder = f"topics/{name}"
+        if _NAME.fullmatch(name) is None:
+            self._note_folder(f"{folder}/", "a folder that no topic can have", "a topic's name")
+            return
+        names = self._reader.folders(folder)
+        latest, held = self._read_incarnations(name)
+        logs = {number for number in _numbers(names) if number > latest and self._holds_log(folder, number)}
+        behind = range(latest + 2, latest + 2 + _BEHIND_A_GAP)
+        later = [number for number in behind if self._read_incarnation(name, number) is not None]
+        for number in sorted(logs.union(later)):
+            found = self._incarnation(name, number)
+            for earlier in range(latest + 1, min(number, latest + 1 + LISTED_MAX)):
+                self._incarnation(name, earlier)
+            latest, held = number, found
+        for known in names:
+            if _NUMBER.fullmatch(known) is None or int(known) > latest:
+                expected = "the folder of an incarnation whose object is there"
+                self._note_folder(f"{folder}/{known}/", "a folder of no incarnation", expected)
+        if latest >= 0:
+            self._take_latest(name, latest, held, layout)
+
+    def _read_incarnations(self, name: str) -> tuple[int, dict[str, Any] | None]:
+        """The last of those that follow one another from 0 on (-1: none), and its object where that is sound."""
+        number, held = 0, None
+        while (found := self._read_incarnation(name, number)) is not None:
+            held = self._judge_topic(name, number, found)
+            number += 1
+        return number - 1, held
+
+    def _incarnation(self, name: str, number: int) -> dict[str, Any] | None:
+        """The object of an incarnation that there must be; None where it is missing or damaged, which is a finding."""
+        found = self._read_incarnation(name, number)
+        if found is not None:
+            return self._judge_topic(name, number, found)
+        self._findings.add(
+            "object-missing",
+            _topic_key(name, number),
+            f"no such object, and a later one of topic {name!r}, or a log of it",
+            expected="an object for each incarnation from 0 on: without it an older one counts again",
+        )
+        return None
+
+    def _read_incarnation(self, name: str, number: int) -> dict[str, Any] | Damaged | None:
+        return self._reader.read(_topic_key(name, number), lambda raw: raw.json("topic"))
+
+    def _holds_log(self, folder: str, incarnation: int) -> bool:
+        """Whether there is anything of a partition."""
+        below = f"{folder}/{incarnation}"
+        return any(
+            not _LOG.isdisjoint(self._reader.folders(f"{below}/{number}"))
+            for number in _numbers(self._reader.folders(below))
+        )
+
+    def _take_latest(self, name: str, latest: int, held: dict[str, Any] | None, layout: Layout) -> None:
+        layout.latest[name] = latest
         folder = f"topics/{name}/{latest}"
         if held is None:  # its logs can be judged all the same
             layout.unclear.add(name)
-            partitions = max(self._numbered_folders(folder), default=-1) + 1
+            partitions = max(_numbers(self._reader.folders(folder)), default=-1) + 1
             layout.topics[name] = Topic(name, latest, partitions, None)
         elif not held["deleted"]:
             names = self._reader.folders(
@@ -157,17 +214,10 @@ class LayoutAudit:
             layout.topics[name] = Topic(name, latest, partitions, schema, keys)
             self._judge_folders(folder, names, partitions)
 
-    def _numbered_folders(self, folder: str) -> list[int]:
-        return [int(name) for name in self._reader.folders(folder) if _NUMBER.fullmatch(name)]
-
     def _judge_topic(
-        self, key: str, name: str, incarnation: int, found: dict[str, Any] | Damaged | None
+        self, name: str, incarnation: int, found: dict[str, Any] | Damaged
     ) -> dict[str, Any] | None:
-        if found is None:
-            self._findings.add(
-                "object-missing", key, "no such object", expected=f"topic {name!r}, which has a log"
-            )
-            return None
+        key = _topic_key(name, incarnation)
         if isinstance(found, Damaged):
             self._findings.add("object-damaged", key, found.reason, expected="the object as it was written")
             return None
@@ -234,10 +284,12 @@ class LayoutAudit:
                 self._note_foreign_folder(f"{folder}/{name}/", partitions)
 
     def _note_foreign_folder(self, key: str, partitions: int) -> None:
+        self._note_folder(key, "a folder of no partition", f"partitions 0 to {partitions - 1}")
+
+    def _note_folder(self, key: str, seen: str, expected: str) -> None:
         if key not in self._foreign:
             self._foreign.add(key)
-            expected = f"partitions 0 to {partitions - 1}"
-            self._findings.add("object-misnamed", key, "a folder of no partition", expected=expected)
+            self._findings.add("object-misnamed", key, seen, expected=expected)
 
     def judge_blocks(self, highest: int, highest_owned: int) -> None:
         """Judge the claims of producer ids, with the highest id seen in use and the highest of a transactional id.
@@ -293,3 +345,11 @@ class LayoutAudit:
             self._findings.add("object-damaged", key, found.reason, expected=f"{what}, as it was written")
             return None
         return found
+
+
+def _topic_key(name: str, incarnation: int) -> str:
+    return f"topics/{name}/{incarnation}.json"
+
+
+def _numbers(names: Sequence[str]) -> list[int]:
+    return [int(name) for name in names if _NUMBER.fullmatch(name)]

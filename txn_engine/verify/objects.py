@@ -243,5 +243,6 @@ def _decoded(found: RawObject, decode: Decode[T]) -> T | Damaged:
         KeyError,
         TypeError,
         IndexError,
+        RecursionError,
     ) as error:
         return Damaged(f"cannot be read: {' '.join(str(error).split())[:200]}", found.size, malformed=True)

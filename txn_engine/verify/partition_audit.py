@@ -45,6 +45,9 @@ class PartitionAudit:
         self.sound = True
         self.broken_at: int | None = None
         self.starts_at = 0  # above 0 where the entries before are sealed: they are not judged
+        self.known_at_start: dict[
+            int, tuple[int, int]
+        ] = {}  # producer id -> its epoch, its last decision's offset
         self._audit = audit
         self._rules = rules
         self._snapshots = SnapshotShelf(place, audit.reader, audit.findings)
@@ -181,6 +184,10 @@ class PartitionAudit:
         if state is not None:
             self.state = state
             self.starts_at = state.log_end_offset
+            self.known_at_start = {
+                producer_id: (producer.producer_epoch, producer.coordinator_epoch)
+                for producer_id, producer in state.producers.items()
+            }
             self._stable = state.last_stable_offset
             return
         self._audit.findings.add(

@@ -271,7 +271,7 @@ def control_value(batch: Batch) -> dict[str, Any] | None:
     """The JSON of a rewrite, clean, trim, expire or floor row; None where it is not what the format says."""
     try:
         value = json.loads(batch.control_value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict) or batch.control not in _CONTROL_FIELDS:
         return None

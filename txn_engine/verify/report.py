@@ -70,7 +70,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong: warnings (work that a sweep will do) do not count."""
+        """Whether nothing is wrong: warnings (work that a sweep will do, or what may be meant) do not count."""
         return all(finding.severity != "error" for finding in self.findings)
 
     def to_dict(self) -> dict[str, object]:

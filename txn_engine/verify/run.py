@@ -9,10 +9,10 @@ from typing import Final
 from storage.store import ObjectStore
 from txn_engine.verify.control_rules import ControlRule
 from txn_engine.verify.coordinator_audit import CoordinatorAudit, OpenTransaction
+from txn_engine.verify.decisions import Decision
 from txn_engine.verify.descriptor_rules import DescriptorRule
-from txn_engine.verify.descriptors import OffsetCommit
 from txn_engine.verify.findings import FindingLog, Place
-from txn_engine.verify.group_rules import GroupRule
+from txn_engine.verify.group_rules import GroupRule, HighestOffsets
 from txn_engine.verify.layout import Layout, LayoutAudit, Topic
 from txn_engine.verify.marker_rules import MarkerRule
 from txn_engine.verify.objects import ObjectReader
@@ -104,7 +104,8 @@ class _Run:
         )
         self._markers = MarkerRule(self._coordinator)
         self._ids = HighestId()
-        self._groups = GroupRule(self._counts[_GROUPS])
+        self._group_rule = GroupRule(self._counts[_GROUPS])
+        self._offsets = HighestOffsets()
         self._log_ends: dict[Place, int | None] = {}  # None: not judged to its end
         self._whole: set[Place] = set()  # judged from offset 0 on
         self._open: list[OpenTransaction] = []
@@ -134,8 +135,11 @@ class _Run:
             ControlRule(self._layout),
             self._ids,
         ]
-        for number in self._layouts.existing(_GROUPS, self._counts[_GROUPS]):
-            self._read(PartitionAudit(self._audit, Place(_GROUPS, 0, number), [*shared, self._groups]), None)
+        for place in self._group_partitions():
+            audit = PartitionAudit(self._audit, place, [*shared, self._group_rule])
+            self._read(audit, None)
+            if audit.sound:
+                self._offsets.keep(place, audit.state)
         for name, topic in sorted(self._layout.topics.items()):
             if self._only is None or name in self._only:
                 self._read_topic(topic, shared)
@@ -149,11 +153,20 @@ class _Run:
         self._judge_carried_out()
         for opened in self._open:
             self._judge_hanging(opened)
-        self._judge_offsets()
+        self._offsets.judge(self._log_ends, self._audit.findings)
         owned = self._coordinator.highest_id
         self._layouts.judge_blocks(max(self._ids.highest, owned), owned)
         self._coordinator.judge_open(self.now_ms)
         self._coordinator.count(self._audit.tally.transactions)
+
+    def _group_partitions(self) -> list[Place]:
+        """Those that hold anything, and those that a decision names: one that is gone must not go unseen."""
+        existing = self._layouts.existing(_GROUPS, self._counts[_GROUPS])
+        named = {place for place in self._coordinator.decisions.places() if place.topic == _GROUPS}
+        return sorted(
+            {Place(_GROUPS, 0, number) for number in existing}
+            | {place for place in named if self._layout.has(place)}
+        )
 
     def _read_topic(self, topic: Topic, rules: list[Rule]) -> None:
         for place in topic.places():
@@ -169,6 +182,7 @@ class _Run:
             self._whole.add(audit.place)
         else:
             self._ids.highest = max(self._ids.highest, *audit.state.producers, -1)
+            self._judge_behind_seals(audit)
         for producer_id, first_offset in audit.state.open.items():
             producer = audit.state.producers[producer_id]
             self._open.append(
@@ -177,23 +191,46 @@ class _Run:
                 )
             )
 
+    def _judge_behind_seals(self, audit: PartitionAudit) -> None:
+        """Of the decisions that no entry shows, those whose marker no seal can hide.
+
+        A producer that the first snapshot knows keeps the epoch and the decision of its last marker; one that it does
+        not know may have been forgotten since, so only its open transaction tells.
+        """
+        decisions, place = self._coordinator.decisions, audit.place
+        owed: dict[tuple[int, int], Decision] = {}
+        for producer_id, (epoch, last_decision) in audit.known_at_start.items():
+            for decision in decisions.owed(producer_id, place, last_decision):
+                if decision.producer_epoch > epoch:
+                    owed[producer_id, decision.offset] = decision
+        for producer_id in audit.state.open:
+            epoch = audit.state.producers[producer_id].producer_epoch
+            opened = decisions.of_epoch(producer_id, epoch, place)
+            if opened is not None and opened in decisions.owed(producer_id, place, opened.offset - 1):
+                owed[producer_id, opened.offset] = opened
+        for _, decision in sorted(owed.items()):
+            self._note_not_carried_out(decision, place)
+
     def _judge_carried_out(self) -> None:
         for decision, places in self._coordinator.decisions.not_shown():
             for place in places:
                 if place not in self._whole and (
                     place in self._log_ends or self._layout.has(place) is not False
                 ):
-                    continue  # deleted since, damaged, sealed, or not asked for
-                by = self._coordinator.locate(decision.producer_id, decision.offset)
-                self._audit.findings.add(
-                    "decision-not-carried-out",
-                    f"{place.prefix}/log/",
-                    f"no {decision.kind} marker at epoch {decision.producer_epoch}, though the transaction is complete",
-                    expected=f"one for {by}",
-                    place=place,
-                    producer_id=decision.producer_id,
-                    since_ms=decision.append_time,
-                )
+                    continue  # deleted since, damaged, sealed (and judged when it was read), or not asked for
+                self._note_not_carried_out(decision, place)
+
+    def _note_not_carried_out(self, decision: Decision, place: Place) -> None:
+        by = self._coordinator.locate(decision.producer_id, decision.offset)
+        self._audit.findings.add(
+            "decision-not-carried-out",
+            f"{place.prefix}/log/",
+            f"no {decision.kind} marker at epoch {decision.producer_epoch}, though the transaction is complete",
+            expected=f"one for {by}",
+            place=place,
+            producer_id=decision.producer_id,
+            since_ms=decision.append_time,
+        )
 
     def _judge_hanging(self, opened: OpenTransaction) -> None:
         problem = self._coordinator.unexplained(opened)
@@ -211,15 +248,6 @@ class _Run:
             producer_id=opened.producer_id,
             since_ms=opened.since_ms,
         )
-
-    def _judge_offsets(self) -> None:
-        for place, (batch, scene) in sorted(self._groups.highest.items()):
-            end = self._log_ends.get(place)
-            commit = batch.row
-            if end is None or not isinstance(commit, OffsetCommit) or commit.offset <= end:
-                continue
-            seen = f"group {commit.group_id!r}: offset {commit.offset} for {place}"
-            scene.note("offset-beyond-end", batch, seen, f"at most {end}, where its log ends")
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:

@@ -260,13 +260,15 @@ def _short(value: object) -> str:
 # --- starting from one ------------------------------------------------------------------------------------
 
 
-def restore(rows: Iterator[Row]) -> PartitionState:
-    """The state that a snapshot says: where a replay starts when the entries before it are sealed."""
-    state = PartitionState()
+def restore(rows: Iterator[Row]) -> tuple[PartitionState, int]:
+    """The state that a snapshot says, where a replay starts when the entries before it are sealed, and the last stable
+    offset that it says with it, which its producers tell as well.
+    """
+    state, stable = PartitionState(), 0
     opened: list[tuple[int, int]] = []
     for section, row in rows:
         if section == "partition":
-            end, append_time, start, entries_start, floor, _, *cleaning = row
+            end, append_time, start, entries_start, floor, stable, *cleaning = row
             state = PartitionState(end, append_time, start, entries_start, floor, *cleaning)
         elif section == "producer":
             producer_id, epoch, coordinator_epoch, timestamp, append_time, open_first, batches = row
@@ -287,7 +289,7 @@ def restore(rows: Iterator[Row]) -> PartitionState:
         else:
             _restore_commit(state, row)
     state.open = {producer_id: first for first, producer_id in sorted(opened)}
-    return state
+    return state, stable
 
 
 def _restore_file(state: PartitionState, file: DataFile) -> None:

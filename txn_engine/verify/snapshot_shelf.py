@@ -101,13 +101,22 @@ class SnapshotShelf:
             )
             if isinstance(found, Damaged):
                 self._note_damage(info, found)
-            elif found is not None and found.log_end_offset != offset:
-                seen = f"a snapshot of the log up to offset {found.log_end_offset}"
-                self._note("snapshot-differs", info, seen, f"{offset}, as its name says")
-            elif found is not None:
+            elif found is not None and self._is_consistent(info, offset, *found):
                 self._sound.append(offset)
-                return found
+                return found[0]
         return None
+
+    def _is_consistent(self, info: ObjectInfo, offset: int, state: PartitionState, stable: int) -> bool:
+        """Whether it is the snapshot that its name says, and its last stable offset the one of its producers."""
+        if state.log_end_offset != offset:
+            seen = f"a snapshot of the log up to offset {state.log_end_offset}"
+            self._note("snapshot-differs", info, seen, f"{offset}, as its name says")
+        elif stable != state.last_stable_offset:
+            seen, expected = f"partition: last_stable_offset {stable}", f"{state.last_stable_offset}"
+            self._note("snapshot-differs", info, seen, f"{expected}, as its open transactions give")
+        else:
+            return True
+        return False
 
     def _note_damage(self, info: ObjectInfo, found: Damaged) -> None:
         self._note("snapshot-damaged", info, found.reason, "the snapshot as it was written")

@@ -50,6 +50,9 @@ class TransactionRule:
                 "a state of Kafka's transactions",
             )
             return
+        if row.state == "Dead" and (row.producer_id, row.producer_epoch) != (-1, -1):
+            seen = f"{_named(row)}: Dead as producer {row.producer_id} epoch {row.producer_epoch}"
+            scene.note("descriptor-malformed", batch, seen, "a tombstone without a producer")
         before = state.transactions.get(row.transactional_id)
         if before is None or not scene.sound:
             return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from txn_engine import Engine
-from txn_engine.cli.record_text import value_as_json
+from txn_engine.cli.record_text import plain_columns
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.types import IsolationLevel
 from txn_engine_airflow.pages.moment import Moment
@@ -54,7 +54,7 @@ def sample(
         )
     level: IsolationLevel = "read_uncommitted" if uncommitted else "read_committed"
     table = engine.partition(topic, partition).read(offset, end=offset + count, isolation_level=level)
-    columns = [table.column(name).to_pylist() for name in table.column_names]
+    columns = plain_columns(table, "text")
     return Sample(
         columns=tuple(table.column_names),
         records=tuple(tuple(_shown(value) for value in row) for row in zip(*columns, strict=True)),
@@ -65,9 +65,8 @@ def sample(
 
 
 def _shown(value: Any) -> Any:
-    """A value as JSON has it, long ones cut. Whole numbers as text: a browser would round large ones."""
-    shown = value_as_json(value, "text")
-    if isinstance(shown, bool) or shown is None:
-        return shown
-    text = shown if isinstance(shown, str) else str(shown)
+    """A JSON value, long ones cut. Whole numbers as text: a browser would round large ones."""
+    if isinstance(value, bool) or value is None:
+        return value
+    text = value if isinstance(value, str) else str(value)
     return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}…"

@@ -82,9 +82,25 @@ def _owner(number: int) -> Body:
             idle = 0
             writing = app.transact(f"{process.name}-{rounds}", _transform(app, consumer, batch))
             if writing is None or writing.outcome != "ok":
-                consumer = None  # its positions are ahead of the group's: begin where the group is
+                # Its positions are ahead of the group's: begin where the group is, with it or with a new one.
+                stays = world.chance.at("seeks", process.name, rounds) < 0.5 and _seek_to_group(consumer)
+                consumer = consumer if stays else None
 
     return body
+
+
+def _seek_to_group(consumer: Consumer) -> bool:
+    """Kafka's recovery; False where the store or somebody's pending commit is in the way."""
+    partitions = consumer.assignment()
+    try:
+        committed = consumer.committed(partitions)
+        first = consumer.beginning_offsets(partitions)
+        for tp in partitions:
+            at = committed.get(tp)
+            consumer.seek(tp, first[tp] if at is None else at.offset)
+    except TxnEngineError:
+        return False
+    return True
 
 
 def _transform(app: Application, consumer: Consumer, batch: pa.Table):  # type: ignore[no-untyped-def]
@@ -98,6 +114,9 @@ def _transform(app: Application, consumer: Consumer, batch: pa.Table):  # type: 
             app.write(producer, writing, TOPICS[1], target, 1, accounts=[partition], amounts=[offset])
         if app.world.chance.at("positions", writing.name) < 0.3:
             offsets |= {tp: at.offset for tp, at in consumer.positions().items() if tp in offsets}
+        if app.world.chance.at("asks", writing.name) < 0.2:
+            with suppress(TxnEngineError):  # for a look, which changes nothing of what is committed
+                consumer.committed(offsets)
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
         if app.world.chance.at("snapshot", writing.name) < 0.1:
             with suppress(TxnEngineError):  # what is pending stands in it

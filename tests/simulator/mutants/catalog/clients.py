@@ -12,7 +12,13 @@ MUTANTS = (
     Mutant(
         "append-before-add-partitions",
         "a partition's first entry does not wait until the coordinator knows of the partition",
-        (Edit(_LANES, "        self.added.result()\n", ""),),
+        (
+            Edit(
+                _LANES,
+                "        self._admission.wait_for(lambda: self._is_admitted or self._failure is not None)\n",
+                "",
+            ),
+        ),
         ("bank", "lists", "two_owners"),
     ),
     Mutant(
@@ -62,7 +68,7 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "                if began_in is ProducerState.IN_TRANSACTION:\n                    self._check_writes()\n",
+                "            if began_in is ProducerState.IN_TRANSACTION:\n                self._check_writes()\n",
                 "",
             ),
             Edit(
@@ -119,9 +125,8 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING) as began_in:\n"
-                "            self._sender.wait()\n",
-                "        with self._ending(ProducerState.IN_TRANSACTION, ProducerState.COMMITTING) as began_in:\n",
+                "        self._sender.wait()\n        with self._lock:\n            if began_in",
+                "        with self._lock:\n            if began_in",
             ),
         ),
         ("bank", "lists"),
@@ -132,8 +137,8 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "                if began_in is ProducerState.IN_TRANSACTION:",
-                "                if self._state is ProducerState.IN_TRANSACTION:",
+                "            if began_in is ProducerState.IN_TRANSACTION:",
+                "            if self._state is ProducerState.IN_TRANSACTION:",
             ),
         ),
         ("threads",),

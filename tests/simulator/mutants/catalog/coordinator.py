@@ -341,7 +341,7 @@ MUTANTS = (
         (
             Edit(
                 _IDS,
-                "        with self._lock:\n            if not self._free:",
+                "        with self._lock.here():\n            if not self._free:",
                 "        if True:\n            if not self._free:",
             ),
         ),

@@ -46,6 +46,18 @@ MUTANTS = (
         ("pipeline",),
     ),
     Mutant(
+        "asking-for-an-offset-renews-what-is-named",
+        "a commit names the row that the group's offset stood in when it was last asked for, not where it read from",
+        (
+            Edit(
+                "txn_engine/consumer/consumer.py",
+                "            if self._fetched_of.get(tp) != target.incarnation:\n",
+                "            if True:\n",
+            ),
+        ),
+        ("pipeline",),
+    ),
+    Mutant(
         "pending-offsets-of-others-ignored",
         "a commit is taken while another producer's for the same partition is pending",
         (
@@ -122,8 +134,8 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "                proposals = [OffsetCommitProposal(commit, *self._identity) for commit in commits]",
-                "                proposals = [OffsetCommitProposal(commit) for commit in commits]",
+                "            proposals = [OffsetCommitProposal(commit, *self._identity) for commit in commits]",
+                "            proposals = [OffsetCommitProposal(commit) for commit in commits]",
             ),
         ),
         ("pipeline",),
@@ -134,8 +146,8 @@ MUTANTS = (
         (
             Edit(
                 _GROUPS,
-                "        read = group.incarnations.get(TopicPartition(*partition), topic.incarnation)\n",
-                "        read = topic.incarnation\n",
+                "        read = group.incarnations.get(TopicPartition(*partition))\n",
+                "        read = None\n",
             ),
         ),
         ("remade",),

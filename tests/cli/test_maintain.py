@@ -1,0 +1,21 @@
+"""`maintain`: what the command line alone decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e400", "-1"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("compact", "--target-mib"), ("retention", "--entries-days"), ("clean", "--orphan-days")],
+)
+def test_a_number_that_is_none_is_a_wrong_call(
+    run: Run, payments: str, command: str, option: str, number: str
+) -> None:
+    """Exit code 2 and one line that names the option."""
+    answer = run("maintain", command, option, number, "--dry-run")
+    assert answer.code == 2
+    assert option in answer.error

@@ -1,0 +1,347 @@
+"""One producer among threads: Ctrl-C wherever Python looks for it, callbacks in the thread that sends, futures."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+import pyarrow as pa
+import pytest
+
+import txn_engine.producer.sender as sender_module
+from storage import MemoryStore
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from txn_engine import Engine
+from txn_engine.errors import (
+    IllegalStateError,
+    OutcomeUnknownError,
+    TransactionAbortableError,
+    TxnEngineError,
+)
+from txn_engine.producer import Producer
+from txn_engine.producer.states import ProducerState
+from txn_engine.testing import ManualClock
+
+_LOOKS_FOR_SIGNALS = (
+    "call",
+    "c_return",
+)  # CPython does when a function begins, and when one in C has returned
+
+
+@contextmanager
+def interrupted_at(number: int) -> Iterator[None]:
+    """Ctrl-C at the so manieth place in the producer's own code, in this thread, where CPython looks for it."""
+    left = number
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        nonlocal left
+        if event in _LOOKS_FOR_SIGNALS and "/txn_engine/producer/" in frame.f_code.co_filename:
+            left -= 1
+            if left == 0:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def in_time(call: Callable[[], object]) -> None:
+    """Let a call end, in one thread of its own; one that hangs is a failure."""
+    outcome: Future[object] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    outcome.result(60)
+
+
+def ended(producer: Producer, recover: str) -> bool:
+    """Whether the transaction was committed, once whoever was interrupted has gone on by the producer's state."""
+    if producer.state is ProducerState.READY:
+        return True  # the interrupt came behind the last step
+    if producer.state is ProducerState.COMMITTING:
+        producer.commit_transaction()
+        return True
+    if recover == "commit":
+        with suppress(TransactionAbortableError):
+            producer.commit_transaction()
+            return True
+    if recover == "close":
+        producer.close()
+    else:
+        producer.abort_transaction()
+    return False
+
+
+@pytest.mark.parametrize("recover", ["abort", "commit", "close"])
+def test_ctrl_c_anywhere_in_a_transaction(engine: Engine, recover: str) -> None:
+    """Wherever it lands in produce or commit: what is called next ends, and of a committed transaction all is there
+    that produce returned for, and nothing of a call that was broken off.
+    """
+
+    def run() -> None:
+        producer = engine.producer(transactional_id="job")
+        producer.init_transactions()
+        expected: list[int] = []
+        was_interrupted, number = True, 0
+        while was_interrupted:
+            number += 1
+            sent: list[int] = []
+            producer.begin_transaction(f"run-{number}")
+            try:
+                with interrupted_at(number):
+                    for accounts in ((10 * number, 10 * number + 1, 10 * number + 2), (10 * number + 3,)):
+                        producer.produce("payments", payments(*accounts))
+                        sent += accounts
+                    producer.commit_transaction()
+                was_interrupted, committed = False, True
+            except KeyboardInterrupt:
+                committed = ended(producer, recover)
+            assert (producer.last_committed_run_id == f"run-{number}") is committed
+            expected += sent if committed else []
+            if producer.state is ProducerState.CLOSED:
+                producer = engine.producer(transactional_id="job")
+                producer.init_transactions()
+        assert number > 100
+        assert accounts_in(engine) == expected
+
+    in_time(run)
+
+
+def test_ctrl_c_anywhere_in_an_idempotent_produce(engine: Engine) -> None:
+    """It is finished by a call of which a part went out, goes on after one of which nothing did, and never hangs; the
+    batches before it are there once and in order.
+    """
+
+    def run() -> None:
+        number, was_interrupted = 0, True
+        while was_interrupted:
+            number += 1
+            before = set(accounts_in(engine))
+            producer = engine.producer()
+            producer.produce("payments", payments(10 * number), partition=0).result()
+            try:
+                with interrupted_at(number):
+                    producer.produce("payments", payments(10 * number + 1, 10 * number + 2))
+                was_interrupted = False
+            except KeyboardInterrupt:
+                with suppress(OutcomeUnknownError):
+                    producer.produce("payments", payments(10 * number + 3)).result()
+            with suppress(OutcomeUnknownError):
+                producer.close()
+            assert 10 * number in set(accounts_in(engine)) - before
+        assert number > 30
+        seen = accounts_in(engine)
+        assert len(seen) == len(set(seen))
+
+    in_time(run)
+
+
+class HeldStore(MemoryStore):
+    """Takes no data file until it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let = threading.Event()
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if "/data/" in key:
+            assert self.let.wait(20)
+        return super().put_if_absent(key, data)
+
+
+@pytest.fixture
+def held(clock: ManualClock) -> Iterator[tuple[HeldStore, Engine]]:
+    store = HeldStore()
+    with Engine(store, clock=clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        yield store, engine
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "flush",
+        "commit_transaction",
+        "abort_transaction",
+        "close",
+        "begin_transaction",
+        "init_transactions",
+        "send_offsets_to_transaction",
+    ],
+)
+def test_a_callback_may_not_wait(held: tuple[HeldStore, Engine], call: str) -> None:
+    """A call that waits is refused in a callback, also where other batches share its entry; nothing hangs."""
+    store, engine = held
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction()
+    outcome: Future[BaseException | None] = Future()
+
+    def call_back(_: object) -> None:
+        arguments = ({}, engine.consumer(group_id="g").group_metadata()) if call.startswith("send") else ()
+        try:
+            getattr(producer, call)(*arguments)
+            outcome.set_result(None)
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            outcome.set_result(error)
+
+    sent = [producer.produce("payments", payments(number), partition=0) for number in range(4)]
+    sent[1].add_done_callback(call_back)
+    store.let.set()
+    in_time(producer.commit_transaction)
+    refusal = outcome.result(20)
+    assert isinstance(refusal, IllegalStateError)
+    assert "in a callback" in refusal.seen
+    assert accounts_in(engine) == [0, 1, 2, 3]
+
+
+def test_whoever_is_called_back_elsewhere_may_wait(engine: Engine) -> None:
+    """A context that a callback hands on to another thread, as asyncio does, is not the thread that sends."""
+
+    async def send_and_flush() -> None:
+        loop, flushed = asyncio.get_running_loop(), asyncio.Event()
+
+        def flush() -> None:
+            producer.flush()
+            flushed.set()
+
+        with engine.producer() as producer:
+            sent = producer.produce("payments", payments(1), partition=0)
+            sent.add_done_callback(lambda _: loop.call_soon_threadsafe(flush))
+            await asyncio.wait_for(flushed.wait(), 20)
+
+    in_time(lambda: asyncio.run(send_and_flush()))
+
+
+def test_a_callback_sends_while_another_thread_waits_for_room(
+    held: tuple[HeldStore, Engine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits for room in the buffer holds nothing that a callback's produce needs."""
+    store, engine = held
+    store.let.set()
+    monkeypatch.setattr(sender_module, "BUFFER_BYTES", 100)
+
+    def run() -> None:
+        with engine.producer() as producer:
+            for number in range(50):
+                producer.produce("payments", payments(*[number] * 20), partition=0).add_done_callback(
+                    lambda _, n=number: producer.produce("payments", payments(1_000 + n), partition=1)
+                )
+            while len(accounts_in(engine)) < 50 * 21:
+                producer.flush()
+
+    in_time(run)
+    assert accounts_in(engine)[-50:] == list(range(1_000, 1_050))
+
+
+def test_a_batch_on_its_way_cannot_be_cancelled(held: tuple[HeldStore, Engine]) -> None:
+    """`cancel()` says False, for the record is written all the same."""
+    store, engine = held
+    with engine.producer() as producer:
+        sent = [producer.produce("payments", payments(*accounts)) for accounts in ((1,), (2, 3, 4))]
+        assert [future.cancel() for future in sent] == [False, False]
+        store.let.set()
+        assert [len(future.result(20)) >= 1 for future in sent] == [True, True]
+    assert accounts_in(engine) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction", "close"])
+def test_a_reader_may_not_end_the_transaction_that_it_is_read_for(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Its records would go out half in one transaction and half in none: the call is refused, and with it the
+    produce.
+    """
+    monkeypatch.setattr(sender_module, "READER_PART_BYTES", 1)
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from payments(1).to_batches()
+        getattr(producer, call)()
+        yield from payments(2).to_batches()
+
+    with pytest.raises(IllegalStateError, match="inside the reader"):
+        producer.produce("payments", pa.RecordBatchReader.from_batches(SCHEMA, batches()))
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    with producer.transaction():
+        producer.produce("payments", payments(3))
+    assert accounts_in(engine) == [3]
+
+
+def test_a_reader_may_send_other_records(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a reader produces while it is read is part of the same transaction."""
+    monkeypatch.setattr(sender_module, "READER_PART_BYTES", 1)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for number in (1, 2):
+            producer.produce("payments", payments(10 * number))
+            yield from payments(number).to_batches()
+
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    with producer.transaction():
+        producer.produce("payments", pa.RecordBatchReader.from_batches(SCHEMA, batches()))
+    assert accounts_in(engine) == [1, 2, 10, 20]
+
+
+def test_the_end_waits_for_another_threads_produce(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that another thread calls between two parts of one produce takes all of them with it."""
+    monkeypatch.setattr(sender_module, "READER_PART_BYTES", 1)
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction()
+    committing = threading.Thread(target=producer.commit_transaction)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from payments(1).to_batches()
+        committing.start()
+        committing.join(0.2)
+        yield from payments(2).to_batches()
+
+    producer.produce("payments", pa.RecordBatchReader.from_batches(SCHEMA, batches()))
+    in_time(committing.join)
+    assert accounts_in(engine) == [1, 2]
+
+
+def test_ctrl_c_behind_the_coordinators_answer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit is answered, the next epoch taken on, and Ctrl-C: the same call again succeeds, and goes on from
+    there.
+    """
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction("r1")
+    producer.produce("payments", payments(1))
+    start_epoch = producer._sender.start_epoch
+
+    def interrupted(identity: object) -> None:
+        monkeypatch.undo()
+        start_epoch(identity)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(producer._sender, "start_epoch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.commit_transaction()
+    producer.commit_transaction()
+    assert producer.last_committed_run_id == "r1"
+    with producer.transaction():
+        producer.produce("payments", payments(2))
+    assert accounts_in(engine) == [1, 2]
+    with pytest.raises(TxnEngineError):
+        producer.commit_transaction()

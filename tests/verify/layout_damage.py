@@ -1,0 +1,149 @@
+"""Damage to what says which topics there are, things that are no part of a store, and rows of whole nonsense."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import xxhash
+
+from tests.verify.damage import damage
+from tests.verify.raw_ledger import marker
+from tests.verify.story import LOAD, Story, open_load
+
+IDS = {"committed_run_ids": ["day-1"]}
+LAST_OFFSET = 2**63 - 1
+
+
+def put(story: Story, key: str, data: bytes = b"hello") -> str:
+    story.ledger.store.put(key, data)
+    return key
+
+
+# --- a topic's lives --------------------------------------------------------------------------------------
+
+
+def made_again(story: Story) -> None:
+    """Balances deleted and made again; nothing was written since."""
+    story.ledger.topic("balances", 1, 1, deleted=True)
+    story.ledger.topic("balances", 3, 2)
+
+
+@damage("object-missing")
+def tombstone_lost(story: Story) -> str:
+    made_again(story)
+    story.ledger.store.delete("topics/balances/1.json")
+    return "topics/balances/1.json"
+
+
+@damage("object-missing")
+def first_of_several_lives_lost(story: Story) -> str:
+    made_again(story)
+    story.ledger.store.delete("topics/balances/0.json")
+    return "topics/balances/0.json"
+
+
+@damage("object-missing")
+def life_with_nothing_before_it(story: Story) -> str:
+    story.ledger.topic("balances", 3, 2)
+    return "topics/balances/1.json"
+
+
+@damage("object-missing")
+def lives_lost_below_a_log(story: Story) -> str:
+    story.ledger.topic("fresh", 1, 2)
+    story.ledger.store.delete("topics/fresh/2.json")
+    put(story, f"topics/fresh/2/0/data/{0:020d}-p-1-e-1-{0:032x}.parquet")
+    return "topics/fresh/2.json"
+
+
+# --- what is not a part of it -----------------------------------------------------------------------------
+
+
+@damage("object-misnamed")
+def folder_of_no_life(story: Story) -> str:
+    put(story, "topics/payments/7/x")
+    return "topics/payments/7/"
+
+
+@damage("object-misnamed")
+def folder_with_a_great_number(story: Story) -> str:
+    put(story, "topics/payments/999999999/0/x")
+    return "topics/payments/999999999/"
+
+
+@damage("object-misnamed")
+def folder_with_a_number_of_two_zeros(story: Story) -> str:
+    put(story, "topics/payments/00/0/log/x")
+    return "topics/payments/00/"
+
+
+@damage("object-misnamed")
+def folder_that_no_topic_can_have(story: Story) -> str:
+    put(story, "topics/a+b/0/0/log/x")
+    return "topics/a+b/"
+
+
+@damage("object-misnamed")
+def second_life_of_an_internal_topic(story: Story) -> str:
+    put(story, "topics/__transaction_state/1/0/log/00000000000000000000.parquet")
+    return "topics/__transaction_state/1/"
+
+
+# --- rows of nonsense with a right checksum ---------------------------------------------------------------
+
+
+def _with_row(story: Story, state: str, **changed: Any) -> str:
+    """A row of LOAD, with fields that only a writer gone wrong can have written."""
+    ledger = story.ledger
+    base = ledger.transaction(LOAD, state, 0, 3 if state == "Empty" else 2, **IDS)
+    key = ledger.entry_key("__transaction_state", story.load_home, base)
+    ledger.change(key, lambda rows: rows[0]["transaction"].update(changed))
+    return key
+
+
+@damage("entry-malformed")
+def null_among_partitions(story: Story) -> str:
+    return _with_row(story, "Ongoing", partitions=[None])
+
+
+@damage("entry-malformed")
+def partition_of_nulls(story: Story) -> str:
+    return _with_row(story, "Ongoing", partitions=[{"topic": None, "incarnation": 0, "partition": None}])
+
+
+@damage("entry-malformed")
+def null_among_run_ids(story: Story) -> str:
+    return _with_row(story, "Empty", committed_run_ids=["day-1", None])
+
+
+@damage("descriptor-malformed")
+def control_value_nested_without_end(story: Story) -> str:
+    base = story.ledger.entry("payments", 0, {"control": "trim", "control_value": "[" * 200_000})
+    return story.entry("payments", 0, base)
+
+
+@damage("object-damaged")
+def topic_object_nested_without_end(story: Story) -> str:
+    zeros = "0" * 32
+    deep = "[" * 100_000 + "]" * 100_000
+    text = f'{{\n  "checksum": "{zeros}", "deep": {deep}, "format": 1, "kind": "topic"}}'
+    checksum = xxhash.xxh3_128_hexdigest(text.encode())
+    return put(story, "topics/payments/0.json", text.replace(zeros, checksum, 1).encode())
+
+
+@damage("data-file-misnamed", "data-file-missing")
+def data_file_of_an_endless_producer_id(story: Story) -> str:
+    row = story.ledger.batch("payments", 1)
+    row["data_path"] = f"data/{0:020d}-p{'9' * 5_000}-e0-{0:032x}.parquet"
+    return story.entry("payments", 1, story.ledger.entry("payments", 1, row))
+
+
+@damage("entry-malformed")
+def marker_at_the_last_offset(story: Story) -> str:
+    """No log end would be behind it."""
+    open_load(story)
+    ledger = story.ledger
+    key = story.entry("payments", 0, LAST_OFFSET)
+    row = {**ledger.placed(marker(0, 3, "abort", 99), LAST_OFFSET), "last_offset": LAST_OFFSET}
+    ledger.put_entry(key, "payments", [row])
+    return key

@@ -1,0 +1,121 @@
+"""Damage behind seals, and whole logs that are gone: what a maintained store is judged by."""
+
+from __future__ import annotations
+
+from tests.verify.control_damage import SNAPSHOTS
+from tests.verify.damage import damage
+from tests.verify.raw_ledger import marker
+from tests.verify.story import (
+    LOAD,
+    SUMS,
+    Story,
+    seal_sums,
+    sealed,
+    sealed_coordinator,
+    snapshot_sealed,
+    snapshot_sums,
+)
+
+_IDS = {"committed_run_ids": ["day-1"]}
+_PLACES = [("payments", 0, 1)]
+_LOG = "topics/payments/0/1/log/"
+
+
+def commit_behind_seals(story: Story, epoch: int = 2, *, written: bool = True, marked: bool = True) -> None:
+    """Producer 0, which payments-1 knew when it was sealed, commits a transaction there."""
+    ledger = story.ledger
+    ledger.transaction(LOAD, "Ongoing", 0, epoch, partitions=_PLACES, **_IDS)
+    if written:
+        ledger.entry("payments", 1, ledger.batch("payments", 1, 0, epoch, 0, transactional=True))
+    prepared = ledger.transaction(LOAD, "PrepareCommit", 0, epoch + 1, partitions=_PLACES, **_IDS)
+    if marked:
+        ledger.entry("payments", 1, marker(0, epoch + 1, "commit", prepared))
+    ledger.transaction(LOAD, "CompleteCommit", 0, epoch + 1, decision_offset=prepared, **_IDS)
+
+
+@damage("decision-not-carried-out")
+def last_marker_of_a_sealed_partition_missing(story: Story) -> str:
+    sealed(story)
+    commit_behind_seals(story, marked=False)
+    return _LOG
+
+
+@damage("decision-not-carried-out")
+def last_transaction_of_a_sealed_partition_missing(story: Story) -> str:
+    """Its batch and its marker, the log's last two entries."""
+    sealed(story)
+    commit_behind_seals(story, written=False, marked=False)
+    return _LOG
+
+
+@damage("decision-not-carried-out")
+def last_marker_of_a_newcomer_in_a_sealed_partition_missing(story: Story) -> str:
+    """The snapshot does not know this producer; that its transaction is open tells."""
+    sealed(story)
+    ledger = story.ledger
+    ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=_PLACES)
+    ledger.entry("payments", 1, ledger.batch("payments", 1, 1, 1, 0, transactional=True))
+    prepared = ledger.transaction(SUMS, "PrepareAbort", 1, 2, partitions=_PLACES)
+    ledger.transaction(SUMS, "CompleteAbort", 1, 2, decision_offset=prepared)
+    return _LOG
+
+
+@damage("decision-not-carried-out")
+def last_transaction_of_a_decision_that_only_a_snapshot_holds_missing(story: Story) -> str:
+    """The coordinator's replay starts between the Prepare row and the Complete row."""
+    ledger = story.ledger
+    places = [("balances", 0, 0)]
+    began = ledger.transaction(SUMS, "Ongoing", 1, 1, partitions=places)
+    began_ms = ledger.rows(story.entry("__transaction_state", story.sums_home, began))[0]["append_time"]
+    prepared = ledger.transaction(SUMS, "PrepareCommit", 1, 2, partitions=places)
+    snapshot_sums(story, began_ms=began_ms)
+    ledger.transaction(SUMS, "CompleteCommit", 1, 2, decision_offset=prepared)
+    snapshot_sums(story, began_ms=began_ms)
+    seal_sums(story, prepared)
+    return "topics/balances/0/0/log/"
+
+
+@damage("hanging-transaction")
+def hanging_transaction_of_nobody_behind_a_sealed_coordinator(story: Story) -> str:
+    sealed_coordinator(story)
+    story.ledger.entry("balances", 0, story.ledger.batch("balances", 0, 77, 0, 0, transactional=True))
+    return "topics/balances/0/0/log/"
+
+
+@damage("marker-without-decision")
+def marker_of_nobody_behind_a_sealed_coordinator(story: Story) -> str:
+    sealed_coordinator(story)
+    ledger = story.ledger
+    ledger.entry("balances", 0, ledger.batch("balances", 0, 77, 0, 0, transactional=True))
+    return story.entry("balances", 0, ledger.entry("balances", 0, marker(77, 1, "commit", 500)))
+
+
+@damage("marker-without-decision")
+def coordinator_log_missing_beside_a_sealed_one(story: Story) -> str:
+    """Its abort is decided at an offset that the sealed log still has."""
+    sealed_coordinator(story)
+    ledger = story.ledger
+    for key in ledger.keys(f"topics/__transaction_state/0/{story.load_home}/"):
+        ledger.store.delete(key)
+    return story.entry("payments", 0, 10)
+
+
+@damage("decision-not-carried-out")
+def log_of_the_groups_missing(story: Story) -> str:
+    folder = f"topics/__consumer_offsets/0/{story.group_home}/"
+    for key in story.ledger.keys(folder):
+        story.ledger.store.delete(key)
+    return f"{folder}log/"
+
+
+@damage("snapshot-differs", "snapshots-too-few")
+def snapshot_behind_seals_of_another_stable_offset(story: Story) -> str:
+    sealed(story)
+    snapshot_sealed(story, 4, last_stable_offset=0)
+    return f"{SNAPSHOTS}{4:020d}.parquet"
+
+
+@damage("descriptor-malformed")
+def tombstone_that_keeps_its_producer(story: Story) -> str:
+    story.ledger.transaction(LOAD, "Dead", 0, 2, **_IDS)
+    return story.entry("__transaction_state", story.load_home, 8)

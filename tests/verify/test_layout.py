@@ -1,0 +1,50 @@
+"""Which topics there are, by what the store lists and what it gives."""
+
+from __future__ import annotations
+
+from tests.verify.story import Story, healthy
+from txn_engine.verify import verify_store
+from txn_engine.verify.dump import LogDump
+
+
+def test_what_is_foreign_does_not_hide_the_rest() -> None:
+    """The topic is audited as if it was not there."""
+    story = healthy()
+    story.ledger.store.put("topics/payments/7/x", b"hello")
+    story.ledger.store.delete(story.entry("payments", 0, 3))
+    report = verify_store(story.ledger.store)
+    codes = {finding.code for finding in report.findings}
+    assert "entry-missing" in codes
+    assert len(report.findings) == 2
+    assert [stats.incarnation for stats in report.stats.partitions if stats.topic == "payments"] == [0, 0]
+
+
+def test_a_topic_of_many_lives() -> None:
+    """Made and deleted again and again: each of its objects is read once."""
+    story = healthy()
+    for number in range(1, 60):
+        story.ledger.topic("balances", 1, number, deleted=number % 2 == 1)
+    report = verify_store(story.ledger.store)
+    assert [str(finding) for finding in report.findings] == []
+    assert report.stats.objects == len(story.ledger.keys()) - _of_older_lives(story)
+
+
+def _of_older_lives(story: Story) -> int:
+    """The objects of partitions that are no more: nobody reads them."""
+    return len(story.ledger.keys("topics/balances/0"))
+
+
+def test_a_great_gap_is_counted_not_walked() -> None:
+    """However many lives are missing, at most twenty of them are asked for."""
+    story = healthy()
+    story.ledger.store.put("topics/balances/99999999/0/log/00000000000000000000.parquet", b"")
+    report = verify_store(story.ledger.store)
+    assert sum(finding.code == "object-missing" for finding in report.findings) == 20
+
+
+def test_a_log_is_found_whatever_stands_beside_it() -> None:
+    """What dumps a log goes by the same objects."""
+    story = healthy()
+    story.ledger.store.put("topics/payments/7/x", b"hello")
+    with LogDump(story.ledger.store, "payments", 0) as dump:
+        assert dump.place.incarnation == 0

@@ -384,6 +384,7 @@ class Producer:
         if run_id is not None and not is_storable(run_id):
             raise InvalidRequestError(f"run id {run_id!r}", actor=self._actor(), expected="UTF-8")
         self._run_id = run_id
+        self._answered = None  # of the last transaction, where Ctrl-C kept it
         self._state = ProducerState.IN_TRANSACTION
 
     @contextmanager
@@ -717,11 +718,12 @@ class Producer:
         with self._turn, self._lock:
             self._refuse_in_a_reader()
             self._refuse_while_ending()
+            is_known = self._error is not None
             self._absorb_failure()
         try:
             if self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
                 self.abort_transaction()
-            elif self.transactional_id is None and self._error is None:
+            elif self.transactional_id is None and not is_known:
                 self.flush()
         finally:
             with self._lock:

@@ -101,9 +101,8 @@ class Consumer:
         self._cursors: dict[TopicPartition, _Cursor] = {}
         self._subscribed: set[str] = set()
         self._fetched: dict[TopicPartition, FetchedRow] = {}
-        self._fetched_of: dict[
-            TopicPartition, int
-        ] = {}  # incarnations of the topics that those rows are about
+        # The incarnations of the topics that those rows are about.
+        self._fetched_of: dict[TopicPartition, int] = {}
         self._unsettled: (
             tuple[ConsumerGroupMetadata, dict[TransactionPartition, OffsetAndMetadata]] | None
         ) = None

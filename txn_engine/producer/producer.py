@@ -140,9 +140,8 @@ class Producer:
         self._logs = tools.logs
         self._timeout_ms = transaction_timeout_ms
         self._markers: MarkerMode = markers
-        self._turn = (
-            threading.RLock()
-        )  # taken before `_lock`, by all but callbacks: who has it may wait for them
+        # Taken before `_lock`, by all but callbacks: who has it may wait for them.
+        self._turn = threading.RLock()
         self._lock = threading.RLock()
         self._process = OwnProcess("a producer", "make one in the child, of its own engine")
         self._state = ProducerState.UNINITIALIZED if transactional_id is not None else ProducerState.READY
@@ -462,9 +461,7 @@ class Producer:
     def _decide(self, *, committed: bool) -> tuple[ProducerIdAndEpoch, BaseException | None]:
         """What to go on as; and with which error, where the decision is made but a successor has taken over."""
         if not self._reached_coordinator and committed and self._run_id is not None:
-            self._join(
-                []
-            )  # a run that had nothing to write is a run all the same: its id needs a row to stand in
+            self._join([])  # a run that had nothing to write is a run all the same: its id needs a row
         self._state = ProducerState.COMMITTING if committed else ProducerState.ABORTING
         if not self._reached_coordinator:
             return self._identity, None
@@ -549,9 +546,8 @@ class Producer:
                         self._is_handing_over = outer
         except BaseException as error:
             if receipt.has_batches:  # the call can only be undone as a whole
-                self._sender.failure = (
-                    self._sender.failure or error
-                )  # at once: a second Ctrl-C may end what follows
+                # At once: a second Ctrl-C may end what follows.
+                self._sender.failure = self._sender.failure or error
                 self._sender.fail(error)
             if isinstance(error, TxnEngineError):
                 with self._lock:

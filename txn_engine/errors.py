@@ -244,7 +244,9 @@ class OffsetsMovedError(TxnEngineError):
 
     code = "OFFSETS_MOVED"
     abortable = True
-    default_action = "abort, and read again from the group's position; do not repeat this range"
+    default_action = (
+        "abort, and read again from the group's position (seek_to_committed); do not repeat this range"
+    )
 
 
 # --- the store --------------------------------------------------------------------------------------------

@@ -670,9 +670,7 @@ def test_of_two_runs_that_seek_one_commits(engine: Engine, first: str) -> None:
 
 
 def test_after_a_fence_a_consumer_begins_again_where_its_group_is(engine: Engine) -> None:
-    """Kafka's own recovery: a new producer, and a seek to what the group has committed. A seek elsewhere, or without
-    having asked, names what was fetched before.
-    """
+    """With a new producer, and the same consumer: as a new consumer would."""
     load(engine, *range(10), partition=0)
     consumer = engine.consumer(group_id="g")
     consumer.assign([P0])
@@ -687,23 +685,75 @@ def test_after_a_fence_a_consumer_begins_again_where_its_group_is(engine: Engine
     one_turn()
     with pytest.raises(OffsetsMovedError):  # a new producer does not know what the old one wrote
         one_turn()
-    for expected in (2, 4, 6):
-        at = consumer.committed([P0])[P0].offset
-        assert at == expected
-        consumer.seek(P0, at)
+    for expected in (2, 4):
+        consumer.seek_to_committed()
+        assert consumer.position(P0) == expected
         one_turn()
-    consumer.committed([P0])
-    consumer.seek(P0, 3)
+    consumer.seek_to_committed([P0])
+    consumer.seek(P0, 7)  # past a record that cannot be processed
+    one_turn()
+    assert consumer.committed([P0])[P0].offset == 9
+
+
+def test_a_seek_to_a_groups_offset_is_no_look_at_it(engine: Engine) -> None:
+    """Two runs; the second commits. The first asks how far the group is, rewinds to its own position, which is the
+    same, and goes on: what it has read before is the other's by now.
+    """
+    load(engine, *range(20), partition=0)
+    first, second = (engine.consumer(group_id="g") for _ in range(2))
+    for consumer in (first, second):
+        consumer.assign([P0])
+        assert consumer.poll(10) is not None
+    second.commit()
+    assert first.committed([P0])[P0].offset == 10
+    first.poll(10)
+    first.seek(P0, 10)
+    first.poll(10)
     with pytest.raises(OffsetsMovedError):
-        one_turn()
-    consumer.seek(P0, consumer.committed([P0])[P0].offset)
-    consumer.commit()
-    before = consumer.committed([P0])[P0].offset
+        first.commit()
+
+
+@pytest.mark.parametrize("then", [[], [P1]])
+def test_a_partition_that_is_read_no_more_is_committed_from_where_it_was_fetched(
+    engine: Engine, then: list[TopicPartition]
+) -> None:
+    """A run that goes from partition to partition is refused like one that has them all."""
+    load(engine, *range(10), partition=0)
+    runs = [engine.consumer(group_id="g") for _ in range(2)]
+    for consumer in runs:
+        consumer.assign([P0])
+        assert consumer.poll(5) is not None
+        consumer.assign(then)
+    runs[0].commit({P0: 5})
+    with pytest.raises(OffsetsMovedError):
+        runs[1].commit({P0: 5})
+    runs[1].assign([P0])
+    runs[1].seek(P0, 0)
+    with pytest.raises(OffsetsMovedError):
+        runs[1].commit({P0: 5})
+
+
+def test_where_retention_has_overtaken_a_group(engine: Engine, clock: ManualClock) -> None:
+    """To begin again there is to begin where auto_offset_reset says, and to commit from there."""
+    engine.admin.create_topic("short", partitions=1, schema=SCHEMA, key="account_id", retention_ms=DAY_MS)
+    at = TopicPartition("short", 0)
+    consumer = engine.consumer(group_id="g")
+    consumer.assign([at])
+    for accounts in ((1, 2), (3, 4)):
+        with engine.producer() as producer:
+            producer.produce("short", payments(*accounts)).result()
+        clock.advance(2 * DAY_MS)
     consumer.poll(1)
     consumer.commit()
-    consumer.seek(P0, before)  # back over its own commit: that row it knows
+    for _ in range(3):
+        engine.admin.snapshot()
+    engine.maintenance.retain("short")
+    start = engine.partition("short", 0).log_start_offset
+    assert start > 1
+    consumer.seek_to_committed()
+    assert consumer.position(at) == start
     consumer.commit()
-    assert consumer.committed([P0])[P0].offset == before
+    assert consumer.committed([at])[at].offset == start
 
 
 def test_offsets_that_name_no_topic_are_about_the_present_one(

@@ -289,7 +289,16 @@ def test_an_engine_that_was_closed(url: str, clock: ManualClock) -> None:
     engine.close()
     with pytest.raises(IllegalStateError):
         producer.produce("payments", payments(2))
-    assert within(20, threading.Thread(target=producer.close))
+    told: list[BaseException] = []
+
+    def close() -> None:
+        try:
+            producer.close()
+        except TxnEngineError as error:
+            told.append(error)
+
+    assert within(20, threading.Thread(target=close))
+    assert "the engine is closed" in str(told)
 
 
 def txn_engine_on(url: str, clock: ManualClock) -> Engine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ import pytest
 import txn_engine.producer.sender as sender_module
 from storage import MemoryStore
 from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.faults import FaultyStore, no_pause
 from txn_engine import Engine
 from txn_engine.errors import (
     IllegalStateError,
@@ -245,6 +247,76 @@ def test_a_callback_sends_while_another_thread_waits_for_room(
 
     in_time(run)
     assert accounts_in(engine)[-50:] == list(range(1_000, 1_050))
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_a_callback_raises_is_its_own(held: tuple[HeldStore, Engine], transactional: bool) -> None:
+    """Also where it is no Exception (`sys.exit`): all batches go out, and the next transaction knows nothing of it."""
+    store, engine = held
+    producer = engine.producer(transactional_id="job" if transactional else None)
+    if transactional:
+        producer.init_transactions()
+        producer.begin_transaction()
+    sent = [producer.produce("payments", payments(number), partition=0) for number in range(6)]
+    for future in sent:
+        future.add_done_callback(lambda _: sys.exit(1))
+    store.let.set()
+    in_time(producer.commit_transaction if transactional else producer.flush)
+    assert [future.exception(20) for future in sent] == [None] * 6
+    if transactional:
+        with producer.transaction():
+            producer.produce("payments", payments(6), partition=0)
+    else:
+        producer.produce("payments", payments(6), partition=0)
+        producer.close()
+    assert accounts_in(engine) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_flush_returns_when_the_callbacks_have_run(engine: Engine) -> None:
+    """Kafka's contract: then every future is done, and what it called back has returned."""
+    returned: list[int] = []
+    with engine.producer() as producer:
+        for number in range(50):
+            future = producer.produce("payments", payments(number), partition=0)
+            future.add_done_callback(lambda _, n=number: (time.sleep(0.002), returned.append(n)))
+            producer.flush()
+            assert future.done()
+            assert returned[-1] == number
+
+
+def test_no_callback_waits_for_another_producer(held: tuple[HeldStore, Engine]) -> None:
+    """All threads that send might wait for one another then: refused; to send is not."""
+    store, engine = held
+    other = engine.producer()
+    refusals: list[BaseException] = []
+
+    def send_and_flush(_: object) -> None:
+        other.produce("payments", payments(100), partition=1)
+        try:
+            other.flush()
+        except IllegalStateError as error:
+            refusals.append(error)
+
+    with engine.producer() as producer:
+        producer.produce("payments", payments(1), partition=0).add_done_callback(send_and_flush)
+        store.let.set()
+    in_time(other.close)
+    assert ["in a callback" in str(error) for error in refusals] == [True]
+    assert accounts_in(engine) == [1, 100]
+
+
+def test_close_tells_of_a_loss_that_nobody_has_heard_of(url: str, clock: ManualClock) -> None:
+    """Also where the batch had failed before."""
+    store = FaultyStore(MemoryStore(url.removeprefix("memory://")))
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account_id")
+        store.decide = lambda operation, key, _: "before" if "/data/" in key and "put" in operation else None
+        producer = engine.producer()
+        failed = producer.produce("payments", payments(1)).exception(20)
+        assert failed is not None
+        with pytest.raises(TxnEngineError):
+            producer.close()
+        assert producer.state is ProducerState.CLOSED
 
 
 def test_a_batch_on_its_way_cannot_be_cancelled(held: tuple[HeldStore, Engine]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -451,6 +452,10 @@ class NaiveId:
             return row["pid"], row["epoch"] + 1
         if held[1] != row["last"]:
             return FENCED
+        if row["epoch"] == MAX_EPOCH:  # a fence's, which nobody is given
+            last = held[1]
+            self.put(now, state="Empty", pid=fresh, epoch=0, last=last, prev=row["pid"], next=-1, parts=set())
+            return fresh, 0
         self.put(now, state="Empty", parts=set())
         return row["pid"], row["epoch"]
 
@@ -484,16 +489,23 @@ class NaiveId:
         again = rotated or epoch == row["epoch"] - 1
         if not again and epoch != row["epoch"]:
             return FENCED
-        return self._again(committed) if again else self._decide(committed, fresh, now)
+        return self._again(committed, fresh, now) if again else self._decide(committed, fresh, now)
 
-    def _again(self, committed: bool) -> Any:
+    def _again(self, committed: bool, fresh: int, now: int) -> Any:
         assert self.row is not None
         state, same = self.row["state"], "Commit" if committed else "Abort"
         if state in ("Empty", "Ongoing"):
             return FENCED
         if not state.endswith(same):
             return STATE
-        return CONCURRENT if state.startswith("Prepare") else (self.row["pid"], self.row["epoch"])
+        if state.startswith("Prepare"):
+            return CONCURRENT
+        if (
+            self.row["epoch"] == MAX_EPOCH
+        ):  # a fence's, which nobody is given: decided once more, from before it
+            self.row["epoch"] -= 1
+            return self._write(committed, fresh, now)
+        return self.row["pid"], self.row["epoch"]
 
     def _decide(self, committed: bool, fresh: int, now: int) -> Any:
         assert self.row is not None
@@ -502,6 +514,11 @@ class NaiveId:
             return FENCED
         if row["state"] != "Ongoing" and committed:
             return STATE
+        return self._write(committed, fresh, now)
+
+    def _write(self, committed: bool, fresh: int, now: int) -> Any:
+        assert self.row is not None
+        row = self.row
         exhausted = row["epoch"] >= 32_766
         self.put(
             now,
@@ -722,6 +739,27 @@ class CoordinatorMachine(RuleBasedStateMachine):
             is_in = row["state"] == "Ongoing" and number in row["parts"]
             expected = None if is_in else "TRANSACTION_ABORTABLE"
         assert found == expected
+
+
+@pytest.mark.parametrize("then", ["end", "init"])
+def test_a_fence_at_the_last_epoch(then: str) -> None:
+    """It takes 32767, which nobody is given: the fenced producer goes on under a fresh id, told so again if it asks
+    again.
+    """
+    machine = CoordinatorMachine()
+    machine.begin(epoch=32_766)
+    machine.add(who="now", parts={0})
+    machine.init(who=None)
+    machine.complete(late=False)
+    machine.the_same_row()
+    for _ in range(2):
+        if then == "end":
+            machine.end(who="again", committed=False)
+        else:
+            machine.init(who="again")
+        machine.the_same_row()
+    machine.complete(late=False)
+    machine.the_same_row()
 
 
 class TestCoordinator(CoordinatorMachine.TestCase):  # type: ignore[name-defined,misc]

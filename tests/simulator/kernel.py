@@ -180,9 +180,8 @@ class RLock:
         if me.process.dead:
             raise GreenletExit
         self._waiting.append(me)
-        while (
-            me in self._waiting
-        ):  # `release` takes it out; who holds a `Lock` already waits for another's release
+        # `release` takes it out; who holds a `Lock` already waits for another's release.
+        while me in self._waiting:
             me.wait("a lock")
         return True
 

@@ -34,6 +34,19 @@ def _of_older_lives(story: Story) -> int:
     return len(story.ledger.keys("topics/balances/0"))
 
 
+def test_behind_a_gap_the_last_life_counts() -> None:
+    """However many follow the one that is lost."""
+    story = healthy()
+    for number in range(1, 15):
+        story.ledger.topic("balances", 3, number, deleted=number % 2 == 1)
+    story.ledger.store.delete("topics/balances/1.json")
+    report = verify_store(story.ledger.store)
+    assert [(found.code, found.object) for found in report.findings] == [
+        ("object-missing", "topics/balances/1.json")
+    ]
+    assert {stats.incarnation for stats in report.stats.partitions if stats.topic == "balances"} == {14}
+
+
 def test_a_great_gap_is_counted_not_walked() -> None:
     """However many lives are missing, at most twenty of them are asked for."""
     story = healthy()

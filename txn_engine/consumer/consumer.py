@@ -66,14 +66,6 @@ class _Cursor:
         return TransactionPartition(self.topic.name, self.topic.incarnation, self.partition)
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What a group's offset was when `committed` was asked, and the row that it stands in; None: it had none."""
-
-    offset: int | None
-    row: FetchedRow
-
-
 class Consumer:
     """Reads partitions from a position on, each record once and in order. For one thread at a time.
 
@@ -109,10 +101,8 @@ class Consumer:
         self._cursors: dict[TopicPartition, _Cursor] = {}
         self._subscribed: set[str] = set()
         self._fetched: dict[TopicPartition, FetchedRow] = {}
-        self._fetched_of: dict[
-            TopicPartition, int
-        ] = {}  # incarnations of the topics that those rows are about
-        self._seen: dict[TopicPartition, _Seen] = {}  # what `committed` answered since
+        # The incarnations of the topics that those rows are about.
+        self._fetched_of: dict[TopicPartition, int] = {}
         self._unsettled: (
             tuple[ConsumerGroupMetadata, dict[TransactionPartition, OffsetAndMetadata]] | None
         ) = None
@@ -144,8 +134,6 @@ class Consumer:
             cursors[tp] = _Cursor(topic, tp.partition, is_late=is_late)
             if self._fetched_of.get(tp, topic.incarnation) != topic.incarnation:
                 self._forget(tp)
-        for tp in self._cursors.keys() - cursors.keys():
-            self._forget(tp)
         self._cursors = cursors
         self._subscribed = set()
 
@@ -168,13 +156,26 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from this offset. Raises `OffsetOutOfRangeError` for one that the log does not reach.
 
-        To begin again where the group is (after an abort, with a new producer): seek to what `committed` answers.
+        A commit goes on naming the row that was fetched; where none was, the one that stands there now.
         """
         cursor = self._cursor(partition)
         check_start(self._refresh(cursor), partition.topic, partition.partition, offset)
-        self._name_at(cursor, offset)
+        if self.group_id is not None and partition not in self._fetched:
+            _, row = self._groups.fetch(self.group_id, [cursor.key], require_stable=False)[partition]
+            self._name_from_now_on({partition: row}, [cursor.key])
         cursor.position = offset
         cursor.open_file = None
+
+    def seek_to_committed(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Begin again where the group is, as a new consumer would: in these partitions, or in all that are read.
+
+        What a job calls after an abort: its own positions are ahead of the group's, or another has moved the group on
+        (`OffsetsMovedError`). The next poll fetches the group's offsets, and with them the rows that commits name.
+        """
+        for tp in self.assignment() if partitions is None else partitions:
+            cursor = self._cursor(tp)
+            cursor.position, cursor.open_file = -1, None
+            self._forget(TopicPartition(*tp))
 
     def position(self, partition: TopicPartition) -> int:
         """The offset of the next record to be read."""
@@ -382,7 +383,8 @@ class Consumer:
         """The group's offsets, without partitions that were never committed.
 
         A read_committed consumer asks for stable ones: `UnstableOffsetCommitError` while a transaction has
-        some pending. To ask changes nothing of what the consumer reads and commits; to `seek` there does.
+        some pending. To ask changes nothing of what the consumer reads and commits, not even with a `seek` to the
+        answer: that is what `seek_to_committed` is for.
         """
         self._open()
         targets = {
@@ -396,9 +398,6 @@ class Consumer:
                 continue  # made again: the next poll begins there
             if self._fetched_of.get(tp) != target.incarnation:
                 self._name_from_now_on(fetched, [target])  # who asks first and seeks then has fetched this
-            else:  # it names what it has read from, until it seeks to this
-                at = offsets.get(tp)
-                self._seen[tp] = _Seen(None if at is None else at.offset, fetched[tp])
         return offsets
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
@@ -447,27 +446,11 @@ class Consumer:
             is_newest = self._fetched_of.get(tp, 0) <= partition.incarnation
             if cursor.key == partition if cursor is not None else is_newest:
                 self._fetched[tp], self._fetched_of[tp] = rows[tp], partition.incarnation
-                self._seen.pop(tp, None)
-
-    def _name_at(self, cursor: _Cursor, offset: int) -> None:
-        """A commit of what is read from here names a row too: the one that `committed` answered this offset from; and
-        where none was fetched yet, the one that stands there now.
-        """
-        tp = TopicPartition(cursor.topic.name, cursor.partition)
-        if self.group_id is None:
-            return
-        seen = self._seen.get(tp)
-        if seen is not None and seen.offset in (None, offset):
-            self._name_from_now_on({tp: seen.row}, [cursor.key])
-        elif tp not in self._fetched:
-            _, row = self._groups.fetch(self.group_id, [cursor.key], require_stable=False)[tp]
-            self._name_from_now_on({tp: row}, [cursor.key])
 
     def _forget(self, tp: TopicPartition) -> None:
-        """Rows that are about another topic, or a partition that is not read any more."""
+        """The row is about another topic, or is to be fetched anew."""
         self._fetched.pop(tp, None)
         self._fetched_of.pop(tp, None)
-        self._seen.pop(tp, None)
 
     def _settle_commit(self) -> None:
         """Learn what became of a commit that had no answer: sent again it is recognised, whether or not it landed."""

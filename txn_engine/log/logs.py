@@ -133,6 +133,8 @@ class ForkSafeExecutor(ThreadPoolExecutor):
         try:
             return super().submit(fn, *args, **kwargs)
         except RuntimeError as error:
+            if "cannot schedule" not in str(error):
+                raise  # no thread could be started
             raise IllegalStateError("the engine is closed", expected="an open engine") from error
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

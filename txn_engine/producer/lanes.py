@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -30,14 +31,16 @@ from txn_engine.types import ProducerIdAndEpoch, RecordMetadata
 
 MAX_BATCHES_PER_ENTRY = 64
 
-_sending_for: ContextVar[tuple[int, object] | None] = ContextVar("sending_for", default=None)
+_LOGGER = logging.getLogger(__name__)
+
+_sending_in: ContextVar[tuple[int, object] | None] = ContextVar("sending_in", default=None)
 
 
-def is_sending_for(owner: object) -> bool:
-    """Whether this is the thread that sends for `owner`, as it is in a callback: what waits for a batch there waits
+def is_sending_in(pool: object) -> bool:
+    """Whether this is a thread of the pool that sends, as it is in a callback: what waits for a batch there may wait
     for itself. A context may be carried to another thread, so that the thread counts too.
     """
-    return _sending_for.get() == (threading.get_ident(), owner)
+    return _sending_in.get() == (threading.get_ident(), pool)
 
 
 @dataclass(slots=True, eq=False)
@@ -149,7 +152,7 @@ class Lane:
 
     def _drain(self) -> None:
         self._is_asked_for = False
-        before = _sending_for.set((threading.get_ident(), self._owner))
+        before = _sending_in.set((threading.get_ident(), self._senders))
         try:
             while self._queue and self._draining.acquire(blocking=False):
                 try:
@@ -157,7 +160,7 @@ class Lane:
                 finally:
                     self._draining.release()
         finally:
-            _sending_for.reset(before)
+            _sending_in.reset(before)
 
     def _send_next(self) -> None:
         batches = list(self._queue)[:MAX_BATCHES_PER_ENTRY]
@@ -176,10 +179,17 @@ class Lane:
         self._owner.fail(error)
 
     def _settle(self, batch: Batch, place: RecordMetadata | BaseException) -> None:
-        self._queue.popleft()
-        batch.is_settled = True
-        self._owner.settled(batch)
-        batch.receipt.settle(batch.number, place)
+        """Tell the caller first: who waits for the batch goes on when its callbacks have run (Kafka's `flush`). What
+        one of them raises is its own.
+        """
+        try:
+            batch.receipt.settle(batch.number, place)
+        except BaseException:
+            _LOGGER.exception("a callback of produce() failed")
+        finally:
+            self._queue.popleft()
+            batch.is_settled = True
+            self._owner.settled(batch)
 
     def _send(self, batches: list[Batch]) -> None:
         if self._failure is not None:

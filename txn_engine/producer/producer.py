@@ -140,9 +140,8 @@ class Producer:
         self._logs = tools.logs
         self._timeout_ms = transaction_timeout_ms
         self._markers: MarkerMode = markers
-        self._turn = (
-            threading.RLock()
-        )  # taken before `_lock`, by all but callbacks: who has it may wait for them
+        # Taken before `_lock`, by all but callbacks: who has it may wait for them.
+        self._turn = threading.RLock()
         self._lock = threading.RLock()
         self._process = OwnProcess("a producer", "make one in the child, of its own engine")
         self._state = ProducerState.UNINITIALIZED if transactional_id is not None else ProducerState.READY
@@ -384,6 +383,7 @@ class Producer:
         if run_id is not None and not is_storable(run_id):
             raise InvalidRequestError(f"run id {run_id!r}", actor=self._actor(), expected="UTF-8")
         self._run_id = run_id
+        self._answered = None  # of the last transaction, where Ctrl-C kept it
         self._state = ProducerState.IN_TRANSACTION
 
     @contextmanager
@@ -461,9 +461,7 @@ class Producer:
     def _decide(self, *, committed: bool) -> tuple[ProducerIdAndEpoch, BaseException | None]:
         """What to go on as; and with which error, where the decision is made but a successor has taken over."""
         if not self._reached_coordinator and committed and self._run_id is not None:
-            self._join(
-                []
-            )  # a run that had nothing to write is a run all the same: its id needs a row to stand in
+            self._join([])  # a run that had nothing to write is a run all the same: its id needs a row
         self._state = ProducerState.COMMITTING if committed else ProducerState.ABORTING
         if not self._reached_coordinator:
             return self._identity, None
@@ -548,9 +546,8 @@ class Producer:
                         self._is_handing_over = outer
         except BaseException as error:
             if receipt.has_batches:  # the call can only be undone as a whole
-                self._sender.failure = (
-                    self._sender.failure or error
-                )  # at once: a second Ctrl-C may end what follows
+                # At once: a second Ctrl-C may end what follows.
+                self._sender.failure = self._sender.failure or error
                 self._sender.fail(error)
             if isinstance(error, TxnEngineError):
                 with self._lock:
@@ -717,11 +714,12 @@ class Producer:
         with self._turn, self._lock:
             self._refuse_in_a_reader()
             self._refuse_while_ending()
+            is_known = self._error is not None
             self._absorb_failure()
         try:
             if self._state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
                 self.abort_transaction()
-            elif self.transactional_id is None and self._error is None:
+            elif self.transactional_id is None and not is_known:
                 self.flush()
         finally:
             with self._lock:

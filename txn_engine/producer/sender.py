@@ -11,7 +11,7 @@ import pyarrow as pa
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.logs import Logs
 from txn_engine.log.topics import Topic
-from txn_engine.producer.lanes import Batch, Lane, is_sending_for
+from txn_engine.producer.lanes import Batch, Lane, is_sending_in
 from txn_engine.producer.partitioner import split_by_key
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.waiters import Waiters
@@ -61,8 +61,10 @@ class Sender:
         self.failure = None
 
     def is_calling_back(self) -> bool:
-        """Whether the caller is a callback of a batch, in the thread that sends."""
-        return is_sending_for(self)
+        """Whether the caller is a callback of a batch, of this producer or of another one of the engine: in a thread
+        that sends.
+        """
+        return is_sending_in(self._pool)
 
     # --- records in -----------------------------------------------------------------------------------------
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from storage.errors import InvalidKeyError
+from storage.keys import validate_name
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.verify.data_file_audit import RecordSchema
 from txn_engine.verify.descriptors import MalformedError
@@ -20,10 +22,8 @@ from txn_engine.verify.objects import Damaged, ObjectReader
 INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 _INTERNAL_PARTITIONS: Final = 50
 _BLOCK_IDS: Final = 1_000
-_BEHIND_A_GAP: Final = (
-    3  # objects asked for behind the last of a topic: no list tells of them on every server
-)
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+# Objects asked for behind the last of a topic: lists across folders have another order on every server.
+_BEHIND_A_GAP: Final = 3
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
 _GROWTH: Final = "partitions"
@@ -146,7 +146,9 @@ class LayoutAudit:
 
     def _read_topic(self, name: str, layout: Layout) -> None:
         folder = f"topics/{name}"
-        if _NAME.fullmatch(name) is None:
+        try:
+            validate_name(name)
+        except InvalidKeyError:
             self._note_folder(f"{folder}/", "a folder that no topic can have", "a topic's name")
             return
         names = self._reader.folders(folder)
@@ -154,6 +156,8 @@ class LayoutAudit:
         logs = {number for number in _numbers(names) if number > latest and self._holds_log(folder, number)}
         behind = range(latest + 2, latest + 2 + _BEHIND_A_GAP)
         later = [number for number in behind if self._read_incarnation(name, number) is not None]
+        while later and self._read_incarnation(name, later[-1] + 1) is not None:
+            later.append(later[-1] + 1)
         for number in sorted(logs.union(later)):
             found = self._incarnation(name, number)
             for earlier in range(latest + 1, min(number, latest + 1 + LISTED_MAX)):

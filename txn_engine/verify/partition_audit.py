@@ -45,9 +45,8 @@ class PartitionAudit:
         self.sound = True
         self.broken_at: int | None = None
         self.starts_at = 0  # above 0 where the entries before are sealed: they are not judged
-        self.known_at_start: dict[
-            int, tuple[int, int]
-        ] = {}  # producer id -> its epoch, its last decision's offset
+        # Producer id -> its epoch and its last decision's offset, as the snapshot says that the log starts from.
+        self.known_at_start: dict[int, tuple[int, int]] = {}
         self._audit = audit
         self._rules = rules
         self._snapshots = SnapshotShelf(place, audit.reader, audit.findings)

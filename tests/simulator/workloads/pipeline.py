@@ -90,17 +90,12 @@ def _owner(number: int) -> Body:
 
 
 def _seek_to_group(consumer: Consumer) -> bool:
-    """Kafka's recovery; False where the store or somebody's pending commit is in the way."""
-    partitions = consumer.assignment()
+    """With the same consumer; False where the store or somebody's pending commit is in the way."""
     try:
-        committed = consumer.committed(partitions)
-        first = consumer.beginning_offsets(partitions)
-        for tp in partitions:
-            at = committed.get(tp)
-            consumer.seek(tp, first[tp] if at is None else at.offset)
+        consumer.seek_to_committed()
+        return len(consumer.positions()) > 0
     except TxnEngineError:
         return False
-    return True
 
 
 def _transform(app: Application, consumer: Consumer, batch: pa.Table):  # type: ignore[no-untyped-def]

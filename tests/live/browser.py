@@ -38,7 +38,7 @@ def running_browser(binary: Path) -> Iterator[Browser]:
 
 def log_in(browser: Browser, url: str, user: str, password: str) -> BrowserContext:
     """A person's browser after the log-in form of Airflow."""
-    context = browser.new_context(base_url=url)
+    context = browser.new_context(base_url=url, color_scheme="null")  # frames follow the page they are in
     context.set_default_timeout(_PATIENCE_MS)
     page = context.new_page()
     page.goto("/")

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from tests.conftest import missing_server
-from tests.live.browser import chromium_binary, log_in, open_page, running_browser, screenshots
+from tests.live.browser import SCREENSHOTS, chromium_binary, log_in, open_page, running_browser, screenshots
 from tests.live.stack import Stack
 from tests.live.test_real_run import CONSUME, VERIFY, payments_flow, wait_until_all_is_well
 from txn_engine_airflow.standalone.home import USER
@@ -160,14 +160,39 @@ def test_anonymous_aborts_nothing(settled: Stack, path: str) -> None:
     assert answer.status_code in (401, 403)
 
 
+@pytest.fixture(scope="module")
+def busy(settled: Stack) -> Stack:
+    """Something is open, something waits for its markers, something hangs: what the pages are for."""
+    traffic = settled.traffic
+    traffic.leave_open("night-batch", timeout_ms=FOREVER_MS)
+    traffic.pay("late-shop")
+    traffic.leave_open("second-till", timeout_ms=FOREVER_MS)
+    traffic.pay_deferred("late-bank")
+    traffic.leave_hanging("lost-and-found")
+    return settled
+
+
 @pytest.mark.parametrize("name", [*PATHS, "report"])
-def test_screenshots(person: BrowserContext, settled: Stack, name: str) -> None:
+def test_screenshots(person: BrowserContext, busy: Stack, name: str) -> None:
     """Each page, light and dark, wide and narrow, fits its width; the pictures are kept in .cache/screenshots."""
     path = PATHS.get(name)
     if path is None:
         (report, *_) = person.request.get("/txn-engine/api/reports").json()["reports"]
         path = f"report?dag={quote(report['dag_id'])}&run={quote(report['folder'])}"
     assert all(picture.stat().st_size > 5_000 for picture in screenshots(person, path, name))
+
+
+def test_inside_airflow(person: BrowserContext, busy: Stack) -> None:
+    """Airflow's menu leads to the pages, which show in its frame, in its colours."""
+    page = person.new_page()
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.goto("/")
+    page.get_by_role("link", name="Transaction engine").click()
+    frame = page.frame_locator("iframe")
+    expect(frame.get_by_role("heading", level=1)).to_have_text("Overview")
+    expect(frame.locator("#content")).to_contain_text("night-batch")
+    page.screenshot(path=SCREENSHOTS / "inside-airflow.png")
+    page.close()
 
 
 def test_the_runs_behind_the_pages_are_green(settled: Stack) -> None:

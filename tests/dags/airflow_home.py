@@ -46,9 +46,8 @@ def _remove_home() -> None:
         shutil.rmtree(HOME, ignore_errors=True)
 
 
-@cache
 def forget_runs() -> None:
-    """No DAG and no run of one in Airflow's database, whichever tests came before."""
+    """No DAG, no run of one in Airflow's database, and no report of a run, whichever tests came before."""
     from airflow.models import DagModel, DagRun
     from airflow.utils.session import create_session
     from sqlalchemy import delete
@@ -56,8 +55,10 @@ def forget_runs() -> None:
     with create_session() as session:
         session.execute(delete(DagRun))
         session.execute(delete(DagModel))
+    shutil.rmtree(HOME / "txn_engine_reports", ignore_errors=True)
 
 
+@cache
 def make_database() -> None:
     """Once in a process: a copy of the one that set-up migrated, else a new one (8 seconds)."""
     if SEED_DATABASE.exists():

@@ -19,7 +19,7 @@ DAG, RUN = "txn_verify_exactly_once", "manual__2026-11-21T10_00_00"
 
 
 @pytest.fixture(scope="module")
-def report() -> Iterator[Path]:
+def report(airflow_app: Any) -> Iterator[Path]:
     """A real report of a topic with a record twice."""
     from txn_engine.quality import ExactlyOnceCheck, check_exactly_once
     from txn_engine_airflow.verification import report_folder

@@ -1,7 +1,7 @@
 # The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow test live simulate explore mutants differential torture bench numbers check lint typecheck imports format minio lock wheel clean clean-all
+.PHONY: help setup demo airflow airflow-numbers test live simulate explore mutants differential torture bench numbers check lint typecheck imports format minio lock wheel clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
@@ -29,6 +29,13 @@ test: ## Every test, on the real MinIO, Spark and Airflow too (MinIO is built be
 
 bench: setup ## The numbers, each against its bare limit in the same run
 	@$(ENV) $(BIN)/python -m tests.numbers bench $(ARGS)
+
+airflow-numbers: setup ## DAGs parsed, 10,000 ids swept, markers, the pages' latency, 10,000 small files compacted
+	@$(ENV) $(BIN)/python -m tests.dags.parse_times
+	@$(ENV) $(BIN)/python -m tests.dags.measure_sweeps
+	@$(ENV) $(BIN)/python -m tests.pages.bench
+	@$(ENV) $(BIN)/python -m tests.maintain.many_files
+	@$(ENV) $(BIN)/python -m tests.maintain.many_files --by-key
 
 differential: setup ## Programs on Apache Kafka and on the engine, compared: make differential PROGRAMS=2000
 	@$(ENV) $(BIN)/python -m tests.differential --programs $(or $(PROGRAMS),200) $(ARGS)

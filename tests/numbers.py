@@ -48,6 +48,11 @@ PARTS = {
     "torture": Part("python -m tests.torture", "make torture"),
     "damage": Part("pytest tests/verify/test_damage.py", 'make test ARGS="tests/verify/test_damage.py"'),
     "bench": Part("txn-engine bench", "make bench"),
+    "dag-parsing": Part("python -m tests.dags.parse_times", "make airflow-numbers"),
+    "sweeps": Part("python -m tests.dags.measure_sweeps", "make airflow-numbers"),
+    "pages": Part("python -m tests.pages.bench", "make airflow-numbers"),
+    "small-files": Part("python -m tests.maintain.many_files", "make airflow-numbers"),
+    "scheduler": Part("pytest -m live tests/live", "make live"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -41,6 +42,7 @@ _CHECK_FIELDS = (
     "input_date_format",
 )
 _NAMED_MAX = 5
+_CONNECTION_FILE = "connection.json"
 
 
 def check_is_of_this_job(params: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> None:
@@ -86,6 +88,10 @@ def verify_exactly_once(
         check = ExactlyOnceCheck(**fields, credit_values=tuple(params.get("credit_values") or ()))
     input_file = params.get("input_file")
     folder = report_folder(params.get("report_folder"), dag_id, run_id)
+    if connection_of_report(folder) != params["conn_id"]:
+        (folder / _CONNECTION_FILE).unlink(
+            missing_ok=True
+        )  # the new report is not of the old one's connection
     with open_engine(params["conn_id"]) as engine:
         result = check_exactly_once(
             engine,
@@ -95,6 +101,7 @@ def verify_exactly_once(
             run_name=run_id,
             progress=log.info,
         )
+    (folder / _CONNECTION_FILE).write_text(json.dumps({"conn_id": params["conn_id"]}), encoding="utf-8")
     announce("report", str(result.report))
     _log(result)
     if not result.success:
@@ -111,6 +118,15 @@ def report_folder(parent: str | None, dag_id: str, run_id: str) -> Path:
     """A folder of the run's own, below `parent` or below Airflow's home."""
     base = Path(parent) if parent else reports_home()
     return base / dag_id / re.sub(r"[^A-Za-z0-9_.+-]", "_", run_id)
+
+
+def connection_of_report(folder: Path) -> str | None:
+    """The id of the connection whose store a report shows, written beside it; None where nothing says."""
+    try:
+        conn_id = json.loads((folder / _CONNECTION_FILE).read_text(encoding="utf-8"))["conn_id"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return conn_id if isinstance(conn_id, str) else None
 
 
 def reports_home() -> Path:

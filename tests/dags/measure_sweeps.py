@@ -11,12 +11,14 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from tests.dags.airflow_home import DAGS, make_database
+from tests.numbers import Run
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.protocol.proposals import TransactionProposal
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionRow, TransactionState
@@ -41,22 +43,27 @@ def write_rows(engine: Engine, rows: Iterable[TransactionRow]) -> None:
         engine.logs.coordinator(proposals[0].transactional_id).append(proposals)
 
 
-def idle(number: int, now_ms: int) -> Iterator[TransactionRow]:
+def new_producer_id(engine: Engine) -> int:
+    """One that the store has given out, from a block of its own."""
+    return engine.coordinator.init_producer_id(None).producer_id
+
+
+def idle(engine: Engine, number: int, now_ms: int) -> Iterator[TransactionRow]:
     """Ids at rest."""
     for each in range(number):
         yield TransactionRow(
-            f"idle-{each}", TransactionState.COMPLETE_COMMIT, 1_000_000 + each, 1, 0, update_ms=now_ms
+            f"idle-{each}", TransactionState.COMPLETE_COMMIT, new_producer_id(engine), 1, 0, update_ms=now_ms
         )
 
 
-def timed_out(engine: Engine, number: int, now_ms: int) -> Iterator[TransactionRow]:
+def timed_out(engine: Engine, number: int, partitions: int, now_ms: int) -> Iterator[TransactionRow]:
     """Ids whose transaction, in one partition, has been open for longer than its timeout of a millisecond."""
     for each in range(number):
-        partition = engine.coordinator.resolve(TopicPartition("payments", each % 50))
+        partition = engine.coordinator.resolve(TopicPartition("payments", each % partitions))
         yield TransactionRow(
             f"dead-{each}",
             TransactionState.ONGOING,
-            2_000_000 + each,
+            new_producer_id(engine),
             0,
             transaction_timeout_ms=1,
             start_ms=now_ms - 1_000,
@@ -77,7 +84,7 @@ def decided(
         yield TransactionRow(
             f"decided-{spread}-{each}",
             TransactionState.PREPARE_COMMIT,
-            3_000_000 + spread * 100_000 + each,
+            new_producer_id(engine),
             1,
             0,
             start_ms=now_ms,
@@ -117,16 +124,17 @@ def main() -> int:
     parser.add_argument("--partitions", type=int, default=50)
     parser.add_argument("--url", help="a store of its own; a new local one when none is named")
     given = parser.parse_args()
-    tell = _quiet()
+    run, tell = Run("sweeps", sys.argv[1:]), _quiet()
     make_database()
     with tempfile.TemporaryDirectory(prefix="txn-engine-numbers-") as folder:
-        _measure(given, given.url or f"file://{folder}/ledger", tell)
+        run.record(_measure(given, given.url or f"file://{folder}/ledger", tell))
     return 0
 
 
 def _quiet() -> Tell:
-    """Send what Airflow prints nowhere; the answer prints."""
+    """Send what Airflow prints nowhere; the answer prints, and so does what ends the program."""
     out = os.fdopen(os.dup(1), "w", buffering=1)
+    sys.excepthook = partial(traceback.print_exception, file=out)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
@@ -137,42 +145,64 @@ def _quiet() -> Tell:
     return tell
 
 
-def _measure(given: argparse.Namespace, url: str, tell: Tell) -> None:
+def _measure(given: argparse.Namespace, url: str, tell: Tell) -> dict[str, object]:
+    figures: dict[str, object] = {}
     os.environ["TXN_ENGINE_URL"] = url
     os.environ.pop("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", None)
     with connect(url) as engine:
         engine.admin.create_topic("payments", partitions=given.partitions)
         run_dag("txn_coordinator_sweep", url)  # the first run of a process takes seconds longer
         now_ms = engine.clock()
-        write_rows(engine, idle(given.ids, now_ms))
-        _sweep(f"sweep over {given.ids:,} ids at rest", url, tell)
-        engine.admin.snapshot()
-        _sweep("  the same, after snapshots", url, tell)
-        write_rows(engine, timed_out(engine, given.ids, now_ms))
-        _sweep(f"sweep of {given.ids:,} timed-out transactions", url, tell)
+        write_rows(engine, idle(engine, given.ids, now_ms))
+        for title, prepare in (
+            (f"sweep over {given.ids:,} ids at rest", lambda: None),
+            ("the same, after snapshots", engine.admin.snapshot),
+            (
+                f"sweep of {given.ids:,} timed-out transactions",
+                lambda: write_rows(engine, timed_out(engine, given.ids, given.partitions, now_ms)),
+            ),
+        ):
+            prepare()
+            figures[title] = _sweep(title, url, tell)
         for spread in (each for each in SPREADS if each <= given.partitions):
             write_rows(engine, decided(engine, given.transactions, given.partitions, spread, engine.clock()))
             seconds, returned = run_dag("txn_write_markers", url)
             wrote = returned["write_markers"]
-            tell(
-                f"markers of {given.transactions:,} transactions, each in {spread} of {given.partitions} partitions: "
-                f"{wrote['transactions']:,} completed, {wrote['partitions_marked']:,} markers, "
-                f"{wrote['objects_written']:,} objects written, {wrote['tasks']} mapped tasks of together "
-                f"{wrote['seconds']:.2f} s, the DAG {seconds:.2f} s"
+            title = f"markers of {given.transactions:,} transactions, each in {spread} of {given.partitions} partitions"
+            figures[title] = _told(
+                title,
+                {
+                    "completed": wrote["transactions"],
+                    "markers": wrote["partitions_marked"],
+                    "objects written": wrote["objects_written"],
+                    "mapped tasks": wrote["tasks"],
+                    "their seconds": round(wrote["seconds"], 2),
+                    "seconds of the DAG": round(seconds, 2),
+                },
+                tell,
             )
         findings = engine.admin.verify().findings
         tell(f"audit: {len(findings)} findings")
         if findings:
             raise RuntimeError(str(findings[0]))
+    return figures
 
 
-def _sweep(title: str, url: str, tell: Tell) -> None:
+def _sweep(title: str, url: str, tell: Tell) -> dict[str, object]:
     seconds, returned = run_dag("txn_coordinator_sweep", url)
     swept = returned["abort_timed_out_transactions"]
-    tell(
-        f"{title}: {swept['transactions']:,} aborted, {swept['objects_written']:,} objects written, "
-        f"the task {swept['seconds']:.2f} s, the DAG {seconds:.2f} s"
-    )
+    figures = {
+        "aborted": swept["transactions"],
+        "objects written": swept["objects_written"],
+        "seconds of the task": round(swept["seconds"], 2),
+        "seconds of the DAG": round(seconds, 2),
+    }
+    return _told(title, figures, tell)
+
+
+def _told(title: str, figures: dict[str, object], tell: Tell) -> dict[str, object]:
+    tell(f"{title}: " + ", ".join(f"{name} {value}" for name, value in figures.items()))
+    return figures
 
 
 if __name__ == "__main__":

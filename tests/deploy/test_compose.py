@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +16,16 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.conftest import missing_server
 from tests.servers import REPOSITORY
 from txn_engine_airflow.standalone import airflow as native
 from txn_engine_airflow.standalone.home import Home
 
 FILE = REPOSITORY / "docker-compose.yml"
-ONCE = {"minio-volume", "store-setup", "airflow-migrate"}
+ONCE = {"store-setup", "airflow-migrate"}
 INSIDE = Path("/opt/airflow")
+RECIPE = REPOSITORY / "deploy" / "Dockerfile"
+S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 
 @pytest.fixture(scope="module")
@@ -78,14 +85,35 @@ def test_nothing_is_published_beyond_this_machine(compose: dict[str, Any]) -> No
 
 
 def test_every_container_is_confined(compose: dict[str, Any]) -> None:
-    """No capability, no new privilege, no writable disk; root only where a volume is handed over."""
+    """No capability, no new privilege, no writable disk, no root."""
     for name, service in compose["services"].items():
         assert service["cap_drop"] == ["ALL"], name
+        assert "cap_add" not in service, name
         assert service["read_only"] is True, name
         assert service["security_opt"] == ["no-new-privileges:true"], name
-        is_root = service["user"].split(":")[0] == "0"
-        assert is_root == (name == "minio-volume"), name
-        assert service.get("cap_add", []) == (["CHOWN"] if is_root else []), name
+        user, group = service["user"].split(":")
+        assert int(user) > 0, name
+        assert int(group) > 0, name
+
+
+def test_only_where_spark_runs_a_file_in_memory_can_be_mapped_and_run(compose: dict[str, Any]) -> None:
+    """Docker mounts a tmpfs noexec unless told otherwise, and then zstd's library cannot be loaded from it."""
+    for name, service in compose["services"].items():
+        for mount in service["tmpfs"]:
+            folder, _, options = mount.partition(":")
+            given = set(options.split(","))
+            is_sparks = service.get("command", [""])[0] == "airflow"
+            assert ("exec" if is_sparks and folder == "/tmp" else "noexec") in given, f"{name}: {mount}"
+            assert {"nosuid", "nodev"} <= given, f"{name}: {mount}"
+            assert re.search(r"\bsize=\d+[mg]\b", options), f"{name}: {mount}"
+        assert "/tmp" in {mount.partition(":")[0] for mount in service["tmpfs"]}, name
+
+
+def test_logs_and_reports_are_shared_by_all_of_airflow(compose: dict[str, Any]) -> None:
+    """A report that a task writes below AIRFLOW_HOME is read by the api-server, as its log is."""
+    for name in (*native.COMMANDS, "airflow-migrate"):
+        service = compose["services"][name]
+        assert service["volumes"] == [f"airflow-home:{service['environment']['AIRFLOW_HOME']}"], name
 
 
 def test_what_runs_for_good_is_watched_and_comes_back(compose: dict[str, Any]) -> None:
@@ -122,10 +150,15 @@ def test_secrets_come_from_env_and_have_no_default(compose: dict[str, Any]) -> N
                 assert str(value).startswith("${"), f"{name}: {variable}"
 
 
-def test_image_has_what_the_services_name() -> None:
+def test_images_have_what_the_services_name(compose: dict[str, Any]) -> None:
     """Folders and files of the commands and settings are put there by the Dockerfile."""
-    recipe = (REPOSITORY / "deploy" / "Dockerfile").read_text()
+    recipe = RECIPE.read_text()
+    minio = compose["services"]["minio"]
+    assert minio["build"]["target"] == "minio"
+    assert f"chown {minio['user']} {minio['command'][1]}\n" in recipe
+    assert minio["volumes"] == [f"minio-data:{minio['command'][1]}"]
     for line in (
+        " AS minio",
         "mv dags /opt/airflow/",
         "COPY deploy/minio_setup.py /opt/airflow/deploy/",
         "USER airflow",
@@ -136,3 +169,58 @@ def test_image_has_what_the_services_name() -> None:
         for path in source.split():
             assert (REPOSITORY / path).exists(), path
             assert f"!{path.split('/')[0]}" in ignored, path
+
+
+def test_cache_of_the_image_is_made_where_it_is_used(compose: dict[str, Any]) -> None:
+    """Java's launcher names its trust store by the whole path: the folder must have one path, and it is in /tmp."""
+    (cache,) = re.findall(r"^ENV TXN_ENGINE_CACHE=(\S+)$", RECIPE.read_text(), re.MULTILINE)
+    assert cache.startswith("/tmp/")
+    for name, service in compose["services"].items():
+        assert "TXN_ENGINE_CACHE" not in service.get("environment", {}), name
+        assert "entrypoint" not in service, name
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the image's cp is GNU's")
+def test_spark_starts_from_the_image_s_cache_and_writes_beside_it_only(tmp_path: Path) -> None:
+    """By the image's own entrypoint: no file of the cache changes, none is fetched, and HOME stays empty."""
+    jars = REPOSITORY / ".cache" / "ivy"
+    if not (jars / "jars").is_dir():
+        missing_server("no S3A jars: run `make setup`")
+    image, home = tmp_path / "image", tmp_path / "home"
+    shutil.copytree(jars, image / "ivy")
+    home.mkdir(mode=0o500)
+    before = files_of(image)
+    (words,) = re.findall(r"^ENTRYPOINT (.+)$", RECIPE.read_text(), re.MULTILINE)
+    entrypoint = [word.replace(str(INSIDE / "cache"), str(image)) for word in json.loads(words)]
+    probe = (
+        "from txn_engine.spark import spark_session; s = spark_session('s3://none');"
+        f"print(s._jvm.org.apache.hadoop.conf.Configuration().getClassByName('{S3A}').getName())"
+    )
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "TXN_ENGINE_CACHE": str(tmp_path / "cache"),
+        "SPARK_SUBMIT_OPTS": "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9",
+    }
+    done = subprocess.run(
+        [*entrypoint, sys.executable, "-c", probe],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.stdout.strip() == S3A, done.stderr
+    assert files_of(image) == before
+    assert list(home.iterdir()) == []
+    fetched = [path for path in (tmp_path / "cache" / "ivy").rglob("*.jar") if not path.is_symlink()]
+    assert fetched == []
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    """What is in every file but Ivy's notes, which it writes again where it can, and goes on where it cannot."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("ivydata-"))
+    return {path: path.read_bytes() for path in files}

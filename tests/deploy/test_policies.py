@@ -20,6 +20,7 @@ from minio.error import S3Error
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.servers import REPOSITORY, MinioServer, minio_client
 from txn_engine import Engine, connect
+from txn_engine.clock import system_clock
 from txn_engine.errors import TxnEngineError
 
 pytestmark = [pytest.mark.minio]
@@ -44,11 +45,14 @@ def minio_setup() -> ModuleType:
 
 
 @pytest.fixture
-def as_role(minio_server: MinioServer, minio_bucket: S3Bucket, minio_setup: ModuleType) -> As:
+def admin(minio_server: MinioServer) -> MinioAdmin:
     root = StaticProvider(minio_server.access_key, minio_server.secret_key)
     endpoint = minio_server.url.removeprefix("http://")
-    admin = MinioAdmin(endpoint=endpoint, credentials=root, region="us-east-1", secure=False)
+    return MinioAdmin(endpoint=endpoint, credentials=root, region="us-east-1", secure=False)
 
+
+@pytest.fixture
+def as_role(admin: MinioAdmin, minio_bucket: S3Bucket, minio_setup: ModuleType) -> As:
     def user(role: str) -> S3Bucket:
         access_key, secret_key = f"{role}-{secrets.token_hex(4)}", secrets.token_hex(16)
         minio_setup.add_user(admin, minio_bucket.name, role, access_key, secret_key)
@@ -57,9 +61,11 @@ def as_role(minio_server: MinioServer, minio_bucket: S3Bucket, minio_setup: Modu
     return user
 
 
-def engine_as(bucket: S3Bucket) -> Engine:
+def engine_as(bucket: S3Bucket, *, hours_later: int = 0) -> Engine:
+    """The bucket's engine, its clock ahead by so much."""
     keys = {"access_key": bucket.access_key, "secret_key": bucket.secret_key}
-    return connect(bucket.url, endpoint=bucket.endpoint, region="us-east-1", **keys)
+    clock = lambda: system_clock() + hours_later * 3_600_000  # noqa: E731
+    return connect(bucket.url, endpoint=bucket.endpoint, region="us-east-1", clock=clock, **keys)
 
 
 @pytest.fixture
@@ -119,22 +125,87 @@ def test_writer_produces_and_consumes_but_makes_no_topic_and_deletes_nothing(
             bucket.client().remove_object(bucket.name, keys_of(bucket, part)[0])
 
 
-def test_maintainer_does_every_job_and_deletes_no_entry(as_role: As, maintained: Engine) -> None:
-    """Sweeps, snapshots and maintenance; an entry of a log is sealed by writing over it, never deleted."""
+def run_every_job(engine: Engine) -> None:
+    """What the DAGs of the coordinator and of maintenance call."""
+    engine.coordinator.abort_timed_out_transactions()
+    engine.coordinator.write_pending_markers()
+    engine.coordinator.expire_transactional_ids()
+    assert engine.admin.snapshot("payments")
+    jobs = engine.maintenance
+    for job in (jobs.compact, jobs.retain, jobs.seal, jobs.expire_producers, jobs.clean):
+        assert not job().failures
+
+
+def test_maintainer_does_every_job(as_role: As, maintained: Engine) -> None:
+    """Sweeps, snapshots and maintenance; what the coordinator lives by no role deletes."""
     for number in range(3):
         produce(maintained, f"loader-{number}")
-    maintained.coordinator.abort_timed_out_transactions()
-    maintained.coordinator.write_pending_markers()
-    maintained.coordinator.expire_transactional_ids()
-    assert maintained.admin.snapshot("payments")
-    for job in (maintained.maintenance.compact, maintained.maintenance.retain, maintained.maintenance.clean):
-        job()
+    run_every_job(maintained)
+    assert not maintained.maintenance.remove_deleted_topics().failures
     bucket = as_role("maintainer")
     assert not keys_of(bucket, "probes/"), "the probe's objects are removed again"
     bucket.client().remove_object(bucket.name, keys_of(bucket, "/snapshots/")[0])
-    for part in ("/log/", "store.json", "producer_ids/"):
+    for part in ("topics/__transaction_state/", "topics/payments/0.json", "store.json", "producer_ids/"):
         with pytest.raises(S3Error, match="AccessDenied"):
             bucket.client().remove_object(bucket.name, keys_of(bucket, part)[0])
+
+
+@pytest.fixture
+def deleted_topic(maintained: Engine, minio_bucket: S3Bucket) -> list[str]:
+    """The keys of a topic with entries, data, a snapshot and more partitions than at first, which was deleted."""
+    maintained.admin.create_topic("gone", partitions=1, schema=ROWS.schema, key="account_id")
+    with maintained.producer() as producer:
+        producer.produce("gone", ROWS)
+    assert maintained.admin.snapshot("gone")
+    maintained.admin.add_partitions_to_topic("gone", 2)
+    maintained.admin.delete_topic("gone")
+    left = keys_of(minio_bucket, "topics/gone/0/")
+    for part in ("/log/", "/data/", "/snapshots/", "/partitions/"):
+        assert any(part in key for key in left), part
+    return left
+
+
+@pytest.mark.parametrize("role", ["reader", "writer"])
+def test_only_the_maintainer_removes_a_deleted_topic(
+    role: str, as_role: As, minio_bucket: S3Bucket, deleted_topic: list[str]
+) -> None:
+    with engine_as(as_role(role), hours_later=25) as engine:
+        with pytest.raises(TxnEngineError) as error:
+            engine.maintenance.remove_deleted_topics()
+        assert_denied(error)
+    assert keys_of(minio_bucket, "topics/gone/0/") == deleted_topic
+
+
+def test_maintainer_removes_a_deleted_topic_after_a_day(
+    as_role: As, minio_bucket: S3Bucket, deleted_topic: list[str]
+) -> None:
+    user = as_role("maintainer")
+    with engine_as(user, hours_later=23) as engine:
+        assert engine.maintenance.remove_deleted_topics().partitions == ()
+    with engine_as(user, hours_later=25) as engine:
+        (removed,) = engine.maintenance.remove_deleted_topics().partitions
+        assert (removed.topic, removed.objects) == ("gone", len(deleted_topic))
+        assert engine.maintenance.remove_deleted_topics().partitions == ()
+        assert not engine.admin.verify().findings
+    assert keys_of(minio_bucket, "topics/gone/0/") == []
+
+
+def test_who_deletes_no_topic_leaves_the_statement_out(
+    admin: MinioAdmin, as_role: As, minio_bucket: S3Bucket, maintained: Engine, minio_setup: ModuleType
+) -> None:
+    """Without `RemoveDeletedTopics` every job runs, and no entry of any log can be deleted."""
+    policy = minio_setup.policy_of("maintainer", minio_bucket.name)
+    kept = [each for each in policy["Statement"] if each["Sid"] != "RemoveDeletedTopics"]
+    assert len(kept) == len(policy["Statement"]) - 1
+    user, name = as_role("maintainer"), f"keeps-logs-{minio_bucket.name}"
+    admin.policy_add(name, policy={**policy, "Statement": kept})
+    admin.policy_set(name, user=user.access_key)
+    produce(maintained, "loader")
+    with engine_as(user) as engine:
+        run_every_job(engine)
+        assert not engine.maintenance.remove_deleted_topics().failures
+    with pytest.raises(S3Error, match="AccessDenied"):
+        user.client().remove_object(user.name, keys_of(user, "topics/payments/0/0/log/")[0])
 
 
 @pytest.mark.parametrize("role", ["reader", "writer", "maintainer"])

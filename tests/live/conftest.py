@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from tests.live.stack import Stack, running_stack
+from tests.numbers import Run
 from tests.servers import MinioServer
 
 
 @pytest.fixture(scope="session")
 def stack(minio_server: MinioServer) -> Iterator[Stack]:
     """Airflow on SQLite, with topics and nothing in them."""
+    run = Run("scheduler", [])
     with running_stack(minio_server) as stack:
         stack.traffic.make_topics()
         yield stack
-        stack.print_overhead()
+        stack.print_overhead(run, "on SQLite")

@@ -19,6 +19,7 @@ import pytest
 from tests.conftest import S3Bucket, fresh_bucket
 from tests.live.rest import Rest, overhead_s
 from tests.live.traffic import Traffic
+from tests.numbers import Run
 from tests.servers import REPOSITORY, S3Server, free_port
 from txn_engine import Engine, connect
 from txn_engine_airflow.standalone.airflow import Airflow
@@ -70,12 +71,13 @@ class Stack:
         ]
         return f"transactions {self.traffic.states()}, tasks not green: {tasks[-20:]}"
 
-    def print_overhead(self) -> None:
-        """What the scheduler costs a task: from ready to started."""
+    def print_overhead(self, run: Run, database: str) -> None:
+        """What the scheduler costs a task, from ready to started; recorded too."""
         overheads = sorted(cost for task in self.rest.tasks() if (cost := overhead_s(task)) is not None)
         if overheads:
             middle, most = overheads[len(overheads) // 2], overheads[-1]
             print(f"\nscheduler overhead of {len(overheads)} tasks: p50 {middle:.2f} s, most {most:.2f} s")
+            run.record({"tasks": len(overheads), "p50 s": middle, "most s": most}, of=database)
 
 
 @contextlib.contextmanager

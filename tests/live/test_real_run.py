@@ -8,6 +8,7 @@ import yaml
 from tests.conftest import missing_server
 from tests.live.postgres import PostgresServer, postgres_binaries
 from tests.live.stack import Stack, running_stack
+from tests.numbers import Run
 from tests.servers import REPOSITORY, MinioServer
 
 pytestmark = [
@@ -66,10 +67,11 @@ def test_transactions_become_final_and_payments_are_summed_up(stack: Stack) -> N
 @pytest.mark.live
 def test_killed_scheduler(minio_server: MinioServer) -> None:
     """SIGKILL of the scheduler while tasks run; its workers live on as orphans. Started again, the end is the same."""
+    run = Run("scheduler", [])
     with running_stack(minio_server) as stack:
         ask_as_the_deployment_does(stack)
         kill_scheduler_in_the_middle(stack)
-        stack.print_overhead()
+        stack.print_overhead(run, "on SQLite, one killed")
 
 
 @pytest.mark.live
@@ -78,13 +80,15 @@ def test_postgres_as_metadata_database(minio_server: MinioServer) -> None:
     binaries = postgres_binaries()
     if binaries is None:
         missing_server("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
+    run = Run("scheduler", [])
     with PostgresServer(binaries) as server, running_stack(minio_server, database_url=server.url) as stack:
         kill_scheduler_in_the_middle(stack)
-        stack.print_overhead()
+        stack.print_overhead(run, "on Postgres, one killed")
 
 
 def kill_scheduler_in_the_middle(stack: Stack) -> None:
-    """While Spark reads: the task goes on as an orphan, and the next scheduler starts it once more beside it."""
+    """While Spark reads: the task goes on as an orphan. The next scheduler starts it once more beside it, if it takes
+    longer than that one needs to see that its owner is dead."""
     stack.traffic.make_topics()
     payments_flow(stack, "before")
     scheduler = stack.service("scheduler")

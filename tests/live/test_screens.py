@@ -25,6 +25,7 @@ pytestmark = [
 ]
 
 FOREVER_MS = 900_000
+REFRESHED_MS = 30_000
 PATHS = {
     "overview": "",
     "transactions": "transactions",
@@ -124,6 +125,49 @@ def test_abort_a_hanging_transaction(person: BrowserContext, settled: Stack) -> 
     page.get_by_role("button", name="Abort the transaction", exact=True).click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert not settled.engine.admin.find_hanging_transactions("orphaned")
+    page.close()
+
+
+def abort(settled: Stack, name: str) -> None:
+    """Somebody else aborts it."""
+    at = settled.engine.admin.describe_transaction(name)
+    settled.engine.coordinator.end_transaction(name, at.producer_id, at.producer_epoch, committed=False)
+
+
+def test_focus_stays_on_its_row(person: BrowserContext, settled: Stack) -> None:
+    """Rows come and go at each refresh: Enter presses the button that the person went to, or none."""
+    for name in ("goes-first", "stays-on"):
+        settled.traffic.leave_open(name, timeout_ms=FOREVER_MS)
+    page = open_page(person, "transactions")
+    above = page.get_by_role("button", name="Abort the transaction of goes-first")
+    own = page.get_by_role("button", name="Abort the transaction of stays-on")
+    expect(above).to_be_visible(timeout=REFRESHED_MS)
+    own.focus()
+    abort(settled, "goes-first")
+    expect(above).to_have_count(0, timeout=REFRESHED_MS)
+    expect(own).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("stays-on")
+    page.keyboard.press("Escape")
+    expect(own).to_be_focused()
+    abort(settled, "stays-on")
+    expect(own).to_have_count(0, timeout=REFRESHED_MS)
+    expect(page.get_by_role("region", name="Transactional ids", exact=True)).to_be_focused()
+    page.close()
+
+
+def test_trouble_is_announced(person: BrowserContext) -> None:
+    """The store's trouble and the end of the session stand in a live region."""
+    page = open_page(person, "")
+    announced = page.get_by_role("status")
+    page.route(
+        "**/api/health", lambda route: route.fulfill(json={"now_ms": 1, "seen_ms": 1, "trouble": "no bucket"})
+    )
+    expect(announced.filter(has_text="no bucket")).to_be_visible(timeout=REFRESHED_MS)
+    page.unroute("**/api/health")
+    expect(announced.filter(has_text="no bucket")).to_have_count(0, timeout=REFRESHED_MS)
+    page.route("**/api/**", lambda route: route.fulfill(status=401, json={"detail": "not logged in"}))
+    expect(announced.filter(has_text="Your session has ended")).to_be_visible(timeout=REFRESHED_MS)
     page.close()
 
 

@@ -6,6 +6,7 @@ python -m tests.maintain.many_files [--files 10000] [--by-key] [--url file:///tm
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import threading
 import time
@@ -16,6 +17,7 @@ from typing import TypeVar
 import pyarrow as pa
 
 import txn_engine
+from tests.numbers import Run
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 
@@ -132,11 +134,13 @@ def main() -> None:
     parser.add_argument("--by-key", action="store_true")
     parser.add_argument("--url")
     chosen = parser.parse_args()
+    run = Run("small-files", sys.argv[1:])
     with tempfile.TemporaryDirectory() as folder:
         url = chosen.url or f"file://{folder}/store"
         report = measure(url, files=chosen.files, keys=chosen.keys, by_key=chosen.by_key)
     for name, value in asdict(report).items():
         print(f"{name:16} {value}")
+    run.record(asdict(report), of="by key" if chosen.by_key else "merged")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,14 @@ import pytest
 from tests.pages.conftest import PREFIX
 from tests.pages.scene import HANGING_PRODUCER, records
 from txn_engine import TopicPartition, connect
-from txn_engine.errors import ProducerFencedError
+from txn_engine.coordinator.coordinator import Coordinator
+from txn_engine.errors import (
+    InvalidTxnStateError,
+    OutcomeUnknownError,
+    ProducerFencedError,
+    StoreUnavailableError,
+    TxnEngineError,
+)
 
 pytestmark = pytest.mark.airflow
 
@@ -36,7 +43,7 @@ def seen(browser: Any, transactional_id: str) -> dict[str, Any]:
 
 
 def test_a_user_aborts_an_open_transaction(client: Callable[..., Any], store_url: str) -> None:
-    """It is aborted everywhere, its producer is fenced, the page shows it at once, and the audit log says who."""
+    """It is aborted everywhere, its producer cannot commit it, the page shows it at once, the audit log says who."""
     with connect(store_url) as engine:
         producer = engine.producer(transactional_id="to-abort")
         producer.init_transactions()
@@ -55,8 +62,10 @@ def test_a_user_aborts_an_open_transaction(client: Callable[..., Any], store_url
             engine.coordinator.add_partitions(
                 "to-abort", asked["producer_id"], asked["producer_epoch"], [TopicPartition("balances", 0)]
             )
-    line = browser.get(f"{PREFIX}/api/transaction", params={"id": "to-abort"}).json()["line"]
-    assert line["state"] == "CompleteAbort"
+        line = browser.get(f"{PREFIX}/api/transaction", params={"id": "to-abort"}).json()["line"]
+        assert line["state"] == "CompleteAbort"
+        with pytest.raises(TxnEngineError):
+            producer.commit_transaction()
     rows = [row for row in audit("txn_engine.abort_transaction") if row[2]["transactional_id"] == "to-abort"]
     assert [(who, dag, extra["outcome"]) for who, dag, extra in rows] == [
         ("uma", "txn_coordinator_sweep", "requested"), ("uma", "txn_coordinator_sweep", "aborted"),
@@ -116,6 +125,36 @@ def test_a_hanging_transaction_is_ended_with_a_marker(client: Callable[..., Any]
     ]  # fmt: skip
     again = browser.post(f"{PREFIX}/api/abort-hanging", headers=OWN_PAGE, json=asked)
     assert again.status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "outcome"),
+    [
+        (OutcomeUnknownError("no answer"), 409, "failed, outcome unknown: OUTCOME_UNKNOWN"),
+        (StoreUnavailableError("no route"), 503, "failed, outcome unknown: NETWORK_EXCEPTION"),
+        (RuntimeError("a fault"), 500, "failed, outcome unknown: RuntimeError"),
+        (InvalidTxnStateError("it has moved on"), 409, "refused: INVALID_TXN_STATE"),
+    ],
+)
+def test_the_audit_log_says_refused_only_of_what_was_refused(
+    client: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    status: int,
+    outcome: str,
+) -> None:
+    """After any other failure the decision may stand; and each leaves a row."""
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    browser = client("ada")
+    asked = seen(browser, "stream-7")
+    monkeypatch.setattr(Coordinator, "end_transaction", fail)
+    answer = browser.post(f"{PREFIX}/api/abort", headers=OWN_PAGE, json=asked)
+    assert answer.status_code == status
+    outcomes = [extra["outcome"] for _, _, extra in audit("txn_engine.abort_transaction")]
+    assert outcomes[-2:] == ["requested", outcome]
 
 
 @pytest.mark.parametrize(

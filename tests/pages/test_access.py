@@ -14,7 +14,7 @@ pytestmark = pytest.mark.airflow
 
 OWN_PAGE = {"X-Txn-Engine-Request": "1", "Content-Type": "application/json", "Origin": "http://testserver"}
 ABORT = '{"transactional_id": "stream-7", "producer_id": 1003, "producer_epoch": 0}'
-NEEDS_RECORDS = {"/api/records", "/report-files/{dag}/{run}/{name:path}"}
+NEEDS_RECORDS = {"/api/records"}
 QUERIES = {
     "/api/transaction": "?id=stream-7",
     "/api/topic": "?topic=payments",
@@ -50,6 +50,26 @@ def test_a_request_without_a_session_is_refused_on_every_route(
         assert "stream-7" not in answer.text
 
 
+@pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "PROPFIND", "HEAD", "DELETE"])
+def test_no_method_gets_around_the_guard(pages_app: Any, client: Callable[..., Any], method: str) -> None:
+    """Who is not logged in learns neither which paths there are nor what they take."""
+    stranger, viewer = client(), client("vera")
+    for path in {path for _, _, path in requests_of(pages_app)}:
+        answer = stranger.request(method, path)
+        assert answer.status_code == 401, (method, path)
+        assert "allow" not in answer.headers
+        if method != "HEAD":
+            assert viewer.request(method, path).status_code == 405, (method, path)
+
+
+@pytest.mark.parametrize("path", ["/", "/transactions", "/static/main.js", "/api/overview", "/api/health"])
+def test_head_is_answered_as_get_is(client: Callable[..., Any], path: str) -> None:
+    browser = client("vera")
+    assert browser.get(PREFIX + path).status_code == 200
+    assert browser.head(PREFIX + path).status_code == 200
+    assert browser.head(f"{PREFIX}/no/such/page").status_code == 404
+
+
 def test_a_forged_session_is_refused(pages_app: Any, client: Callable[..., Any]) -> None:
     browser = client()
     browser.cookies.set("_token", "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhZGEiLCJyb2xlIjoiQURNSU4ifQ.")
@@ -77,8 +97,8 @@ def test_a_viewer_reads_everything_but_records(pages_app: Any, client: Callable[
         if route in NEEDS_RECORDS:
             assert answer.status_code == 403, path
             assert "view the connection" in answer.text
-        elif route == "/api/report":
-            assert answer.status_code in (404, 422)
+        elif route in ("/api/report", "/report-files/{dag}/{run}/{name:path}"):
+            assert answer.status_code in (404, 422)  # there is none
         else:
             assert answer.status_code == 200, (path, answer.text)
 

@@ -20,20 +20,24 @@ DAG, RUN = "txn_verify_exactly_once", "manual__2026-11-21T10_00_00"
 
 @pytest.fixture(scope="module")
 def report(airflow_app: Any) -> Iterator[Path]:
-    """A real report of a topic with a record twice."""
-    from txn_engine.quality import ExactlyOnceCheck, check_exactly_once
-    from txn_engine_airflow.verification import report_folder
+    """What the task leaves of a topic with a record twice, in the store of the connection `other_store`."""
+    from txn_engine_airflow.alerts import AlertError
+    from txn_engine_airflow.verification import report_folder, verify_exactly_once
 
-    folder = report_folder(None, DAG, RUN)
-    with connect("memory://report") as engine:
+    with connect("memory://report") as engine, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(
+            "AIRFLOW_CONN_OTHER_STORE", '{"conn_type": "txn_engine", "extra": {"url": "memory://report"}}'
+        )
         engine.admin.create_topic("payments", partitions=1, schema=scene.SCHEMA)
         for _ in range(2):
             engine.partition("payments", 0).append(scene.records(77, 1))
-        check = ExactlyOnceCheck(
-            topic="payments", record_id="account_id", account=None, amount=None, direction=None,
-            output_topic=None, output_account="account_id", output_total="turnover", output_count=None, group_id=None,
-        )  # fmt: skip
-        check_exactly_once(engine, check, report_folder=folder, run_name=RUN)
+        params = {"conn_id": "other_store", "topic": "payments", "record_id": "account_id", "scope": "everything",
+                  "output_count": None}  # fmt: skip
+        with pytest.raises(AlertError, match="record_ids_unique"):
+            verify_exactly_once(
+                params, dag_id=DAG, run_id=RUN, announce=lambda *_: None, emit=lambda *_: None
+            )
+    folder = report_folder(None, DAG, RUN)
     yield folder
     import shutil
 
@@ -77,9 +81,63 @@ def test_the_full_report_is_served_with_its_pictures_and_without_scripts(
     assert browser.get(f"{folder}/data_docs/index.html").status_code == 200
 
 
+def test_a_report_is_open_to_those_who_may_view_its_own_connection(
+    report: Path, client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the default one's viewers; and nobody gets one that names none."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    def may_view(name: str) -> None:
+        monkeypatch.setattr(
+            type(get_auth_manager()),
+            "is_authorized_connection",
+            lambda *_, details, **__: details.conn_id == name,
+        )
+
+    def seen(browser: Any) -> tuple[int, bool]:
+        told = browser.get(f"{PREFIX}/api/report", params={"dag": DAG, "run": RUN}).json()
+        return browser.get(f"{PREFIX}/report-files/{DAG}/{RUN}/index.html").status_code, told["can_open"]
+
+    browser = client("otto")
+    listed(browser)
+    may_view("txn_engine_default")
+    assert seen(browser) == (403, False)
+    may_view("other_store")
+    assert seen(browser) == (200, True)
+    monkeypatch.undo()
+    told = report / "connection.json"
+    was = told.read_text()
+    for content in (None, "{", "[]", '{"conn_id": 7}'):
+        told.unlink(missing_ok=True) if content is None else told.write_text(content)
+        assert seen(client("ada")) == (403, False)
+    told.write_text(was)
+    assert seen(client("ada")) == (200, True)
+
+
+def test_reports_are_for_those_who_may_see_runs(
+    report: Path, client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.api_fastapi.app import get_auth_manager
+
+    browser = client("otto")
+    listed(browser)
+    monkeypatch.setattr(
+        type(get_auth_manager()),
+        "is_authorized_dag",
+        lambda *_, access_entity=None, **__: access_entity is None,
+    )
+    assert browser.get(f"{PREFIX}/api/reports").json()["reports"] == []
+    assert browser.get(f"{PREFIX}/api/report", params={"dag": DAG, "run": RUN}).status_code == 404
+    assert browser.get(f"{PREFIX}/report-files/{DAG}/{RUN}/index.html").status_code == 404
+
+
 @pytest.mark.parametrize(
     "path",
     [
+        f"{DAG}/{RUN}/%00.json",
+        f"{DAG}/{RUN}/{'x' * 5_000}.json",
+        f"{DAG}/{'x' * 5_000}/index.html",
+        f"%00/{RUN}/index.html",
         f"{DAG}/{RUN}/../../../airflow.db",
         f"{DAG}/{RUN}/%2e%2e/%2e%2e/%2e%2e/airflow.db",
         f"{DAG}/%2e%2e/{DAG}/validation.json",

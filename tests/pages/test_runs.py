@@ -61,3 +61,24 @@ def test_the_last_sweep_is_shown_with_what_it_did(client: Callable[..., Any]) ->
     assert sweep["numbers"]["transactions"] >= 1
     found = browser.get(f"{PREFIX}/api/transaction", params={"id": "nightly/import of accounts"}).json()
     assert found["line"]["state"] == "CompleteAbort"
+
+
+def test_runs_and_what_tasks_returned_are_asked_about_by_themselves(
+    client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may see a DAG, but no runs, gets none here either; who may see runs, but no XCom, gets no numbers."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+
+    def shown(*entities: DagAccessEntity) -> list[tuple[str, bool]]:
+        def may(*_: Any, access_entity: DagAccessEntity | None = None, **__: Any) -> bool:
+            return access_entity is None or access_entity in entities
+
+        monkeypatch.setattr(type(get_auth_manager()), "is_authorized_dag", may)
+        dags = client("vera").get(f"{PREFIX}/api/runs").json()["dags"]
+        return [(dag["dag_id"], dag["numbers"] != {}) for dag in dags if dag["runs"]]
+
+    assert shown() == []
+    assert shown(DagAccessEntity.XCOM) == []
+    assert shown(DagAccessEntity.RUN) == [("txn_coordinator_sweep", False)]
+    assert shown(DagAccessEntity.RUN, DagAccessEntity.XCOM) == [("txn_coordinator_sweep", True)]

@@ -103,8 +103,10 @@ TEXTS = [
     ("brand", "bg"), ("bad", "bg"), ("warn", "bg"),
     ("good", "good-bg"), ("warn", "warn-bg"), ("bad", "bad-bg"), ("info", "info-bg"),
 ]  # fmt: skip
+KINDS = ("committed", "open", "aborted", "compacted", "marker", "trimmed")
 GRAPHICS = [
-    *[(f"kind-{kind}", "bg-muted") for kind in ("committed", "open", "aborted", "compacted", "marker")],
+    *[(f"kind-{kind}", on) for kind in KINDS for on in ("bg", "bg-muted")],
+    ("kind-marker", "kind-committed"),  # the two without a texture
     ("border-strong", "bg"), ("focus", "bg"), ("brand", "bg-muted"),
 ]  # fmt: skip
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -98,3 +100,28 @@ def test_a_change_is_seen_by_whoever_made_it(tmp_path: Path) -> None:
             if topic is not None:
                 assert topic.partitions[0].high_watermark == count
         assert topic is not None
+
+
+def test_only_few_requests_wait_for_the_first_look(tmp_path: Path) -> None:
+    """A store that does not answer must not hold all of the server's threads: the others are told at once."""
+    from txn_engine_airflow.pages.watcher import WAITING_MAX, NothingSeenYetError
+
+    answers = threading.Event()
+
+    def find() -> StoreConnection:
+        answers.wait(60)
+        return StoreConnection(f"file://{tmp_path}/ledger", "the test")
+
+    with connect(f"file://{tmp_path}/ledger"), watching(find) as watcher, ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(watcher.sight, wait_ms=60_000) for _ in range(8)]
+        until(lambda: sum(each.done() for each in asked) == 8 - WAITING_MAX)
+        for each in asked:
+            if each.done():
+                with pytest.raises(NothingSeenYetError, match="being opened"):
+                    each.result()
+        with pytest.raises(NothingSeenYetError):
+            watcher.sight(wait_ms=60_000)
+        waiting = [each for each in asked if not each.done()]
+        assert len(waiting) == WAITING_MAX
+        answers.set()
+        assert all(each.result(60).moment.topics == {} for each in waiting)

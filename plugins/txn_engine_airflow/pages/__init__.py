@@ -7,5 +7,6 @@ moment.py        one look at the store, as a value
 tails.py         the last rows of an internal log, for time lines and history
 views_*.py       what a page shows, computed from a `Moment`
 routes_*.py      those as JSON, the HTML around them, and Abort
+routing.py       how the method of a request is matched
 static/          HTML, CSS and ES modules as they are written: there is no build step
 """

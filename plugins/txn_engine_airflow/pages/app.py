@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import Depends, FastAPI, HTTPException
+from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request
 
 from txn_engine_airflow.pages import routes_abort, routes_pages, routes_quality, routes_read
 from txn_engine_airflow.pages.answers import install_error_answers
 from txn_engine_airflow.pages.auth import may_view
 from txn_engine_airflow.pages.headers import SafeHeaders
+from txn_engine_airflow.pages.routing import AnyMethodRoute
 from txn_engine_airflow.pages.watcher import Watcher
-
-_ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 
 
 def make_app(watcher: Watcher | None = None) -> FastAPI:
@@ -45,11 +44,15 @@ def make_app(watcher: Watcher | None = None) -> FastAPI:
     install_error_answers(app)
     for routes in (routes_pages, routes_read, routes_quality, routes_abort):
         app.include_router(routes.router)
-    app.add_api_route(
-        "/{path:path}", _nothing_here, methods=_ANY_METHOD
-    )  # last: so it, too, asks who is there
+    app.include_router(_rest)  # last: whatever no other route takes, of any method, asks who is there
     return app
 
 
-def _nothing_here() -> None:
+_rest = APIRouter(route_class=AnyMethodRoute)
+
+
+@_rest.get("/{path:path}")
+def _nothing_here(request: Request) -> None:
+    if request.method not in ("GET", "HEAD"):
+        raise HTTPException(405, "No page takes such a request.")
     raise HTTPException(404, "There is no such page.")

@@ -1,11 +1,15 @@
 """Who may do what, decided by Airflow's own auth manager; and what a mutating request must carry.
 
     see the pages               view the DAG `txn_coordinator_sweep`     (`GET` on the DAG)
-    see records and reports     view the connection `txn_engine_default` (`GET` on the connection)
+    see a DAG's runs, reports   view that DAG's runs                     (`GET` on the DAG's `RUN`)
+    see what its tasks gave     view that DAG's XComs                    (`GET` on the DAG's `XCOM`)
+    see records                 view the connection `txn_engine_default` (`GET` on the connection)
+    open a full report          view the connection that it was made of  (`GET` on the connection)
     abort a transaction         edit the DAG `txn_coordinator_sweep`     (`PUT` on the DAG)
 
-Who may read the connection could read the store itself; who may edit the DAG could have it abort. With the simple auth
-manager these are: viewer; op; user (each, and the roles above it).
+Who may view a connection could read its store itself; who may edit the DAG could have it abort. With the simple auth
+manager these are: viewer, where the DAG is asked about; op, where a connection is; user for Abort (each, and the roles
+above it).
 
 A browser sends Airflow's session cookie with whatever another site makes it send. So a request that changes something
 must be one that a form or image of another site cannot make: a header of its own, JSON, and from the same origin.
@@ -17,7 +21,11 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import (
+    ConnectionDetails,
+    DagAccessEntity,
+    DagDetails,
+)
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag
 from airflow.configuration import conf
 from airflow.models import Connection
@@ -39,16 +47,32 @@ def can_abort(user: GetUserDep) -> bool:
     return get_auth_manager().is_authorized_dag(method="PUT", details=details, user=user)
 
 
-def can_see_records(user: GetUserDep) -> bool:
-    """Whether the user may see records, and reports that show some."""
-    details = ConnectionDetails(conn_id=DEFAULT_CONN_ID, team_name=Connection.get_team_name(DEFAULT_CONN_ID))
+def can_see_connection(conn_id: str, user: GetUserDep) -> bool:
+    """Whether the user may view a connection, and so see what is in its store."""
+    details = ConnectionDetails(conn_id=conn_id, team_name=Connection.get_team_name(conn_id))
     return get_auth_manager().is_authorized_connection(method="GET", details=details, user=user)
+
+
+def can_see_records(user: GetUserDep) -> bool:
+    """Whether the user may see records of the store that the pages show."""
+    return can_see_connection(DEFAULT_CONN_ID, user)
 
 
 def can_see_runs(dag_id: str, user: GetUserDep) -> bool:
     """Whether the user may see the runs of a DAG."""
+    return _can_see(DagAccessEntity.RUN, dag_id, user)
+
+
+def can_see_xcoms(dag_id: str, user: GetUserDep) -> bool:
+    """Whether the user may see what the tasks of a DAG returned."""
+    return _can_see(DagAccessEntity.XCOM, dag_id, user)
+
+
+def _can_see(entity: DagAccessEntity, dag_id: str, user: GetUserDep) -> bool:
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
-    return get_auth_manager().is_authorized_dag(method="GET", details=details, user=user)
+    return get_auth_manager().is_authorized_dag(
+        method="GET", access_entity=entity, details=details, user=user
+    )
 
 
 def may_see_records(allowed: Annotated[bool, Depends(can_see_records)]) -> None:
@@ -56,7 +80,7 @@ def may_see_records(allowed: Annotated[bool, Depends(can_see_records)]) -> None:
     if not allowed:
         raise HTTPException(
             status.HTTP_403_FORBIDDEN,
-            f"Records and reports are shown to those who may view the connection {DEFAULT_CONN_ID}.",
+            f"Records are shown to those who may view the connection {DEFAULT_CONN_ID}.",
         )
 
 

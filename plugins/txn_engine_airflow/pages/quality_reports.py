@@ -78,14 +78,24 @@ class ReportShelf:
         return tuple(report for _, report in known.values())
 
 
-def file_of(dag_id: str, folder: str, name: str) -> Path | None:
-    """A file of a report; None for one that is not there, and for any name that leads out of the report's folder."""
-    home = reports_home().resolve()
-    report = (home / dag_id / folder).resolve()
-    if report.parent.parent != home or (report.parent.name, report.name) != (dag_id, folder):
+def folder_of(dag_id: str, folder: str) -> Path | None:
+    """The folder of a report; None for one that is not there, and for names that lead elsewhere."""
+    try:
+        home = reports_home().resolve()
+        report = (home / dag_id / folder).resolve()
+        is_one = report.parent.parent == home and (report.parent.name, report.name) == (dag_id, folder)
+        return report if is_one and report.is_dir() else None
+    except (OSError, ValueError):
+        return None  # a name that no file system takes
+
+
+def file_of(report: Path, name: str) -> Path | None:
+    """A file of a report; None for one that is not there, and for a name that leads out of the report's folder."""
+    try:
+        path = (report / name).resolve()
+        return path if path.is_relative_to(report) and path.is_file() else None
+    except (OSError, ValueError):
         return None
-    path = (report / name).resolve()
-    return path if path.is_relative_to(report) and path.is_file() else None
 
 
 def _read(path: Path, changed_ns: int) -> Report:

@@ -13,7 +13,15 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from txn_engine import Engine
-from txn_engine.errors import TxnEngineError
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    InvalidProducerIdMappingError,
+    InvalidRequestError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    TxnEngineError,
+    UnknownTopicOrPartitionError,
+)
 from txn_engine_airflow.pages.answers import as_json
 from txn_engine_airflow.pages.auth import GUARD_DAG, from_our_own_page, may_abort
 from txn_engine_airflow.pages.routes_read import WatcherDep
@@ -21,6 +29,14 @@ from txn_engine_airflow.pages.routes_read import WatcherDep
 AUDIT_ABORT, AUDIT_ABORT_HANGING = "txn_engine.abort_transaction", "txn_engine.abort_hanging_transaction"
 LOOK_AGAIN_MS = 5_000
 _BODY_BYTES_MAX = 10_000
+_REFUSALS = (
+    ConcurrentTransactionsError,
+    InvalidProducerIdMappingError,
+    InvalidRequestError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    UnknownTopicOrPartitionError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +68,11 @@ Asked = TypeVar("Asked", bound=BaseModel)
 
 @router.post("/abort")
 async def abort(request: Request, user: GetUserDep, watcher: WatcherDep) -> Response:
-    """Abort an open transaction and fence its producer, as the sweep would after the time-out."""
+    """Abort an open transaction, if it still is the very one that the user saw.
+
+    What its producer still writes to it is refused, and it cannot commit it. The producer is not shut out: told of the
+    abort, it may begin its next transaction. A fence would be for whoever has the id by then, perhaps a successor.
+    """
     asked = await _asked(request, AbortRequest)
 
     def act(engine: Engine) -> None:
@@ -95,19 +115,36 @@ def _audited(
     asked: Mapping[str, Any],
     act: Callable[[Engine], None],
 ) -> Response:
-    """Act, between two rows of the audit log: one that cannot be written stops what has not begun."""
+    """Act, between two rows of the audit log: one that cannot be written stops what has not begun.
+
+    The second row says "refused" only where the engine decided so from what it read. After any other failure the
+    decision may stand.
+    """
     engine = watcher.engine
-    _write_audit(user, event, {**asked, "outcome": "requested", "store": engine.url})
+    about = {**asked, "store": engine.url}
+    _write_audit(user, event, {**about, "outcome": "requested"})
     try:
         act(engine)
-    except TxnEngineError as error:
-        log.warning("%s by %s refused: %s: %s", event, user, asked, error)
-        _write_audit(user, event, {**asked, "outcome": f"refused: {error.code}", "store": engine.url})
+    except Exception as error:
+        code = error.code if isinstance(error, TxnEngineError) else type(error).__name__
+        outcome = f"refused: {code}" if isinstance(error, _REFUSALS) else f"failed, outcome unknown: {code}"
+        log.warning("%s by %s: %s: %s: %s", event, user, outcome, asked, error)
+        _write_outcome(user, event, {**about, "outcome": outcome})
         raise
     log.info("%s by %s: %s", event, user, asked)
-    _write_audit(user, event, {**asked, "outcome": "aborted", "store": engine.url})
+    _write_outcome(user, event, {**about, "outcome": "aborted"})
     watcher.look_again(wait_ms=LOOK_AGAIN_MS)
     return as_json({"outcome": "aborted"})
+
+
+def _write_outcome(user: str, event: str, extra: Mapping[str, Any]) -> None:
+    """The second row. Where Airflow's database is gone by now the server's log has it; the answer tells what happened
+    to the transaction.
+    """
+    try:
+        _write_audit(user, event, extra)
+    except Exception:
+        log.exception("the audit row %s by %s could not be written: %s", event, user, extra)
 
 
 def _write_audit(user: str, event: str, extra: Mapping[str, Any]) -> None:

@@ -10,8 +10,9 @@ from pathlib import PurePosixPath
 from fastapi import APIRouter, HTTPException, Request, Response
 
 from txn_engine_airflow.pages.answers import STATIC, page
+from txn_engine_airflow.pages.routing import ReadRoute
 
-router = APIRouter()
+router = APIRouter(route_class=ReadRoute)
 
 PAGES = {
     "": ("overview", "Overview"),

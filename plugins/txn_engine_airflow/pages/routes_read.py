@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import threading
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from airflow.api_fastapi.core_api.security import GetUserDep
@@ -12,10 +13,16 @@ from txn_engine.clock import system_clock
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine_airflow.pages.answers import as_json
-from txn_engine_airflow.pages.auth import can_abort, can_see_records, can_see_runs, may_see_records
+from txn_engine_airflow.pages.auth import (
+    can_abort,
+    can_see_records,
+    can_see_runs,
+    can_see_xcoms,
+    may_see_records,
+)
 from txn_engine_airflow.pages.records import RECORDS_MAX, sample
-from txn_engine_airflow.pages.runs import DAGS
-from txn_engine_airflow.pages.views_groups import describe_group, group_lines
+from txn_engine_airflow.pages.routing import ReadRoute
+from txn_engine_airflow.pages.views_groups import describe_group
 from txn_engine_airflow.pages.views_overview import topic_lines
 from txn_engine_airflow.pages.views_partition import describe_partition, describe_topic
 from txn_engine_airflow.pages.views_transactions import Filter, describe_transaction, list_transactions
@@ -23,9 +30,11 @@ from txn_engine_airflow.pages.watcher import Watcher
 
 FIRST_LOOK_MS = 8_000
 LINES_MAX = 200
+GROUPS_MAX = 500
+SAMPLES_AT_ONCE = 2
 MAX_OFFSET = 2**63 - 1
 
-router = APIRouter(prefix="/api")
+router = APIRouter(prefix="/api", route_class=ReadRoute)
 
 Name = Annotated[str, Query(min_length=1, max_length=1_000)]
 TopicName = Annotated[str, Query(min_length=1, max_length=249)]
@@ -38,6 +47,8 @@ def watcher_of(request: Request) -> Watcher:
     watcher: Watcher = request.app.state.watcher
     return watcher
 
+
+_samples = threading.BoundedSemaphore(SAMPLES_AT_ONCE)
 
 WatcherDep = Annotated[Watcher, Depends(watcher_of)]
 
@@ -68,10 +79,10 @@ def health(watcher: WatcherDep) -> Response:
 
 @router.get("/runs")
 def runs(user: GetUserDep, watcher: WatcherDep) -> Response:
-    """The latest runs of the engine's DAGs, of those that the user may see."""
-    watcher.touch(wait_ms=FIRST_LOOK_MS)
-    seen = {dag_id for dag_id in DAGS if can_see_runs(dag_id, user)}
-    return as_json({"dags": [asdict(dag) for dag in watcher.runs if dag.dag_id in seen]})
+    """The latest runs of the engine's DAGs, of those that the user may see, with the numbers that they may see."""
+    found = [dag for dag in watcher.airflow(wait_ms=FIRST_LOOK_MS).runs if can_see_runs(dag.dag_id, user)]
+    shown = [dag if can_see_xcoms(dag.dag_id, user) else replace(dag, numbers={}) for dag in found]
+    return as_json({"dags": [asdict(dag) for dag in shown]})
 
 
 @router.get("/transactions")
@@ -142,18 +153,26 @@ def records(
     count: Annotated[int, Query(ge=1, le=RECORDS_MAX)] = 20,
     uncommitted: bool = False,
 ) -> Response:
-    """A few records by offset. Reads the store: at most a few files of a bounded size."""
-    moment = watcher.sight(wait_ms=FIRST_LOOK_MS).moment
-    return as_json(
-        sample(watcher.engine, moment, topic, partition, offset=offset, count=count, uncommitted=uncommitted)
-    )
+    """A few records by offset. Reads the store: a bounded size, for a bounded number of requests at a time."""
+    watcher.sight(wait_ms=FIRST_LOOK_MS)
+    if not _samples.acquire(blocking=False):
+        told = (
+            f"{SAMPLES_AT_ONCE} samples of records are being read, as many as may be: ask again in a moment."
+        )
+        raise HTTPException(503, told, {"Retry-After": "2"})
+    try:
+        found = sample(watcher.engine, topic, partition, offset=offset, count=count, uncommitted=uncommitted)
+    finally:
+        _samples.release()
+    return as_json(found)
 
 
 @router.get("/groups")
 def groups(watcher: WatcherDep) -> Response:
-    """All consumer groups."""
-    moment = watcher.sight(wait_ms=FIRST_LOOK_MS).moment
-    return as_json({"now_ms": moment.now_ms, "groups": [asdict(line) for line in group_lines(moment)]})
+    """The consumer groups that lag most; `found` are all."""
+    sight = watcher.sight(wait_ms=FIRST_LOOK_MS)
+    lines = [asdict(line) for line in sight.groups[:GROUPS_MAX]]
+    return as_json({"now_ms": sight.moment.now_ms, "found": len(sight.groups), "groups": lines})
 
 
 @router.get("/group")

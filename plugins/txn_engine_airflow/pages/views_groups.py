@@ -15,9 +15,13 @@ HISTORY_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class GroupPartition:
-    """A group in one partition; -1 for what is not there. `position`: where it stands once what is pending commits."""
+    """A group in one partition; -1 for what is not there. `position`: where it stands once what is pending commits.
+
+    `is_deleted`: the topic that the offsets are of is not there any more; one of that name may have been made since.
+    """
 
     topic: str
+    is_deleted: bool
     partition: int
     committed: int
     pending: int
@@ -32,7 +36,9 @@ class GroupPartition:
 
 @dataclass(frozen=True, slots=True)
 class GroupLine:
-    """A group in one line; `lag` is the sum over its partitions against their last stable offsets."""
+    """A group in one line; `lag` is the sum over its partitions against their last stable offsets, of those where it is
+    known; -1: of none.
+    """
 
     group_id: str
     topics: tuple[str, ...]
@@ -48,6 +54,7 @@ class CommitLine:
 
     time_ms: int
     topic: str
+    is_deleted: bool
     partition: int
     offset: int
     producer_id: int
@@ -82,8 +89,8 @@ def describe_group(
     parts = [part for name, part in _parts(moment, state) if name == group_id]
     if not parts:
         return None
-    parts.sort(key=lambda part: (part.topic, part.partition))
-    history = list(_history(rows or (), group_id))
+    parts.sort(key=lambda part: (part.topic, part.is_deleted, part.partition))
+    history = list(_history(moment, rows or (), group_id))
     return GroupDetail(
         now_ms=moment.now_ms,
         line=_line(group_id, parts),
@@ -111,6 +118,7 @@ def _parts(moment: Moment, state: PartitionState) -> Iterable[tuple[str, GroupPa
             key.group_id,
             GroupPartition(
                 topic=key.topic,
+                is_deleted=stable < 0,
                 partition=key.partition,
                 committed=committed,
                 pending=waiting.commit.offset if waiting else -1,
@@ -135,18 +143,22 @@ def _ends(moment: Moment, key: OffsetKey) -> tuple[int, int]:
 
 
 def _line(group_id: str, parts: Sequence[GroupPartition]) -> GroupLine:
+    lags = [part.lag for part in parts if part.lag >= 0]
     return GroupLine(
         group_id=group_id,
         topics=tuple(sorted({part.topic for part in parts})),
         partitions=len(parts),
         pending=sum(part.pending >= 0 for part in parts),
-        lag=sum(max(part.lag, 0) for part in parts),
+        lag=sum(lags) if lags else -1,
         committed_ms=max(part.committed_ms for part in parts),
     )
 
 
-def _history(rows: Iterable[BatchDescriptor], group_id: str) -> Iterable[CommitLine]:
+def _history(moment: Moment, rows: Iterable[BatchDescriptor], group_id: str) -> Iterable[CommitLine]:
     for batch in rows:
         if isinstance(batch.row, OffsetCommit) and batch.row.key.group_id == group_id:
             key = batch.row.key
-            yield CommitLine(batch.append_time, key.topic, key.partition, batch.row.offset, batch.producer_id)
+            is_deleted = _ends(moment, key)[0] < 0
+            yield CommitLine(
+                batch.append_time, key.topic, is_deleted, key.partition, batch.row.offset, batch.producer_id
+            )

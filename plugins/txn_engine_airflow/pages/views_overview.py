@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionState
 from txn_engine.types import HangingTransaction
 from txn_engine_airflow.pages.moment import Moment, TopicState
-from txn_engine_airflow.pages.views_groups import GroupLine, group_lines
+from txn_engine_airflow.pages.views_groups import GroupLine
 from txn_engine_airflow.pages.views_transactions import TransactionLine, transaction_line
 
 OPEN_MAX = 20
@@ -24,7 +24,9 @@ OLDEST = "over 60 min"
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The numbers on top. `behind_max`: offsets from the LSO to the end of the partition that trails most."""
+    """The numbers on top. `behind_max`: offsets from the LSO to the end of the partition that trails most. `lag_max`:
+    the largest that is known; -1: there are groups, and none is.
+    """
 
     topics: int
     partitions: int
@@ -42,7 +44,9 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class TopicLine:
-    """One topic, its partitions together. Offsets are sums: of log starts, last stable offsets, log ends."""
+    """One topic, its partitions together. Offsets are sums: of log starts, last stable offsets, log ends. `records`:
+    those that read_committed readers get; `bytes`: the files of all that is committed.
+    """
 
     topic: str
     partitions: int
@@ -80,7 +84,9 @@ class AgeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Everything the page shows of the store. Lists are cut at what a person reads; the totals are over all."""
+    """Everything the page shows of the store. Lists are cut at what a person reads, topics and groups behind the ones
+    that trail most; the totals are over all.
+    """
 
     url: str
     now_ms: int
@@ -94,17 +100,16 @@ class Overview:
     groups: tuple[GroupLine, ...]
 
 
-def overview(moment: Moment) -> Overview:
-    """The page at that moment."""
+def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
+    """The page at that moment. `groups`: all, the one that lags most first."""
     lines = [transaction_line(stored, moment.now_ms) for stored in moment.transactions.values()]
     open_lines = sorted(
         (line for line in lines if line.state == TransactionState.ONGOING.value),
         key=lambda line: line.began_ms,
     )
-    topics = topic_lines(moment)
+    topics = sorted(topic_lines(moment), key=lambda line: (-line.behind, line.topic))
     owners = owners_of(moment.transactions.values())
     held = sorted(_held(moment, owners), key=lambda at: (-at.behind, at.topic, at.partition))
-    groups = group_lines(moment)
     return Overview(
         url=moment.url,
         now_ms=moment.now_ms,
@@ -124,11 +129,11 @@ def overview(moment: Moment) -> Overview:
         ),
         states=dict(sorted(Counter(line.state for line in lines).items())),
         ages=_ages(open_lines, moment.now_ms),
-        topics=topics[:TOPICS_MAX],
+        topics=tuple(topics[:TOPICS_MAX]),
         held=tuple(held[:HELD_MAX]),
         open=tuple(open_lines[:OPEN_MAX]),
         hanging=moment.hanging,
-        groups=groups[:GROUPS_MAX],
+        groups=tuple(groups[:GROUPS_MAX]),
     )
 
 
@@ -156,11 +161,19 @@ def holder(state: PartitionState, owners: Mapping[int, StoredRow]) -> tuple[str,
 
 
 def records_and_bytes(state: PartitionState) -> tuple[int, int]:
-    """The records that readers get, and the bytes of their files."""
+    """The records that read_committed readers get, and the bytes of all committed files.
+
+    A trim leaves the records below the log's start in a file that reaches above it: where that is a rewritten one, how
+    many they are stands in the file alone, and all of it is counted.
+    """
     records = size = 0
+    start, stable = state.log_start_offset, state.last_stable_offset
     for file in state.live.values():
-        records += file.record_count
         size += file.file.data_bytes
+        if file.base_offset < stable:
+            records += file.record_count
+            if file.base_offset < start and not file.has_gaps:
+                records -= start - file.base_offset
     return records, size
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from txn_engine.protocol.controls import GRACE_MS
-from txn_engine.protocol.partition import LogFile, PartitionState
+from txn_engine.protocol.partition import AbortedRange, LogFile, PartitionState
 from txn_engine.protocol.transaction_rows import StoredRow
-from txn_engine_airflow.pages.moment import Moment, TopicState
+from txn_engine_airflow.pages.moment import Moment
 from txn_engine_airflow.pages.views_overview import holder, owners_of, records_and_bytes
 
 CELLS_MAX = 200
@@ -18,9 +19,10 @@ PRODUCERS_MAX = 200
 ABORTED_MAX = 200
 
 KINDS = ("committed", "open", "aborted", "compacted", "marker", "trimmed")
-"""What an offset can be. `compacted`: inside a file that a rewrite made with records left out, or where compaction by
-key left none; `marker`: a commit or abort marker, or another control row, without a record; `trimmed`: below the log's
-start.
+"""What an offset can be. `compacted`: below where compaction by key is clean, in a file that it left gaps in, or where
+it left no file; `marker`: a commit or abort marker, or another control row, without a record; `trimmed`: below the
+log's start. A file that ordinary merging made is `committed`, but for what the index of aborted transactions says of
+it: where commit markers stood in it stands nowhere else.
 """
 
 
@@ -217,17 +219,6 @@ def describe_partition(
     )
 
 
-def files_at(state: TopicState, partition: int, offset: int, count: int) -> list[LogFile]:
-    """The files that a sample of `count` offsets from `offset` on opens."""
-    part = state.partitions[partition]
-    return [
-        file
-        for files in (part.live, part.undecided)
-        for file in files.values()
-        if file.base_offset < offset + count and file.last_offset >= offset
-    ]
-
-
 def _held_by(state: PartitionState, owners: Mapping[int, StoredRow]) -> tuple[str, int, int]:
     return holder(state, owners) if state.open_transactions else ("", -1, -1)
 
@@ -276,21 +267,25 @@ def _ranges(state: PartitionState, first: int, last: int) -> Iterator[OffsetRang
 
 
 def _pieces(state: PartitionState, first: int, last: int) -> Iterator[OffsetRange]:
+    aborted = _Aborted(state, first, last)
     offset = first
     for file, kind in _named_offsets(state, first, last):
         if file.last_offset < offset:
             continue  # an aborted file that a rewritten one reaches around
         start, end = max(file.base_offset, offset), min(file.last_offset, last)
         if start > offset:
-            yield from _between(state, offset, start - 1)
-        yield OffsetRange(start, end, kind, -1 if kind == "compacted" else file.producer_id)
+            yield from _between(state, aborted, offset, start - 1)
+        if file.has_gaps:
+            yield from aborted.within(file, kind, start, end)
+        else:
+            yield OffsetRange(start, end, kind, file.producer_id)
         offset = end + 1
     if offset <= last:
-        yield from _between(state, offset, last)
+        yield from _between(state, aborted, offset, last)
 
 
 def _named_offsets(state: PartitionState, first: int, last: int) -> list[tuple[LogFile, str]]:
-    files = [(file, "compacted" if file.has_gaps else "committed") for file in state.live.values()]
+    files = [(file, _kind(state, file)) for file in state.live.values()]
     files += [(file, "open") for file in state.undecided.values()]
     files += [(dead.log_file, "aborted") for dead in state.dead.values() if dead.status == "aborted"]
     inside = [at for at in files if at[0].base_offset <= last and at[0].last_offset >= first]
@@ -298,15 +293,94 @@ def _named_offsets(state: PartitionState, first: int, last: int) -> list[tuple[L
     return sorted(inside, key=lambda at: (at[0].base_offset, -at[0].last_offset))
 
 
-def _between(state: PartitionState, first: int, last: int) -> Iterator[OffsetRange]:
-    """Offsets that no file has: below the log's start, or where compaction by key left nothing, or markers and other
-    control rows.
+def _kind(state: PartitionState, file: LogFile) -> str:
+    """Of a committed file."""
+    return "compacted" if file.has_gaps and file.base_offset < state.cleaning.cleaned_to else "committed"
+
+
+def _between(state: PartitionState, aborted: _Aborted, first: int, last: int) -> Iterator[OffsetRange]:
+    """Offsets that no file has: below the log's start; of aborted transactions whose files were cleaned up; where
+    compaction by key left nothing; markers and other control rows.
     """
     start = state.log_start_offset
     clean = max(state.cleaning.cleaned_to, start)
-    for low, high, kind in ((0, start, "trimmed"), (start, clean, "compacted"), (clean, last + 1, "marker")):
+    if first < start:
+        yield OffsetRange(first, min(last, start - 1), "trimmed", -1)
+    for low, high, kind in ((start, clean, "compacted"), (clean, last + 1, "marker")):
         if max(first, low) < min(last + 1, high):
-            yield OffsetRange(max(first, low), min(last, high - 1), kind, -1)
+            yield from aborted.over(max(first, low), min(last, high - 1), kind)
+
+
+class _Aborted:
+    """What the index of aborted transactions says of a part of the log: where their records and markers stood."""
+
+    def __init__(self, state: PartitionState, first: int, last: int) -> None:
+        ranges = [at for at in state.aborted.values() if at.first_offset <= last and at.last_offset >= first]
+        self._markers = sorted(at.last_offset for at in ranges)
+        self._spans: list[OffsetRange] = []
+        for span in sorted(_aborted_spans(state, ranges), key=lambda span: span.first):
+            before = self._spans[-1] if self._spans else None
+            if before and span.first <= before.last:
+                self._spans[-1] = OffsetRange(before.first, max(before.last, span.last), "aborted", -1)
+            else:
+                self._spans.append(span)
+
+    def over(self, first: int, last: int, kind: str) -> Iterator[OffsetRange]:
+        """These offsets, of that kind where no aborted transaction had them."""
+        offset = first
+        for span in self._spans[bisect_left(self._spans, first, key=lambda span: span.last) :]:
+            if span.first > last:
+                break
+            start, end = max(span.first, offset), min(span.last, last)
+            yield from self._by_marker(offset, start - 1, kind, -1)
+            yield from self._by_marker(start, end, "aborted", span.producer_id)
+            offset = end + 1
+        yield from self._by_marker(offset, last, kind, -1)
+
+    def within(self, file: LogFile, kind: str, first: int, last: int) -> Iterator[OffsetRange]:
+        """A file with gaps: what was aborted lies in them, unless it is too much for that. Then committed records stand
+        among it, nobody knows where, and only the markers are told apart.
+        """
+        gaps = file.last_offset - file.base_offset + 1 - file.record_count
+        pieces = self.over(file.base_offset, file.last_offset, kind)
+        if sum(at.last - at.first + 1 for at in pieces if at.kind != kind) <= gaps:
+            yield from self.over(first, last, kind)
+        else:
+            yield from self._by_marker(first, last, kind, -1)
+
+    def _by_marker(self, first: int, last: int, kind: str, producer_id: int) -> Iterator[OffsetRange]:
+        offset = first
+        for marker in self._markers[bisect_left(self._markers, first) :]:
+            if marker > last:
+                break
+            if marker > offset:
+                yield OffsetRange(offset, marker - 1, kind, producer_id)
+            yield OffsetRange(marker, marker, "marker", -1)
+            offset = marker + 1
+        if offset <= last:
+            yield OffsetRange(offset, last, kind, producer_id)
+
+
+def _aborted_spans(state: PartitionState, ranges: list[AbortedRange]) -> Iterator[OffsetRange]:
+    """Where the records of aborted transactions stood: in their files, and once those are cleaned up between a
+    transaction's first offset and its marker.
+    """
+    files: dict[int, list[LogFile]] = {}
+    for dead in state.dead.values():
+        if dead.status == "aborted":
+            files.setdefault(dead.log_file.producer_id, []).append(dead.log_file)
+    for each in files.values():
+        each.sort(key=lambda file: file.base_offset)
+    for at in ranges:
+        own = files.get(at.producer_id, [])
+        low, high = (
+            bisect_left(own, offset, key=lambda file: file.base_offset)
+            for offset in (at.first_offset, at.last_offset)
+        )
+        if low == high:
+            yield OffsetRange(at.first_offset, at.last_offset - 1, "aborted", at.producer_id)
+        for file in own[low:high]:
+            yield OffsetRange(file.base_offset, file.last_offset, "aborted", at.producer_id)
 
 
 def _cells(ranges: list[OffsetRange], first: int, last: int) -> Iterator[Cell]:
@@ -332,7 +406,7 @@ def _cells(ranges: list[OffsetRange], first: int, last: int) -> Iterator[Cell]:
 
 def _files(state: PartitionState) -> Iterator[FileLine]:
     for file in state.live.values():
-        yield _file(file, "compacted" if file.has_gaps else "committed", -1)
+        yield _file(file, _kind(state, file), -1)
     for file in state.undecided.values():
         yield _file(file, "open", -1)
     for dead in state.dead.values():

@@ -19,6 +19,7 @@ from txn_engine.protocol.transactions import has_timed_out, start_of
 from txn_engine_airflow.pages.moment import Moment
 
 EARLIER_MAX = 25
+EARLIER_STEPS = "Partitions added earlier"
 _OPEN_FIRST = {
     TransactionState.PREPARE_COMMIT.value: 0,
     TransactionState.PREPARE_ABORT.value: 0,
@@ -144,7 +145,9 @@ class PartitionPart:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One transaction of an id, from its first row to its last one known. `outcome`: open, commit, abort."""
+    """One transaction of an id, from its first row to its last one known. `outcome`: open, commit, abort. `began_ms`
+    -1: further back in the log than what was read.
+    """
 
     producer_id: int
     producer_epoch: int
@@ -179,9 +182,8 @@ def describe_transaction(
 ) -> TransactionDetail:
     """The id whose latest row that is. `rows`: the coordinator log's last ones, None where they are not read yet."""
     seen = _own_rows(rows or (), stored)
-    passages = [_passage(part, moment) for part in _transactions(seen)]
-    at_rest = stored.row.state is TransactionState.EMPTY
-    current = passages.pop() if passages and not at_rest else None
+    found = _transactions(seen)
+    of_current = found.pop() if found and stored.row.state is not TransactionState.EMPTY else None
     return TransactionDetail(
         now_ms=moment.now_ms,
         line=transaction_line(stored, moment.now_ms),
@@ -189,8 +191,11 @@ def describe_transaction(
         run_ids_complete=stored.row.run_ids_complete,
         coordinator_partition=coordinator_partition,
         is_history_read=rows is not None,
-        current=current,
-        earlier=tuple(reversed(passages[-EARLIER_MAX:])),
+        current=_passage(of_current, moment, start_of(stored, moment.now_ms)) if of_current else None,
+        earlier=tuple(
+            _passage(each, moment, -1 if _is_cut(each[0]) else each[0].time_ms)
+            for each in reversed(found[-EARLIER_MAX:])
+        ),
     )
 
 
@@ -239,7 +244,14 @@ def _is_over(row: TransactionRow) -> bool:
     return row.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
-def _passage(rows: Sequence[_Row], moment: Moment) -> Passage:
+def _is_cut(first: _Row) -> bool:
+    """Whether the transaction had rows before this one, the first of it that was read. A row that begins one is of the
+    time at which its transaction starts.
+    """
+    return _is_over(first.row) or first.row.start_ms != first.row.update_ms
+
+
+def _passage(rows: Sequence[_Row], moment: Moment, began_ms: int) -> Passage:
     first, last = rows[0], rows[-1]
     decided = next((at for at in rows if at.row.state.is_prepared), None)
     complete = last if _is_over(last.row) else None
@@ -256,12 +268,15 @@ def _passage(rows: Sequence[_Row], moment: Moment) -> Passage:
     return Passage(
         producer_id=producer_id,
         producer_epoch=first.row.producer_epoch if first.row.state is TransactionState.ONGOING else -1,
-        began_ms=first.time_ms if first.row.state is TransactionState.ONGOING else -1,
+        began_ms=began_ms,
         ended_ms=complete.time_ms if complete else -1,
         outcome=outcome,
         is_complete=complete is not None,
         run_id=(decided.row.run_id or "") if decided else (last.row.run_id or ""),
-        steps=tuple(_steps(rows, parts, outcome, decided, complete)),
+        steps=(
+            *_steps_up_to_decision(rows, began_ms),
+            *_steps_from_decision(parts, outcome, decided, complete),
+        ),
         partitions=parts,
     )
 
@@ -287,21 +302,28 @@ def _marker_time(entry: ProducerEntry, decision: int) -> int:
     return entry.append_time if is_last else -1
 
 
-def _steps(
-    rows: Sequence[_Row],
-    parts: Sequence[PartitionPart],
-    outcome: str,
-    decided: _Row | None,
-    complete: _Row | None,
-) -> Iterable[Step]:
+def _steps_up_to_decision(rows: Sequence[_Row], began_ms: int) -> Iterable[Step]:
+    """What was added when; of a transaction whose first rows were not read, together and without a time."""
+    first = rows[0]
     known: set[TransactionPartition] = set()
-    for number, at in enumerate(rows):
-        if at.row.state is not TransactionState.ONGOING:
-            continue
-        added = [part for part in at.row.partitions if part not in known]
-        known.update(added)
-        name = "Began" if number == 0 else "Partitions added"
-        yield Step(name, at.time_ms, _named(added), is_done=True)
+    if _is_cut(first):
+        known.update(first.row.partitions)
+        yield Step("Began", began_ms, "", is_done=True)
+        what = f"{_named(first.row.partitions)}; " if known else ""
+        yield Step(EARLIER_STEPS, -1, f"{what}further back in the log than what is read here", is_done=True)
+        rows = rows[1:]
+    for at in rows:
+        if at.row.state is TransactionState.ONGOING:
+            added = [part for part in at.row.partitions if part not in known]
+            known.update(added)
+            yield Step(
+                "Began" if at is first else "Partitions added", at.time_ms, _named(added), is_done=True
+            )
+
+
+def _steps_from_decision(
+    parts: Sequence[PartitionPart], outcome: str, decided: _Row | None, complete: _Row | None
+) -> Iterable[Step]:
     if decided is not None or complete is not None:
         detail = f"coordinator row {decided.offset}" if decided else ""
         yield Step(f"Decided: {outcome}", decided.time_ms if decided else -1, detail, is_done=True)

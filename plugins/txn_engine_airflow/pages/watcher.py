@@ -24,6 +24,7 @@ from txn_engine_airflow.pages.moment import Moment, look
 from txn_engine_airflow.pages.quality_reports import Report, ReportShelf
 from txn_engine_airflow.pages.runs import DagRuns, last_runs
 from txn_engine_airflow.pages.tails import Tails
+from txn_engine_airflow.pages.views_groups import GroupLine, group_lines
 from txn_engine_airflow.pages.views_overview import overview
 
 EVERY_MS = 3_000
@@ -31,6 +32,7 @@ IDLE_MS = 60_000
 WATCHED_FOR_MS = 120_000
 TOPICS_EVERY_MS = 12_000
 AIRFLOW_EVERY_MS = 9_000
+WAITING_MAX = 2
 REOPEN_AFTER_FAILURES = 3
 
 log = logging.getLogger(__name__)
@@ -42,10 +44,21 @@ class NothingSeenYetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What was seen last. `overview` is the Overview page's JSON, made once for all requests."""
+    """What was seen of the store last. `overview`, the Overview page's JSON, and `groups` are made once for all
+    requests.
+    """
 
     moment: Moment
+    groups: tuple[GroupLine, ...]
     overview: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AirflowSight:
+    """What was seen of Airflow last: runs of the engine's DAGs, and the reports that runs left."""
+
+    runs: tuple[DagRuns, ...]
+    reports: tuple[Report, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +95,10 @@ class Watcher:
         self._airflow_ms = 0
         self._failures = 0
         self._sight: Sight | None = None
+        self._airflow: AirflowSight | None = None
+        self._may_wait = threading.Semaphore(WAITING_MAX)
         self._shelf = ReportShelf()
         self.health = Health(-1, 0, "")
-        self.runs: tuple[DagRuns, ...] = ()
-        self.reports: tuple[Report, ...] = ()
         self.tails = Tails(monotonic_ms)
 
     # --- what requests call ---------------------------------------------------------------------------------
@@ -103,13 +116,19 @@ class Watcher:
             self._thread.join(timeout=10)
 
     def touch(self, *, wait_ms: int = 0) -> None:
-        """Say that somebody watches; where nothing was looked at yet, wait for the first look to end."""
+        """Say that somebody watches; where nothing was looked at yet, wait for the first look to end.
+
+        Only `WAITING_MAX` requests wait: each holds one of the server's few threads, which Airflow's own pages need.
+        """
         was_idle = not self._is_watched()
         self._asked_ms = monotonic_ms()
         if was_idle or not self._looks:
             self._wake.set()
-        if not self._looks:
-            self._wait_for_a_look(wait_ms)
+        if not self._looks and wait_ms and self._may_wait.acquire(blocking=False):
+            try:
+                self._wait_for_a_look(wait_ms)
+            finally:
+                self._may_wait.release()
 
     def sight(self, *, wait_ms: int = 0) -> Sight:
         """What was seen last. Raises `NothingSeenYetError`."""
@@ -117,6 +136,13 @@ class Watcher:
         if self._sight is None:
             raise NothingSeenYetError(self.health.trouble or "The store is being opened.")
         return self._sight
+
+    def airflow(self, *, wait_ms: int = 0) -> AirflowSight:
+        """What was seen of Airflow last, also while the store does not answer. Raises `NothingSeenYetError`."""
+        self.touch(wait_ms=0 if self._airflow else wait_ms)
+        if self._airflow is None:
+            raise NothingSeenYetError(self.health.trouble or "The store is being opened.")
+        return self._airflow
 
     @property
     def engine(self) -> Engine:
@@ -190,15 +216,15 @@ class Watcher:
         if self._names is None or now_ms - self._names[0] >= TOPICS_EVERY_MS:
             self._names = now_ms, engine.admin.list_topics()
         moment = look(engine, self._names[1])
-        self._sight = Sight(moment, json.dumps(asdict(overview(moment))).encode())
+        groups = group_lines(moment)
+        self._sight = Sight(moment, groups, json.dumps(asdict(overview(moment, groups))).encode())
         self.tails.follow()
 
     def _look_at_airflow(self) -> None:
         now_ms = monotonic_ms()
         if self._airflow_ms and now_ms - self._airflow_ms < AIRFLOW_EVERY_MS:
             return
-        self.reports = self._shelf.look()
-        self.runs = last_runs()
+        self._airflow = AirflowSight(last_runs(), self._shelf.look())
         self._airflow_ms = now_ms
 
     def _opened(self) -> Engine:

@@ -149,6 +149,21 @@ def _stop(signum: int, _frame: FrameType | None) -> None:
     raise Stopped(signal.Signals(signum).name)
 
 
+def _run(home: Home, guard: Guard, *, port: int) -> None:
+    """Everything, until a person or a signal asks for the end; what was started has been told to end then."""
+    standalone = None
+    try:
+        standalone = Standalone(home, guard, port=port)
+        standalone.start()
+        print(standalone.welcome(), flush=True)
+        standalone.keep_running()
+    except Stopped as why:
+        _say(f"{why}: stopping")
+    finally:
+        if standalone is not None:
+            standalone.stop()
+
+
 def main() -> int:
     """The exit code: 0 where a person or a signal asked for the end."""
     parser = argparse.ArgumentParser(
@@ -165,24 +180,13 @@ def main() -> int:
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, _stop)
     os.umask(0o077)
-    with Guard() as guard:
-        standalone = None
-        try:
-            standalone = Standalone(
-                Home(given.home.resolve()), guard, port=given.port or free_port(_FIRST_PORT)
-            )
-            standalone.start()
-            print(standalone.welcome(), flush=True)
-            standalone.keep_running()
-        except Stopped as why:
-            _say(f"{why}: stopping")
-            return 0
-        except TxnEngineError as error:
-            _say(str(error))
-            return 1
-        finally:
-            if standalone is not None:
-                standalone.stop()
+    home = Home(given.home.resolve())
+    try:
+        with home.taken(), Guard() as guard:
+            _run(home, guard, port=given.port or free_port(_FIRST_PORT))
+    except TxnEngineError as error:
+        _say(str(error))
+        return 1
     return 0
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from txn_engine.errors import IllegalStateError
 from txn_engine.ids import new_write_id
 
 USER = "admin"
@@ -48,9 +53,33 @@ class Home:
         """The file that Airflow's simple auth manager reads."""
         return self.path / "passwords.json"
 
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """This process's alone until the block ends, or the process does.
+
+        Raises `IllegalStateError` where another has it. What the holder starts does not hold it.
+        """
+        self._make_folder()
+        with (self.path / "lock").open("a+", encoding="utf-8") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise IllegalStateError(
+                    f"process {lock.read().strip()} has this home",
+                    actor="standalone",
+                    place=str(self.path),
+                    expected="one process to a home",
+                    action="stop that one, or start this one with another --home",
+                ) from None
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            yield
+
     def make(self) -> Secrets:
         """Make it, unless it is there; its secrets."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._make_folder()
         kept = self.path / "secrets.json"
         if kept.exists():
             return Secrets(**json.loads(kept.read_text(encoding="utf-8")))
@@ -64,6 +93,9 @@ class Home:
         fields = {name: getattr(secrets, name) for name in Secrets.__slots__}
         _write_private(kept, json.dumps(fields))
         return secrets
+
+    def _make_folder(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def _long_secret() -> str:

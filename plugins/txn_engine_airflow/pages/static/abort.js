@@ -3,6 +3,7 @@
 import { post } from "./api.js";
 import { h } from "./dom.js";
 import { duration } from "./format.js";
+import { withCode } from "./pieces.js";
 
 export function abortButton(line, text = "Abort") {
   return h(
@@ -11,6 +12,7 @@ export function abortButton(line, text = "Abort") {
       type: "button",
       class: "button small danger",
       "data-action": "abort",
+      "data-key": `${line.producer_id} ${line.producer_epoch}`, // the id's next transaction has a button of its own
       "data-id": line.transactional_id,
       "data-producer-id": line.producer_id,
       "data-producer-epoch": line.producer_epoch,
@@ -45,8 +47,9 @@ export function abortActions(done) {
         title: "Abort this transaction?",
         what: dataset.id,
         told:
-          "What it wrote is thrown away for good, and its producer is fenced: the next call it makes fails. " +
-          "If the transaction was decided meanwhile, nothing happens.",
+          "What it wrote is thrown away for good; what its producer still writes to it is refused, and it can no longer " +
+          "commit it. The producer is not shut out: once it has aborted on its side, it can begin a new transaction. " +
+          "`txn-engine transactions fence` shuts it out. If the transaction was decided meanwhile, nothing happens.",
         path: "abort",
         body: {
           transactional_id: dataset.id,
@@ -84,7 +87,7 @@ function confirm({ title, what, told, path, body, after, done }) {
     { method: "dialog" },
     h("h2", { id: "abort-title" }, title),
     h("p", { class: "code wrap" }, what),
-    h("p", { id: "abort-told" }, told),
+    h("p", { id: "abort-told" }, withCode(told)),
     h("p", { class: "quiet" }, "Your name and this abort are written to Airflow's audit log."),
     h(
       "div",
@@ -112,14 +115,17 @@ function confirm({ title, what, told, path, body, after, done }) {
     try {
       await post(path, body);
       dialog.close();
-      document.getElementById("main").focus(); // the button that opened this is gone
       done(after);
     } catch (error) {
       trouble.textContent = error.message;
       act.disabled = !understood.checked;
     }
   });
-  dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    const isLost = document.activeElement === document.body; // the button that opened this is gone
+    if (isLost) document.getElementById("main").focus();
+  });
   document.getElementById("dialogs").append(dialog);
   dialog.showModal();
 }

@@ -1,9 +1,11 @@
 // What the server is asked. Same origin, so Airflow's session goes along by itself.
 
+/** `isWait`: the server has nothing to show yet, and asks for patience. */
 export class Refusal extends Error {
-  constructor(status, told) {
+  constructor(status, told, isWait = false) {
     super(told);
     this.status = status;
+    this.isWait = isWait;
   }
 }
 
@@ -41,7 +43,7 @@ async function answerOf(response) {
   } catch {
     throw new Refusal(response.status, `The api-server answered ${response.status}, and not as this page expects.`);
   }
-  if (!response.ok) throw new Refusal(response.status, told(content, response.status));
+  if (!response.ok) throw new Refusal(response.status, told(content, response.status), response.headers.has("Retry-After"));
   return content;
 }
 

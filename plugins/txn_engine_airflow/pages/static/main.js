@@ -57,18 +57,19 @@ function showHealth(health) {
 }
 
 function showTrouble(error) {
-  at("freshness").dataset.state = "old";
-  at("freshness").textContent = error.status === 503 ? "Waiting" : "Not refreshed";
-  const told = [h("p", null, error.message)];
-  if (error.status === 401) {
-    told.push(h("p", null, "Log in to Airflow again, then reload this page."));
-  }
-  const title = error.status === 404 ? "Nothing here" : error.status === 503 ? "No answer yet" : "This could not be refreshed";
-  show(at("trouble"), [notice(error.status === 503 ? "" : "bad", title, told)]);
+  at("freshness").dataset.state = error.isWait ? "wait" : "old";
+  at("freshness").textContent = error.isWait ? "Opening the store" : "Not refreshed";
+  show(at("trouble"), [notice(error.isWait ? "" : "bad", titleOf(error), h("p", null, error.message),
+    error.status === 401 && h("p", null, "Log in to Airflow again, then reload this page."))]);
   if (page.data === null || error.status === 404) {
     show(at("content"), []);
-    at("content").setAttribute("aria-busy", String(error.status === 503));
+    at("content").setAttribute("aria-busy", String(error.isWait));
   }
+}
+
+function titleOf(error) {
+  if (error.isWait) return "Nothing to show yet";
+  return { 401: "Your session has ended", 404: "Nothing here" }[error.status] ?? "This could not be refreshed";
 }
 
 /** Tell those who cannot see it. */
@@ -110,7 +111,9 @@ document.addEventListener("submit", (event) => {
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && !isPaused) refresh();
 });
-window.addEventListener("resize", () => markScrollable(at("content")));
+for (const happened of ["resize", "toggle"]) {
+  window.addEventListener(happened, () => markScrollable(at("content")), true);
+}
 
 /** Put the page's filter into its address, and ask. */
 page.setQuery = (query) => {

@@ -7,12 +7,12 @@ import { link, table } from "./pieces.js";
 
 export const load = (_, signal) => get("groups", {}, signal);
 
-export function render({ groups, now_ms: now }) {
+export function render({ groups, found, now_ms: now }) {
   return {
-    lede: plural(groups.length, "group"),
+    lede: plural(found, "group"),
     content: [
       table({
-        caption: "Consumer groups", note: "lag against the last stable offset, the largest first",
+        caption: "Consumer groups", note: `lag against the last stable offset, ${found > groups.length ? `the first ${number(groups.length)} of ${number(found)}, ` : ""}the largest first`,
         columns: ["Group", "#Lag", "#Partitions", "#Pending", "Topics", "Last commit"],
         rows: groups.map((group) => [
           link("group", { group: group.group_id }, group.group_id), number(group.lag), number(group.partitions),

@@ -3,7 +3,7 @@
 import { abortActions, abortButton, abortHangingButton } from "./abort.js";
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { DASH, ago, bytes, duration, moment, number, plural } from "./format.js";
+import { DASH, ago, bytes, duration, number, plural } from "./format.js";
 import {
   airflowLink, badge, bars, link, notice, panel, partitionLink, runBadge, stateBadge, table, tiles, transactionLink,
 } from "./pieces.js";
@@ -29,12 +29,13 @@ export function render({ overview, dags }, page) {
     content: [
       totals.hanging > 0 && hangingTable(overview.hanging, page.me),
       figures(totals),
-      h("div", { class: "columns" },
-        panel("Open transactions by age", plural(totals.open, "open transaction"),
-          h("div", { class: "body" }, bars(overview.ages.map((group) => [group.label, group.transactions])))),
+      h("div", { class: "columns", "data-key": "columns" },
+        h("div", null,
+          panel("Open transactions by age", plural(totals.open, "open transaction"),
+            h("div", { class: "body" }, bars(overview.ages.map((group) => [group.label, group.transactions])))),
+          heldTable(overview, now)),
         runsPanel(dags, now)),
-      heldTable(overview, now),
-      topicsTable(overview.topics, now),
+      topicsTable(overview.topics, totals.topics, now),
       openTable(overview, page.me, now),
       groupsTable(overview, now),
     ],
@@ -53,14 +54,15 @@ function figures(totals) {
 }
 
 export function hangingTable(hanging, me) {
-  return h("div", null,
+  return h("div", { "data-key": "hanging" },
     notice("bad", `${plural(hanging.length, "transaction")} hanging`,
       h("p", null, "Open for longer than any transaction may be, and no coordinator knows of it: readers wait until somebody aborts it.")),
     table({
       caption: "Hanging transactions",
       columns: ["Partition", "#From offset", "#Producer", "#Epoch", "#Silent for", ...(me.can_abort ? ["Action"] : [])],
       rows: hanging.map((at) => [
-        partitionLink(at.topic, at.partition), number(at.start_offset), at.producer_id, at.producer_epoch,
+        link("partition", { topic: at.topic, partition: at.partition, first: at.start_offset }, `${at.topic}-${at.partition}`),
+        number(at.start_offset), at.producer_id, at.producer_epoch,
         duration(at.duration_ms), ...(me.can_abort ? [abortHangingButton(at)] : []),
       ]),
       empty: "",
@@ -78,8 +80,9 @@ function runsPanel(dags, now) {
       const last = dag.runs[0];
       return [
         [airflowLink(`/dags/${encodeURIComponent(dag.dag_id)}`, dag.title), h("div", { class: "small quiet" }, did(dag))],
-        [last ? runBadge(last.state) : "never", dag.is_paused && [" ", badge("warn", "Paused", "Airflow does not start it by itself")]],
-        last ? [ago(last.start_ms, now, true), last.end_ms >= 0 && h("span", { class: "quiet" }, `, took ${duration(last.end_ms - last.start_ms)}`)] : DASH,
+        h("div", { class: "badges" }, last ? runBadge(last.state) : "never",
+          dag.is_paused && badge("warn", "Paused", "Airflow does not start it by itself")),
+        last ? [ago(last.start_ms, now, true), last.end_ms >= 0 && h("span", { class: "quiet took" }, `took ${duration(last.end_ms - last.start_ms)}`)] : DASH,
         runMarks(dag.runs),
       ];
     }),
@@ -87,8 +90,12 @@ function runsPanel(dags, now) {
   });
 }
 
-/** What the last finished run counted, at most three of its numbers. */
+/** What the last finished run counted, at most three of its numbers; of snapshots, counted by topic, how many in all. */
 function did(dag) {
+  if (dag.dag_id === "txn_compute_lso") {
+    const written = Object.values(dag.numbers).reduce((sum, count) => sum + count, 0);
+    return written ? `${plural(written, "snapshot")} written` : "";
+  }
   const counted = Object.entries(dag.numbers).filter(([, count]) => count > 0).slice(0, 3);
   if (counted.length) return counted.map(([name, count]) => `${name.replaceAll("_", " ")} ${number(count)}`).join(", ");
   return Object.keys(dag.numbers).length ? "nothing to do" : "";
@@ -100,7 +107,8 @@ function runMarks(runs) {
     const kind = ["success", "failed", "running"].includes(run.state) ? run.state : "other";
     return h("svg", { viewBox: "0 0 10 16" },
       h("title", null, `${run.run_id}: ${run.state}`),
-      h("rect", { class: `run-${kind}`, width: 10, height: 16, rx: 2 }));
+      h("rect", { class: `run-${kind}`, width: 10, height: 16, rx: 2 }),
+      kind === "failed" && h("path", { d: "M2.5 5L7.5 11 M7.5 5L2.5 11" }));
   });
   return h("span", { class: "runs", role: "img", "aria-label": `${failed} of the last ${runs.length} failed` }, marks);
 }
@@ -109,10 +117,11 @@ function heldTable(overview, now) {
   return table({
     caption: "Who holds readers back",
     note: "read_committed readers stop at the last stable offset",
-    columns: ["Partition", "#Behind", "#Last stable", "#Log end", "Held by", "#For"],
+    columns: ["Partition", "#Behind", "#Last stable", "Held by", "#For"],
     rows: overview.held.map((at) => [
-      partitionLink(at.topic, at.partition), number(at.behind), number(at.last_stable), number(at.log_end),
-      at.transactional_id ? transactionLink(at.transactional_id) : `producer ${at.producer_id}, unknown to the coordinator`,
+      partitionLink(at.topic, at.partition), number(at.behind), number(at.last_stable),
+      at.transactional_id ? transactionLink(at.transactional_id) :
+        [`producer ${at.producer_id}`, h("div", { class: "small quiet" }, "unknown to the coordinator")],
       duration(now - at.since_ms),
     ]),
     found: overview.totals.partitions_behind,
@@ -120,7 +129,7 @@ function heldTable(overview, now) {
   });
 }
 
-export function topicsTable(topics, now) {
+export function topicsTable(topics, found, now) {
   return table({
     caption: "Topics",
     note: "offsets are the partitions' together",
@@ -131,6 +140,7 @@ export function topicsTable(topics, now) {
       number(topic.open_transactions), number(topic.records), bytes(topic.bytes),
       topic.last_append_ms > 0 ? ago(topic.last_append_ms, now) : "never",
     ]),
+    found,
     empty: "There is no topic yet.",
   });
 }
@@ -155,7 +165,7 @@ function groupsTable(overview, now) {
     columns: ["Group", "#Lag", "#Partitions", "#Pending", "Topics", "Last commit"],
     rows: overview.groups.map((group) => [
       link("group", { group: group.group_id }, group.group_id), number(group.lag), number(group.partitions),
-      number(group.pending), group.topics.join(", "), group.committed_ms >= 0 ? moment(group.committed_ms) : DASH,
+      number(group.pending), group.topics.join(", "), group.committed_ms >= 0 ? ago(group.committed_ms, now) : DASH,
     ]),
     found: overview.totals.groups,
     empty: "No group has committed an offset.",

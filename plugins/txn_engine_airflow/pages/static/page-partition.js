@@ -14,7 +14,6 @@ const KINDS = {
   trimmed: "Trimmed",
 };
 const LOOKS = { committed: "good", open: "warn", aborted: "bad", compacted: "info" };
-const HEIGHT = 56;
 
 export async function load(query, signal) {
   const { topic, partition, first, last } = Object.fromEntries(query);
@@ -101,7 +100,7 @@ function stripPanel(data, page) {
         strip(data),
         h("p", { class: "axis", "aria-hidden": "true" }, h("span", null, number(data.strip_first)), h("span", null, number(data.strip_last))),
         h("ul", { class: "legend" }, data.kinds.filter((_, at) => data.cells.some((cell) => cell.counts[at])).map((kind) =>
-          h("li", null, h("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, h("rect", { class: `kind-${kind}`, width: 10, height: 10, rx: 2 })), KINDS[kind]))),
+          h("li", null, h("svg", { "aria-hidden": "true" }, h("rect", { fill: fillOf(kind), width: "100%", height: "100%", rx: 2 })), KINDS[kind]))),
         h("form", { class: "filters", "data-submit": "range", "aria-label": "Which offsets the strip shows" },
           field("From offset", h("input", { id: "r-first", name: "first", type: "number", min: 0, value: page.query.get("first") ?? "" })),
           field("To offset", h("input", { id: "r-last", name: "last", type: "number", min: 0, value: page.query.get("last") ?? "" })),
@@ -120,14 +119,33 @@ function stripPanel(data, page) {
       ]));
 }
 
+/** The texture drawn over each kind's colour, so that hue is not all that tells them apart: dots, slants, a grid, lines. */
+const TEXTURES = {
+  committed: null,
+  open: "M2 2h0 M6 6h0",
+  aborted: "M-2 2L2 -2 M-2 10L10 -2 M6 10L10 6",
+  compacted: "M0 4H8 M4 0V8",
+  marker: null,
+  trimmed: "M0 2H8 M0 6H8",
+};
+
+const fillOf = (kind) => `url(#texture-${kind})`;
+
+function textures() {
+  return h("defs", null, Object.entries(TEXTURES).map(([kind, texture]) =>
+    h("pattern", { id: `texture-${kind}`, width: 8, height: 8, patternUnits: "userSpaceOnUse" },
+      h("rect", { class: `kind-${kind}`, width: 8, height: 8 }),
+      texture && h("path", { class: `texture-${kind}`, d: texture }))));
+}
+
 function strip(data) {
-  const width = 1000 / data.cells.length;
+  const width = 100 / data.cells.length;
   const totals = data.kinds.map((_, at) => data.cells.reduce((sum, cell) => sum + cell.counts[at], 0));
   const told = data.kinds.map((kind, at) => (totals[at] ? `${number(totals[at])} ${KINDS[kind].toLowerCase()}` : "")).filter(Boolean);
   return h("svg", {
-    class: "strip", viewBox: `0 0 1000 ${HEIGHT}`, preserveAspectRatio: "none", role: "img",
+    class: "strip", role: "img",
     "aria-label": `Offsets ${data.strip_first} to ${data.strip_last}: ${told.join(", ")}`,
-  }, data.cells.map((cell, column) => {
+  }, textures(), data.cells.map((cell, column) => {
     const all = cell.counts.reduce((sum, count) => sum + count, 0);
     let top = 0;
     return h("g", null,
@@ -135,9 +153,9 @@ function strip(data) {
         data.kinds.filter((_, at) => cell.counts[at]).map((kind) => KINDS[kind].toLowerCase()).join(", ")),
       cell.counts.map((count, at) => {
         if (!count) return null;
-        const height = (HEIGHT * count) / all;
-        const rect = h("rect", { class: `kind-${data.kinds[at]}`, x: (column * width).toFixed(3), y: top.toFixed(2),
-          width: Math.max(width - (width > 6 ? 0.8 : 0), 0.5).toFixed(3), height: height.toFixed(2) });
+        const height = (100 * count) / all;
+        const rect = h("rect", { fill: fillOf(data.kinds[at]), x: `${(column * width).toFixed(3)}%`, y: `${top.toFixed(2)}%`,
+          width: `${width.toFixed(3)}%`, height: `${height.toFixed(2)}%` });
         top += height;
         return rect;
       }));

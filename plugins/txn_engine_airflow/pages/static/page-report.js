@@ -6,14 +6,14 @@ import { moment, number, plural } from "./format.js";
 import { outcome } from "./page-quality.js";
 import { airflowLink, badge, facts, link, panel, withCode } from "./pieces.js";
 
-const LOOKS = { passed: "good", failed: "bad", errored: "warn" };
-const WORDS = { passed: "Passed", failed: "Failed", errored: "Not made" };
-const WORST_FIRST = ["failed", "errored", "passed"];
+const LOOKS = { passed: "good", failed: "bad", errored: "warn", not_applicable: "" };
+const WORDS = { passed: "Passed", failed: "Failed", errored: "Not made", not_applicable: "Not applicable" };
+const WORST_FIRST = ["failed", "errored", "not_applicable", "passed"];
 
 export const everyMs = () => 60_000;
 export const load = (query, signal) => get("report", { dag: query.get("dag"), run: query.get("run") }, signal);
 
-export function render(report, page) {
+export function render(report) {
   const checks = [...report.checks].sort((a, b) => WORST_FIRST.indexOf(a.status) - WORST_FIRST.indexOf(b.status));
   const files = ["report-files", report.dag_id, report.folder, "index.html"].map(encodeURIComponent).join("/");
   return {
@@ -28,7 +28,7 @@ export function render(report, page) {
         ["Records aborted", number(report.aborted_records)],
         ["DAG", airflowLink(`/dags/${encodeURIComponent(report.dag_id)}`, report.dag_id)],
       ]))),
-      fullReport(report, page, files),
+      fullReport(report, files),
       panel("Checks", plural(checks.length, "check"), checks.map((check) =>
         h("div", { class: "check" },
           h("h3", null, badge(LOOKS[check.status], WORDS[check.status]), " ", check.description),
@@ -38,11 +38,11 @@ export function render(report, page) {
   };
 }
 
-function fullReport(report, page, files) {
+function fullReport(report, files) {
   if (!report.has_page) return null;
-  if (!page.me.can_see_records) {
+  if (!report.can_open) {
     return panel("Full report", "", h("p", { class: "empty" },
-      "It shows records, and so is open to those who may view the store's connection in Airflow."));
+      "It shows records, and so is open to those who may view, in Airflow, the connection that it was made of. If it names none, it is open to nobody."));
   }
   return h("section", { "aria-labelledby": "full" },
     h("div", { class: "actions" }, h("h2", { id: "full" }, "Full report"), h("a", { href: files }, "Open it alone")),

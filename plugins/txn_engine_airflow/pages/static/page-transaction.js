@@ -40,7 +40,7 @@ export function render(data, page) {
         page.me.can_abort && line.state === "Ongoing" &&
           h("p", { class: "actions" }, abortButton(line, "Abort the transaction")))),
       current ? passage(current, now, true) : !data.is_history_read || panel("Time line", "", h("p", { class: "empty" },
-        "No transaction is open under this id, and its log holds none that ended.")),
+        "No transaction is open under this id, and the last rows of its coordinator log hold none that ended.")),
       !data.is_history_read && h("p", { class: "wait" }, "The time line is being read…"),
       current && partitions(current),
       earlier(data),

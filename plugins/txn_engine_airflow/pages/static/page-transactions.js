@@ -67,6 +67,7 @@ export function actions(page) {
 export function render(list, page) {
   const now = list.now_ms;
   const first = Number(page.query.get("first") ?? 0);
+  const canAct = page.me.can_abort && list.lines.some((line) => line.state === "Ongoing");
   return {
     lede: list.found === list.total ? plural(list.total, "transactional id") : `${number(list.found)} of ${plural(list.total, "transactional id")}`,
     summary: `${plural(list.found, "transactional id")} found`,
@@ -76,7 +77,7 @@ export function render(list, page) {
         caption: "Transactional ids",
         note: "undecided and open ones first, the longest open on top",
         columns: ["Transactional id", "State", "#Open for", "#Timeout", "#Partitions", "Topics", "#Producer", "#Epoch", "Updated",
-          ...(page.me.can_abort ? ["Action"] : [])],
+          ...(canAct ? ["Action"] : [])],
         rows: list.lines.map((line) => [
           transactionLink(line.transactional_id),
           stateBadge(line.state, line.is_overdue),
@@ -87,7 +88,7 @@ export function render(list, page) {
           line.producer_id,
           line.producer_epoch,
           ago(line.updated_ms, now),
-          ...(page.me.can_abort ? [line.state === "Ongoing" ? abortButton(line) : ""] : []),
+          ...(canAct ? [line.state === "Ongoing" ? abortButton(line) : ""] : []),
         ]),
         empty: list.total ? "No transactional id fits the filter." : "No transactional id was ever used.",
       }),

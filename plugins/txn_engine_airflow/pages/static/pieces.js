@@ -54,7 +54,7 @@ export function runBadge(state) {
 }
 
 export function panel(title, note, ...content) {
-  return h("section", { class: "panel" }, h("header", null, h("h2", null, title), note && h("p", null, note)), content);
+  return h("section", { class: "panel", "aria-label": title, "data-key": title }, h("header", null, h("h2", null, title), note && h("p", null, note)), content);
 }
 
 /** Figures on top of a page: `[label, value, note, look]`. */
@@ -87,7 +87,8 @@ export function facts(items) {
 
 /**
  * A table with a caption. `columns`: names, those of numbers with "#" in front; `rows`: cells, the first one the row's
- * header. `found`: how many there are where the rows were cut.
+ * header. `found`: how many there are where the rows were cut. From one refresh to the next a row is known by where its
+ * header leads, or else by what it says.
  */
 export function table({ caption, note, columns, rows, empty, found }) {
   if (!rows.length) return panel(caption, note, h("p", { class: "empty" }, empty));
@@ -96,9 +97,14 @@ export function table({ caption, note, columns, rows, empty, found }) {
     const attributes = { class: isNumber[at] ? "number" : null };
     return at === 0 ? h("th", { scope: "row", ...attributes }, value) : h("td", attributes, value ?? DASH);
   };
+  const line = (row) => {
+    const [header, ...others] = row.map(cell);
+    const key = header.querySelector("a")?.getAttribute("href") ?? header.textContent;
+    return h("tr", { "data-key": key }, header, others);
+  };
   return h(
     "section",
-    { class: "panel", "aria-label": caption },
+    { class: "panel", "aria-label": caption, "data-key": caption },
     h(
       "div",
       { class: "scroll", role: "region", "aria-label": `${caption}, table` },
@@ -117,7 +123,7 @@ export function table({ caption, note, columns, rows, empty, found }) {
             ),
           ),
         ),
-        h("tbody", null, rows.map((row) => h("tr", null, row.map(cell)))),
+        h("tbody", null, rows.map(line)),
       ),
     ),
     found > rows.length && h("p", { class: "more" }, `The first ${number(rows.length)} of ${number(found)} are shown.`),
@@ -133,7 +139,7 @@ export function bars(items) {
     items.map(([label, count]) =>
       h(
         "li",
-        null,
+        { "data-key": label },
         h("span", null, label),
         h(
           "svg",

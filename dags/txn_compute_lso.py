@@ -30,7 +30,7 @@ in docs/AIRFLOW.md); the run is red as long as the condition lasts.
     txn-engine coordinator snapshot                     the snapshots by hand
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. For another store, trigger the DAG with
-its connection in `conn_id`.
+its connection in `conn_id`; with `dry_run` it writes no snapshots.
 
 **Metrics.** `txn_engine.lso_lag.<topic>.<partition>`.
 """
@@ -39,9 +39,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import dag, get_current_context, task
+from airflow.sdk import Context, dag, get_current_context, task
 
-from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_tasks
+from txn_engine_airflow.alerts import on_run_failure
+from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_tasks, dry_run_param
+
+
+def snapshots_may_be_written(context: Context) -> bool:
+    """Not in a dry run."""
+    return not context["params"]["dry_run"]
 
 
 @dag(
@@ -53,13 +59,15 @@ from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_ta
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=60),
+    on_failure_callback=on_run_failure,
     default_args=coordinator_tasks(minutes=20, retries=2, retry_delay_s=30),
-    params={"conn_id": conn_id_param()},
+    params={"conn_id": conn_id_param(), "dry_run": dry_run_param("what the tables say")},
     tags=["txn-engine", "coordinator", "monitoring"],
 )
 def txn_compute_lso() -> None:
     """Tables that do not wait for each other, nor for the snapshots; each followed by the alert that it is for."""
 
+    @task.run_if(snapshots_may_be_written, skip_message="a dry run: no snapshot is written")
     @task(multiple_outputs=False)
     def write_snapshots(params: dict | None = None):
         from txn_engine_airflow import tables

@@ -39,6 +39,7 @@ from datetime import timedelta
 
 from airflow.sdk import Context, dag, task
 
+from txn_engine_airflow.alerts import on_run_failure
 from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_tasks, dry_run_param
 
 EXPIRY_MINUTES = 5  # of each hour; a minute that the scheduler skips is no hour lost
@@ -59,6 +60,7 @@ def expiry_is_due(context: Context) -> bool:
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=15),
+    on_failure_callback=on_run_failure,
     default_args=coordinator_tasks(minutes=5),
     params={
         "conn_id": conn_id_param(),

@@ -1,16 +1,16 @@
 """
 ### Keeps the ledger small and quick
 
-**What it does.** Once a day, one job after the other:
+**What it does.** Once a day, after `check_params`, one job after the other:
 
 1. `compact` merges small committed files with their neighbours (and keeps of each key the latest record, where the
    topic's `cleanup.policy` says so); readers see the same records at the same offsets before, during and after
 2. `retain` moves where partitions begin: records older than their topic's retention, and entries that verified
    snapshots hold
-3. `seal` overwrites entries that only snapshots need any more; nothing of a log is ever deleted
+3. `seal` overwrites entries that only snapshots need any more; no entry of a topic that lives is ever deleted
 4. `expire_producers` forgets producers that were idle for the store's limit
 5. `clean` deletes files dead for 24 hours, files that no entry ever named, and needless snapshots
-6. `remove_deleted_topics` deletes what is left of topics that were deleted 24 hours ago
+6. `remove_deleted_topics` deletes what is left of topics that were deleted 24 hours ago, their entries too
 7. `expire_group_offsets`, only where a run says `group_offsets_days`: no schedule makes a group lose its place
 
 The snapshots that this needs are written by `txn_compute_lso`. Every job decides on what it reads back from the
@@ -44,6 +44,7 @@ from datetime import timedelta
 
 from airflow.sdk import Context, Param, TriggerRule, chain, dag, get_current_context, task
 
+from txn_engine_airflow.alerts import on_run_failure
 from txn_engine_airflow.dag_defaults import (
     START,
     conn_id_param,
@@ -72,8 +73,9 @@ def announce(key: str, value: object) -> None:
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=23),
+    on_failure_callback=on_run_failure,
     default_args=coordinator_tasks(minutes=6 * 60, retries=2, retry_delay_s=60)
-    | {"priority_weight": 1, "trigger_rule": TriggerRule.ALL_DONE},
+    | {"priority_weight": 1, "trigger_rule": TriggerRule.ALL_DONE_MIN_ONE_SUCCESS},
     params={
         "dry_run": dry_run_param("what would be done"),
         "topic": optional_topic_param(None, "Only this topic; empty: all, and the internal ones"),
@@ -124,17 +126,25 @@ def announce(key: str, value: object) -> None:
         "group_offsets_days": Param(
             None,
             type=["null", "number"],
-            minimum=0,
+            exclusiveMinimum=0,
             maximum=3_650,
-            description="Forget group offsets committed longer ago than this; empty: never. A group that is forgotten "
-            "starts again where auto_offset_reset says",
+            description="Forget group offsets committed longer ago than this (of the topic and partition, where they "
+            "are named); empty: never. A group that is forgotten starts again where auto_offset_reset says",
         ),
         "conn_id": conn_id_param(),
     },
     tags=["txn-engine", "maintenance"],
 )
 def txn_maintain() -> None:
-    """One job after the other, each also after one that failed; the last task is what makes a run red or green."""
+    """One job after the other, each also after one that failed, if only the params can be meant; the last task is what
+    makes a run red or green.
+    """
+
+    @task(multiple_outputs=False, trigger_rule=TriggerRule.ALL_SUCCESS)
+    def check_params(params: dict | None = None):
+        from txn_engine_airflow import maintenance
+
+        maintenance.check_params(params)
 
     @task(multiple_outputs=False)
     def compact(params: dict | None = None):
@@ -193,6 +203,7 @@ def txn_maintain() -> None:
         remove_deleted_topics(),
         expire_group_offsets(),
     ]
+    check_params() >> jobs  # its success is the one that each job needs
     chain(*jobs)
     jobs >> all_done()
 

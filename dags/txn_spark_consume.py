@@ -2,16 +2,17 @@
 ### Consumes a topic with Spark, exactly once
 
 **What it does.** `wait_for_records` waits, in the triggerer and for at most `wait_s`, until `topic` has committed
-records behind the position of `group_id`; where none come the run ends there, skipped. `consume` reads them up to
-the last stable offset, applies `transform` (a function of a Spark DataFrame), and writes the result to
-`output_topic`. Output and the group's new position are committed in one transaction of `transactional_id`: either
-both are there, or neither. The transaction carries the run, so that a try whose reply was lost is recognised by the
-next one. When new output was committed, the task emits an event of the output topic's asset
+records behind the position of `group_id`; where none come the run ends there, skipped (an error is red, as anywhere).
+`consume` reads them up to the last stable offset, applies `transform` (a function of a Spark DataFrame), and writes the
+result to `output_topic`. Output and the group's new position are committed in one transaction of `transactional_id`:
+either both are there, or neither. The transaction carries the run, so that a try whose reply was lost is recognised by
+the next one. When new output was committed, the task emits an event of the output topic's asset
 (`txn-engine://<bucket or path>/<topic>`) with the offsets it stands for, which starts `txn_verify_exactly_once`.
 
 An event of the topic `payments` starts it: of an operator that wrote through the connection `txn_engine_default`, of
 the topic's asset where the environment names the store, and of the watch in the triggerer that looks for records
-of anybody else. It can be started by hand as well.
+of anybody else, which goes on telling while the group does not move. It can be started by hand as well; with
+`dry_run` `wait_for_records` says in its log and its XCom which records would be read, and nothing is written.
 
 **Retries and overlaps are safe.** A killed run leaves an open transaction that nobody sees, and data files
 that no reader finds; the next run reads the same range again. Of two runs over the same range one commits,
@@ -43,12 +44,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import Param, dag
+from airflow.sdk import Context, Param, dag
+from airflow.sdk.exceptions import AirflowSkipException
 
+from txn_engine_airflow.alerts import on_run_failure
 from txn_engine_airflow.assets import CONSUMED_ALIAS, topic_schedule
 from txn_engine_airflow.dag_defaults import (
     START,
     conn_id_param,
+    dry_run_param,
     fields_from_params,
     job_tasks,
     text_param,
@@ -61,6 +65,31 @@ from txn_engine_airflow.watchers import watched_topic
 TOPIC, GROUP, OUTPUT_TOPIC = "payments", "balances", "balances"
 TRANSFORM = "txn_engine.spark.balances:balances"
 
+wait_fields = fields_from_params(topic="topic", group_id="group_id", timeout="wait_s", conn_id="conn_id")
+consume_fields = fields_from_params(
+    topic="topic",
+    group_id="group_id",
+    output_topic="output_topic",
+    transactional_id="transactional_id",
+    transform="transform",
+    spark_settings="spark_settings",
+    conn_id="conn_id",
+)
+
+
+def prepare_wait(context: Context) -> None:
+    """The run's params; a dry run looks once, and waits for nothing."""
+    wait_fields(context)
+    if context["params"]["dry_run"]:
+        context["task"].timeout = 0
+
+
+def prepare_consume(context: Context) -> None:
+    """The run's params; a dry run ends here."""
+    consume_fields(context)
+    if context["params"]["dry_run"]:
+        raise AirflowSkipException("a dry run: wait_for_records says what would be read; nothing was written")
+
 
 @dag(
     dag_id="txn_spark_consume",
@@ -71,6 +100,7 @@ TRANSFORM = "txn_engine.spark.balances:balances"
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=12),
+    on_failure_callback=on_run_failure,
     default_args=job_tasks(minutes=120, retries=3, retry_delay_s=60),
     params={
         "topic": topic_param(TOPIC, "The topic to read"),
@@ -92,6 +122,7 @@ TRANSFORM = "txn_engine.spark.balances:balances"
             description="How long to wait for records where there are none yet; 0: only look",
         ),
         "conn_id": conn_id_param(),
+        "dry_run": dry_run_param("which records would be read: from where to where, and how many"),
     },
     tags=["txn-engine", "spark"],
 )
@@ -102,9 +133,7 @@ def txn_spark_consume() -> None:
         topic=TOPIC,
         group_id=GROUP,
         soft_fail=True,
-        pre_execute=fields_from_params(
-            topic="topic", group_id="group_id", timeout="wait_s", conn_id="conn_id"
-        ),
+        pre_execute=prepare_wait,
     )
     consume = TxnSparkConsumeOperator(
         task_id="consume",
@@ -113,15 +142,7 @@ def txn_spark_consume() -> None:
         output_topic=OUTPUT_TOPIC,
         transform=TRANSFORM,
         outlets=[CONSUMED_ALIAS],
-        pre_execute=fields_from_params(
-            topic="topic",
-            group_id="group_id",
-            output_topic="output_topic",
-            transactional_id="transactional_id",
-            transform="transform",
-            spark_settings="spark_settings",
-            conn_id="conn_id",
-        ),
+        pre_execute=prepare_consume,
     )
     wait_for_records >> consume
 

@@ -19,7 +19,8 @@ and the asset `txn-engine://<bucket or path>/<topic>/verified`. Schedule on thes
     with DAG("report_to_the_bank", schedule=[VERIFIED_ALIAS], ...):
 
 **When to worry.** A run is red when a check *failed* (the data is wrong) or *errored* (the check could not be
-made; that says nothing about the data). The last line of the log names them, and the report.
+made; that says nothing about the data). The last line of the log names them, and the report. A check that is
+*not applicable* makes nothing red: retention or compaction by key took away what it compares.
 
 - *`REQUEST_TIMED_OUT`:* for half a minute a run of the group was under way, or a dead one's transaction was open.
   It is tried again; `txn_coordinator_sweep` ends what died once its timeout has passed.
@@ -48,6 +49,7 @@ from datetime import timedelta
 
 from airflow.sdk import Param, dag, get_current_context, task
 
+from txn_engine_airflow.alerts import on_run_failure
 from txn_engine_airflow.assets import CONSUMED_ALIAS, VERIFIED_ALIAS
 from txn_engine_airflow.dag_defaults import (
     START,
@@ -71,6 +73,7 @@ from txn_engine_airflow.verification import CONSUMED, EVERYTHING
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(hours=4),
+    on_failure_callback=on_run_failure,
     default_args=job_tasks(minutes=60, retries=2, retry_delay_s=30),
     params={
         "scope": Param(

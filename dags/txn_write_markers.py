@@ -39,6 +39,7 @@ from datetime import timedelta
 from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable, Param, TriggerRule, dag, task
 
 from txn_engine_airflow import topic_schedule
+from txn_engine_airflow.alerts import on_run_failure
 from txn_engine_airflow.assets import COORDINATOR_TOPIC
 from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_tasks, dry_run_param
 
@@ -54,6 +55,7 @@ from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_ta
     catchup=False,
     max_active_runs=1,
     dagrun_timeout=timedelta(minutes=30),
+    on_failure_callback=on_run_failure,
     default_args=coordinator_tasks(minutes=10),
     params={
         "conn_id": conn_id_param(),

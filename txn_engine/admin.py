@@ -361,15 +361,27 @@ class Admin:
         self.describe_group(group_id)
         return self._groups.delete(group_id, dry_run=dry_run)
 
-    def expire_group_offsets(self, *, retention_ms: int, dry_run: bool = False) -> list[ForgottenOffset]:
-        """Forget the offsets that were committed at least so long ago, by the log's time, and say which they were.
+    def expire_group_offsets(
+        self,
+        *,
+        retention_ms: int,
+        topic: str | None = None,
+        partition: int | None = None,
+        dry_run: bool = False,
+    ) -> list[ForgottenOffset]:
+        """Forget the offsets that were committed at least so long ago, by the log's time, and say which they were: of
+        all groups, in all topics, or in the one named, or in that partition of it.
 
         Nothing calls this by itself: a group that reads once a week must not lose its place. An offset with a pending
         commit is left alone. `dry_run`: say what would be forgotten, and write nothing.
         """
         if retention_ms < 0:
             raise InvalidRequestError(f"retention_ms={retention_ms}", expected="0 or more")
-        return self._groups.expire(retention_ms, dry_run=dry_run)
+        if topic is None and partition is not None:
+            raise InvalidRequestError(
+                "a partition without a topic", expected="both, or a topic alone, or neither"
+            )
+        return self._groups.expire(retention_ms, topic=topic, partition=partition, dry_run=dry_run)
 
     def reset_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, ResetTarget], *, execute: bool = False

@@ -1,8 +1,9 @@
 """Alerts: what a person has to look at, told once, with what it means and what to do.
 
-An alert is a task that fails. Its callback always logs the text; where the Airflow Variable `txn_engine_alerts` names
-a notifier, that is called too: any class of Airflow's `BaseNotifier`, with its own arguments, in which
-`{{ alert.title }}` and `{{ alert.text }}` stand for the alert. The Variable is JSON; each field may be left out:
+An alert is a task that fails, or a run that fails without one (it timed out). The callback always logs the text; where
+the Airflow Variable `txn_engine_alerts` names a notifier, that is called too: any class of Airflow's `BaseNotifier`,
+with its own arguments, in which `{{ alert.title }}` and `{{ alert.text }}` stand for the alert. The Variable is JSON;
+each field may be left out:
 
     notifier             "airflow.providers.smtp.notifications.smtp.SmtpNotifier", or any other; none: the log alone
     arguments            {"to": "on-call@example.org", "subject": "{{ alert.title }}", "html_content": "..."}
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 VARIABLE = "txn_engine_alerts"
 _SENT_KEY = "alerts_sent"
+_TASK_FAILED, _TIMED_OUT = "task_failure", "timed_out"  # Airflow's reasons for a failed run
 _SUBJECTS_NAMED = 3
 
 _MEANING = {
@@ -117,6 +119,22 @@ class Alert:
         ]
         return cls(f"txn-engine: {title}", "\n".join(line for line in lines if line), subjects)
 
+    @classmethod
+    def of_run(cls, context: Mapping[str, Any]) -> Alert:
+        """The alert that a run stands for which ended with no failed task."""
+        dag = context["dag"]
+        what, why = "failed", context["reason"]
+        if why == _TIMED_OUT:
+            what = "timed out"
+            why = f"it took longer than {dag.dagrun_timeout}; the tasks that had not ended were skipped"
+        lines = [
+            f"Run {context['run_id']} of {dag.dag_id} {what}: {why}.",
+            _MEANING.get(dag.dag_id, ""),
+            "Is a worker alive, is there room in the pool? What to do stands in the DAG's docs.",
+        ]
+        title = f"txn-engine: {dag.dag_id}: a run {what}"
+        return cls(title, "\n".join(line for line in lines if line), ("run",))
+
 
 def on_failure(context: Mapping[str, Any]) -> None:
     """Tell of a failed task: an Airflow callback. The log has it before anything else is tried."""
@@ -125,26 +143,57 @@ def on_failure(context: Mapping[str, Any]) -> None:
     settings = Settings.load()
     if not settings.notifier:
         return
-    sent, now_ms = _sent(context), int(context["ti"].start_date.timestamp() * 1_000)
+    from txn_engine.clock import system_clock
+
+    sent, now_ms = _sent(context), system_clock()
     recent = {what: at for what, at in sent.items() if now_ms - at < settings.repeat_after_s * 1_000}
     if recent.keys() >= set(alert.subjects):
         log.info("sent within the last %d s, so not sent again", settings.repeat_after_s)
-        context["ti"].xcom_push(_SENT_KEY, recent)
+        _remember(context, recent)
         return
     _notify(settings, alert, context)
-    log.info("sent by %s", settings.notifier)
-    context["ti"].xcom_push(_SENT_KEY, recent | dict.fromkeys(alert.subjects, now_ms))
+    _remember(context, recent | dict.fromkeys(alert.subjects, now_ms))
+
+
+def on_run_failure(context: Mapping[str, Any]) -> None:
+    """Tell of a run that ended with no failed task to tell of it: an Airflow callback of the DAG.
+
+    On a time-out Airflow skips the tasks that are left, and calls nothing but this. Where a task failed, that one has
+    told. Nothing is remembered of it: each such run is told.
+    """
+    if context["reason"] == _TASK_FAILED:
+        return
+    alert = Alert.of_run(context)
+    log.error("ALERT %s\n%s", alert.title, alert.text)
+    settings = Settings.load()
+    if settings.notifier:
+        _notify(settings, alert, context)
 
 
 def _sent(context: Mapping[str, Any]) -> Mapping[str, int]:
-    """When this task last sent what, in this run or an earlier one."""
+    """When this task last sent what, in this run or an earlier one; nothing where that cannot be read."""
     instance = context["ti"]
     index = -1 if instance.map_index is None else instance.map_index  # without: a list of all there ever were
-    found = instance.xcom_pull(key=_SENT_KEY, include_prior_dates=True, map_indexes=index)
+    try:
+        found = instance.xcom_pull(key=_SENT_KEY, include_prior_dates=True, map_indexes=index)
+    except Exception as error:  # noqa: BLE001 -- whatever it is, it must not keep an alert from being sent
+        log.warning("what was sent before cannot be read, so this is sent: %s", error)
+        return {}
     return found if isinstance(found, dict) else {}
 
 
+def _remember(context: Mapping[str, Any], sent: Mapping[str, int]) -> None:
+    """Note what was sent when; where that cannot be, it is sent again."""
+    if "exception" not in context:
+        return  # the worker died, and the DAG processor tells: it may write no XCom, and would wait for the answer
+    try:
+        context["ti"].xcom_push(_SENT_KEY, dict(sent))
+    except Exception as error:  # noqa: BLE001 -- whatever it is, the alert is out
+        log.warning("what was sent cannot be noted, so it may be sent again: %s", error)
+
+
 def _notify(settings: Settings, alert: Alert, context: Mapping[str, Any]) -> None:
+    """Call the notifier. Raises what that raises: Airflow logs it."""
     from airflow.sdk import BaseNotifier
 
     module, _, name = settings.notifier.rpartition(".")
@@ -154,6 +203,7 @@ def _notify(settings: Settings, alert: Alert, context: Mapping[str, Any]) -> Non
             f"Variable {VARIABLE}: {settings.notifier} is no notifier; expected a class of BaseNotifier"
         )
     kind(**settings.arguments)({**context, "alert": {"title": alert.title, "text": alert.text}})
+    log.info("sent by %s", settings.notifier)
 
 
 # --- what is an alert ---------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 from urllib.parse import quote
 
 from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID, StoreConnection, connection_of_environment
 from txn_engine_airflow.progress import by_name
@@ -38,11 +39,15 @@ VERIFIED_ALIAS = AssetAlias("txn_verify_exactly_once")
 def topic_asset(topic: str, store: StoreConnection | str | None = None) -> Asset:
     """The asset of a topic in `store`: a connection, a URL, or None for the one that the environment names.
 
-    Asks nobody, so a DAG file may call it. Raises `ValueError` where None is given and the environment names no store.
+    Asks nobody, so a DAG file may call it. Raises `ValueError` where None is given and the environment names no store,
+    or none that can be meant.
     """
-    if isinstance(store, str):
-        store = StoreConnection(store, "the call")
-    store = store or connection_of_environment()
+    try:
+        if isinstance(store, str):
+            store = StoreConnection(store, "the call")
+        store = store or connection_of_environment()
+    except AirflowFailException as error:
+        raise ValueError(f"asset of topic {topic!r}: {error}") from None
     if store is None:
         raise ValueError(
             f"asset of topic {topic!r}: no store is named; expected a URL, or TXN_ENGINE_URL or "
@@ -70,12 +75,17 @@ def verified_asset(topic: str, store: StoreConnection | str | None = None) -> As
 def topic_schedule(topic: str, conn_id: str = DEFAULT_CONN_ID) -> BaseAsset:
     """The schedule "whenever the topic is written to": its alias, and its asset where the environment names the store.
 
-    A DAG file must not ask Airflow for a connection while it is parsed; the alias needs none.
+    A DAG file must not ask Airflow for a connection while it is parsed; the alias needs none. One in the environment
+    that cannot be read leaves the alias too: the DAG is there, and its tasks say what is wrong.
     """
     alias = topic_alias(topic, conn_id)
-    if conn_id != DEFAULT_CONN_ID or connection_of_environment() is None:
+    if conn_id != DEFAULT_CONN_ID:
         return alias
-    return alias | topic_asset(topic)
+    try:
+        store = connection_of_environment()
+    except AirflowFailException:
+        return alias
+    return alias if store is None else alias | topic_asset(topic, store)
 
 
 class TopicUpdate(TypedDict):

@@ -2,7 +2,7 @@
 
 The fields of a connection of type `txn_engine`:
 
-    extra.url           the store's URL as `txn_engine.connect` takes it; wins over host and schema
+    extra.url           the store's URL as `txn_engine.connect` takes it, without keys; wins over host and schema
     host, schema        where extra has no url, in this order:
                           host with "://"         the URL; schema, if any, is the prefix below it
                           schema s3 or file       the kind of store; host is bucket[/prefix], or the absolute path
@@ -26,11 +26,12 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 DEFAULT_CONN_ID = "txn_engine_default"
 URL_VARIABLE = "TXN_ENGINE_URL"
 
+_EXTRA = ("url", "endpoint_url", "region_name", "aws_session_token")
 _HOW = (
     f"extra.url, or host and schema, of the connection, or {URL_VARIABLE} in the environment where {DEFAULT_CONN_ID!r} "
     "is not defined"
@@ -39,7 +40,10 @@ _HOW = (
 
 @dataclass(frozen=True, slots=True)
 class StoreConnection:
-    """A store's URL and what opens it; None is left to the environment. `repr` shows no secret."""
+    """A store's URL and what opens it; None is left to the environment. `repr` shows no secret.
+
+    Raises `AirflowFailException` for a URL with credentials in it: it ends up in logs and in the names of assets.
+    """
 
     url: str
     source: str
@@ -49,29 +53,43 @@ class StoreConnection:
     secret_key: str | None = field(default=None, repr=False)
     session_token: str | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        _, _, rest = self.url.partition("://")
+        # A secret may hold a slash: then only the colon before it stands in front of the path.
+        if {"@", ":"} & set(rest.partition("/")[0]):
+            raise AirflowFailException(
+                f"{self.source}: the store's URL has credentials, or a port, in it; expected s3://bucket/prefix, the"
+                " keys in login and password of the connection or in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the"
+                " server in extra.endpoint_url"
+            )
+
     @classmethod
     def load(cls, conn_id: str = DEFAULT_CONN_ID) -> StoreConnection:
         """The connection of that id. For a task that runs: asks Airflow.
 
         Only the default id may be missing: then the environment names the store. Raises `AirflowFailException`, which
-        no retry follows, where nothing names one.
+        no retry follows, where nothing names one, and where the connection in the environment cannot be read.
         """
         try:
-            connection = Connection.get(conn_id)
+            return cls.of(Connection.get(conn_id))
         except AirflowNotFoundException:
-            url = os.environ.get(URL_VARIABLE) if conn_id == DEFAULT_CONN_ID else None
-            if not url:
-                raise AirflowFailException(
-                    f"connection {conn_id!r}: it is not defined, so no store is named; expected {_HOW}"
-                ) from None
-            return cls(url, f"{URL_VARIABLE} in the environment")
-        return cls.of(connection)
+            unread = _read_environment(conn_id)  # Airflow says "not found" of what it could not read, too
+        if unread is not None:
+            return cls.of(unread)
+        url = os.environ.get(URL_VARIABLE) if conn_id == DEFAULT_CONN_ID else None
+        if not url:
+            raise AirflowFailException(
+                f"connection {conn_id!r}: it is not defined, so no store is named; expected {_HOW}"
+            )
+        return cls(url, f"{URL_VARIABLE} in the environment")
 
     @classmethod
     def of(cls, connection: Connection) -> StoreConnection:
         """What a connection says. Raises `AirflowFailException` for one that says nothing, or two things."""
-        extra = _extra(connection)
         name = f"connection {connection.conn_id!r}"
+        for place in ("host", "schema", "login", "password"):
+            _check_text(name, place, getattr(connection, place))
+        extra = _extra(connection)
         if connection.port:
             raise AirflowFailException(
                 f"{name}: port {connection.port} has no meaning here; expected the endpoint in extra.endpoint_url"
@@ -82,11 +100,11 @@ class StoreConnection:
         return cls(
             url,
             name,
-            endpoint=extra.get("endpoint_url") or None,
-            region=extra.get("region_name") or None,
+            endpoint=extra.get("endpoint_url"),
+            region=extra.get("region_name"),
             access_key=connection.login or None,
             secret_key=connection.password or None,
-            session_token=extra.get("aws_session_token") or None,
+            session_token=extra.get("aws_session_token"),
         )
 
     @property
@@ -101,13 +119,32 @@ class StoreConnection:
 
 
 def connection_of_environment() -> StoreConnection | None:
-    """The default connection as far as the environment alone tells; asks nobody, so a DAG file may call it."""
-    text = os.environ.get(f"AIRFLOW_CONN_{DEFAULT_CONN_ID.upper()}", "").strip()
-    if text:
-        read = Connection.from_json if text.startswith("{") else Connection.from_uri
-        return StoreConnection.of(read(text, conn_id=DEFAULT_CONN_ID))
+    """The default connection as far as the environment alone tells; asks nobody, so a DAG file may call it.
+
+    Raises `AirflowFailException` for one that cannot be read or meant.
+    """
+    connection = _read_environment(DEFAULT_CONN_ID)
+    if connection is not None:
+        return StoreConnection.of(connection)
     url = os.environ.get(URL_VARIABLE)
     return StoreConnection(url, f"{URL_VARIABLE} in the environment") if url else None
+
+
+def _read_environment(conn_id: str) -> Connection | None:
+    """The connection that the environment defines. The raw errors quote what stands there: they are not passed on."""
+    variable = f"AIRFLOW_CONN_{conn_id.upper()}"
+    text = os.environ.get(variable, "").strip()
+    if not text:
+        return None
+    try:
+        if text.startswith("{"):
+            return Connection.from_json(text, conn_id=conn_id)
+        return Connection.from_uri(text, conn_id=conn_id)
+    except (AirflowException, AttributeError, LookupError, TypeError, ValueError):
+        raise AirflowFailException(
+            f"connection {conn_id!r}: {variable} in the environment cannot be read; expected a JSON object with"
+            " Airflow's names (conn_type, host, schema, login, password, extra), or a URI"
+        ) from None
 
 
 def _url(connection: Connection) -> str | None:
@@ -137,4 +174,11 @@ def _extra(connection: Connection) -> dict[str, str]:
         raise AirflowFailException(
             f"connection {connection.conn_id!r}: extra cannot be read; expected a JSON object"
         )
-    return {name: str(value) for name, value in found.items() if value is not None}
+    for place in _EXTRA:
+        _check_text(f"connection {connection.conn_id!r}", f"extra.{place}", found.get(place))
+    return {place: found[place] for place in _EXTRA if found.get(place)}
+
+
+def _check_text(name: str, place: str, value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise AirflowFailException(f"{name}: {place} is of type {type(value).__name__}; expected text")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from txn_engine_airflow.hook import is_hopeless, open_engine
+from txn_engine_airflow.hook import is_hopeless, open_engine, readable_errors
 from txn_engine_airflow.tables import Cell, Table, show
 
 if TYPE_CHECKING:
@@ -25,6 +25,23 @@ Announce = Callable[[str, Any], object]
 _DAY_MS = 86_400_000
 _PROGRESS_STEP = 100
 _OVERTAKEN = "OVERTAKEN"
+
+
+def check_params(params: Params) -> None:
+    """Refuse what no job could work with, once for all of them. Asks the store only about a topic that is named."""
+    topic, partition = params["topic"] or None, params["partition"]
+    with readable_errors():
+        _policy(params)
+    if topic is not None:
+        with open_engine(params["conn_id"]) as engine:
+            if topic in engine.config.internal_partitions:
+                engine.logs.check_internal(topic, partition or 0)
+            else:
+                engine.partition(topic, partition or 0)
+    elif partition is not None:
+        raise AirflowFailException(
+            f"partition {partition} without a topic; expected both, or a topic alone, or neither"
+        )
 
 
 def compact(params: Params, announce: Announce) -> Table:
@@ -82,11 +99,13 @@ def remove_deleted_topics(params: Params, announce: Announce) -> Table:
 
 
 def expire_group_offsets(params: Params) -> Table:
-    """Forget group offsets that were committed longer ago than `group_offsets_days`."""
-    retention_ms = int(params["group_offsets_days"] * _DAY_MS)
+    """Forget group offsets that were committed longer ago than `group_offsets_days`, in the run's scope."""
     with open_engine(params["conn_id"]) as engine:
         forgotten = engine.admin.expire_group_offsets(
-            retention_ms=retention_ms, dry_run=bool(params["dry_run"])
+            retention_ms=max(int(params["group_offsets_days"] * _DAY_MS), 1),
+            topic=params["topic"] or None,
+            partition=params["partition"],
+            dry_run=bool(params["dry_run"]),
         )
     rows: list[list[Cell]] = [[at.group_id, at.topic, at.partition, at.offset] for at in forgotten]
     return show(f"group offsets forgotten{_dry(params)}", ["group", "topic", "partition", "offset"], rows)

@@ -2,8 +2,8 @@
 
 What is waited for is fixed when the sensor starts, by the offsets or the transaction that it finds there, and goes with
 it to the triggerer: a wait ends however much is written meanwhile, and no restart forgets what it was for.
-`poke_interval` is the pause between two looks, 1 to 3600 seconds; `timeout` (0: only look), `soft_fail` and
-`never_fail` are those of every sensor.
+`poke_interval` is the pause between two looks, 1 to 3600 seconds; `timeout` (0: only look) is that of every sensor.
+With `soft_fail` a wait that ran out of time is skipped; an error fails the task all the same.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from airflow.sdk import BaseSensorOperator, Context
+from airflow.sdk import BaseOperator, BaseSensorOperator, Context
 from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
+    TaskDeferralTimeout,
 )
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
@@ -54,6 +55,10 @@ class StoreSensor(BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(poke_interval=poke_interval, **kwargs)
+        if self.never_fail:
+            raise ValueError(
+                f"task {self.task_id!r}: never_fail; expected soft_fail, or an error that is seen"
+            )
         checked_poll_interval(self.poke_interval)
         self.conn_id = conn_id
 
@@ -68,14 +73,24 @@ class StoreSensor(BaseSensorOperator):
             answer = trigger.look(engine)
         if answer is None:
             self._defer(trigger)
+        self.log.info("found: %s", answer)
         return answer
 
     def _defer(self, trigger: StoreTrigger) -> NoReturn:
         if self.timeout <= 0:
-            kind = AirflowSkipException if self.soft_fail else AirflowSensorTimeout
-            raise kind(f"it is not there, and the run does not wait: {trigger.arguments()}")
+            raise self._out_of_time(f"it is not there, and the run does not wait: {trigger.arguments()}")
         self.log.info("waiting, with a look every %g seconds: %s", self.poke_interval, trigger.arguments())
         self.defer(trigger=trigger, method_name="execute_complete", timeout=timedelta(seconds=self.timeout))
+
+    def _out_of_time(self, what: str) -> AirflowException:
+        return AirflowSkipException(what) if self.soft_fail else AirflowSensorTimeout(what)
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Go on after the wait. Airflow's own sensors skip whatever went wrong; here only time that ran out is that."""
+        try:
+            return BaseOperator.resume_execution(self, next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            raise self._out_of_time(f"not there after {self.timeout:g} seconds") from None
 
     def execute_complete(
         self,
@@ -86,6 +101,7 @@ class StoreSensor(BaseSensorOperator):
         if "error" in event:
             kind = AirflowFailException if event["hopeless"] else AirflowException
             raise kind(event["error"])
+        self.log.info("found: %s", event["done"])
         return event["done"]
 
     @property

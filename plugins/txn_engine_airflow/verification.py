@@ -136,7 +136,7 @@ def reports_home() -> Path:
 
 def _log(result: QualityResult) -> None:
     for check in result.checks:
-        tell = log.info if check.status == "passed" else log.error
+        tell = log.info if check.status in ("passed", "not_applicable") else log.error
         tell(
             "%-7s %s: %s%s",
             check.status,

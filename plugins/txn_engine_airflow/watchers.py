@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import math
+import time
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SCHEME = "txn-engine-watch"
+REMIND_MIN_S, REMIND_MAX_S = 60.0, 3_600.0
+"""The pause before a group that has not moved is told of again: the first, and the longest."""
 PAUSE_MAX_S = 300.0
 """The longest pause between two looks at a store that does not answer, unless the interval is longer anyway."""
 
@@ -63,18 +67,21 @@ def watched_topic(
 class CommittedRecordsTrigger(BaseEventTrigger):
     """Emits an event when a topic has committed records, below the last stable offset, that no event has named yet.
 
-    At least once: an event says from where to where (`start_offsets`, `end_offsets`) and how many records; the next one
-    goes on from there. A topic that is not there yet, and a store that is away, are waited for. Transactions that are
-    open or aborted, and markers, are no news.
+    An event says from where to where (`start_offsets`, `end_offsets`) and how many records. A topic that is not there
+    yet, and a store that is away, are waited for. Transactions that are open or aborted, and markers, are no news.
+
+    With a `group_id` an event names all that the group has not read. Where the group stays where it was, for its run
+    failed, was skipped, or never came to be, it is told again: after a minute, then ever more seldom, at last hourly,
+    until the group moves. This is safe because a consumer goes by its group's position and not by the event: a run that
+    finds nothing new writes nothing. Without a group each record is named once; the next event goes on from there.
 
     After a restart of the triggerer nothing is lost. Airflow keeps a watcher's arguments, not how far it was, and an
     event is on disk only a moment after it left here; so nothing is remembered, and the start is found again: with a
-    `group_id` where the group has committed, else at the topic's beginning. What the group has not read is then named
-    again, be it that an event was lost, that its run failed, or that the DAG was paused. This is safe because a
-    consumer goes by its group's position and not by the event: a run that finds nothing new writes nothing. Without a
-    group every start of the triggerer emits one event for all that the topic holds.
+    group where that has committed, else at the topic's beginning, so that without a group every start of the triggerer
+    emits one event for all that the topic holds.
 
-    A poll is one look at the end of each partition's log, in a thread, every `poll_interval_s` seconds (1 to 3600).
+    A poll is one look at the end of each partition's log, in a thread, every `poll_interval_s` seconds (1 to 3600); the
+    group is looked at where there is something to tell.
     """
 
     def __init__(
@@ -103,21 +110,28 @@ class CommittedRecordsTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Events, until it is cancelled."""
         seen: Position | None = None
+        reminder = _Reminder()
         async with questions(self.conn_id) as store:
             while True:
-                found = await self._look_until_answered(store, seen)
-                seen = found.end
-                if found.records:
+                is_due = reminder.is_due()
+                found = await self._look_until_answered(
+                    store, partial(self._look, seen=seen, all_left=is_due)
+                )
+                by_group = self.group_id is not None
+                is_told = reminder.follow(found, was_due=is_due) if by_group else found.records > 0
+                if is_told or not found.records:
+                    seen = found.end
+                if is_told:
                     update = topic_update(found)
                     yield event(update if self.group_id is None else {**update, "group_id": self.group_id})
                 await asyncio.sleep(self.poll_interval_s)
 
-    async def _look_until_answered(self, store: Questions, seen: Position | None) -> Committed:
-        """What is new; what is in the way is told once, and looked at again ever more seldom."""
+    async def _look_until_answered(self, store: Questions, look: Callable[[Engine], Committed]) -> Committed:
+        """What is there; what is in the way is told once, and looked at again ever more seldom."""
         told, pause_s = "", self.poll_interval_s
         while True:
             try:
-                found = await store.ask(partial(self._look, seen=seen))
+                found = await store.ask(look)
             except AirflowException as error:
                 if str(error) != told:
                     log.warning("watch of topic %r: %s", self.topic, error)
@@ -129,8 +143,36 @@ class CommittedRecordsTrigger(BaseEventTrigger):
             await asyncio.sleep(pause_s)
             pause_s = max(self.poll_interval_s, min(2 * pause_s, PAUSE_MAX_S))
 
-    def _look(self, engine: Engine, *, seen: Position | None) -> Committed:
-        if seen is None:
-            group = self.group_id
-            seen = Position() if group is None else group_position(engine, self.topic, group)
-        return committed_since(engine, self.topic, seen)
+    def _look(self, engine: Engine, *, seen: Position | None, all_left: bool) -> Committed:
+        """What is new behind `seen`; with a group all that it has left, where there is news, or `all_left`."""
+        group = self.group_id
+        if seen is not None and not all_left:
+            news = committed_since(engine, self.topic, seen)
+            if group is None or not news.records:
+                return news
+        since = Position() if group is None else group_position(engine, self.topic, group)
+        return committed_since(engine, self.topic, since)
+
+
+class _Reminder:
+    """When what a group has left is told again: where the group has not moved, and ever more seldom."""
+
+    def __init__(self) -> None:
+        self._position: Position | None = None
+        self._pause_s = REMIND_MIN_S
+        self._at = math.inf
+
+    def is_due(self) -> bool:
+        """Whether it is time to look at the group."""
+        return time.monotonic() >= self._at
+
+    def follow(self, found: Committed, *, was_due: bool) -> bool:
+        """Whether to tell what was found: news, or, where a reminder was due, all that a group at rest has left."""
+        if not found.records:
+            if was_due:
+                self._at = math.inf
+            return False
+        has_moved = found.start != self._position
+        self._pause_s = min(2 * self._pause_s, REMIND_MAX_S) if was_due and not has_moved else REMIND_MIN_S
+        self._position, self._at = found.start, time.monotonic() + self._pause_s
+        return not (was_due and has_moved)

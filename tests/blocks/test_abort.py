@@ -72,6 +72,31 @@ def test_a_transaction_with_an_owner_is_not_taken_for_a_hanging_one(
     assert states(engine)["alive"] == "Ongoing"
 
 
+@pytest.mark.parametrize("wrong", ["", " ", True, 0.0, "1.5", -1, "-1", "first"])
+def test_a_place_that_is_not_a_number_aborts_nothing(
+    engine: Engine, run_tasks: RunTasks, wrong: object
+) -> None:
+    """A blank template is not partition 0, offset 0. The line says which field; no retry follows."""
+    log = engine.partition("payments", 0)
+    log.append(payments(0, 3), producer_id=900, producer_epoch=0, base_sequence=0, is_transactional=True)
+    for field, settings in (
+        ("partition", {"partition": wrong, "start_offset": 0}),
+        ("start_offset", {"partition": 0, "start_offset": wrong}),
+    ):
+        run = run_tasks(lambda given=settings: abort(topic="payments", **given), date=None, retries=1)
+        assert run.state == "failed"
+        (line,) = run.errors
+        assert f"AirflowFailException: {field}: {wrong!r}; expected a whole number, 0 or more" in line
+    assert log.last_stable_offset == 0
+
+
+def test_a_blank_transactional_id_is_refused(engine: Engine, run_tasks: RunTasks) -> None:
+    """It would be one that nobody has open, and the task would succeed."""
+    run = run_tasks(lambda: abort(transactional_id="{{ '' }}"), date=None)
+    assert run.state == "failed"
+    assert "expected 1 to 1000, not blank" in run.errors[0]
+
+
 @pytest.mark.parametrize(
     "settings",
     [{}, {"transactional_id": "a", "topic": "payments"}, {"topic": "payments", "partition": 0}],

@@ -69,7 +69,7 @@ def test_an_example_is_parsed_and_says_what_it_shows(name: str) -> None:
 
 
 def test_files_are_loaded_each_once(store: Engine, tmp_path: Path, run_example: RunExample) -> None:
-    """csv and jsonl, one part each."""
+    """csv and jsonl, one part each; readers see both when each is waited for."""
     (tmp_path / "monday.csv").write_text("account_id,amount\n1,2.50\n2,0.75\n")
     (tmp_path / "tuesday.jsonl").write_text('{"account_id": 3, "amount": "9.99"}\n')
     files = [str(tmp_path / name) for name in ("monday.csv", "tuesday.jsonl")]
@@ -77,6 +77,8 @@ def test_files_are_loaded_each_once(store: Engine, tmp_path: Path, run_example: 
     assert run.state == "success", run.errors
     assert accounts(store, "example_payments") == [1, 2, 3]
     assert [extra["records"] for _, extra in events(run)] == [2, 1]
+    waited = [run.xcom("check", map_index=part)["transactional_id"] for part in range(2)]
+    assert waited == [f"example_txn_load_files/load/{part}" for part in range(2)]
 
 
 def test_payments_become_balances(store: Engine, run_example: RunExample) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +38,10 @@ def test_a_run_loads_once_and_tells_of_it(engine: Engine, store_url: str, run_ta
     assert accounts(engine) == list(range(7))
     told = run.xcom("load")
     assert told["transactional_id"] == "test_a_run_loads_once_and_tells_of_it/load"
-    assert (told["records"], told["run_id"]) == (7, "2026-03-01T00:00:00+00:00")
+    assert (told["records"], told["run_id"]) == (
+        7,
+        "test_a_run_loads_once_and_tells_of_it/load@2026-03-01T00:00:00+00:00",
+    )
     assert sum(last - first + 1 for first, last in told["offsets"].values()) == 7
     ends = engine.admin.list_offsets("payments")
     assert told["end_offsets"] == {str(at.partition): ends[at].last_stable_offset for at in ends}
@@ -58,7 +62,7 @@ def test_a_callable_may_ask_for_the_context_and_give_parts(engine: Engine, run_t
     run = run_tasks(lambda: load(python_callable=parts, op_kwargs={"first": 10}), date=None)
     assert run.state == "success", run.errors
     assert accounts(engine) == list(range(10, 19))
-    assert run.xcom("load")["run_id"] == run.dag_run.run_id
+    assert run.xcom("load")["run_id"].endswith(f"/load@{run.dag_run.run_id}")
 
 
 def test_files_are_read_as_the_command_line_reads_them(
@@ -75,15 +79,45 @@ def test_files_are_read_as_the_command_line_reads_them(
     assert len(states(engine)) == 1
 
 
-def test_a_run_with_nothing_to_load_is_a_run_without_an_event(engine: Engine, run_tasks: RunTasks) -> None:
-    """And is known for committed all the same."""
-    calls: list[int] = []
-    make = lambda: load(python_callable=lambda: calls.append(1))  # noqa: E731
-    run = run_tasks(make)
+def test_a_run_with_nothing_to_load_may_load_what_comes_late(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """It sends no event, commits nothing and is not remembered: cleared when the file is there, it loads it, once."""
+    from airflow.sdk import task
+
+    late = tmp_path / "late.csv"
+
+    def make() -> None:
+        @task
+        def files() -> list[str]:
+            return [str(late)] if late.exists() else []
+
+        load(path=files())
+
+    run = run_tasks(make, dag_id="late")
     assert run.state == "success", run.errors
     assert (run.xcom("load")["records"], events(run)) == (0, [])
-    assert run_tasks(make).xcom("load")["committed_before"] is True
-    assert calls == [1]
+    assert set(states(engine).values()) == {"Empty"}
+    late.write_text("account_id,amount\n1,2.50\n2,3.50\n")
+    told = [run_tasks(make, dag_id="late").xcom("load") for _ in range(2)]
+    assert [each["committed_before"] for each in told] == [False, True]
+    assert accounts(engine) == [1, 2]
+
+
+def test_tables_without_records_are_nothing_to_load(engine: Engine, run_tasks: RunTasks) -> None:
+    """As None is; what is in them is checked all the same."""
+    calls: list[int] = []
+
+    def empty() -> Any:
+        calls.append(1)
+        yield payments(0, 0)
+
+    for _ in range(2):
+        run = run_tasks(lambda: load(python_callable=empty))
+        assert (run.state, run.xcom("load")["committed_before"]) == ("success", False)
+    assert (len(calls), accounts(engine)) == (2, [])
+    wrong = run_tasks(lambda: load(python_callable=lambda: pa.table({"strange": pa.array([], pa.int64())})))
+    assert wrong.state == "failed"
 
 
 def test_deferred_markers_are_announced_to_who_writes_them(engine: Engine, run_tasks: RunTasks) -> None:
@@ -212,12 +246,13 @@ def test_of_two_runs_side_by_side_the_fenced_one_is_retried_and_both_load(
 ) -> None:
     """One line says what happened; what the fenced try had sent is never seen."""
     tries: list[int] = []
+    next_day = "2026-03-02T00:00:00+00:00"
 
     def overtaken() -> Any:
         tries.append(1)
         yield payments(0, 3)
         if len(tries) == 1:  # another run of the same task begins, and commits, meanwhile
-            commit(engine, payments(900, 2), "side_by_side/load", run_id="2026-03-02T00:00:00+00:00")
+            commit(engine, payments(900, 2), "side_by_side/load", run_id=f"side_by_side/load@{next_day}")
 
     run = run_tasks(lambda: load(python_callable=overtaken), dag_id="side_by_side", retries=1)
     assert run.state == "success", run.errors
@@ -229,37 +264,187 @@ def test_of_two_runs_side_by_side_the_fenced_one_is_retried_and_both_load(
     assert other.xcom("load")["committed_before"] is True
 
 
+def commit_days(engine: Engine, task: str, first: datetime, count: int) -> None:
+    """So many runs of a task, a day each."""
+    producer = engine.producer(transactional_id=task)
+    producer.init_transactions()
+    for number in range(count):
+        with producer.transaction(run_id=f"{task}@{(first + timedelta(days=number)).isoformat()}"):
+            producer.produce("payments", payments(1_000, 1))
+
+
+def broken() -> Any:
+    raise ConnectionError("the source is away")
+
+
 def test_a_run_beyond_the_logs_memory_is_told_from_one_that_may_have_committed(
     engine: Engine, run_tasks: RunTasks
 ) -> None:
     """The log knows the last 100 runs of an id. What a task noted before its first transaction tells the rest; where
     that is forgotten too the task fails, and loads nothing.
     """
-
-    def broken() -> Any:
-        raise ConnectionError("the source is away")
-
-    def others(first: int, count: int) -> None:
-        producer = engine.producer(transactional_id="many/load")
-        producer.init_transactions()
-        for number in range(first, first + count):
-            with producer.transaction(run_id=f"run {number}"):
-                producer.produce("payments", payments(1_000, 1))
-
     assert run_tasks(lambda: load(python_callable=broken), dag_id="many").state == "failed"
-    others(0, 101)
+    commit_days(engine, "many/load", DAY + timedelta(days=1), 101)
     early = run_tasks(lambda: load(python_callable=payments), dag_id="many", retries=1)
     assert early.state == "failed"
     (line,) = early.errors
     assert line.startswith(FAILED)
     assert "more than 100 runs have followed, so nobody can tell" in line
 
-    late = DAY + timedelta(days=40)
+    late = DAY + timedelta(days=102)
     assert run_tasks(lambda: load(python_callable=broken), dag_id="many", date=late).state == "failed"
-    others(101, 20)
+    commit_days(engine, "many/load", late + timedelta(days=1), 20)
     again = run_tasks(lambda: load(python_callable=payments), dag_id="many", date=late)
     assert again.state == "success", again.errors
     assert [account for account in accounts(engine) if account < 1_000] == list(range(10))
+
+
+@pytest.mark.parametrize("lost", ["with its DAG run", "by itself"])
+def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks: RunTasks, lost: str) -> None:
+    """Beyond the log's memory a run dated before the runs that the log has is refused, a later one loads."""
+    from airflow.models import DagRun
+    from airflow.models.task_state_store import TaskStateStoreModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    make = lambda: load(python_callable=payments)  # noqa: E731
+    dag_id = f"lost_{lost.replace(' ', '_')}"
+    assert run_tasks(make, dag_id=dag_id).state == "success"
+    commit_days(engine, f"{dag_id}/load", DAY + timedelta(days=1), 101)
+    with create_session() as session:
+        model = DagRun if lost == "with its DAG run" else TaskStateStoreModel
+        session.execute(delete(model).where(model.dag_id == dag_id))
+    again = run_tasks(make, dag_id=dag_id, retries=1)
+    assert again.state == "failed"
+    assert "so nobody can tell" in again.errors[0]
+    assert accounts(engine).count(0) == 1
+    beside = DAY + timedelta(days=99, hours=1)  # not in the order of the dates, as where runs go side by side
+    for date in (DAY + timedelta(days=102), beside):
+        run = run_tasks(make, dag_id=dag_id, date=date)
+        assert run.state == "success", run.errors
+    assert accounts(engine).count(0) == 3
+
+
+def test_a_run_without_a_date_goes_by_the_time_in_its_id(engine: Engine, run_tasks: RunTasks) -> None:
+    """Airflow puts one there. Beyond the log's memory each such run loads."""
+    commit_days(engine, "timed/load", DAY, 101)
+    for _ in range(2):
+        run = run_tasks(lambda: load(python_callable=payments), dag_id="timed", date=None)
+        assert run.state == "success", run.errors
+    assert accounts(engine).count(0) == 2
+
+
+def test_a_run_whose_id_somebody_made_up_is_new_at_its_first_try(engine: Engine) -> None:
+    """Where there is no time in it. Later tries have the note; without it nobody can tell."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow.operators.transactions import has_committed_before
+
+    class Memory(dict[str, Any]):
+        def set(self, key: str, value: Any, **_: Any) -> None:
+            self[key] = value
+
+    def context(try_number: int, memory: Memory) -> Any:
+        return {"ti": SimpleNamespace(try_number=try_number), "task_state_store": memory}
+
+    commit_days(engine, "named/load", DAY, 101)
+    with engine.producer(transactional_id="named/load") as producer:
+        producer.init_transactions()
+        run_id, memory = "named/load@mine", Memory()
+        with pytest.raises(AirflowFailException, match="nobody can tell"):
+            has_committed_before(producer, run_id, context(2, Memory()), {})
+        for try_number in (1, 2):
+            assert not has_committed_before(producer, run_id, context(try_number, memory), {"path": "a"})
+        with producer.transaction(run_id):
+            producer.produce("payments", payments(0, 1))
+        assert has_committed_before(producer, run_id, context(3, memory), {"path": "a"})
+        assert has_committed_before(producer, run_id, context(3, Memory()), {"path": "b"})
+        with pytest.raises(AirflowFailException, match="path was a and is b"):
+            has_committed_before(producer, run_id, context(3, memory), {"path": "b"})
+
+
+# --- whose run it is --------------------------------------------------------------------------------------
+
+
+def test_tasks_that_share_a_transactional_id_load_each_its_own(engine: Engine, run_tasks: RunTasks) -> None:
+    """Tasks of one DAG, parts of a mapped task, and another DAG on the same date: no run is taken for another's."""
+    from txn_engine_airflow import TxnProduceOperator
+
+    def make() -> None:
+        first = load(python_callable=payments, op_kwargs={"count": 1}, transactional_id="shared")
+        parts = TxnProduceOperator.partial(
+            task_id="parts",
+            topic="payments",
+            python_callable=payments,
+            transactional_id="shared",
+            max_active_tis_per_dag=1,
+        ).expand(op_kwargs=[{"first": 100, "count": 1}, {"first": 200, "count": 1}])
+        first >> parts
+
+    for _ in range(2):
+        assert run_tasks(make, dag_id="sharing").state == "success"
+    other = run_tasks(
+        lambda: load(
+            python_callable=payments, op_kwargs={"first": 300, "count": 1}, transactional_id="shared"
+        ),
+        dag_id="sharing_too",
+    )
+    assert other.state == "success"
+    assert accounts(engine) == [0, 100, 200, 300]
+    assert list(states(engine)) == ["shared"]
+
+
+def test_a_part_that_was_committed_with_other_arguments_is_refused(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """As when a mapped task is cleared and its list comes in another order: the line says what was and what is."""
+    from txn_engine_airflow import TxnProduceOperator
+
+    for number, name in enumerate("ab"):
+        (tmp_path / f"{name}.csv").write_text(f"account_id,amount\n{number},2.50\n")
+    a, b = str(tmp_path / "a.csv"), str(tmp_path / "b.csv")
+
+    def make(*paths: str) -> None:
+        TxnProduceOperator.partial(task_id="load", topic="payments").expand(path=list(paths))
+
+    for _ in range(2):
+        assert run_tasks(lambda: make(a, b), dag_id="order").state == "success"
+    run = run_tasks(lambda: make(b, a), dag_id="order", retries=1)
+    assert run.state == "failed"
+    first, second = sorted(run.errors)
+    assert first.startswith(
+        f"{FAILED}transactional id 'order/load/0', run 'order/load/0@2026-03-01T00:00:00+00:00': "
+    )
+    assert f'committed before with other arguments: path was "{a}" and is "{b}"; expected' in first
+    assert "'order/load/1'" in second
+    assert accounts(engine) == [0, 1]
+
+
+def test_arguments_that_may_be_secret_are_compared_and_not_told(engine: Engine, run_tasks: RunTasks) -> None:
+    """By their digests. What did not commit may be asked for in another way."""
+    make = lambda **given: load(python_callable=payments, op_kwargs=given)  # noqa: E731
+    assert run_tasks(lambda: make(first=1, count="one")).state == "failed"
+    assert run_tasks(lambda: make(first=1, count=1)).state == "success"
+    run = run_tasks(lambda: make(first=4711, count=1))
+    assert run.state == "failed"
+    assert "op_kwargs.first was sha256 " in run.errors[0]
+    assert "op_kwargs.count" not in run.errors[0]
+    assert "4711" not in run.errors[0]
+    assert accounts(engine) == [1]
+
+
+def test_arguments_are_told_apart_by_what_they_hold() -> None:
+    """Plain data by its value, in any process; what is no plain data by its type alone."""
+    from txn_engine_airflow.operators.arguments import differences, hidden, shown
+
+    assert hidden({"b": 1, "a": [DAY, Path("x"), {2, 1}]}) == hidden({"a": [DAY, Path("x"), {1, 2}], "b": 1})
+    assert hidden(object()) == hidden(object())
+    assert len({hidden(value) for value in (1, "1", 1.5, None, [1], b"1", object())}) == 7
+    assert shown("/a.csv") == '"/a.csv"'
+    assert shown(["x" * 300]) != shown(["x" * 301])
+    assert differences({"path": "1", "topic": "2"}, {"path": "1", "topic": "3", "new": "4"}) == (
+        "new was not given and is 4, topic was 2 and is 3"
+    )
 
 
 # --- refusals ---------------------------------------------------------------------------------------------

@@ -134,6 +134,66 @@ def test_a_sensor_without_time_only_looks(engine: Engine, run_tasks: RunTasks) -
     assert "Trigger completed" not in run.log
 
 
+@pytest.mark.parametrize(
+    ("code", "kind", "tries"),
+    [
+        ("NETWORK_EXCEPTION", "AirflowException", 2),
+        ("CLUSTER_AUTHORIZATION_FAILED", "AirflowFailException", 1),
+    ],
+)
+def test_an_error_while_it_waits_is_never_a_skip(
+    engine: Engine, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch, code: str, kind: str, tries: int
+) -> None:
+    """With `soft_fail` either: it fails, is tried again where that can help, and what follows is held."""
+    import txn_engine_airflow.triggers as triggers
+    from txn_engine.errors import StoreAccessError, StoreUnavailableError
+    from txn_engine_airflow import NewRecordsSensor, TxnConsumeOperator
+
+    looks = iter(range(100))
+    error = {each.code: each for each in (StoreAccessError, StoreUnavailableError)}[code]
+
+    def look(trigger: Any, engine: Engine) -> None:
+        if next(looks) % 2:  # the sensor's own look finds nothing, the triggerer's does not get so far
+            raise error("refused", place="s3://ledger")
+
+    monkeypatch.setattr(triggers.NewRecordsTrigger, "look", look)
+    monkeypatch.setattr(triggers, "FAILURES_MAX", 1)
+
+    def make() -> None:
+        wait = NewRecordsSensor(topic="payments", group_id="g", soft_fail=True, **FAST)
+        read = TxnConsumeOperator(task_id="read", topics="payments", group_id="g", python_callable=print)
+        wait >> read
+
+    run = run_tasks(make, date=None, retries=1)
+    assert (run.state, run.tasks) == ("failed", {"wait": "failed", "read": "upstream_failed"})
+    assert run.dag_run.get_task_instance("wait").try_number == tries
+    assert len(run.errors) == tries
+    assert run.errors[0].startswith(f"airflow.sdk.exceptions.{kind}: refused")
+
+
+def test_only_time_that_ran_out_is_a_skip() -> None:
+    """As the task runner goes on with a task whose trigger was ended; a trigger that died is an error."""
+    from airflow.sdk.bases.operator import TriggerFailureReason
+    from airflow.sdk.exceptions import (
+        AirflowSensorTimeout,
+        AirflowSkipException,
+        TaskDeferralError,
+        TaskDeferralTimeout,
+    )
+
+    from txn_engine_airflow import NewRecordsSensor
+
+    late = {"error": TriggerFailureReason.TRIGGER_TIMEOUT}
+    patient = NewRecordsSensor(topic="payments", soft_fail=True, **FAST)
+    with pytest.raises(AirflowSkipException, match="not there after 300 seconds"):
+        patient.resume_execution("__fail__", late, {})
+    with pytest.raises(AirflowSensorTimeout, match="not there after 300 seconds"):
+        NewRecordsSensor(topic="payments", **FAST).resume_execution("__fail__", late, {})
+    with pytest.raises(TaskDeferralError) as told:
+        patient.resume_execution("__fail__", {"error": TriggerFailureReason.TRIGGER_FAILURE}, {})
+    assert not isinstance(told.value, TaskDeferralTimeout)
+
+
 def test_wrong_sensors_are_refused_when_the_file_is_parsed() -> None:
     """In one line."""
     from txn_engine_airflow import NewRecordsSensor
@@ -142,3 +202,5 @@ def test_wrong_sensors_are_refused_when_the_file_is_parsed() -> None:
         NewRecordsSensor(topic="payments", group_id="g", start_offsets={"0": 1}, **FAST)
     with pytest.raises(ValueError, match="records_min=0"):
         NewRecordsSensor(topic="payments", records_min=0, **FAST)
+    with pytest.raises(ValueError, match="never_fail; expected soft_fail, or an error that is seen"):
+        NewRecordsSensor(topic="payments", never_fail=True, **FAST)

@@ -90,6 +90,72 @@ def test_after_a_restart_nothing_is_lost_and_nothing_read_comes_again(engine: En
     assert in_a_loop(first(rebuilt(watch())))["records"] == 13  # without a group: all there is
 
 
+def test_a_group_that_does_not_move_is_told_of_again(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run failed, or the DAG was paused: the event comes again, after a growing pause, until the group has moved.
+    What is new is told at once, with all that is left; a part that was read shortens it.
+    """
+    import txn_engine_airflow.watchers as watchers
+
+    monkeypatch.setattr(watchers, "REMIND_MIN_S", 2.0)
+    monkeypatch.setattr(watchers, "REMIND_MAX_S", 5.0)
+    commit(engine, payments(0, 10))
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        events = watch(group_id="balances").run()
+        told, at = [], []
+        for _ in range(4):
+            told.append((await anext(events)).payload)
+            at.append(loop.time())
+        assert [each["records"] for each in told] == [10] * 4
+        pauses = [after - before for before, after in itertools.pairwise(at)]
+        assert 1.9 < pauses[0] < 3.9 < pauses[1] < 4.9 < pauses[2]
+        await asyncio.to_thread(commit, engine, payments(100, 3), "more")
+        before = loop.time()
+        news = (await anext(events)).payload
+        assert (news["records"], news["start_offsets"]) == (13, told[0]["start_offsets"])
+        assert loop.time() - before < 3
+        await asyncio.to_thread(move_group, engine)
+        assert await nothing_within(events, 9)
+
+    in_a_loop(story())
+
+
+def test_a_group_that_is_at_work_is_left_in_peace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It moved since it was told: the next reminder is a whole pause away; it had read the news before: no event."""
+    import txn_engine_airflow.watchers as watchers
+    from txn_engine_airflow.progress import Committed, Position
+
+    now = [0.0]
+    monkeypatch.setattr(watchers.time, "monotonic", lambda: now[0])
+    reminder = watchers._Reminder()
+
+    def left(start: int, records: int) -> Committed:
+        return Committed("payments", Position(0, {0: start}), Position(0, {0: 9}), records)
+
+    assert reminder.follow(left(0, 9), was_due=reminder.is_due())
+    now[0] = 60.0
+    assert reminder.is_due()
+    assert not reminder.follow(left(4, 5), was_due=True)
+    now[0] = 119.0
+    assert not reminder.is_due()
+    now[0] = 120.0
+    assert reminder.is_due()
+    assert reminder.follow(left(4, 5), was_due=True)
+    now[0] = 239.0
+    assert not reminder.is_due()
+    now[0] = 240.0
+    assert not reminder.follow(left(9, 0), was_due=reminder.is_due())
+    now[0] = 1e9
+    assert not reminder.is_due()
+
+    commit(engine, payments(0, 4))
+    move_group(engine)
+    trigger = watch(group_id="balances")
+    look = trigger._look(engine, seen=Position(), all_left=False)
+    assert look.records == 0
+
+
 def test_a_topic_that_is_not_there_yet_and_one_made_again_are_followed(engine: Engine) -> None:
     """The wait for it is told once; a topic that was deleted and made again is read from its start."""
     schema = engine.admin.describe_topic("payments").schema
@@ -135,6 +201,48 @@ def test_a_watch_waits_for_a_store_that_is_away(
     assert in_a_loop(first(watch()))["records"] == 4
     assert failing == [0]
     assert [record.levelname for record in caplog.records if "no answer" in record.message] == ["WARNING"]
+
+
+def test_a_watch_reads_a_connection_that_was_mended(
+    engine: Engine, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New credentials, without a restart of the triggerer; while the store answers, the connection is read once."""
+    import txn_engine_airflow.engines as engines
+    from txn_engine.errors import StoreAccessError
+    from txn_engine_airflow.connection import StoreConnection
+
+    keys, loads, real = ["OLD"], [], engines.connect_to
+
+    def load(conn_id: str) -> StoreConnection:
+        loads.append(keys[0])
+        return StoreConnection(store_url, "test", access_key=keys[0], secret_key="s")
+
+    def connect_to(store: StoreConnection) -> Any:
+        engine = real(StoreConnection(store_url, "test"))
+        engine.key = store.access_key  # type: ignore[attr-defined]
+        return engine
+
+    class Watch(type(watch())):  # type: ignore[misc]
+        def _look(self, engine: Any, **settings: Any) -> Any:
+            if engine.key == "OLD":
+                raise StoreAccessError("access denied", place="s3://ledger", expected="rights")
+            return super()._look(engine, **settings)
+
+    async def story() -> None:
+        events = Watch(topic="payments", group_id="balances", **FAST).run()
+        coming = asyncio.ensure_future(anext(events))
+        await until(lambda: len(loads) > 1)
+        assert engines._shared == {}
+        keys[0] = "NEW"
+        assert (await coming).payload["records"] == 4
+        known = len(loads)
+        assert await nothing_within(events, 3)
+        assert len(loads) == known
+
+    monkeypatch.setattr(StoreConnection, "load", load)
+    monkeypatch.setattr(engines, "connect_to", connect_to)
+    commit(engine, payments(0, 4))
+    in_a_loop(story())
 
 
 def test_a_watched_asset_is_its_own_and_says_who_watches(engine: Engine) -> None:
@@ -185,6 +293,40 @@ def test_a_slow_store_never_holds_up_the_loop(engine: Engine, monkeypatch: pytes
     commit(engine, payments(0, 4))
     assert in_a_loop(story())["records"] == 4
     assert len(beats) == 2
+
+
+def test_a_store_that_hangs_holds_up_nobody_elses(
+    engine: Engine, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many wait for it: a trigger on another store is answered meanwhile, and no thread is left behind."""
+    import txn_engine_airflow.engines as engines
+
+    monkeypatch.setenv("AIRFLOW_CONN_HUNG", f"txn-engine://{store_url.removeprefix('file://')}")
+    commit(engine, payments(0, 4))
+    answer = threading.Event()
+
+    class Hung(type(watch())):  # type: ignore[misc]
+        def _look(self, *_: Any, **__: Any) -> Any:
+            assert answer.wait(100)
+            raise AssertionError("nobody waits for this any more")
+
+    async def story() -> None:
+        hung = [
+            asyncio.ensure_future(anext(Hung(topic=f"t{number}", conn_id="hung", **FAST).run()))
+            for number in range(40)
+        ]
+        await asyncio.sleep(1)
+        try:
+            assert (await asyncio.wait_for(first(watch()), 20))["records"] == 4
+            for wait in hung:
+                wait.cancel()
+        finally:
+            answer.set()
+        await asyncio.wait(hung)
+
+    in_a_loop(story())
+    assert engines._threads == engines._shared == {}
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("store-hung")]
 
 
 def test_triggers_share_an_engine_and_the_last_closes_it(engine: Engine) -> None:

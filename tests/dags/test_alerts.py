@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+import structlog
 
 from tests.dags.finished_run import RunDag
 from tests.dags.mailbox import Mailbox
@@ -147,6 +149,131 @@ def test_a_sweep_that_cannot_reach_the_store_is_told_with_what_it_means(
         assert "Nothing is swept meanwhile" in mailbox.body(number)
         assert "connection refused" in mailbox.body(number)
         assert "wJalrXUtnFEMI" not in mailbox.body(number)
+
+
+class Supervisor:
+    """The DAG processor's end of the line to its parent: answers what that answers, and nothing else."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def send(self, msg: Any) -> Any:
+        from airflow.dag_processing.processor import ToManager
+        from airflow.sdk.execution_time.comms import XComResult
+
+        known = [kind.__name__ for kind in get_args(get_args(ToManager)[0])]
+        name = type(msg).__name__
+        assert name in known, f"the parent cannot read {name}: it would never answer"
+        self.asked.append(name)
+        return XComResult(key=msg.key, value=None) if name == "GetXCom" else None
+
+
+@pytest.fixture
+def supervisor(monkeypatch: pytest.MonkeyPatch) -> Supervisor:
+    """Callbacks run as in the DAG processor."""
+    from airflow.sdk.execution_time import task_runner
+
+    supervisor = Supervisor()
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", supervisor, raising=False)
+    return supervisor
+
+
+def test_a_worker_that_died_is_told(
+    dag_bag: Any, mailbox: Mailbox, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the DAG processor, as after a missed heartbeat: it knows neither the error nor when the task began, and may
+    write no XCom. Each is told.
+    """
+    from airflow.api_fastapi.execution_api.datamodels.taskinstance import TaskInstance
+    from airflow.callbacks.callback_requests import TaskCallbackRequest
+    from airflow.dag_processing.processor import _execute_task_callbacks
+
+    for number in (1, 2):
+        instance = TaskInstance(
+            id=uuid.uuid4(),
+            task_id="compact",
+            dag_id="txn_maintain",
+            run_id=f"run-{number}",
+            try_number=3,
+            dag_version_id=uuid.uuid4(),
+        )
+        request = TaskCallbackRequest(
+            filepath="txn_maintain.py",
+            bundle_name="dags",
+            bundle_version=None,
+            ti=instance,
+            msg="heartbeat timeout",
+            task_callback_type="failed",
+        )
+        _execute_task_callbacks(dag_bag, request, structlog.get_logger())
+    assert mailbox.subjects == ["txn-engine: txn_maintain.compact failed"] * 2
+    assert "Run run-2 of txn_maintain.compact, try 3" in mailbox.body(1)
+    assert "ended from outside" in mailbox.body(1)
+    assert "GetXCom" in supervisor.asked
+    assert "ALERT txn-engine: txn_maintain.compact failed" in caplog.text
+
+
+def test_trouble_with_the_memory_of_what_was_sent_loses_no_alert(
+    mailbox: Mailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is sent first; that the memory cannot be read or written is a line in the log."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow.alerts import on_failure
+
+    class Instance:
+        dag_id, task_id, run_id, try_number, map_index = "txn_maintain", "compact", "run-1", 1, -1
+
+        def xcom_pull(self, **_: object) -> None:
+            raise ConnectionError("no way to the API server")
+
+        def xcom_push(self, *_: object) -> None:
+            raise ConnectionError("no way to the API server")
+
+    on_failure({"ti": Instance(), "exception": AirflowFailException("it broke")})
+    assert mailbox.subjects == ["txn-engine: txn_maintain.compact failed"]
+    assert "what was sent before cannot be read, so this is sent: no way to the API server" in caplog.text
+    assert "what was sent cannot be noted, so it may be sent again: no way" in caplog.text
+
+
+@pytest.mark.parametrize("dag_id", ["txn_coordinator_sweep", "txn_verify_exactly_once"])
+@pytest.mark.usefixtures("supervisor")
+def test_a_run_that_timed_out_is_told(
+    store_url: str, dag_bag: Any, run_dag: RunDag, mailbox: Mailbox, dag_id: str
+) -> None:
+    """Airflow skips what is left of it, and calls no task's callback: as the scheduler asks for it, and the DAG
+    processor answers, with the last task that had not ended, and without one.
+    """
+    from airflow.dag_processing.processor import _execute_dag_callbacks
+    from airflow.models import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    run = run_dag(dag_id)
+    mailbox.messages.clear()
+    with create_session() as session:
+        timed_out = session.scalar(select(DagRun).where(DagRun.run_id == run.dag_run.run_id))
+        last = timed_out.get_task_instances(session=session)[0]
+        for task in (last, None):
+            request = timed_out.produce_dag_callback(
+                dag=dag_bag.dags[dag_id], success=False, relevant_ti=task, reason="timed_out"
+            )
+            _execute_dag_callbacks(dag_bag, request, structlog.get_logger())
+    assert mailbox.subjects == [f"txn-engine: {dag_id}: a run timed out"] * 2
+    limit = dag_bag.dags[dag_id].dagrun_timeout
+    for number in (0, 1):
+        assert f"Run {run.dag_run.run_id} of {dag_id} timed out: it took longer than {limit};" in (
+            mailbox.body(number)
+        )
+
+
+def test_a_run_whose_task_has_told_is_not_told_of_twice(
+    dag_bag: Any, run_dag: RunDag, mailbox: Mailbox
+) -> None:
+    """One mail for a partition without a topic: the task's; the run's own callback is called, and keeps still."""
+    run = run_dag("txn_maintain", partition=1)
+    assert run.state == "failed"
+    assert mailbox.subjects == ["txn-engine: txn_maintain.check_params failed"]
 
 
 def test_without_a_notifier_the_log_has_it(

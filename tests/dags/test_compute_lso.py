@@ -64,6 +64,17 @@ def test_snapshots_are_written_where_logs_have_grown_and_once(engine: Engine, ru
     assert engine.scan("payments").to_table().num_rows == ROWS
 
 
+def test_a_dry_run_shows_the_tables_and_writes_no_snapshots(engine: Engine, run_dag: RunDag) -> None:
+    """Not one object of the store is another afterwards."""
+    commit(engine, "load-1")
+    before = {info.key: info.size for info in engine.store.list("")}
+    run = run_dag("txn_compute_lso", dry_run=True)
+    assert run.state == "success", run.errors
+    assert run.tasks["write_snapshots"] == "skipped"
+    assert len(run.xcom("last_stable_offsets")["rows"]) == 2
+    assert {info.key: info.size for info in engine.store.list("")} == before
+
+
 def test_an_empty_store_gives_empty_tables(store_url: str, run_dag: RunDag) -> None:
     """Nothing to do is a success."""
     run = run_dag("txn_compute_lso")

@@ -9,6 +9,17 @@ import pytest
 
 pytestmark = pytest.mark.airflow
 
+UNREADABLE = (
+    '{"conn_type": "txn_engine", "password": "HIDDEN"',
+    '{"conn_typ": "txn_engine", "password": "HIDDEN"}',
+    "txn-engine://KEY:HIDDEN@ledger:notaport/prod",
+)
+WITH_A_SECRET = (
+    '{"conn_type": "txn_engine", "extra": {"url": "s3://KEY:HIDDEN@ledger/prod"}}',
+    '{"conn_type": "txn_engine", "host": "s3://KEY:HIDDEN@ledger"}',
+    '{"conn_type": "txn_engine", "host": "KEY:HIDDEN@ledger"}',
+)
+
 
 def _load(monkeypatch: pytest.MonkeyPatch, text: str) -> Any:
     from txn_engine_airflow.connection import StoreConnection
@@ -85,6 +96,13 @@ def test_credentials_endpoint_and_region_stand_where_the_aws_connection_has_them
         ),
         ('{"conn_type": "txn_engine", "host": "ledger", "extra": "not json"}', "extra cannot be read"),
         ('{"conn_type": "txn_engine", "host": "ledger", "extra": "[1]"}', "expected a JSON object"),
+        (
+            '{"conn_type": "txn_engine", "extra": {"url": {"a": 1}}}',
+            "extra.url is of type dict; expected text",
+        ),
+        ('{"conn_type": "txn_engine", "host": 5}', "host is of type int; expected text"),
+        *((text, "cannot be read; expected a JSON object") for text in UNREADABLE),
+        *((text, "credentials, or a port, in it") for text in WITH_A_SECRET),
     ],
 )
 def test_a_connection_that_cannot_be_meant_is_refused_in_one_line(
@@ -98,6 +116,44 @@ def test_a_connection_that_cannot_be_meant_is_refused_in_one_line(
     assert str(refused.value).startswith("connection 'txn_engine_default': ")
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert "HIDDEN" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", [*UNREADABLE, *WITH_A_SECRET, '{"conn_type": "txn_engine", "host": 5}'])
+def test_a_wrong_connection_in_the_environment_leaves_the_dags_there(
+    monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """A schedule is the topic's by its connection; the asset itself is refused in one line. Tasks say the rest."""
+    from txn_engine_airflow import topic_alias, topic_asset, topic_schedule
+
+    monkeypatch.setenv("TXN_ENGINE_URL", "s3://other")
+    monkeypatch.setenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", text)
+    assert topic_schedule("payments") == topic_alias("payments")
+    with pytest.raises(ValueError, match="asset of topic 'payments': connection ") as refused:
+        topic_asset("payments")
+    assert "\n" not in str(refused.value)
+    assert "HIDDEN" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://KEY:HIDDEN@ledger/prod", "s3://KEY:HID/DEN/HIDDEN@ledger", "s3a://HIDDEN@ledger"]
+)
+def test_a_url_with_credentials_names_no_store(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """It would be shown in the names of assets. The line does not repeat it."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow import topic_alias, topic_asset, topic_schedule
+    from txn_engine_airflow.connection import StoreConnection
+
+    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
+    monkeypatch.setenv("TXN_ENGINE_URL", url)
+    with pytest.raises(AirflowFailException, match="TXN_ENGINE_URL in the environment: ") as refused:
+        StoreConnection.load()
+    assert "HIDDEN" not in str(refused.value)
+    assert topic_schedule("payments") == topic_alias("payments")
+    with pytest.raises(ValueError, match="credentials, or a port, in it") as unnamed:
+        topic_asset("payments", url)
+    assert "HIDDEN" not in str(unnamed.value)
 
 
 def test_without_a_connection_the_environment_names_the_store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.dags.finished_run import RunDag
@@ -42,7 +44,7 @@ def test_a_ledger_of_a_month_is_compacted_trimmed_sealed_and_cleaned(aged: Engin
     before = aged.scan("payments").to_table().sort_by([("_partition", "ascending"), ("_offset", "ascending")])
     run = run_dag("txn_maintain", min_files=2)
     assert run.state == "success", run.errors
-    assert run.tasks == dict.fromkeys([*JOBS[:-1], "all_done"], "success") | {
+    assert run.tasks == dict.fromkeys(["check_params", *JOBS[:-1], "all_done"], "success") | {
         "expire_group_offsets": "skipped"
     }
     started = [run.started(job) for job in JOBS[:-1]]
@@ -66,7 +68,7 @@ def test_a_ledger_of_a_month_is_compacted_trimmed_sealed_and_cleaned(aged: Engin
 def test_a_dry_run_says_what_is_due_and_writes_nothing(aged: Engine, run_dag: RunDag) -> None:
     """Not one object of the store is another afterwards."""
     before = {info.key: info.size for info in aged.store.list("")}
-    run = run_dag("txn_maintain", dry_run=True, min_files=2, group_offsets_days=0)
+    run = run_dag("txn_maintain", dry_run=True, min_files=2, group_offsets_days=1)
     assert run.state == "success", run.errors
     assert run.xcom("compact")["rows"]
     assert "compacted (a dry run: nothing was written): 2" in run.log
@@ -102,6 +104,60 @@ def test_group_offsets_go_only_where_the_run_says_how_old_they_must_be(
     assert engine.admin.verify().findings == ()
 
 
+@pytest.mark.parametrize(
+    ("scope", "gone"),
+    [
+        ({}, {"payments-0", "payments-1", "other-0"}),
+        ({"topic": "payments"}, {"payments-0", "payments-1"}),
+        ({"topic": "payments", "partition": 1}, {"payments-1"}),
+    ],
+)
+def test_group_offsets_go_only_in_the_topic_and_partition_that_are_named(
+    store_url: str, engine: Engine, run_dag: RunDag, scope: dict[str, Any], gone: set[str]
+) -> None:
+    """A group keeps its place everywhere else."""
+    engine.admin.create_topic("other")
+    places = [TopicPartition("payments", 0), TopicPartition("payments", 1), TopicPartition("other", 0)]
+    with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
+        earlier.consumer(group_id="monthly").commit(dict.fromkeys(places, OffsetAndMetadata(0)))
+    run = run_dag("txn_maintain", group_offsets_days=30, **scope)
+    assert run.state == "success", run.errors
+    assert {f"{row[1]}-{row[2]}" for row in run.xcom("expire_group_offsets")["rows"]} == gone
+    left = engine.consumer(group_id="monthly").committed(places)
+    assert {str(at) for at in left} == {str(at) for at in places} - gone
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"topic": "no-such-topic"}, "topic 'no-such-topic' does not exist"),
+        ({"topic": "payments", "partition": 9}, "partition 9 of topic 'payments'; expected 0 to 1"),
+        (
+            {"topic": "__transaction_state", "partition": 999},
+            "partition 999 of '__transaction_state'; expected 0 to",
+        ),
+        ({"partition": 1}, "partition 1 without a topic; expected both, or a topic alone, or neither"),
+        ({"entries_days": 1, "orphan_days": 7}, "expected 0 or more, and entries kept for at least as long"),
+    ],
+)
+def test_params_that_cannot_be_meant_are_told_once_and_no_job_is_run(
+    engine: Engine, run_dag: RunDag, params: dict[str, Any], says: str
+) -> None:
+    """By the first task, in one line, without a retry."""
+    run = run_dag("txn_maintain", retries=1, group_offsets_days=30, **params)
+    assert run.tasks == dict.fromkeys([*JOBS, "all_done"], "upstream_failed") | {"check_params": "failed"}
+    (line,) = run.errors
+    assert line.startswith("airflow.sdk.exceptions.AirflowFailException: ")
+    assert says in line
+    assert run.log.count("ALERT txn-engine:") == run.log.count("ALERT txn-engine: txn_maintain.check_params")
+
+
+def test_internal_topics_may_be_named(aged: Engine, run_dag: RunDag) -> None:
+    """As any other."""
+    run = run_dag("txn_maintain", topic="__transaction_state", partition=0)
+    assert run.state == "success", run.errors
+
+
 def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
     aged: Engine, run_dag: RunDag
 ) -> None:
@@ -114,6 +170,7 @@ def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
 
     assert run.state == "failed"
     assert run.tasks == dict.fromkeys(JOBS[:-1], "failed") | {
+        "check_params": "success",
         "remove_deleted_topics": "success",  # it looks at no partition
         "expire_group_offsets": "skipped",
         "all_done": "upstream_failed",

@@ -65,6 +65,7 @@ def test_a_dag_tells_a_person_on_call_what_it_is_and_limits_itself(dag_bag: Any,
     from txn_engine_airflow import alerts
 
     dag = dag_bag.dags[dag_id]
+    assert dag.on_failure_callback == alerts.on_run_failure
     for section in ("**What it does.**", "**When to worry.**", "**What to do.**", "txn-engine "):
         assert section in dag.doc_md
     assert "txn-engine" in dag.tags
@@ -107,7 +108,7 @@ def test_every_param_has_a_description_and_every_number_bounds(dag_bag: Any, dag
         ("txn_maintain", {"topic": "../payments"}),
         ("txn_maintain", {"partition": -1}),
         ("txn_maintain", {"target_mib": 0}),
-        ("txn_maintain", {"group_offsets_days": -1}),
+        ("txn_maintain", {"group_offsets_days": 0}),
         ("txn_spark_consume", {"topic": ""}),
         ("txn_spark_consume", {"transform": "os.system"}),
         ("txn_spark_consume", {"wait_s": -1}),

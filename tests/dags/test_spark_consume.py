@@ -50,7 +50,7 @@ def test_a_topic_is_consumed_once_however_often_the_dag_runs(
     assert run.aliases == {"txn_spark_consume", "txn_engine_default/balances"}
     assert extra["offsets"] == done["offsets"]
     assert sum(last - first + 1 for first, last in extra["offsets"].values()) == 3
-    assert extra["run_id"] == run.dag_run.logical_date.isoformat()
+    assert extra["run_id"] == f"txn_spark_consume/consume@{run.dag_run.logical_date.isoformat()}"
     balances_end = payments.admin.list_offsets("balances")
     assert extra["end_offsets"] == {
         str(at.partition): balances_end[at].last_stable_offset for at in balances_end
@@ -68,6 +68,28 @@ def test_a_topic_is_consumed_once_however_often_the_dag_runs(
     assert {account: count for account, (_, count) in sums(payments).items()} == {1: 6, 2: 6, 3: 4}
     assert len(third.events) == 1
     assert payments.admin.verify().findings == ()
+
+
+def test_a_dry_run_says_what_would_be_read_and_writes_nothing(payments: Engine, run_dag: RunDag) -> None:
+    """From where to where, and how many records; it waits for none."""
+    before = {info.key: info.size for info in payments.store.list("")}
+    run = run_dag("txn_spark_consume", dry_run=True)
+    assert run.state == "success", run.errors
+    assert run.tasks == {"wait_for_records": "success", "consume": "skipped"}
+    found = run.xcom("wait_for_records")
+    assert (found["records"], found["start_offsets"]) == (len(ROWS), {"0": 0, "1": 0})
+    ends = payments.admin.list_offsets("payments")
+    assert found["end_offsets"] == {str(at.partition): ends[at].last_stable_offset for at in ends}
+    assert "found: {'topic': 'payments'" in run.log
+    assert {info.key: info.size for info in payments.store.list("")} == before
+    assert run.events == []
+    with payments.consumer(group_id="balances") as consumer:
+        consumer.subscribe(["payments"])
+        while consumer.poll() is not None:
+            pass
+        consumer.commit()
+    nothing = run_dag("txn_spark_consume", dry_run=True)
+    assert nothing.tasks == {"wait_for_records": "skipped", "consume": "skipped"}
 
 
 def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent(

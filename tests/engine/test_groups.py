@@ -515,6 +515,22 @@ def test_off_04_expiry_is_by_the_logs_time_and_leaves_what_is_pending(
     assert engine.admin.verify().ok
 
 
+def test_offsets_are_forgotten_only_in_the_topic_and_partition_that_are_named(engine: Engine) -> None:
+    """Elsewhere a group keeps its place, however old; a partition needs its topic."""
+    committed(engine, "g", 4)
+    committed(engine, "g", 5, P1)
+    assert engine.admin.expire_group_offsets(retention_ms=0, topic="other") == []
+    gone = [ForgottenOffset("g", "payments", 1, 5)]
+    scope = {"topic": "payments", "partition": 1}
+    assert engine.admin.expire_group_offsets(retention_ms=0, **scope, dry_run=True) == gone
+    assert engine.admin.expire_group_offsets(retention_ms=0, **scope) == gone
+    assert engine.admin.expire_group_offsets(retention_ms=0, topic="payments") == [
+        ForgottenOffset("g", "payments", 0, 4)
+    ]
+    with pytest.raises(InvalidRequestError, match="a partition without a topic"):
+        engine.admin.expire_group_offsets(retention_ms=0, partition=1)
+
+
 def test_off_02_a_marker_applies_or_drops_what_is_pending(engine: Engine) -> None:
     """OFF-02: a commit marker makes the pending offsets the group's, an abort marker drops them, and one of a producer
     with nothing pending changes nothing.

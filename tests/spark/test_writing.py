@@ -106,6 +106,24 @@ def test_an_empty_result_still_moves_the_group(spark: SparkSession, ledger: Engi
     assert data_files(ledger, "balances") == 0
 
 
+def test_a_run_without_rows_may_write_what_comes_late(spark: SparkSession, ledger: Engine) -> None:
+    """It is not remembered, with offsets or without; one that wrote something is."""
+    load(ledger, 0, 10)
+    read = read_topic(spark, ledger, "payments", group_id="balances")
+    nothing = small(spark).where("account_id < 0")
+    for number, (frame, offsets) in enumerate(
+        [(nothing, None), (nothing, read.offsets), (small(spark), None)]
+    ):
+        result = write_topic(
+            frame, ledger, "balances", transactional_id="job", run_id="monday", offsets=offsets
+        )
+        assert (result.already_committed, result.records) == (False, 10 if number == 2 else 0)
+    assert read_topic(spark, ledger, "payments", group_id="balances").record_count == 0
+    assert write_topic(
+        small(spark), ledger, "balances", transactional_id="job", run_id="monday"
+    ).already_committed
+
+
 def test_a_task_that_fails_leaves_only_orphans(
     spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

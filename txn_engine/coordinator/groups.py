@@ -136,8 +136,16 @@ class GroupCoordinator:
                 raise verdict.error
         return [_forgotten(stored) for stored in rows]
 
-    def expire(self, retention_ms: int, *, dry_run: bool = False) -> list[ForgottenOffset]:
-        """Put a tombstone for every offset committed at least so long ago, by the log's time; one entry a partition.
+    def expire(
+        self,
+        retention_ms: int,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        dry_run: bool = False,
+    ) -> list[ForgottenOffset]:
+        """Put a tombstone for every offset committed at least so long ago, by the log's time, in this topic and this
+        partition, where they are named; one entry a partition.
 
         What is pending, or moves meanwhile, is left alone (`OffsetMetadataManager.cleanupExpiredOffsets`). The answer:
         what was forgotten, group by group; with `dry_run` what would be, and nothing is written.
@@ -149,7 +157,9 @@ class GroupCoordinator:
             old = [
                 stored
                 for stored in offsets.live()
-                if has_expired(stored, now_ms, retention_ms)
+                if topic in (None, stored.commit.key.topic)
+                and partition in (None, stored.commit.key.partition)
+                and has_expired(stored, now_ms, retention_ms)
                 and offsets.pending_by_other(stored.commit.key, -1) is None
             ]
             if dry_run or not old:

@@ -181,8 +181,13 @@ class Producer:
     @property
     def last_committed_run_id(self) -> str | None:
         """The run id of the last transaction under this id that was decided to commit and had one."""
-        ids = self._known_history().committed_run_ids
+        ids = self.committed_run_ids
         return ids[-1] if ids else None
+
+    @property
+    def committed_run_ids(self) -> tuple[str, ...]:
+        """The last 100 run ids under this id whose transactions were decided to commit, oldest first."""
+        return self._known_history().committed_run_ids
 
     def has_committed(self, run_id: str) -> bool | None:
         """Whether that run's transaction was decided to commit; None where the log no longer knows (the last

@@ -75,7 +75,9 @@ def write_topic(
     Executors write the data files, which nobody sees; then the driver opens one transaction that names them and
     commits. So the transaction lives for moments however long the job runs, and a task that failed, was repeated or
     speculated leaves no trace but files for the clean-up. A run that is run again under its transactional id fences
-    what the first try left behind; with a `run_id`, one whose first try committed writes nothing.
+    what the first try left behind; with a `run_id`, one whose first try committed writes nothing, as long as it is
+    among the last 100 runs of its transactional id (`offsets` refuse an older one as well). A run that has no rows is
+    not remembered: run again, it writes what came late.
 
     Columns are matched by name and must have Spark's types for the topic's. Every record gets the time at which the
     write began. On a cluster this package has to be installed where the executors run.
@@ -127,7 +129,9 @@ def write_with(
     def send() -> list[RecordMetadata]:
         return producer.produce_files(info, files).result()
 
-    batches = _commit(producer, topic, send, offsets, run_id, before_commit)
+    if not files and offsets is None:
+        return WriteResult(topic, 0, ())
+    batches = _commit(producer, topic, send, offsets, run_id if files else None, before_commit)
     records = sum(file.record_count for file in uploaded)
     return WriteResult(topic, records, tuple(batches), Map() if offsets is None else offsets.end)
 

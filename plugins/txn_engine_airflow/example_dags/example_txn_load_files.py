@@ -2,7 +2,8 @@
 ### Loads files into a topic, each once
 
 One part of the mapped task for each file, each with a transactional id of its own: `example_txn_load_files/load/0`,
-`/1`, ... Clear a part, retry it, run the whole date again: nothing is loaded twice. `check` waits until readers see it.
+`/1`, ... Clear a part, retry it, run the whole date again: nothing is loaded twice. `check` waits until readers see
+every part.
 
 Params: the files, as the workers see them (csv with a header line, jsonl or parquet; columns `account_id`, `amount`).
 """
@@ -49,8 +50,8 @@ def example_txn_load_files() -> None:
     load = TxnProduceOperator.partial(
         task_id="load", topic=TOPIC, retries=2, outlets=[topic_alias(TOPIC)]
     ).expand(path=files())
-    check = TransactionFinalSensor(
-        task_id="check", transactional_id="example_txn_load_files/load/0", poke_interval=5, timeout=600
+    check = TransactionFinalSensor.partial(task_id="check", poke_interval=5, timeout=600).expand(
+        transactional_id=load.output.map(lambda told: told["transactional_id"])
     )
     make_topic() >> load >> check
 

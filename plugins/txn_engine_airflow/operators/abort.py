@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.hook import open_engine
+from txn_engine_airflow.operators.identity import checked_transactional_id
 from txn_engine_airflow.progress import open_transaction
 
 if TYPE_CHECKING:
@@ -55,10 +56,13 @@ class TxnAbortOperator(BaseOperator):
         """Abort it, if it is open."""
         with open_engine(self.conn_id) as engine:
             if self.transactional_id is not None:
-                what = f"transactional id {self.transactional_id!r}"
-                aborted = self._abort(engine, self.transactional_id)
+                name = checked_transactional_id(self.transactional_id)
+                what = f"transactional id {name!r}"
+                aborted = self._abort(engine, name)
             else:
-                topic, partition, start = str(self.topic), _number(self.partition), _number(self.start_offset)
+                topic = str(self.topic)
+                partition = _number("partition", self.partition)
+                start = _number("start_offset", self.start_offset)
                 what = f"{topic}-{partition} from offset {start}"
                 aborted = self._abort_hanging(engine, topic, partition, start)
         self.log.info("%s: %s", what, "aborted" if aborted else "nothing was open, nothing done")
@@ -86,8 +90,10 @@ class TxnAbortOperator(BaseOperator):
         return True
 
 
-def _number(value: int | str | None) -> int:
-    try:
-        return int(value or 0)
-    except ValueError:
-        raise AirflowException(f"{value!r}; expected the number of a partition or an offset") from None
+def _number(field: str, value: object) -> int:
+    """A partition or an offset, as it was rendered: never a guess, for what stands there is aborted."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    if isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal():
+        return int(value)
+    raise AirflowFailException(f"{field}: {value!r}; expected a whole number, 0 or more; nothing was aborted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 TRANSACTIONAL_ID_CHARS_MAX = 1_000
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)")
 
 
 def transactional_id_of(context: Context) -> str:
@@ -25,10 +27,28 @@ def transactional_id_of(context: Context) -> str:
 
 
 def run_id_of(context: Context) -> str:
-    """The run's logical date in UTC, or the DAG run's id where it has none: the same in every try, cleared or not."""
+    """`<dag>/<task>[/<map index>]@<logical date in UTC>`, or `@<id of the DAG run>` for a run without a date.
+
+    The same in every try, cleared or not, and no other task's, also where several share a transactional id.
+    """
     run = context["dag_run"]
     date: datetime | None = run.logical_date
-    return run.run_id if date is None else date.astimezone(UTC).isoformat()
+    which = run.run_id if date is None else date.astimezone(UTC).isoformat()
+    return f"{transactional_id_of(context)}@{which}"
+
+
+def moment_of(run_id: str) -> datetime | None:
+    """The logical date that a task's run id holds, or the time in the id that Airflow gave a DAG run; None for others.
+
+    Neither a DAG's nor a task's id can hold an `@`.
+    """
+    found = _MOMENT.search(run_id.partition("@")[2])
+    if found is None:
+        return None
+    try:
+        return datetime.fromisoformat(found[0])
+    except ValueError:
+        return None
 
 
 def checked_transactional_id(name: str) -> str:

@@ -12,15 +12,16 @@ from airflow.sdk.bases.decorator import determine_kwargs
 from txn_engine_airflow.assets import TopicUpdate
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.hook import open_engine
+from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
 from txn_engine_airflow.operators.transactions import (
+    commit_run,
     emit,
     end_offsets,
     fenced_means_retry,
     has_committed_before,
     landed,
     parts_of,
-    transaction,
     with_outlets,
 )
 
@@ -43,18 +44,24 @@ class TxnProduceOperator(BaseOperator):
     one, else the topic's key says.
 
     Exactly once. The transaction is of the id `<dag>/<task>[/<map index>]` unless `transactional_id` says another, and
-    of the run's logical date (of the DAG run's id where it has none). A try fences whatever earlier one is alive, ends
-    what that left open, asks the log whether the run was committed, and loads only where it was not. So a retry, a
-    cleared task and a second scheduler load nothing twice. A task that runs again after more than 100 later runs may
-    be refused: `has_committed_before`.
+    of the run `<dag>/<task>[/<map index>]@<logical date in UTC>` (the DAG run's id where it has no date). A try fences
+    whatever earlier one is alive, ends what that left open, asks the log whether the run was committed, and loads only
+    where it was not. So a retry, a cleared task and a second scheduler load nothing twice. After more than 100 later
+    runs a task that runs again, or for the first time for an earlier date, may be refused: `has_committed_before`.
+
+    Where the run was committed with another topic, path, `op_kwargs` or `read_options` than are asked for now, as when
+    a mapped task's list has come in another order, the task fails: nothing is left out silently. So these may not hold
+    what differs from try to try. The check needs the note that Airflow keeps of the task; without it (the DAG run was
+    deleted, or `[state_store] clear_on_success` is set) nothing can be compared.
 
     Runs side by side would fence one another, and each try again: `max_active_tis_per_dag` is 1 unless told. Each part
     of a mapped task has an id of its own; there the DAG's `max_active_runs=1` does it, and `outlets` are to be given.
 
     `transaction_timeout_s`: after so long the sweep may abort a load whose process died; at most the store's limit.
     `markers="deferred"` leaves the markers to `txn_write_markers`. Returns, and sends as the event of the topic's
-    asset, where the records went: `TopicUpdate`. A run that loads nothing sends none; one that was committed before
-    sends it again, for the first try may have died before it could.
+    asset, where the records went: `TopicUpdate`. A run that loads nothing sends none and commits nothing, so it may be
+    cleared to load what came late; one that was committed before sends its event again, for the first try may have
+    died before it could.
     """
 
     template_fields: Sequence[str] = (
@@ -121,7 +128,7 @@ class TxnProduceOperator(BaseOperator):
                 markers=self.markers,
             ) as producer:
                 producer.init_transactions()
-                committed_before = has_committed_before(producer, run_id, context)
+                committed_before = has_committed_before(producer, run_id, context, self._arguments())
                 sent = [] if committed_before else self._load(engine, producer, run_id, context)
             records, offsets = landed(sent)
             update = TopicUpdate(
@@ -140,14 +147,26 @@ class TxnProduceOperator(BaseOperator):
                 emit(context, self.conn_id, update)
         return {**update, "transactional_id": name}
 
+    def _arguments(self) -> dict[str, str]:
+        """What decides which records this run loads, as it was rendered."""
+        open_to_all = {"topic": shown(self.topic), "path": shown(self.path)}
+        settings = {"op_kwargs": self.op_kwargs, "read_options": self.read_options}
+        return open_to_all | {
+            f"{kind}.{name}": hidden(value)
+            for kind, given in settings.items()
+            for name, value in given.items()
+        }
+
     def _load(
         self, engine: Engine, producer: Producer, run_id: str, context: Context
-    ) -> list[Future[list[RecordMetadata]]]:
-        with transaction(producer, run_id):
+    ) -> Sequence[Future[list[RecordMetadata]]]:
+        def send() -> list[Future[list[RecordMetadata]]]:
             return [
                 producer.produce(self.topic, part, partition=self.partition)
                 for part in self._records(engine, context)
             ]
+
+        return commit_run(producer, run_id, send)
 
     def _records(
         self, engine: Engine, context: Context

@@ -17,10 +17,11 @@ class TxnSparkConsumeOperator(BaseOperator):
     """Reads what is new for a group with Spark, transforms it, and writes the result with the group's new position.
 
     Output and position are one transaction of the id `<dag>/<task>[/<map index>]`, unless `transactional_id` says
-    another, and of the run's logical date: a try that was killed leaves nothing to be seen, one whose reply was lost is
-    recognised by the next, and of two that read the same range one is refused. `transform` makes the output's DataFrame
-    of the input's: a function, or "module:function", importable where tasks run. `spark_settings` are Spark's own, such
-    as `spark.master`. Returns, and sends as the event of the output topic's asset, what was read and written.
+    another, and of the run `<dag>/<task>[/<map index>]@<logical date in UTC>`: a try that was killed leaves nothing to
+    be seen, one whose reply was lost is recognised by the next, and of two that read the same range one is refused.
+    `transform` makes the output's DataFrame of the input's: a function, or "module:function", importable where tasks
+    run. `spark_settings` are Spark's own, such as `spark.master`. Returns, and sends as the event of the output topic's
+    asset, what was read and written.
     """
 
     template_fields: Sequence[str] = (

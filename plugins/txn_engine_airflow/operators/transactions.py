@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +13,8 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from txn_engine_airflow.assets import COORDINATOR_TOPIC, TopicUpdate, topic_alias, topic_asset
 from txn_engine_airflow.connection import StoreConnection
+from txn_engine_airflow.operators.arguments import differences
+from txn_engine_airflow.operators.identity import moment_of
 from txn_engine_airflow.progress import by_name, stable_end
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from txn_engine import Engine, RecordMetadata
     from txn_engine.producer import Producer
 
+    Sent = Sequence[Future[list[RecordMetadata]]]
+
 log = logging.getLogger(__name__)
 
 COMMIT_TRIES, COMMIT_PAUSE_MS = 5, 1_000
@@ -30,18 +34,41 @@ _MEMORY = "txn_engine_before_first_try"
 
 
 @contextmanager
-def transaction(producer: Producer, run_id: str | None = None) -> Iterator[None]:
+def transaction(producer: Producer) -> Iterator[None]:
     """Begin; commit when the block ends, abort when it raises.
 
     A commit without an answer is asked for again, and then answered from the log. One that stays without one leaves the
     next try to learn what became of it.
     """
-    from txn_engine.errors import TxnEngineError
-
-    producer.begin_transaction(run_id)
-    try:
+    with _aborted_on_error(producer):
+        producer.begin_transaction()
         yield
         _commit(producer)
+
+
+def commit_run(producer: Producer, run_id: str, send: Callable[[], Sent]) -> Sent:
+    """What `send` sends, in a transaction of this run; committed as `transaction` commits.
+
+    Where that is no record the transaction is aborted, so the run is not known for committed: it may load later what
+    has not come yet.
+    """
+    with _aborted_on_error(producer):
+        producer.begin_transaction(run_id)
+        sent = send()
+        # Of no records the future is done at once. The others are the commit's to wait for, and to tell of.
+        if all(future.done() and future.exception() is None and not future.result() for future in sent):
+            producer.abort_transaction()
+        else:
+            _commit(producer)
+    return sent
+
+
+@contextmanager
+def _aborted_on_error(producer: Producer) -> Iterator[None]:
+    from txn_engine.errors import TxnEngineError
+
+    try:
+        yield
     except BaseException:
         with suppress(TxnEngineError):  # then the time-out sweep, or the next try, ends it
             producer.abort_transaction()
@@ -70,11 +97,17 @@ def fenced_means_retry() -> Iterator[None]:
 
     Where it was the next try of the same one, this try does not count any more, whatever it says.
     """
-    from txn_engine.errors import ProducerFencedError
+    from txn_engine.errors import InvalidProducerEpochError, ProducerFencedError, TxnEngineError
 
     try:
         yield
-    except ProducerFencedError as error:
+    except TxnEngineError as error:
+        # Where a write learned of it before the commit did, the producer tells of a transaction that failed.
+        if not any(
+            isinstance(each, InvalidProducerEpochError | ProducerFencedError)
+            for each in (error, error.__cause__)
+        ):
+            raise
         who = f"{error.actor}: " if error.actor else ""
         raise AirflowException(
             f"{who}another try or run of this task has taken over its transactional id, so this one was not committed;"
@@ -83,36 +116,76 @@ def fenced_means_retry() -> Iterator[None]:
         ) from None
 
 
-def has_committed_before(producer: Producer, run_id: str, context: Context) -> bool:
+def has_committed_before(
+    producer: Producer, run_id: str, context: Context, arguments: Mapping[str, str]
+) -> bool:
     """Whether an earlier try of this task has committed this run; for a producer that was initialised.
 
     The coordinator's log knows the last 100 runs of an id. For an older one the task's own memory in Airflow
     (`task_state_store`) helps: before its first transaction a task notes the newest run of its id; as long as the log
-    still has that one, it would have anything that came later. Raises `AirflowFailException` where neither can tell.
+    still has that one, it would have anything that came later. Without a note (the DAG run was deleted, or
+    `[state_store] clear_on_success` is set) `_is_new` tells.
+
+    The note also holds what the try was asked for. Raises `AirflowFailException` where neither log nor note can tell,
+    and where the run was committed with other `arguments`: what is asked for now would be left out. Where the note is
+    gone nothing can be compared.
     """
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
     known = producer.has_committed(run_id)
-    if known:
-        return True
     memory = context["task_state_store"]
-    noted = memory.get(_MEMORY)
-    if not isinstance(noted, dict) or noted.get("transactional_id") != producer.transactional_id:
-        newest = producer.last_committed_run_id or ""
-        note: dict[str, JsonValue] = {
-            "transactional_id": producer.transactional_id,
-            "newest_run_id": newest,
-        }
-        memory.set(_MEMORY, note, retention=NEVER_EXPIRE)
-        return False  # no earlier try has come so far as to begin a transaction
-    newest = str(noted["newest_run_id"])
-    if known is None and not producer.has_committed(newest):
+    found = memory.get(_MEMORY)
+    is_mine = isinstance(found, dict) and found.get("transactional_id") == producer.transactional_id
+    noted = cast("dict[str, Any]", found) if is_mine else None
+    if known:
+        _check_arguments(producer, run_id, noted, arguments)
+        return True
+    if known is None and not (
+        producer.has_committed(noted["newest_run_id"]) if noted else _is_new(producer, run_id, context)
+    ):
         raise AirflowFailException(
             f"transactional id {producer.transactional_id!r}, run {run_id!r}: an earlier try may have committed it, and"
             " more than 100 runs have followed, so nobody can tell; expected a run that is not so old; look whether"
             " its records are there, then mark the task as success, or load them under a transactional_id of their own"
         )
+    note: dict[str, JsonValue] = {
+        "transactional_id": producer.transactional_id,
+        "newest_run_id": noted["newest_run_id"] if noted else producer.last_committed_run_id or "",
+        "arguments": dict(arguments),
+    }
+    memory.set(_MEMORY, note, retention=NEVER_EXPIRE)
     return False
+
+
+def _is_new(producer: Producer, run_id: str, context: Context) -> bool:
+    """Whether no try of a run that the log does not have, and nobody noted, can have committed.
+
+    Runs commit in the order of their dates, give or take some that go side by side. One that is later than the older
+    half of what the log still has of this task would be there too, had it committed. What is dated before those, as in
+    a backfill of a task with more than 100 runs, is not known to be new. A DAG run's id that somebody made up without
+    a time in it is new at the first try: two DAG runs do not have the same.
+    """
+    moment = moment_of(run_id)
+    if moment is None:
+        return context["ti"].try_number == 1
+    task = run_id.partition("@")[0]
+    mine = [known for known in producer.committed_run_ids if known.partition("@")[0] == task]
+    moments = [at for known in mine if (at := moment_of(known)) is not None]
+    older_half = moments[: (len(moments) + 1) // 2]
+    return bool(older_half) and moment > max(older_half)
+
+
+def _check_arguments(
+    producer: Producer, run_id: str, noted: Mapping[str, Any] | None, arguments: Mapping[str, str]
+) -> None:
+    changed = differences(noted["arguments"], arguments) if noted else ""
+    if changed:
+        raise AirflowFailException(
+            f"transactional id {producer.transactional_id!r}, run {run_id!r}: it was committed before with other"
+            f" arguments: {changed}; expected the same whenever it runs, and a mapped task's list in the same order;"
+            " nothing was loaded now: look which records are there, then load what is missing in a DAG run of its own,"
+            " and mark this task as success"
+        )
 
 
 def parts_of(records: Any, *, task: str) -> Iterable[pa.Table | pa.RecordBatch | pa.RecordBatchReader]:
@@ -131,7 +204,7 @@ def parts_of(records: Any, *, task: str) -> Iterable[pa.Table | pa.RecordBatch |
     )
 
 
-def landed(sent: Sequence[Future[list[RecordMetadata]]]) -> tuple[int, dict[str, list[int]]]:
+def landed(sent: Sent) -> tuple[int, dict[str, list[int]]]:
     """How many records, and the first and last offset by partition, of batches that are committed."""
     records = 0
     offsets: dict[int, list[int]] = {}

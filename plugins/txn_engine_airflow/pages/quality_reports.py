@@ -42,6 +42,7 @@ class Report:
     passed: int
     failed: int
     errored: int
+    not_applicable: int
     committed_records: int
     aborted_records: int
     seconds: float
@@ -108,6 +109,7 @@ def _read(path: Path, changed_ns: int) -> Report:
         made_ms=changed_ns // 1_000_000,
         success=bool(content["success"]),
         passed=int(numbers["passed"]),
+        not_applicable=int(numbers["not_applicable"]),
         failed=int(numbers["failed"]),
         errored=int(numbers["errored"]),
         committed_records=int(numbers["committed_records"]),

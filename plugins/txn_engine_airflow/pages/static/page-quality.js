@@ -25,10 +25,10 @@ export function render({ reports }) {
       reports.length > 1 && chart([...reports.slice(0, SHOWN)].reverse()),
       table({
         caption: "Reports", note: "newest first",
-        columns: ["Run", "Outcome", "When", "#Passed", "#Failed", "#Not made", "#Records committed", "#Aborted", "#Took"],
+        columns: ["Run", "Outcome", "When", "#Passed", "#Failed", "#Not made", "#Not applicable", "#Records committed", "#Aborted", "#Took"],
         rows: reports.map((report) => [
           link("report", { dag: report.dag_id, run: report.folder }, report.run_name), outcome(report), ago(report.made_ms, Date.now()),
-          number(report.passed), bad(report.failed), bad(report.errored), number(report.committed_records),
+          number(report.passed), bad(report.failed), bad(report.errored), number(report.not_applicable), number(report.committed_records),
           number(report.aborted_records), `${report.seconds.toFixed(1)} s`,
         ]),
         empty: "txn_verify_exactly_once has left no report on this machine yet.",

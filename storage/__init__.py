@@ -28,6 +28,7 @@ from storage.errors import (
     StorageError,
     StoreNotWritableError,
     StoreUnreachableError,
+    UnknownFormatError,
 )
 from storage.keys import LogKeys, validate_key, validate_name
 from storage.local import LocalStore
@@ -61,6 +62,7 @@ __all__ = [
     "StorageError",
     "StoreNotWritableError",
     "StoreUnreachableError",
+    "UnknownFormatError",
     "checksum_of",
     "decode_json",
     "decode_parquet",

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from storage.errors import DamagedObjectError
+from storage.errors import DamagedObjectError, UnknownFormatError
 
 ObjectBytes: TypeAlias = bytes | bytearray | memoryview
 
-FORMAT: Final = "1"
+FORMAT: Final = "2"
 METADATA_PREFIX: Final = "txn_engine."
 CHECKSUM_CHARS: Final = 32
 RESERVED_KEYS: Final = frozenset({"format", "kind", "checksum"})
@@ -148,7 +148,7 @@ def decode_parquet(
     try:
         file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), pre_buffer=False)
         footer = _own_metadata(file.metadata.metadata)
-        _expect(key, "format", footer.get("format"), FORMAT)
+        _expect_format(key, footer.get("format"))
         if kind is not None:
             _expect(key, "kind", footer.get("kind"), kind)
         table = file.read(columns=None if columns is None else list(columns), use_threads=use_threads)
@@ -183,7 +183,7 @@ def decode_json(data: ObjectBytes, *, key: str, kind: str) -> dict[str, Any]:
         _damaged(key, f"no readable JSON: {error}", "a JSON object")
     if not isinstance(whole, dict):
         _damaged(key, f"a JSON {type(whole).__name__}", "a JSON object")
-    _expect(key, "format", str(whole.get("format")), FORMAT)
+    _expect_format(key, str(whole.get("format")))
     _expect(key, "kind", whole.get("kind"), kind)
     return {name: value for name, value in whole.items() if name not in RESERVED_KEYS}
 
@@ -308,6 +308,16 @@ def _own_metadata(footer: Mapping[bytes, bytes] | None) -> dict[str, str]:
 def _expect(key: str, name: str, seen: object, expected: str) -> None:
     if seen != expected:
         _damaged(key, f"{name} {seen!r}", f"{name} {expected!r}")
+
+
+def _expect_format(key: str, found: object) -> None:
+    if found != FORMAT:
+        raise UnknownFormatError(
+            f"format {found!r}",
+            place=key,
+            expected=f"format {FORMAT!r}",
+            action="open the store with the version of txn-engine that wrote it",
+        )
 
 
 def _damaged(key: str, seen: str, expected: str) -> NoReturn:

@@ -103,6 +103,10 @@ class DamagedObjectError(StorageError):
     """The bytes at this key are not what was written there: restore the object, do not delete it."""
 
 
+class UnknownFormatError(DamagedObjectError):
+    """A whole object of another version of the format: open the store with the version that wrote it."""
+
+
 class StoreNotWritableError(StorageError):
     """Nothing can be written here (missing folder, permissions, full disk, a file in the way)."""
 

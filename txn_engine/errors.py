@@ -268,7 +268,7 @@ class CorruptObjectError(TxnEngineError):
 
 
 class UnsupportedFormatError(TxnEngineError):
-    """The store was written by a later version of the engine, or holds a control kind that this one does not know."""
+    """The store was written by another version of the engine, or holds a control kind that this one does not know."""
 
     code = "UNSUPPORTED_VERSION"
     default_action = "upgrade txn-engine"

@@ -32,7 +32,7 @@ def test_a_sound_local_store(run: Run, tmp_path: Path) -> None:
     assert list(found)[:5] == ["store", "reachable", "ledger", "put-if-absent", "clock"]
     assert "1 winner of 4 racing writers" in found["put-if-absent"]["seen"]
     assert found["clock"]["status"] == "ok"
-    assert "format 1" in found["ledger"]["seen"]
+    assert "format 2" in found["ledger"]["seen"]
     for package in ("pyarrow", "obstore", "pyspark", "apache-airflow", "great-expectations"):
         assert found[package]["seen"] == metadata.version(package) or found[package]["status"] == "warning"
     left = [path for path in (tmp_path / "ledger").rglob("*") if path.is_file() and "probes" in path.parts]

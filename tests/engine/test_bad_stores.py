@@ -6,22 +6,28 @@ import os
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 import txn_engine
-from storage import MemoryStore, decode_json, encode_json
+from storage import MemoryStore, decode_json, decode_parquet, encode_json, encode_parquet
 from tests.conftest import S3Bucket
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.faults import OverwritingStore
 from txn_engine import Engine
+from txn_engine.cli.main import cli
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidRequestError,
     StoreAccessError,
     StoreUnavailableError,
     TxnEngineError,
+    UnsupportedFormatError,
 )
+from txn_engine.log.snapshot_format import decode_snapshot
 
 
 @pytest.fixture
@@ -128,13 +134,104 @@ def test_topics_without_a_store_json(ledger: Path) -> None:
 @pytest.mark.parametrize("field", ["store_id", "put_if_absent_proof", "limits", "internal_partitions"])
 def test_a_store_json_that_lacks_something(ledger: Path, field: str) -> None:
     """Whole by its checksum, and without what the protocol needs: named, with the field."""
-    path = ledger / "store.json"
-    values = decode_json(path.read_bytes(), key="store.json", kind="store")
-    del values[field]
-    path.chmod(0o644)
-    path.write_bytes(encode_json(values, "store"))
+    rewrite_json(ledger / "store.json", "store", lambda values: values.pop(field))
     with pytest.raises(CorruptObjectError, match=rf"no {field} \(at store\.json\)"):
         txn_engine.connect(f"file://{ledger}")
+
+
+def rewrite_json(path: Path, kind: str, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the fields of a JSON object; its checksum is right again."""
+    values = decode_json(path.read_bytes(), key=path.name, kind=kind)
+    change(values)
+    path.chmod(0o644)
+    path.write_bytes(encode_json(values, kind))
+
+
+@pytest.mark.parametrize(
+    ("part", "field"),
+    [("limits", "max_transaction_timeout_ms"), ("internal_partitions", "__consumer_offsets")],
+)
+def test_a_store_json_that_lacks_a_part(ledger: Path, part: str, field: str) -> None:
+    """No default takes its place: two versions would keep the same store by different rules."""
+    rewrite_json(ledger / "store.json", "store", lambda values: values[part].pop(field))
+    with pytest.raises(CorruptObjectError, match=rf"no {field} \(at store\.json\)"):
+        txn_engine.connect(f"file://{ledger}")
+
+
+@pytest.mark.parametrize("field", ["cleanup_policy", "min_compaction_lag_ms", "key", "arrow_schema"])
+def test_a_topic_that_lacks_something(ledger: Path, field: str) -> None:
+    """Whoever reads it says which object lacks what, and what to do; the auditor names it too."""
+    rewrite_json(ledger / "topics/payments/0.json", "topic", lambda values: values.pop(field))
+    with txn_engine.connect(f"file://{ledger}") as engine:
+        with pytest.raises(CorruptObjectError) as caught:
+            engine.scan("payments")
+        said = str(caught.value)
+        assert f"no {field}" in said
+        assert "topics/payments/0.json" in said
+        assert "txn-engine verify" in said
+        findings = [str(finding) for finding in engine.admin.verify().findings]
+        assert any("topics/payments/0.json" in found and f"no {field}" in found for found in findings)
+
+
+def test_a_topic_whose_schema_cannot_be_read(ledger: Path) -> None:
+    """One line, too."""
+    broken = {"arrow_schema": "AAAA"}
+    rewrite_json(ledger / "topics/payments/0.json", "topic", lambda values: values.update(broken))
+    with (
+        txn_engine.connect(f"file://{ledger}") as engine,
+        pytest.raises(
+            CorruptObjectError, match=r"an arrow_schema that cannot be read.*topics/payments/0\.json"
+        ),
+    ):
+        engine.scan("payments")
+
+
+def test_a_growth_that_lacks_its_number(ledger: Path) -> None:
+    """The object that says how a topic grew."""
+    with txn_engine.connect(f"file://{ledger}") as engine:
+        engine.admin.add_partitions_to_topic("payments", 2)
+    (path,) = ledger.glob("topics/payments/0/partitions/*.json")
+    rewrite_json(path, "partitions", lambda values: values.pop("partitions"))
+    with (
+        txn_engine.connect(f"file://{ledger}") as engine,
+        pytest.raises(CorruptObjectError, match=f"no partitions .*{path.name}"),
+    ):
+        engine.scan("payments")
+
+
+def test_a_snapshot_that_lacks_a_number(ledger: Path) -> None:
+    """Named by the auditor and passed over by readers, like any other damage."""
+    victim = last(ledger, "snapshots/*")
+    table, _ = decode_parquet(victim.read_bytes(), key=victim.name, kind="snapshot")
+    at = table.schema.get_field_index("partition")
+    fields = [field for field in table.schema.field(at).type if field.name != "tombstones_to"]
+    rows = [
+        row and {field.name: row[field.name] for field in fields} for row in table["partition"].to_pylist()
+    ]
+    lacking = table.set_column(at, "partition", pa.array(rows, pa.struct(fields)))
+    victim.chmod(0o644)
+    victim.write_bytes(encode_parquet(lacking, kind="snapshot"))
+    with pytest.raises(CorruptObjectError, match=rf"no partition\.tombstones_to .*{victim.name}"):
+        decode_snapshot(victim.read_bytes(), key=victim.name)
+    with txn_engine.connect(f"file://{ledger}") as engine:
+        assert accounts_in(engine) == [0, 1, 2, 3, 10, 11, 12, 13]
+        assert any(victim.name in str(finding) for finding in engine.admin.verify().findings)
+
+
+@pytest.mark.parametrize("known", ["1", "3"])
+def test_a_store_of_another_version(ledger: Path, known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused when it is opened, in one line, whichever of the two is newer."""
+    monkeypatch.setattr("storage.envelope.FORMAT", known)
+    with pytest.raises(UnsupportedFormatError) as caught:
+        txn_engine.connect(f"file://{ledger}")
+    assert str(caught.value).startswith(
+        f"format '2' (at store.json); expected format '{known}'; open the store with"
+    )
+    assert "\n" not in str(caught.value)
+    said = CliRunner().invoke(cli, ["verify", "--url", f"file://{ledger}"])
+    assert said.exit_code == 1
+    assert len(said.stderr.splitlines()) == 1
+    assert f"format '2' (at store.json); expected format '{known}'" in said.stderr
 
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:

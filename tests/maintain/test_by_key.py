@@ -23,13 +23,19 @@ from tests.maintain.tables import (
     held,
     new_table,
     put,
+    rows,
     table_of,
 )
 from tests.maintain.test_deaths import FAULTS, attempt, faulty
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
+from txn_engine.maintain.by_key import KeyCompactor
 from txn_engine.maintain.offset_map import OffsetMap
+from txn_engine.maintain.outputs import replace_inputs, upload
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.maintain.target import Target
+from txn_engine.protocol.partition import LogFile
+from txn_engine.protocol.proposals import RewriteProposal, Verdict
 from txn_engine.testing import ManualClock
 
 KEYS = "abcdef"
@@ -301,11 +307,11 @@ def _finish(store: ObjectStore, clock: ManualClock) -> None:
         assert_sound(engine)
 
 
-def _writes(made: ObjectStore, now_ms: int) -> list[int]:
+def _writes(made: ObjectStore, now_ms: int, policy: MaintenancePolicy = POLICY) -> list[int]:
     counted = FaultyStore(copy_of(made))
     with open_engine(counted, ManualClock(now_ms)) as engine:
         counted.calls.clear()
-        _job(engine)
+        compact(engine, policy)
     return [at for at, (operation, _, _) in enumerate(counted.calls) if operation.startswith("put")]
 
 
@@ -319,6 +325,106 @@ def test_every_write(fault: str) -> None:
         store, now = copy_of(made), ManualClock(clock())
         attempt(_job, faulty(store, fault, at), now)  # type: ignore[arg-type]
         _finish(store, now)
+
+
+def tombstones() -> tuple[MemoryStore, ManualClock]:
+    """A clean partition of nothing but tombstones, a file each, which are due."""
+    clock, store = ManualClock(START_MS), new_store()
+    with new_table(store, clock) as engine:
+        for value in (1, None):
+            for key in KEYS:
+                put(engine, (key, value))
+        compact(engine, FILE_BY_FILE)
+        clock.advance(DAY_MS)
+        assert set(held(engine).values()) == {(key, None) for key in KEYS}
+    return store, clock
+
+
+FILE_BY_FILE = replace(ALWAYS, target_file_bytes=1, min_files=1_000)
+
+
+def _take_tombstones(engine: Engine) -> object:
+    return engine.maintenance.compact(TABLE, policy=FILE_BY_FILE)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_write_of_a_pass_over_tombstones(fault: str) -> None:
+    """Nothing new is written afterwards: the next run finishes all the same, and says of the log only what is so."""
+    made, clock = tombstones()
+    writes = _writes(made, clock(), FILE_BY_FILE)
+    assert len(writes) == len(KEYS)
+    for at in writes:
+        store, now = copy_of(made), ManualClock(clock())
+        attempt(_take_tombstones, faulty(store, fault, at), now)  # type: ignore[arg-type]
+        with open_engine(store, now) as engine:
+            gone_below = engine.partition(TABLE, 0).state.cleaning.tombstones_to
+            assert all(offset >= gone_below for offset in held(engine))
+            compact(engine, FILE_BY_FILE)
+            assert held(engine) == {}
+            assert engine.maintenance.compact(TABLE, policy=FILE_BY_FILE).partitions == ()
+            assert_sound(engine)
+
+
+def test_behind_a_rewrite_that_was_overtaken_no_tombstone_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of its inputs are still there, and would count as gone: the next run takes them all."""
+    store, clock = tombstones()
+    asked: list[RewriteProposal] = []
+
+    def overtaken_once(target: Target, rewrite: RewriteProposal) -> Verdict | None:
+        asked.append(rewrite)
+        return None if len(asked) == 3 else replace_inputs(target, rewrite)
+
+    monkeypatch.setattr("txn_engine.maintain.by_key.replace_inputs", overtaken_once)
+    with open_engine(store, clock) as engine:
+        (report,) = engine.maintenance.compact(TABLE, policy=FILE_BY_FILE).partitions
+        assert report.overtaken == 1
+        gone_below = engine.partition(TABLE, 0).state.cleaning.tombstones_to
+        assert [offset >= gone_below for offset in held(engine)] == [True] * 4
+        compact(engine, FILE_BY_FILE)
+        assert held(engine) == {}
+        assert_sound(engine)
+
+
+def test_a_rewrite_that_is_refused_though_its_inputs_are_live_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only what another run has replaced or trimmed counts as overtaken."""
+    clock = ManualClock(START_MS)
+    with new_table(new_store(), clock) as engine:
+        for number in range(6):
+            put(engine, ("a", number))
+        for module in ("by_key", "compaction"):
+            with monkeypatch.context() as patch:
+                patch.setattr(f"txn_engine.maintain.{module}.upload", _too_long)
+                if module == "compaction":
+                    patch.setattr(KeyCompactor, "run", lambda self: None)
+                report = engine.maintenance.compact(TABLE, policy=ALWAYS)
+            assert report.partitions == ()
+            assert "output" in report.failures[0].message
+        compact(engine)
+        assert table_of(held(engine)) == {"a": 5}
+
+
+def _too_long(*args: object) -> LogFile:
+    file = upload(*args)  # type: ignore[arg-type]
+    return replace(file, last_offset=file.last_offset + 1, record_count=100)
+
+
+def test_one_clock_that_was_ahead_stops_nothing_unless_the_topic_has_a_lag() -> None:
+    """As in Kafka, times count only where `min.compaction.lag.ms` is above 0."""
+    for lag_ms, left in ((0, []), (1, ["a"])):
+        clock, store = ManualClock(START_MS), new_store()
+        with new_table(store, clock, min_compaction_lag_ms=lag_ms) as engine:
+            put(engine, ("a", 1))
+            with open_engine(store, ManualClock(START_MS + 365 * DAY_MS)) as ahead:
+                ahead.partition(TABLE, 0).append(rows(("z", 1)))
+            for number in (2, 3):
+                put(engine, ("a", number))
+            clock.advance(1_000)
+            compact(engine)
+            found = held(engine)
+            assert table_of(found) == {"a": 3, "z": 1}
+            assert doubled(found) == left
 
 
 @pytest.mark.parametrize("other_policy", [POLICY, ALWAYS], ids=["the same", "another"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,8 +29,9 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
 )
 from txn_engine.producer import Producer
-from txn_engine.quality import QualityResult, check_exactly_once
+from txn_engine.quality import ExactlyOnceCheck, QualityResult, check_exactly_once
 from txn_engine.quality.gather import gather
+from txn_engine.testing import ManualClock
 
 PLACES = [TopicPartition("payments", number) for number in range(2)]
 
@@ -41,9 +43,11 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
         yield connected
 
 
-def make_topics(engine: Engine) -> None:
-    engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
-    engine.admin.create_topic("balances", partitions=2, schema=BALANCES, key="account_id")
+def make_topics(engine: Engine, **of_topic: Mapping[str, Any]) -> None:
+    """The input and the output; `of_topic`: what is different for one of them."""
+    for name, schema in (("payments", PAYMENTS), ("balances", BALANCES)):
+        config = of_topic.get(name, {})
+        engine.admin.create_topic(name, partitions=2, schema=schema, key="account_id", **config)
 
 
 def load(engine: Engine, transactional_id: str = "load") -> None:
@@ -390,3 +394,35 @@ def test_a_group_that_never_committed_has_consumed_nothing(engine: Engine, tmp_p
     result = check_exactly_once(engine, CONSUMED, report_folder=tmp_path)
     assert result.success, result.failed
     assert result.statistics["committed_records"] == 0
+
+
+# --- after maintenance -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", [CHECK, CONSUMED], ids=["everything", "consumed"])
+@pytest.mark.parametrize("gone", ["payments", "balances"])
+def test_after_retention_the_rest_is_still_proven(tmp_path: Path, check: ExactlyOnceCheck, gone: str) -> None:
+    """Sums over what is gone do not apply; everything else is judged, and nothing is red."""
+    clock = ManualClock(1_700_000_000_000)
+    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock) as engine:
+        make_topics(engine, **{gone: {"retention_ms": 3_600_000}})
+        load(engine)
+        consume(engine)
+        assert check_exactly_once(engine, check, report_folder=tmp_path / "before").not_applicable == ()
+        clock.advance(7_200_000)
+        assert engine.maintenance.retain(gone).partitions
+        result = check_exactly_once(engine, check, report_folder=tmp_path / "after")
+    assert result.success, (result.failed, result.errored)
+    assert {check.name for check in result.not_applicable} == {"turnover_per_account", "payments_per_account"}
+    assert f"retention, or a delete, has removed records of {gone}: partition 0" in result.report.read_text()
+
+
+def test_sums_of_an_output_that_is_compacted_do_not_apply(tmp_path: Path) -> None:
+    """Also before anything was compacted: what a report says does not hang on when maintenance comes by."""
+    with txn_engine.connect((tmp_path / "store").as_uri()) as engine:
+        make_topics(engine, balances={"cleanup_policy": "compact"})
+        load(engine)
+        consume(engine)
+        result = prove(engine, tmp_path)
+    assert result.success, (result.failed, result.errored)
+    assert {check.name for check in result.not_applicable} == {"turnover_per_account", "payments_per_account"}

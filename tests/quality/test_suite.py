@@ -28,6 +28,7 @@ from txn_engine.quality import CheckResult, exactly_once
 from txn_engine.quality.evidence import AuditFinding, Evidence, LogFile, TransactionState
 from txn_engine.quality.exactly_once import report_evidence
 from txn_engine.quality.frames import build_frames
+from txn_engine.quality.history import not_applicable
 from txn_engine.quality.judge import judge
 from txn_engine.quality.suite import NamedCheck, named_checks
 from txn_engine.types import AbortedTransaction
@@ -39,7 +40,10 @@ def judged(evidence: Evidence) -> tuple[CheckResult, ...]:
     """The results alone, without a report."""
     checks = named_checks(evidence.check, has_input=evidence.input is not None)
     now = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
-    return judge(build_frames(evidence), checks, run_name="test", run_time=now).checks
+    left_out = not_applicable(evidence)
+    return judge(
+        build_frames(evidence), checks, not_applicable=left_out, run_name="test", run_time=now
+    ).checks
 
 
 def named(checks: Iterable[CheckResult], status: str) -> set[str]:
@@ -245,7 +249,7 @@ VIOLATIONS: list[tuple[Breaker, set[str]]] = [
 def test_a_right_ledger_passes_every_check(evidence: Evidence, tmp_path: Path) -> None:
     """Nothing wrong: all checks are made and pass, and the report is there."""
     result = report_evidence(evidence, report_folder=tmp_path / "report")
-    assert [check.name for check in result.checks if not check.success] == []
+    assert [check.name for check in result.checks if check.status != "passed"] == []
     assert result.success
     assert len(result.checks) == 19
     assert result.report.is_file()
@@ -340,7 +344,7 @@ def test_an_expectation_that_raises_is_errored(
 
     monkeypatch.setattr(suite, "named_checks", with_a_broken_one)
     result = report_evidence(evidence, report_folder=tmp_path)
-    assert [(check.name, check.status) for check in result.checks if not check.success] == [
+    assert [(check.name, check.status) for check in result.checks if check.status != "passed"] == [
         ("record_ids_unique", "errored")
     ]
     assert "no_such_column" in result.errored[0].detail
@@ -369,7 +373,7 @@ def test_an_expectation_that_cannot_be_built_is_errored(
 def test_a_transaction_on_another_topic_is_no_concern(evidence: Evidence) -> None:
     """Somebody else's open transaction does not make this topic's proof fail."""
     other = replace(evidence, transactions=(TransactionState("elsewhere", "Ongoing", concerns=False),))
-    assert all(check.success for check in judged(other))
+    assert all(check.status == "passed" for check in judged(other))
 
 
 def test_warnings_of_the_audit_do_not_fail(evidence: Evidence, tmp_path: Path) -> None:
@@ -383,13 +387,13 @@ def test_warnings_of_the_audit_do_not_fail(evidence: Evidence, tmp_path: Path) -
 def test_an_aborted_range_of_another_producer_hides_nothing(evidence: Evidence) -> None:
     """Transactions interleave: a committed record inside another producer's aborted range is rightly visible."""
     aborted = {0: (AbortedTransaction(9, 1, 5, 3),), 1: ()}
-    assert all(check.success for check in judged(with_payments(evidence, aborted=aborted)))
+    assert all(check.status == "passed" for check in judged(with_payments(evidence, aborted=aborted)))
 
 
 def test_a_rewritten_file_does_not_name_its_producer(evidence: Evidence) -> None:
     """Compaction's files belong to nobody: what they hold was decided, and is not judged by producer."""
     files = (LogFile(0, 0, None), LogFile(1, 0, None))
-    assert all(check.success for check in judged(with_payments(evidence, files=files)))
+    assert all(check.status == "passed" for check in judged(with_payments(evidence, files=files)))
 
 
 def test_without_a_file_records_are_judged_by_themselves(evidence: Evidence, tmp_path: Path) -> None:
@@ -438,7 +442,7 @@ def test_an_empty_topic_and_no_transactions_pass(evidence: Evidence, tmp_path: P
     states = tuple(replace(state, last_stable_offset=0, high_watermark=0) for state in evidence.partitions)
     nothing = replace(evidence, input=None, rows=empty, partitions=states, group=(), transactions=())
     result = report_evidence(nothing, report_folder=tmp_path)
-    assert [check.name for check in result.checks if not check.success] == []
+    assert [check.name for check in result.checks if check.status != "passed"] == []
 
 
 def test_at_most_twenty_examples_and_the_whole_number(evidence: Evidence) -> None:
@@ -456,7 +460,7 @@ def test_at_most_twenty_examples_and_the_whole_number(evidence: Evidence) -> Non
 
 def test_a_changed_value_is_shown_by_column(evidence: Evidence) -> None:
     """The example names where the record stands and only the columns that differ."""
-    changed = next(check for check in judged(changed_amount(evidence)) if not check.success)
+    changed = next(check for check in judged(changed_amount(evidence)) if check.status != "passed")
     example = changed.examples[0]
     assert example["in the file"].startswith("amount ")
     assert example["in the topic"].startswith("amount ")
@@ -495,3 +499,97 @@ def test_a_folder_that_cannot_be_written(evidence: Evidence, tmp_path: Path) -> 
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     with pytest.raises(StoreAccessError, match="the report cannot be written"):
         report_evidence(evidence, report_folder=tmp_path / "file" / "report")
+
+
+def test_rows_of_maintenance_behind_the_position_are_not_unread_records(evidence: Evidence) -> None:
+    """A trim, say, lies behind the last marker: nobody will ever commit it, and nothing is to be read there."""
+    behind = with_payments(_longer(evidence, 7), ends={0: 9, 1: 7})
+    group = (evidence.group[0], replace(evidence.group[1], last_stable_offset=7, lag=1))
+    assert named(judged(replace(behind, group=group)), "failed") == set()
+    since = with_payments(behind, ends={0: 9, 1: 6})
+    assert named(judged(replace(since, group=group)), "failed") == {"group_at_lso"}
+
+
+# --- records that are gone for good ---------------------------------------------------------------------------
+
+ROWS_OF_FILE, SUMS = {"no_input_row_missing"}, {"turnover_per_account", "payments_per_account"}
+
+
+def trimmed(evidence: Evidence, topic: str, start: int = 3) -> Evidence:
+    """Partition 0 of the topic begins at this offset, and what lay before it is not returned any more."""
+    states = tuple(
+        replace(state, log_start_offset=start) if (state.topic, state.partition) == (topic, 0) else state
+        for state in evidence.partitions
+    )
+    rows = evidence.rows[topic]
+    left = replace(rows, committed=_from(rows.committed, start), logged=_from(rows.logged, start))
+    return replace(evidence, partitions=states, rows={**evidence.rows, topic: left})
+
+
+def _from(table: pa.Table | None, start: int) -> pa.Table:
+    assert table is not None
+    places = zip(table["_partition"].to_pylist(), table["_offset"].to_pylist(), strict=True)
+    return table.filter(pa.array([partition > 0 or offset >= start for partition, offset in places]))
+
+
+def compacted(evidence: Evidence, topic: str) -> Evidence:
+    return replace(evidence, compacted=frozenset({topic}))
+
+
+@pytest.mark.parametrize(
+    ("gone", "with_file", "left_out"),
+    [
+        (lambda evidence: trimmed(evidence, "payments"), True, ROWS_OF_FILE),
+        (lambda evidence: trimmed(evidence, "payments"), False, SUMS),
+        (lambda evidence: trimmed(evidence, "balances"), True, SUMS),
+        (lambda evidence: trimmed(evidence, "balances"), False, SUMS),
+        (lambda evidence: compacted(evidence, "payments"), True, ROWS_OF_FILE),
+        (lambda evidence: compacted(evidence, "payments"), False, SUMS),
+        (lambda evidence: compacted(evidence, "balances"), True, SUMS),
+    ],
+)
+def test_what_compares_whole_histories_does_not_apply_where_a_part_is_gone(
+    tmp_path: Path, evidence: Evidence, gone: Breaker, with_file: bool, left_out: set[str]
+) -> None:
+    """Everything else is judged as ever; the run is no failure, and neither calls anything proven that was not made."""
+    seen = gone(evidence if with_file else replace(evidence, input=None))
+    result = report_evidence(seen, report_folder=tmp_path)
+    assert result.success, (result.failed, result.errored)
+    assert {check.name for check in result.not_applicable} == left_out
+    assert named(result.checks, "passed") == {check.name for check in result.checks} - left_out
+    assert result.statistics["not_applicable"] == len(left_out)
+    written = json.loads(result.json.read_text())
+    assert {check["name"] for check in written["checks"] if check["status"] == "not_applicable"} == left_out
+    page = result.report.read_text()
+    assert "Exactly once: proven for what is still there" in page
+    assert f"do{'es' if len(left_out) == 1 else ''} not apply, since" in page
+    for check in result.not_applicable:
+        assert check.detail in page
+
+
+def test_the_reason_names_partitions_and_offsets(evidence: Evidence) -> None:
+    """And no more of them than a person reads."""
+    assert not_applicable(trimmed(evidence, "payments"))["no_input_row_missing"] == (
+        "retention, or a delete, has removed records of payments: partition 0 begins at offset 3"
+    )
+    many = tuple(replace(evidence.partitions[0], partition=n, log_start_offset=1_000 + n) for n in range(30))
+    why = not_applicable(replace(evidence, partitions=many))["no_input_row_missing"]
+    assert "partition 19 begins at offset 1,019 and 10 more do not begin at 0" in why
+
+
+@pytest.mark.parametrize("breaker", [duplicate_row, changed_amount, aborted_visible, lag_left, audit_finding])
+def test_what_is_wrong_is_found_in_what_is_left(tmp_path: Path, evidence: Evidence, breaker: Breaker) -> None:
+    """A trimmed topic excuses nothing else."""
+    result = report_evidence(trimmed(breaker(evidence), "payments"), report_folder=tmp_path)
+    assert not result.success
+    (expected,) = (names for broken, names in VIOLATIONS if broken is breaker)
+    assert {check.name for check in result.failed} == expected
+    page = result.report.read_text()
+    assert "Exactly once: not proven" in page
+    assert "1 does not apply" in page
+
+
+def test_without_the_offsets_nothing_is_said_of_sums(evidence: Evidence) -> None:
+    """Whether anything was trimmed is not known then."""
+    blind = replace(evidence, partitions=(), failures={"offsets": "StoreUnavailableError: no answer"})
+    assert named(judged(blind), "errored") >= SUMS | ROWS_OF_FILE

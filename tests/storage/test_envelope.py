@@ -21,6 +21,7 @@ from storage import (
     SMALL,
     DamagedObjectError,
     ParquetProfile,
+    UnknownFormatError,
     checksum_of,
     decode_json,
     decode_parquet,
@@ -82,7 +83,7 @@ def test_a_table_and_its_metadata_come_back(profile: ParquetProfile, rows: int) 
     assert table.equals(entry(rows))
     assert table.schema.equals(ENTRY)
     assert metadata == {
-        "format": "1",
+        "format": "2",
         "kind": "entry",
         "write_id": "w-1",
         "empty": "",
@@ -176,7 +177,7 @@ def test_any_engine_can_read_it() -> None:
     file = pq.ParquetFile(pa.BufferReader(PARQUET))
     assert file.read().to_pylist() == entry().to_pylist()
     assert file.metadata.metadata[b"txn_engine.kind"] == b"entry"
-    assert file.metadata.metadata[b"txn_engine.format"] == b"1"
+    assert file.metadata.metadata[b"txn_engine.format"] == b"2"
 
 
 def test_the_checksum_is_of_the_whole_file_with_zeros_in_its_place() -> None:
@@ -302,8 +303,10 @@ LARGE_FILE = encode_parquet(
 def test_another_kind_or_format_is_refused() -> None:
     """A sound object of another kind, or of a format to come, is not taken for the one expected."""
     assert "'entry'" in str(damaged(lambda: decode_parquet(PARQUET, key="some/key", kind="snapshot")))
-    later = restamped(PARQUET, b"txn_engine.format\x18\x011", b"txn_engine.format\x18\x012")
-    assert "format '2'" in str(damaged(lambda: decode_parquet(later, key="some/key", kind="entry")))
+    later = restamped(PARQUET, b"txn_engine.format\x18\x012", b"txn_engine.format\x18\x013")
+    refused = damaged(lambda: decode_parquet(later, key="some/key", kind="entry"))
+    assert isinstance(refused, UnknownFormatError)
+    assert "format '3'; expected format '2'; open the store with the version" in str(refused)
 
 
 def test_a_foreign_parquet_file_is_refused() -> None:
@@ -354,7 +357,7 @@ def test_json_is_for_people_too() -> None:
     assert text.endswith("}\n")
     whole = json.loads(text)
     assert list(whole) == sorted(whole)
-    assert (whole["format"], whole["kind"], whole["name"]) == (1, "store", "ledger")
+    assert (whole["format"], whole["kind"], whole["name"]) == (2, "store", "ledger")
     assert checksum_of(JSON) == whole["checksum"]
 
 

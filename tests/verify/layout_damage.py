@@ -126,7 +126,7 @@ def control_value_nested_without_end(story: Story) -> str:
 def topic_object_nested_without_end(story: Story) -> str:
     zeros = "0" * 32
     deep = "[" * 100_000 + "]" * 100_000
-    text = f'{{\n  "checksum": "{zeros}", "deep": {deep}, "format": 1, "kind": "topic"}}'
+    text = f'{{\n  "checksum": "{zeros}", "deep": {deep}, "format": 2, "kind": "topic"}}'
     checksum = xxhash.xxh3_128_hexdigest(text.encode())
     return put(story, "topics/payments/0.json", text.replace(zeros, checksum, 1).encode())
 

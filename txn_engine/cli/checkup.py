@@ -181,6 +181,7 @@ def _lifecycle(report: BucketReport) -> Check:
 
 def _facts(store: ObjectStore) -> tuple[bool, Check]:
     """What store.json says."""
+    from storage.envelope import FORMAT
     from txn_engine.errors import TxnEngineError
     from txn_engine.log.objects import Objects
     from txn_engine.log.store_config import read_store_config
@@ -194,7 +195,7 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
         return False, Check("ledger", "warning", "the store is reachable and holds none yet", remedy)
     limits = config.limits
     seen = (
-        f"format 1, id {config.store_id[:8]}, since {_instant(config.created_ms)}; "
+        f"format {FORMAT}, id {config.store_id[:8]}, since {_instant(config.created_ms)}; "
         f"transactions up to {limits.max_transaction_timeout_ms // 1_000} s, "
         f"idle ids kept {limits.transactional_id_expiration_ms // 86_400_000} days"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from storage import (
     PutOutcomeUnknownError,
     StorageError,
     StoreUnreachableError,
+    UnknownFormatError,
     settle_put_if_absent,
 )
 from storage import decode_json as storage_decode_json
@@ -30,13 +31,17 @@ from txn_engine.errors import (
     StoreAccessError,
     StoreUnavailableError,
     TxnEngineError,
+    UnsupportedFormatError,
 )
 
 
 def translated(error: StorageError) -> TxnEngineError:
     """The engine's error for one of the store's, with the same words."""
-    if isinstance(error, DamagedObjectError):
-        kind: type[TxnEngineError] = CorruptObjectError
+    kind: type[TxnEngineError]
+    if isinstance(error, UnknownFormatError):
+        kind = UnsupportedFormatError
+    elif isinstance(error, DamagedObjectError):
+        kind = CorruptObjectError
     elif isinstance(error, PutOutcomeUnknownError):
         kind = OutcomeUnknownError
     elif isinstance(error, StoreUnreachableError):
@@ -144,7 +149,21 @@ def encode_json(value: Mapping[str, Any], kind: str) -> bytes:
     return storage_encode_json(value, kind)
 
 
-def decode_json(data: bytes, *, key: str, kind: str) -> dict[str, Any]:
-    """The object's fields; `CorruptObjectError` where it is damaged."""
+def decode_json(data: bytes, *, key: str, kind: str, needed: Collection[str]) -> dict[str, Any]:
+    """The object's fields; `CorruptObjectError` where it is damaged, or lacks one that is needed.
+
+    `UnsupportedFormatError` where another version of the format wrote it.
+    """
     with store_errors():
-        return storage_decode_json(data, key=key, kind=kind)
+        values = storage_decode_json(data, key=key, kind=kind)
+    check_fields(values, needed, key=key, kind=kind)
+    return values
+
+
+def check_fields(held: Collection[str], needed: Collection[str], *, key: str, kind: str) -> None:
+    """Raise `CorruptObjectError` unless the object has every field that is needed."""
+    missing = [name for name in needed if name not in held]
+    if missing:
+        raise CorruptObjectError(
+            f"no {', '.join(missing)}", place=key, expected=f"every field of a {kind} object"
+        )

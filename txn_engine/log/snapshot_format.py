@@ -19,7 +19,7 @@ from txn_engine.log.entry_format import (
     transaction_from_dict,
     transaction_to_dict,
 )
-from txn_engine.log.objects import store_errors
+from txn_engine.log.objects import check_fields, store_errors
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.cleaning import Cleaning
 from txn_engine.protocol.offset_commits import GroupOffsets, OffsetKey, StoredCommit
@@ -88,6 +88,15 @@ SNAPSHOT_SCHEMA = pa.schema(
 )
 
 
+def _columns(schema: pa.Schema) -> list[str]:
+    """Every column, and every field of those that are structs."""
+    structs = [field for field in schema if pa.types.is_struct(field.type)]
+    return [*schema.names, *(f"{field.name}.{part.name}" for field in structs for part in field.type)]
+
+
+_COLUMNS = _columns(SNAPSHOT_SCHEMA)
+
+
 def encode_snapshot(state: PartitionState) -> bytes:
     """The snapshot of a state that was built from entries read back."""
     rows = [{"section": section, section: values} for section, values in _sections(state)]
@@ -135,8 +144,7 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
     """The state of a snapshot; `CorruptObjectError` where it is damaged."""
     with store_errors():
         table, _ = decode_parquet(data, key=key, kind="snapshot")
-    if table.schema.names != SNAPSHOT_SCHEMA.names:
-        raise CorruptObjectError(f"columns {table.schema.names}", place=key, expected="a snapshot's columns")
+    check_fields(_columns(table.schema), _COLUMNS, key=key, kind="snapshot")
     sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SNAPSHOT_SCHEMA.names[1:]}
     for row in table.to_pylist():
         sections[row["section"]].append(row[row["section"]])

@@ -8,9 +8,9 @@ from typing import Any
 
 from storage import ObjectStore, prove_put_if_absent
 from txn_engine.clock import Clock
-from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.errors import InvalidRequestError
 from txn_engine.ids import IdSource
-from txn_engine.log.objects import Objects, decode_json, encode_json, store_errors
+from txn_engine.log.objects import Objects, check_fields, decode_json, encode_json, store_errors
 
 STORE_KEY = "store.json"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
@@ -80,16 +80,17 @@ def _set_up_meanwhile(objects: Objects) -> StoreConfig:
 
 
 def _decode(data: bytes) -> StoreConfig:
-    values = decode_json(data, key=STORE_KEY, kind="store")
-    missing = [each.name for each in fields(StoreConfig) if each.name not in values]
-    if missing:
-        raise CorruptObjectError(
-            f"no {', '.join(missing)}", place=STORE_KEY, expected="what the store was set up with"
-        )
+    values = decode_json(
+        data, key=STORE_KEY, kind="store", needed=[each.name for each in fields(StoreConfig)]
+    )
+    limits, counts = values["limits"], values["internal_partitions"]
+    named = [each.name for each in fields(StoreLimits)]
+    check_fields(limits, named, key=STORE_KEY, kind="store")
+    check_fields(counts, (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC), key=STORE_KEY, kind="store")
     return StoreConfig(
         values["store_id"],
         values["created_ms"],
         values["put_if_absent_proof"],
-        StoreLimits(**values["limits"]),
-        values["internal_partitions"],
+        StoreLimits(**{name: limits[name] for name in named}),
+        counts,
     )

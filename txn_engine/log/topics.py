@@ -14,6 +14,7 @@ import pyarrow as pa
 from storage import InvalidKeyError, validate_name
 from txn_engine.clock import Clock, monotonic_ms
 from txn_engine.errors import (
+    CorruptObjectError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidRecordError,
@@ -39,6 +40,19 @@ _KEY_TYPES = (pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(
 DELETE_RETENTION_MS = 86_400_000
 """Kafka's default of `delete.retention.ms`."""
 CLEANUP_POLICIES: tuple[CleanupPolicy, ...] = ("delete", "compact", "compact,delete")
+TOPIC_FIELDS = (
+    "topic",
+    "incarnation",
+    "partitions",
+    "key",
+    "arrow_schema",
+    "retention_ms",
+    "cleanup_policy",
+    "delete_retention_ms",
+    "min_compaction_lag_ms",
+    "created_ms",
+    "deleted",
+)
 _CACHED_MS = 5_000
 
 
@@ -246,7 +260,7 @@ class TopicRegistry:
         while (
             data := self._objects.find(key := _growth_key(topic.name, topic.incarnation, number))
         ) is not None:
-            partitions = decode_json(data, key=key, kind="partitions")["partitions"]
+            partitions = decode_json(data, key=key, kind="partitions", needed=["partitions"])["partitions"]
             number += 1
         return number, partitions
 
@@ -381,10 +395,17 @@ def _encode(topic: Topic, write_id: str, *, deleted: bool) -> bytes:
 
 
 def _decode(data: bytes, key: str) -> Topic | None:
-    values: dict[str, Any] = decode_json(data, key=key, kind="topic")
+    values: dict[str, Any] = decode_json(data, key=key, kind="topic", needed=TOPIC_FIELDS)
     if values["deleted"]:
         return None
-    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["arrow_schema"])))
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["arrow_schema"])))
+    except (pa.ArrowException, ValueError, OSError, TypeError) as error:
+        raise CorruptObjectError(
+            f"an arrow_schema that cannot be read: {' '.join(str(error).split())[:120]}",
+            place=key,
+            expected="base64 of an Arrow IPC schema message",
+        ) from error
     return Topic(
         values["topic"],
         values["incarnation"],

@@ -1,8 +1,9 @@
 """Compaction by key: of each key the latest committed record stays (Kafka's `Cleaner`, decision 7).
 
 A round reads the keys of the dirty part, from where the log says that the partition is clean up to at most the last
-stable offset; then it goes through all files below, and rewrites those with something to leave out: records with a
-later one of their key in the dirty part, and tombstones that have stood alone for long enough. When all is done, a
+stable offset; then it goes upwards through all files below, and rewrites those with something to leave out: records
+with a later one of their key in the dirty part, and tombstones that have stood alone for long enough. A rewrite says
+only as far as the round has come that no tombstone is left, so that a round that dies is due again. When all is done, a
 `clean` row says how far. Files of aborted and open transactions are not among those that it reads.
 """
 
@@ -22,7 +23,7 @@ from txn_engine.log.data_files import OFFSET, TIMESTAMP
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.merging import FileMerger, Kept
 from txn_engine.maintain.offset_map import OffsetMap
-from txn_engine.maintain.outputs import Count, upload
+from txn_engine.maintain.outputs import Count, replace_inputs, upload
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.maintain.runs import Run, committed_files, groups, span_of
 from txn_engine.maintain.target import Target
@@ -83,7 +84,8 @@ class KeyCompactor:
     def run(self) -> None:
         """Round after round until the partition is clean up to where it was to be when this began.
 
-        A round that another run has overtaken is the last one; the next run of the job goes on.
+        Where another run has been quicker this one stops; the next run of the job goes on. Raises
+        `InvalidRequestError` for a rewrite that is refused for any other reason.
         """
         plan = self._plan(self._target.read_back())
         goal = plan.end
@@ -95,27 +97,29 @@ class KeyCompactor:
                 return
 
     def _plan(self, state: PartitionState) -> _Plan:
-        files: list[LogFile] = []
-        for file in committed_files(state):
-            if file.max_timestamp > self._now_ms - self._topic.min_compaction_lag_ms:
-                break
-            files.append(file)
         due = state.cleaning.tombstones_to
         if self._topic.tombstone_columns:
             due = state.cleaning.due_tombstones_to(self._now_ms, self._topic.delete_retention_ms)
+        lag_ms = self._topic.min_compaction_lag_ms
+        files: list[LogFile] = []
+        for file in committed_files(state):
+            if lag_ms > 0 and file.max_timestamp > self._now_ms - lag_ms:
+                due = min(due, file.base_offset)
+                break
+            files.append(file)
         return _Plan(state, tuple(files), due)
 
     def _round(self, plan: _Plan) -> bool:
-        """One round; False where another run was quicker somewhere."""
+        """One round, from the log's start upwards; False where another run was quicker."""
         latest, cleaned_to = self._latest_offsets(plan)
         below = [file for file in plan.files if file.base_offset < cleaned_to]
-        done = True
         for run in groups(below, self._policy.target_file_bytes, span_of(self._topic)):
-            done = self._rewrite(run, latest, plan) and done
-        if done and not self._dry_run:
+            if not self._rewrite(run, latest, plan):
+                return False
+        if not self._dry_run:
             verdict = self._target.log.append_one(CleanProposal(cleaned_to, plan.tombstones_to))
             self._count.cleaned |= isinstance(verdict, Appended)
-        return done
+        return True
 
     def _latest_offsets(self, plan: _Plan) -> tuple[OffsetMap, int]:
         """The latest offset of each key from the first dirty offset on, and up to which offset the map has room."""
@@ -145,9 +149,9 @@ class KeyCompactor:
             )
             return True
         outputs = (upload(self._target, self._merger, run, plan.state.log_end_offset, kept),) if kept else ()
-        try:
-            verdict = self._target.log.append_one(RewriteProposal(run, outputs, plan.tombstones_to))
-        except InvalidRequestError:  # somebody replaced or trimmed an input meanwhile
+        come_to = min(plan.tombstones_to, run[-1].last_offset + 1)
+        verdict = replace_inputs(self._target, RewriteProposal(run, outputs, come_to))
+        if verdict is None:
             self._count.overtaken += 1
             return False
         if isinstance(verdict, Appended):

@@ -6,11 +6,10 @@ Which files go together is `runs`, which records of them stay is `by_key`, how t
 
 from __future__ import annotations
 
-from txn_engine.errors import InvalidRequestError
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.by_key import KeyCompactor
 from txn_engine.maintain.merging import FileMerger
-from txn_engine.maintain.outputs import Count, upload
+from txn_engine.maintain.outputs import Count, replace_inputs, upload
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.maintain.reports import Compacted
 from txn_engine.maintain.runs import committed_files, runs, span_of
@@ -58,10 +57,8 @@ def _merge_small(
             count.add(run, sum(file.file.data_bytes for file in run))
             continue
         output = upload(target, merger, run, state.log_end_offset)
-        try:
-            verdict = target.log.append_one(RewriteProposal(run, (output,)))
-        except InvalidRequestError:  # somebody replaced or trimmed an input meanwhile
+        verdict = replace_inputs(target, RewriteProposal(run, (output,)))
+        if verdict is None:
             count.overtaken += 1
-            continue
-        if isinstance(verdict, Appended):
+        elif isinstance(verdict, Appended):
             count.add(run, output.file.data_bytes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from storage import InvalidKeyError, LogKeys
 from txn_engine.log.objects import Objects, decode_json
-from txn_engine.log.topics import partition_prefix, topic_key
+from txn_engine.log.topics import TOPIC_FIELDS, partition_prefix, topic_key
 from txn_engine.maintain.reports import Removed
 from txn_engine.protocol.controls import GRACE_MS
 
@@ -49,7 +49,7 @@ def _is_long_dead(objects: Objects, topic: str, incarnation: int, now_ms: int) -
     data = objects.find(key)
     if data is None:
         return False
-    held = decode_json(data, key=key, kind="topic")
+    held = decode_json(data, key=key, kind="topic", needed=TOPIC_FIELDS)
     is_its_own = (held["topic"], held["incarnation"], held["deleted"]) == (topic, incarnation + 1, True)
     return is_its_own and now_ms - held["created_ms"] >= GRACE_MS
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from storage import stored_checksum
-from txn_engine.errors import CorruptObjectError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.maintain.merging import FileMerger, Kept
 from txn_engine.maintain.runs import Run
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, FileRef
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.partition import LogFile
+from txn_engine.protocol.proposals import RewriteProposal, Verdict
 
 
 @dataclass
@@ -58,3 +59,17 @@ def upload(target: Target, merger: FileMerger, run: Run, log_end: int, kept: Kep
         max_timestamp=kept.max_timestamp,
         file=FileRef(name.data_path, len(data), stored_checksum(data)),
     )
+
+
+def replace_inputs(target: Target, rewrite: RewriteProposal) -> Verdict | None:
+    """Append the rewrite; None where another run has replaced or trimmed one of its inputs.
+
+    Raises `InvalidRequestError` where it is refused though they are all live: then it is wrong.
+    """
+    try:
+        return target.log.append_one(rewrite)
+    except InvalidRequestError:
+        live = target.read_back().live
+        if all(live.get(file.base_offset) == file for file in rewrite.inputs):
+            raise
+        return None

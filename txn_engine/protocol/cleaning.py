@@ -11,7 +11,7 @@ class Cleaning:
     """What the log says of compaction by key.
 
     cleaned_to: below it no two live records have the same key; Kafka's first dirty offset.
-    tombstones_to: below it tombstones may be gone.
+    tombstones_to: below it no tombstone is left; what is due above it is still to be done.
     horizon_to, horizon_ms: since that time of the log the tombstones below `horizon_to` stand alone: the records that
         they supersede are gone. They may go once that was long enough ago; the next horizon begins then.
 

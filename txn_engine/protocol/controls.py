@@ -114,7 +114,9 @@ def decode_control(batch: BatchDescriptor) -> ControlValue:
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptObjectError(
             f"a {batch.control.value} row at offset {batch.base_offset} with the value {batch.control_value[:80]!r}",
-            expected="the format's JSON",
+            expected=f"the format's JSON with {error}"
+            if isinstance(error, KeyError)
+            else "the format's JSON",
         ) from error
     raise UnsupportedFormatError(
         f"control kind {batch.control.value!r} at offset {batch.base_offset}",

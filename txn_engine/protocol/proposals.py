@@ -101,7 +101,8 @@ class RewriteProposal:
     """Put the records of these live files, just as they were read, into those new ones.
 
     `tombstones_to` at 0 or above: a rewrite by key. There is one output then, or none; records are left out that later
-    committed ones supersede, and tombstones below that offset. The proposer vouches for each of them.
+    committed ones supersede, and tombstones below that offset. The proposer vouches for each of them, and that no
+    tombstone is left below that offset afterwards.
     """
 
     inputs: tuple[LogFile, ...]

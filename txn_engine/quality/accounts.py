@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from txn_engine.quality.canonical import cells_text, column_text
 from txn_engine.quality.check import ExactlyOnceCheck
-from txn_engine.quality.evidence import Evidence, EvidenceMissingError, rows_of
+from txn_engine.quality.evidence import Evidence, EvidenceMissingError, need, rows_of
 from txn_engine.quality.input_file import InputRows
 from txn_engine.quality.money import scale_of, text_of_unscaled, unscaled_of_decimals, unscaled_of_text, wide
 
@@ -63,6 +63,7 @@ def account_sums(evidence: Evidence) -> pa.Table:
 
 def accounts(evidence: Evidence) -> Accounts:
     """Both sums of every account: of the input file (without one, of the committed records), and of the output."""
+    need(evidence, "offsets")  # they say whether the histories are whole
     check = evidence.check
     columns = _summed_columns(check)
     payments = rows_of(evidence, check.topic).committed

@@ -79,7 +79,7 @@ class Evidence:
 
     A part that could not be had is absent, and `failures` says why, under the part's name: `rows:<topic>`,
     `log:<topic>` (read_uncommitted), `offsets`, `group`, `transactions`, `audit`. Checks that need it error; they
-    never pass.
+    never pass. `compacted`: those of the topics that are compacted by key.
     """
 
     check: ExactlyOnceCheck
@@ -88,6 +88,7 @@ class Evidence:
     input: InputRows | None = None
     rows: Mapping[str, TopicRows] = field(default_factory=dict)
     partitions: tuple[PartitionState, ...] = ()
+    compacted: frozenset[str] = frozenset()
     group: tuple[GroupOffset, ...] = ()
     transactions: tuple[TransactionState, ...] = ()
     findings: tuple[AuditFinding, ...] = ()

@@ -39,7 +39,8 @@ def check_exactly_once(
     """Prove, from what the store holds, that a topic and its consumer's output came out exactly once.
 
     Reads only. With `input_file` the records are compared with the file row by row; without it, only with themselves.
-    What the data holds never raises: it makes checks fail. A part that cannot be read makes its checks *errored*.
+    What the data holds never raises: it makes checks fail. A part that cannot be read makes its checks *errored*; one
+    that retention or compaction by key took away makes those that compare whole histories *not applicable*.
     Raises, before anything is written, for a wrong call: an unknown topic, a column that is not there, money in
     floats, an input file that is not whole. `report_folder` is made; an earlier report there is replaced.
     """
@@ -64,6 +65,7 @@ def report_evidence(
     """Judge evidence that is at hand and write its report; `started` is when the run began (`time.perf_counter`)."""
     from txn_engine.quality.data_docs import build_data_docs
     from txn_engine.quality.frames import build_frames
+    from txn_engine.quality.history import not_applicable
     from txn_engine.quality.judge import judge
     from txn_engine.quality.suite import named_checks
 
@@ -78,6 +80,7 @@ def report_evidence(
     judgement = judge(
         frames,
         checks,
+        not_applicable=not_applicable(evidence),
         run_name=_file_name(run_name),
         run_time=run_time,
         docs=lambda context: build_data_docs(context, folder / DOCS_NAME),
@@ -128,6 +131,7 @@ def _statistics(
         "passed": counts["passed"],
         "failed": counts["failed"],
         "errored": counts["errored"],
+        "not_applicable": counts["not_applicable"],
         "input_rows": -1 if evidence.input is None else len(evidence.input.lines),
         "committed_records": -1 if committed is None else committed,
         "aborted_records": -1 if aborted is None else aborted,
@@ -141,7 +145,7 @@ def _as_json(result: QualityResult, run_name: str, judgement: Judgement) -> dict
         "run_name": run_name,
         "success": result.success,
         "statistics": dict(result.statistics),
-        "checks": [asdict(check) | {"status": check.status} for check in result.checks],
+        "checks": [asdict(check) for check in result.checks],
         "great_expectations": dict(judgement.validations),
         "data_docs_failure": judgement.docs_failure,
     }

@@ -59,6 +59,7 @@ def gather(
             expected="a file to be compared with everything, or the group's position",
         )
     schema = _check_columns(engine, check)
+    compacted = _compacted(engine, check)
     rows = None if input_file is None else _input(input_file, check, schema, progress)
     reader = _Reader(engine, check, progress)
     topics = reader.consumed_rows() if check.up_to_position else reader.all_rows()
@@ -73,6 +74,7 @@ def gather(
         input=rows,
         rows={topic: found for topic, found in topics.items() if found is not None},
         partitions=partitions or (),
+        compacted=compacted,
         group=group or (),
         transactions=transactions or (),
         findings=audit[0] if audit else (),
@@ -261,6 +263,13 @@ def _check_columns(engine: Engine, check: ExactlyOnceCheck) -> pa.Schema:
                 expected="an integer column that counts",
             )
     return schema
+
+
+def _compacted(engine: Engine, check: ExactlyOnceCheck) -> frozenset[str]:
+    admin = engine.admin
+    return frozenset(
+        topic for topic in check.topics if "compact" in admin.describe_topic(topic).cleanup_policy
+    )
 
 
 def _schema(engine: Engine, topic: str, columns: tuple[str, ...]) -> pa.Schema:

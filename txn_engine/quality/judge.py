@@ -1,7 +1,8 @@
 """Great Expectations judges the frames: one validation a batch, one result a named check.
 
 *Failed* means that the data broke the expectation; *errored* that the expectation could not be evaluated, or that its
-evidence could not be had. Great Expectations reports both as `success=False`; `exception_info` tells them apart.
+evidence could not be had. Great Expectations reports both as `success=False`; `exception_info` tells them apart. It is
+not asked about a check that does *not apply*.
 """
 
 from __future__ import annotations
@@ -43,17 +44,23 @@ def judge(
     frames: Mapping[str, pa.Table | EvidenceMissingError],
     checks: Sequence[NamedCheck],
     *,
+    not_applicable: Mapping[str, str],
     run_name: str,
     run_time: dt.datetime,
     docs: Callable[[EphemeralDataContext], None] | None = None,
 ) -> Judgement:
-    """Evaluate every check. Never raises for what the data holds; `docs` is called while the results are at hand."""
+    """Evaluate every check but those that do not apply, which are given by name with the reason.
+
+    Never raises for what the data holds; `docs` is called while the results are at hand.
+    """
     context = _context()
     source = context.data_sources.add_pandas("evidence")
-    results: dict[str, CheckResult] = {}
+    left_out = [check for check in checks if check.name in not_applicable]
+    results = {check.name: _left_out(check, not_applicable[check.name]) for check in left_out}
+    made = [check for check in checks if check.name not in not_applicable]
     validations: dict[str, Mapping[str, Any]] = {}
-    for batch in dict.fromkeys(check.batch for check in checks):
-        mine = [check for check in checks if check.batch == batch]
+    for batch in dict.fromkeys(check.batch for check in made):
+        mine = [check for check in made if check.batch == batch]
         frame = frames[batch]
         if isinstance(frame, EvidenceMissingError):
             results |= {check.name: _errored(check, str(frame)) for check in mine}
@@ -154,10 +161,9 @@ def _read(check: NamedCheck, result: ExpectationValidationResult) -> CheckResult
     return CheckResult(
         name=check.name,
         description=check.title,
-        success=bool(result.success),
+        status="passed" if result.success else "failed",
         observed=_observed(check, counts),
         expected="0",
-        errored=False,
         detail=", ".join(f"{name} {value}" for name, value in examples[0].items()) if examples else "",
         section=check.section,
         meaning=check.meaning,
@@ -170,14 +176,28 @@ def _errored(check: NamedCheck, why: str) -> CheckResult:
     return CheckResult(
         name=check.name,
         description=check.title,
-        success=False,
+        status="errored",
         observed="not known",
         expected="0",
-        errored=True,
         detail=why,
         section=check.section,
         meaning="The check could not be made: nothing is known about this, good or bad.",
         action="Mend what the message names, then check again.",
+    )
+
+
+def _left_out(check: NamedCheck, why: str) -> CheckResult:
+    return CheckResult(
+        name=check.name,
+        description=check.title,
+        status="not_applicable",
+        observed="not compared",
+        expected="0",
+        detail=why,
+        section=check.section,
+        meaning=f"It compares whole histories, and part of one is gone for good: {why}.",
+        action="Nothing is wrong. To have it made, check before records go: keep them for longer than the time between "
+        "two checks of the whole, or give the input file and an output that keeps everything.",
     )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from txn_engine.quality.evidence import NOT_KNOWN, Evidence, need
+from txn_engine.quality.evidence import NOT_KNOWN, Evidence, PartitionState, need
 from txn_engine.types import GroupOffset
 
 
@@ -29,8 +30,9 @@ def partitions(evidence: Evidence) -> pa.Table:
 def group(evidence: Evidence) -> pa.Table:
     """Each partition of the checked topic as the group stands on it.
 
-    A partition on which nothing was ever written and nothing committed counts as read to its end. `lag` is what the
-    engine reports, `measured_lag` the last stable offset less the committed one.
+    A partition on which nothing was ever written and nothing committed counts as read to its end, and so does one with
+    no record behind the group's position: maintenance appends rows of its own. `lag` is what the engine reports,
+    `measured_lag` the last stable offset less the committed one.
     """
     need(evidence, "offsets", "group")
     committed = {
@@ -48,10 +50,11 @@ def group(evidence: Evidence) -> pa.Table:
         if position == NOT_KNOWN and state.high_watermark == state.log_start_offset:
             position = state.last_stable_offset
         measured = max(state.last_stable_offset - position, 0) if position != NOT_KNOWN else NOT_KNOWN
+        to_come = _is_record_between(evidence, state, position)
         rows.append(
             {
                 "partition": state.partition,
-                "committed_offset": position,
+                "committed_offset": position if to_come else state.last_stable_offset,
                 "last_stable_offset": state.last_stable_offset,
                 "lag": _reported_lag(offset, measured),
                 "measured_lag": measured,
@@ -67,6 +70,17 @@ def group(evidence: Evidence) -> pa.Table:
         "pending_producer_id",
     )
     return pa.table({name: pa.array([row[name] for row in rows], pa.int64()) for name in names})
+
+
+def _is_record_between(evidence: Evidence, state: PartitionState, position: int) -> bool:
+    """Whether readers see a record behind the position; also where that is not known, and for a position at fault."""
+    rows = evidence.rows.get(state.topic)
+    if rows is None or not 0 <= position <= state.last_stable_offset:
+        return True
+    if rows.ends.get(state.partition, 0) < state.last_stable_offset:  # more was written since
+        return True
+    left = (pc.field("_partition") == state.partition) & (pc.field("_offset") >= position)
+    return rows.committed.filter(left).num_rows > 0
 
 
 def _reported_lag(offset: GroupOffset | None, measured: int) -> int:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.quality.canonical import cells_text, column_text, row_text
-from txn_engine.quality.evidence import Evidence, EvidenceMissingError, rows_of
+from txn_engine.quality.evidence import Evidence, EvidenceMissingError, need, rows_of
 from txn_engine.quality.input_file import InputRows
 
 
@@ -24,6 +24,7 @@ def records(evidence: Evidence) -> pa.Table:
 
 def input_rows(evidence: Evidence) -> pa.Table:
     """Each row of the file: `line`, `record_id`, and `committed_rows`, how many committed records have that id."""
+    need(evidence, "offsets")  # they say whether the topic is whole
     table = rows_of(evidence, evidence.check.topic).committed
     ids = _input_ids(evidence)
     return pa.table(

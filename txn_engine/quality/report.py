@@ -49,6 +49,15 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The checks that do not apply for one reason, and the one sentence of what to do that holds for all."""
+
+    why: str
+    titles: tuple[str, ...]
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
 class AccountLine:
     """One account as the page shows it."""
 
@@ -71,6 +80,7 @@ class Page:
     facts: tuple[tuple[str, str], ...]
     headlines: tuple[Headline, ...]
     troubles: tuple[Trouble, ...]
+    left_out: tuple[LeftOut, ...]
     sections: tuple[tuple[str, tuple[CheckResult, ...]], ...]
     strips: tuple[LogStrip, ...]
     strips_left_out: int
@@ -123,18 +133,19 @@ def make_page(
     data_docs: str,
 ) -> Page:
     """What the page says of this evidence and these results."""
-    counts = Counter(check.status for check in checks)
-    success = counts["passed"] == len(checks)
-    sums = _account_sums(evidence)
+    counts: Counter[str] = Counter(check.status for check in checks)
+    success = counts["passed"] + counts["not_applicable"] == len(checks)
+    sums = _account_sums(evidence, checks)
     lines, note = _accounts(sums)
     strips, left_out = _strips(evidence)
     return Page(
         success=success,
-        verdict="Exactly once: proven" if success else "Exactly once: not proven",
-        lede=_lede(counts, len(checks)),
+        verdict=_verdict(counts, success=success),
+        lede=_lede(checks, counts),
         facts=_facts(evidence, run_name, seconds),
         headlines=_headlines(evidence, sums, counts, len(checks)),
         troubles=_troubles(checks),
+        left_out=_left_out(checks),
         sections=_sections(checks),
         strips=strips,
         strips_left_out=left_out,
@@ -172,15 +183,27 @@ def hidden_records(evidence: Evidence, topic: str, reason: str) -> int | None:
     return sum(int((reasons == reason).sum()) for _, reasons in hidden_offsets(rows).values())
 
 
-def _lede(counts: Mapping[str, int], total: int) -> str:
+def _verdict(counts: Mapping[str, int], *, success: bool) -> str:
+    if not success:
+        return "Exactly once: not proven"
+    return "Exactly once: proven" + (" for what is still there" if counts["not_applicable"] else "")
+
+
+def _lede(checks: Sequence[CheckResult], counts: Mapping[str, int]) -> str:
+    total, unmade = len(checks), counts["not_applicable"]
     if counts["passed"] == total:
         return f"All {total} checks passed."
+    if counts["passed"] + unmade == total:
+        why = "; ".join(left.why for left in _left_out(checks))
+        passed = f"{counts['passed']} of {total} checks passed"
+        return f"{passed}; {unmade} {'does' if unmade == 1 else 'do'} not apply, since {why}."
     parts = []
     if counts["failed"]:
         parts.append(f"{counts['failed']} of {total} checks failed")
     if counts["errored"]:
         parts.append(f"{counts['errored']} of {total} could not be made")
-    return f"{' and '.join(parts)}; {counts['passed']} passed."
+    also = f", {unmade} {'does' if unmade == 1 else 'do'} not apply" if unmade else ""
+    return f"{' and '.join(parts)}; {counts['passed']} passed{also}."
 
 
 def _facts(evidence: Evidence, run_name: str, seconds: float) -> tuple[tuple[str, str], ...]:
@@ -217,7 +240,9 @@ def _headlines(
     if sums is not None:
         agreeing = sum(account.agrees for account in sums.rows)
         lines.append(Headline("Accounts agreeing", _number(agreeing), f"of {len(sums.rows):,}"))
-    lines.append(Headline("Checks passed", _number(counts["passed"]), f"of {total}"))
+    applying = total - counts["not_applicable"]
+    of = f"of {total}" if applying == total else f"of {applying} that apply"
+    lines.append(Headline("Checks passed", _number(counts["passed"]), of))
     return tuple(lines)
 
 
@@ -229,14 +254,15 @@ def _troubles(checks: Sequence[CheckResult]) -> tuple[Trouble, ...]:
     """Causes first: damage, what could not be looked at, then open transactions, then what follows from them."""
     by_reason: dict[str, list[CheckResult]] = {}
     for check in sorted(checks, key=lambda check: _CAUSES_FIRST.index(check.section)):
-        if check.status != "passed":
-            by_reason.setdefault(check.detail if check.errored else check.name, []).append(check)
+        if check.status in ("failed", "errored"):
+            reason = check.detail if check.status == "errored" else check.name
+            by_reason.setdefault(reason, []).append(check)
     troubles = [
         Trouble(
             status=members[0].status,
             titles=tuple(check.description for check in members),
             names=tuple(check.name for check in members),
-            seen=reason if members[0].errored else members[0].observed,
+            seen=reason if members[0].status == "errored" else members[0].observed,
             meaning=members[0].meaning,
             action=members[0].action,
             examples=members[0].examples,
@@ -244,6 +270,17 @@ def _troubles(checks: Sequence[CheckResult]) -> tuple[Trouble, ...]:
         for reason, members in by_reason.items()
     ]
     return tuple(sorted(troubles, key=lambda trouble: trouble.status != "errored"))
+
+
+def _left_out(checks: Sequence[CheckResult]) -> tuple[LeftOut, ...]:
+    by_reason: dict[str, list[CheckResult]] = {}
+    for check in checks:
+        if check.status == "not_applicable":
+            by_reason.setdefault(check.detail, []).append(check)
+    return tuple(
+        LeftOut(why, tuple(check.description for check in members), members[0].action)
+        for why, members in by_reason.items()
+    )
 
 
 _CAUSES_FIRST = ("Audit", "Transactions", "Offsets", "Visibility", "Records", "Accounts")
@@ -281,7 +318,10 @@ def _accounts(table: Accounts | None) -> tuple[tuple[AccountLine, ...], str]:
     )
 
 
-def _account_sums(evidence: Evidence) -> Accounts | None:
+def _account_sums(evidence: Evidence, checks: Sequence[CheckResult]) -> Accounts | None:
+    """None where they could not be had, or say nothing."""
+    if any(check.section == "Accounts" and check.status == "not_applicable" for check in checks):
+        return None
     try:
         return accounts(evidence)
     except EvidenceMissingError:

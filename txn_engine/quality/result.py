@@ -5,38 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
+
+Status = Literal["passed", "failed", "errored", "not_applicable"]
+"""`failed`: the data is wrong. `errored`: the check could not be made. `not_applicable`: what it compares is gone for
+good by the topics' own rules, and that is no fault.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """One named check. An errored check could not be made and is never a success.
+    """One named check.
 
-    `examples` are up to 20 rows that broke it; `detail` is one line: the first of them, or why the check errored.
+    `examples` are up to 20 rows that broke it; `detail` is one line: the first of them, or why the check could not be
+    made or does not apply.
     """
 
     name: str
     description: str
-    success: bool
+    status: Status
     observed: str
     expected: str
-    errored: bool
     detail: str = ""
     section: str = ""
     meaning: str = ""
     action: str = ""
     examples: tuple[Mapping[str, str], ...] = ()
 
-    @property
-    def status(self) -> str:
-        """`passed`, `failed` (the data is wrong) or `errored` (the check could not be made)."""
-        if self.errored:
-            return "errored"
-        return "passed" if self.success else "failed"
-
 
 @dataclass(frozen=True, slots=True)
 class QualityResult:
-    """All checks of one run; a success only when every one was made and passed.
+    """All checks of one run; a success only when every one that applies was made and passed.
 
     `report` is a page that opens without a network; `json` holds Great Expectations' own results beside ours.
     """
@@ -50,9 +49,17 @@ class QualityResult:
     @property
     def failed(self) -> tuple[CheckResult, ...]:
         """The checks that found the data wrong."""
-        return tuple(check for check in self.checks if check.status == "failed")
+        return self._with("failed")
 
     @property
     def errored(self) -> tuple[CheckResult, ...]:
         """The checks that could not be made."""
-        return tuple(check for check in self.checks if check.status == "errored")
+        return self._with("errored")
+
+    @property
+    def not_applicable(self) -> tuple[CheckResult, ...]:
+        """The checks whose records are gone, by retention or compaction by key."""
+        return self._with("not_applicable")
+
+    def _with(self, status: Status) -> tuple[CheckResult, ...]:
+        return tuple(check for check in self.checks if check.status == status)

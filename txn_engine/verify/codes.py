@@ -53,7 +53,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
             "descriptor-malformed": Code("The columns of a row contradict one another.", "format", _REPORT),
             "append-time-falls": Code("The log's time goes back.", "time is in the log", _REPORT),
             "control-unknown": Code(
-                "A control row of a kind that format 1 does not have.",
+                "A control row of a kind that format 2 does not have.",
                 "format",
                 "audit this store with the version of txn-engine that wrote it",
             ),

@@ -29,6 +29,19 @@ _BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
 _GROWTH: Final = "partitions"
 _GROWTH_KEY = re.compile(r"([0-9]{20})\.json")
 _LOG: Final = frozenset({"log", "data", "snapshots"})
+_TOPIC_FIELDS: Final = (
+    "topic",
+    "incarnation",
+    "partitions",
+    "key",
+    "arrow_schema",
+    "retention_ms",
+    "cleanup_policy",
+    "delete_retention_ms",
+    "min_compaction_lag_ms",
+    "created_ms",
+    "deleted",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +237,10 @@ class LayoutAudit:
         key = _topic_key(name, incarnation)
         if isinstance(found, Damaged):
             self._findings.add("object-damaged", key, found.reason, expected="the object as it was written")
+            return None
+        if missing := [field for field in _TOPIC_FIELDS if field not in found]:
+            seen = f"no {', '.join(missing)}"
+            self._findings.add("object-damaged", key, seen, expected="every field of a topic object")
             return None
         deleted, partitions = found.get("deleted"), found.get("partitions")
         named = (found.get("topic"), found.get("incarnation")) == (name, incarnation)

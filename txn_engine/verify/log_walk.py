@@ -147,7 +147,7 @@ class LogWalk:
                 return False
             if row.control not in CONTROLS:
                 seen = f"control kind {row.control!r} at offset {row.base_offset}"
-                self._broken("control-unknown", key, base, seen, "a control kind of format 1")
+                self._broken("control-unknown", key, base, seen, "a control kind of format 2")
                 return False
             expected = row.last_offset + 1
         return True

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.envelope import decode_json, verify_checksum, verify_checksum_in_parts
-from storage.errors import DamagedObjectError, ObjectNotFoundError
+from storage.errors import DamagedObjectError, ObjectNotFoundError, UnknownFormatError
 from storage.store import ObjectInfo, ObjectStore
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.ranged_file import RangedFile
 from txn_engine.verify.report import Tally
 
-_FORMAT: Final = "1"
+_FORMAT: Final = "2"
 _PREFIX: Final = b"txn_engine."
 WHOLE_BYTES_MAX: Final = 8 << 20  # a larger object is read in parts and is never in memory as a whole
 _PART_BYTES: Final = 4 << 20
@@ -231,6 +231,8 @@ def _decoded(found: RawObject, decode: Decode[T]) -> T | Damaged:
     try:
         return decode(found)
     except DamagedObjectError as error:
+        if isinstance(error, UnknownFormatError) and found.key == "store.json":
+            raise  # nothing here can be judged by this version's rules
         text = f"{error.seen}, expected {error.expected}" if error.expected else error.seen
         return Damaged(text, found.size)
     except MalformedError as error:

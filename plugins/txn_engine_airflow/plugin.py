@@ -27,7 +27,7 @@ class TxnEnginePlugin(AirflowPlugin):
     name = "txn_engine"
     external_views = [  # noqa: RUF012 - Airflow takes entries out of this very list
         {
-            "name": "Transaction engine",
+            "name": "Txn engine",  # what fits below the menu's icons
             "href": f"{_airflow_path()}{URL_PREFIX}/",
             "destination": "nav",
             "url_route": "txn-engine",

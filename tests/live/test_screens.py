@@ -205,7 +205,7 @@ def test_anonymous_aborts_nothing(settled: Stack, path: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def busy(settled: Stack) -> Stack:
+def busy(settled: Stack, person: BrowserContext) -> Stack:
     """Something is open, something waits for its markers, something hangs: what the pages are for."""
     traffic = settled.traffic
     traffic.leave_open("night-batch", timeout_ms=FOREVER_MS)
@@ -213,6 +213,11 @@ def busy(settled: Stack) -> Stack:
     traffic.leave_open("second-till", timeout_ms=FOREVER_MS)
     traffic.pay_deferred("late-bank")
     traffic.leave_hanging("lost-and-found")
+
+    def shown() -> bool:
+        return bool(person.request.get("/txn-engine/api/overview").json()["totals"]["hanging"])
+
+    settled.wait_for("the hanging transaction on the pages", shown, patience_s=60)
     return settled
 
 
@@ -231,7 +236,7 @@ def test_inside_airflow(person: BrowserContext, busy: Stack) -> None:
     page = person.new_page()
     page.set_viewport_size({"width": 1280, "height": 900})
     page.goto("/")
-    page.get_by_role("link", name="Transaction engine").click()
+    page.get_by_role("link", name="Txn engine").click()
     frame = page.frame_locator("iframe")
     expect(frame.get_by_role("heading", level=1)).to_have_text("Overview")
     expect(frame.locator("#content")).to_contain_text("night-batch")

@@ -19,7 +19,6 @@ export function render(data) {
         ["Retention", data.retention_ms < 0 ? "for ever" : duration(data.retention_ms)],
         ["Incarnation", String(data.incarnation)],
         ["Made", moment(data.created_ms)],
-        ["Columns", h("span", { class: "code" }, data.columns.map(([name, type]) => `${name} ${type}`).join(", "))],
       ]))),
       table({
         caption: "Partitions",
@@ -33,6 +32,12 @@ export function render(data) {
           at.last_append_ms > 0 ? ago(at.last_append_ms, now) : "never",
         ]),
         empty: "",
+      }),
+      table({
+        caption: "Columns",
+        columns: ["Column", "Type"],
+        rows: data.columns.map(([name, type]) => [name, h("span", { class: "code" }, type)]),
+        empty: "None: a record is its offset and time alone.",
       }),
     ],
   };

@@ -78,7 +78,9 @@ def announce(key: str, value: object) -> None:
     | {"priority_weight": 1, "trigger_rule": TriggerRule.ALL_DONE_MIN_ONE_SUCCESS},
     params={
         "dry_run": dry_run_param("what would be done"),
-        "topic": optional_topic_param(None, "Only this topic; empty: all, and the internal ones"),
+        "topic": optional_topic_param(
+            None, "Only this topic, also one that was deleted; empty: all, and the internal ones"
+        ),
         "partition": Param(
             None,
             type=["null", "integer"],
@@ -194,6 +196,7 @@ def txn_maintain() -> None:
     def all_done():
         return "every job did what was due"
 
+    # Only the last job may skip: Airflow skips a task with ALL_DONE_MIN_ONE_SUCCESS where any upstream was skipped.
     jobs = [
         compact(),
         retain(),

@@ -20,7 +20,7 @@ and the asset `txn-engine://<bucket or path>/<topic>/verified`. Schedule on thes
 
 **When to worry.** A run is red when a check *failed* (the data is wrong) or *errored* (the check could not be
 made; that says nothing about the data). The last line of the log names them, and the report. A check that is
-*not applicable* makes nothing red: retention or compaction by key took away what it compares.
+*not applicable* makes nothing red: retention or compaction by key may have taken away what it compares.
 
 - *`REQUEST_TIMED_OUT`:* for half a minute a run of the group was under way, or a dead one's transaction was open.
   It is tried again; `txn_coordinator_sweep` ends what died once its timeout has passed.

@@ -28,7 +28,10 @@ _OVERTAKEN = "OVERTAKEN"
 
 
 def check_params(params: Params) -> None:
-    """Refuse what no job could work with, once for all of them. Asks the store only about a topic that is named."""
+    """Refuse what no job could work with, once for all of them. Asks the store only about a topic that is named.
+
+    One that was deleted may be named: what is left of it, and of its groups, has jobs of its own.
+    """
     topic, partition = params["topic"] or None, params["partition"]
     with readable_errors():
         _policy(params)
@@ -36,7 +39,7 @@ def check_params(params: Params) -> None:
         with open_engine(params["conn_id"]) as engine:
             if topic in engine.config.internal_partitions:
                 engine.logs.check_internal(topic, partition or 0)
-            else:
+            elif not _is_deleted(engine, topic):
                 engine.partition(topic, partition or 0)
     elif partition is not None:
         raise AirflowFailException(
@@ -50,7 +53,7 @@ def compact(params: Params, announce: Announce) -> Table:
     def job(engine: Engine) -> MaintenanceReport[Any]:
         return engine.maintenance.compact(**_scope(params), policy=_policy(params))
 
-    return _run("compacted", job, params, announce)
+    return _run_on_partitions("compacted", job, params, announce)
 
 
 def retain(params: Params, announce: Announce) -> Table:
@@ -59,12 +62,16 @@ def retain(params: Params, announce: Announce) -> Table:
     def job(engine: Engine) -> MaintenanceReport[Any]:
         return engine.maintenance.retain(**_scope(params), policy=_policy(params))
 
-    return _run("trimmed", job, params, announce)
+    return _run_on_partitions("trimmed", job, params, announce)
 
 
 def seal(params: Params, announce: Announce) -> Table:
     """Overwrite entries that only snapshots need with seals."""
-    return _run("sealed", lambda engine: engine.maintenance.seal(**_scope(params)), params, announce)
+
+    def job(engine: Engine) -> MaintenanceReport[Any]:
+        return engine.maintenance.seal(**_scope(params))
+
+    return _run_on_partitions("sealed", job, params, announce)
 
 
 def expire_producers(params: Params, announce: Announce) -> Table:
@@ -73,7 +80,7 @@ def expire_producers(params: Params, announce: Announce) -> Table:
     def job(engine: Engine) -> MaintenanceReport[Any]:
         return engine.maintenance.expire_producers(**_scope(params))
 
-    return _run("producers forgotten", job, params, announce)
+    return _run_on_partitions("producers forgotten", job, params, announce)
 
 
 def clean(params: Params, announce: Announce) -> Table:
@@ -82,7 +89,7 @@ def clean(params: Params, announce: Announce) -> Table:
     def job(engine: Engine) -> MaintenanceReport[Any]:
         return engine.maintenance.clean(**_scope(params), policy=_policy(params))
 
-    return _run("cleaned", job, params, announce)
+    return _run_on_partitions("cleaned", job, params, announce)
 
 
 def remove_deleted_topics(params: Params, announce: Announce) -> Table:
@@ -111,6 +118,20 @@ def expire_group_offsets(params: Params) -> Table:
     return show(f"group offsets forgotten{_dry(params)}", ["group", "topic", "partition", "offset"], rows)
 
 
+def _is_deleted(engine: Engine, topic: str) -> bool:
+    """Whether there was a topic of this name, and there is none now; never so of an internal one."""
+    from txn_engine.errors import UnknownTopicOrPartitionError
+
+    if topic in engine.config.internal_partitions:
+        return False
+    topics = engine.logs.topics
+    try:
+        topics.look_up(topic)
+    except UnknownTopicOrPartitionError:
+        return not topics.is_current(topic, -1)  # incarnations count from 0: one that never was is at -1
+    return False
+
+
 def _scope(params: Params) -> dict[str, Any]:
     return {
         "topic": params["topic"] or None,
@@ -135,6 +156,23 @@ def _policy(params: Params) -> MaintenancePolicy:
         min_files=params["min_files"],
         min_dirty_ratio=params["dirty_ratio"],
     )
+
+
+def _run_on_partitions(
+    title: str, job: Callable[[Engine], MaintenanceReport[Any]], params: Params, announce: Announce
+) -> Table:
+    """The job in the run's scope; nothing where that is a topic that was deleted."""
+
+    def on_living(engine: Engine) -> MaintenanceReport[Any]:
+        from txn_engine.maintain import MaintenanceReport
+
+        topic = params["topic"] or None
+        if topic is None or not _is_deleted(engine, topic):
+            return job(engine)
+        log.info("topic %r was deleted: it has no partitions to work on", topic)
+        return MaintenanceReport((), dry_run=params["dry_run"])
+
+    return _run(title, on_living, params, announce)
 
 
 def _run(

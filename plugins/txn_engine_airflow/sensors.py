@@ -183,9 +183,10 @@ class TransactionFinalSensor(StoreSensor):
     """Waits until the transaction that an id has open now, or decided, is complete: committed or aborted, its markers
     written, readers past it.
 
-    With `run_id`, until that run's transaction is committed and readers see it; one that has not begun is waited for,
-    and one that was aborted until it is committed by a later try. Returns the id and the state of its latest row.
-    An id that nobody ever used fails at once, unless there is a `run_id`.
+    With `run_id`, as `TxnProduceOperator` returns it (`ti.xcom_pull("load")["run_id"]`), until that run's transaction
+    is committed and readers see it; one that has not begun is waited for, and one that was aborted until it is
+    committed by a later try. "" is the run of a load of nothing: there is nothing to wait for. Returns the id and the
+    state of its latest row. An id that nobody ever used fails at once, unless there is a `run_id`.
     """
 
     template_fields: Sequence[str] = ("transactional_id", "run_id", "conn_id")

@@ -180,7 +180,7 @@ class TransactionFinalTrigger(StoreTrigger):
     def look(self, engine: Engine) -> Answer | None:
         """The id's state, once the transaction is behind it."""
         if self.run_id is not None:
-            if not run_is_visible(engine, self.transactional_id, self.run_id):
+            if self.run_id and not run_is_visible(engine, self.transactional_id, self.run_id):
                 return None
         else:
             found = open_transaction(engine, self.transactional_id)

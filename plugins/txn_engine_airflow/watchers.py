@@ -114,11 +114,11 @@ class CommittedRecordsTrigger(BaseEventTrigger):
         async with questions(self.conn_id) as store:
             while True:
                 is_due = reminder.is_due()
-                found = await self._look_until_answered(
+                since, found = await self._look_until_answered(
                     store, partial(self._look, seen=seen, all_left=is_due)
                 )
                 by_group = self.group_id is not None
-                is_told = reminder.follow(found, was_due=is_due) if by_group else found.records > 0
+                is_told = reminder.follow(since, found, was_due=is_due) if by_group else found.records > 0
                 if is_told or not found.records:
                     seen = found.end
                 if is_told:
@@ -126,12 +126,14 @@ class CommittedRecordsTrigger(BaseEventTrigger):
                     yield event(update if self.group_id is None else {**update, "group_id": self.group_id})
                 await asyncio.sleep(self.poll_interval_s)
 
-    async def _look_until_answered(self, store: Questions, look: Callable[[Engine], Committed]) -> Committed:
+    async def _look_until_answered(
+        self, store: Questions, look: Callable[[Engine], tuple[Position, Committed]]
+    ) -> tuple[Position, Committed]:
         """What is there; what is in the way is told once, and looked at again ever more seldom."""
         told, pause_s = "", self.poll_interval_s
         while True:
             try:
-                found = await store.ask(look)
+                answer = await store.ask(look)
             except AirflowException as error:
                 if str(error) != told:
                     log.warning("watch of topic %r: %s", self.topic, error)
@@ -139,26 +141,29 @@ class CommittedRecordsTrigger(BaseEventTrigger):
             else:
                 if told:
                     log.info("watch of topic %r: there is an answer again", self.topic)
-                return found
+                return answer
             await asyncio.sleep(pause_s)
             pause_s = max(self.poll_interval_s, min(2 * pause_s, PAUSE_MAX_S))
 
-    def _look(self, engine: Engine, *, seen: Position | None, all_left: bool) -> Committed:
-        """What is new behind `seen`; with a group all that it has left, where there is news, or `all_left`."""
+    def _look(self, engine: Engine, *, seen: Position | None, all_left: bool) -> tuple[Position, Committed]:
+        """What is new behind `seen`; with a group all that it has left, where there is news, or `all_left`.
+
+        Before it the position that it is behind: of a group as it has committed, also where its log begins later.
+        """
         group = self.group_id
         if seen is not None and not all_left:
             news = committed_since(engine, self.topic, seen)
             if group is None or not news.records:
-                return news
+                return seen, news
         since = Position() if group is None else group_position(engine, self.topic, group)
-        return committed_since(engine, self.topic, since)
+        return since, committed_since(engine, self.topic, since)
 
 
 class _Reminder:
     """When what a group has left is told again: where the group has not moved, and ever more seldom."""
 
     def __init__(self) -> None:
-        self._position: Position | None = None
+        self._group: Position | None = None
         self._pause_s = REMIND_MIN_S
         self._at = math.inf
 
@@ -166,13 +171,16 @@ class _Reminder:
         """Whether it is time to look at the group."""
         return time.monotonic() >= self._at
 
-    def follow(self, found: Committed, *, was_due: bool) -> bool:
-        """Whether to tell what was found: news, or, where a reminder was due, all that a group at rest has left."""
+    def follow(self, group: Position, found: Committed, *, was_due: bool) -> bool:
+        """Whether to tell what was found: news, or, where a reminder was due, all that a group at rest has left.
+
+        Records found are those behind the group's position. Retention moves a log's start, and no group.
+        """
         if not found.records:
             if was_due:
                 self._at = math.inf
             return False
-        has_moved = found.start != self._position
+        has_moved = group != self._group
         self._pause_s = min(2 * self._pause_s, REMIND_MAX_S) if was_due and not has_moved else REMIND_MIN_S
-        self._position, self._at = found.start, time.monotonic() + self._pause_s
+        self._group, self._at = group, time.monotonic() + self._pause_s
         return not (was_due and has_moved)

@@ -85,6 +85,8 @@ def test_a_run_with_nothing_to_load_may_load_what_comes_late(
     """It sends no event, commits nothing and is not remembered: cleared when the file is there, it loads it, once."""
     from airflow.sdk import task
 
+    from txn_engine_airflow import TransactionFinalSensor
+
     late = tmp_path / "late.csv"
 
     def make() -> None:
@@ -92,11 +94,14 @@ def test_a_run_with_nothing_to_load_may_load_what_comes_late(
         def files() -> list[str]:
             return [str(late)] if late.exists() else []
 
-        load(path=files())
+        loaded = load(path=files())
+        name, run_id = (f"{{{{ ti.xcom_pull('load')['{key}'] }}}}" for key in ("transactional_id", "run_id"))
+        loaded >> TransactionFinalSensor(task_id="wait", transactional_id=name, run_id=run_id, timeout=0)
 
     run = run_tasks(make, dag_id="late")
     assert run.state == "success", run.errors
-    assert (run.xcom("load")["records"], events(run)) == (0, [])
+    assert (run.xcom("load")["records"], run.xcom("load")["run_id"], events(run)) == (0, "", [])
+    assert run.xcom("wait")["state"] == "Empty"
     assert set(states(engine).values()) == {"Empty"}
     late.write_text("account_id,amount\n1,2.50\n2,3.50\n")
     told = [run_tasks(make, dag_id="late").xcom("load") for _ in range(2)]
@@ -323,6 +328,42 @@ def test_a_run_whose_note_is_lost_loads_nothing_twice(engine: Engine, run_tasks:
         run = run_tasks(make, dag_id=dag_id, date=date)
         assert run.state == "success", run.errors
     assert accounts(engine).count(0) == 3
+
+
+def test_a_backfill_beyond_the_logs_memory_loads_where_it_is_told_to(
+    engine: Engine, run_tasks: RunTasks
+) -> None:
+    """Nobody can tell whether it was loaded; whoever knows that it was not says so, as by a param of the DAG."""
+    commit_days(engine, "older/load", DAY, 101)
+    before = DAY - timedelta(days=30)
+    refused = run_tasks(lambda: load(python_callable=payments), dag_id="older", date=before)
+    assert refused.state == "failed"
+    assert "if not run it with forgotten_runs='load'" in refused.errors[0]
+    for _ in range(2):
+        told = run_tasks(
+            lambda: load(python_callable=payments, forgotten_runs="load"), dag_id="older", date=before
+        )
+        assert told.state == "success", told.errors
+    assert accounts(engine).count(0) == 1
+    wrong = run_tasks(lambda: load(python_callable=payments, forgotten_runs="{{ 'yes' }}"), dag_id="older")
+    assert "forgotten_runs: 'yes'; expected one of ('refuse', 'load')" in wrong.errors[0]
+
+
+def test_a_later_try_without_its_note_is_refused_whatever_its_date(engine: Engine) -> None:
+    """A backfill of older dates has pushed it out of the log's memory: it does not look old."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow.operators.transactions import has_committed_before
+
+    late = DAY + timedelta(days=250)
+    commit_days(engine, "pushed/load", late, 1)
+    commit_days(engine, "pushed/load", DAY, 101)
+    forgetful = SimpleNamespace(get=lambda _: None, set=lambda *_, **__: None)
+    context: Any = {"ti": SimpleNamespace(try_number=2), "task_state_store": forgetful}
+    with engine.producer(transactional_id="pushed/load") as producer:
+        producer.init_transactions()
+        with pytest.raises(AirflowFailException, match="nobody can tell"):
+            has_committed_before(producer, f"pushed/load@{late.isoformat()}", context, {})
 
 
 def test_a_run_without_a_date_goes_by_the_time_in_its_id(engine: Engine, run_tasks: RunTasks) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from tests.blocks.looping import first, in_a_loop, nothing_within, rebuilt, until
 from tests.blocks.payments import accounts, commit, leave_open, payments
-from txn_engine import Engine, OffsetAndMetadata, TopicPartition
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
+from txn_engine.testing import ManualClock
 
 pytestmark = pytest.mark.airflow
 
@@ -121,6 +122,44 @@ def test_a_group_that_does_not_move_is_told_of_again(engine: Engine, monkeypatch
     in_a_loop(story())
 
 
+def test_a_group_at_rest_is_told_of_while_retention_goes_on(
+    store_url: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the log's start that moves, and not the group: each reminder has less left, and the pauses grow."""
+    import txn_engine_airflow.watchers as watchers
+
+    hour_ms, real = 3_600_000, watchers.committed_since
+    monkeypatch.setattr(watchers, "REMIND_MIN_S", 1.5)
+    schema = engine.admin.describe_topic("payments").schema
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", schema=schema, key="account_id", retention_ms=20 * hour_ms)
+    clock = ManualClock(engine.clock() - 20 * hour_ms)
+    earlier = connect(store_url, clock=clock)
+    for number in range(20):
+        commit(earlier, payments(10 * number, 10))
+        clock.advance(hour_ms)
+
+    def trimmed(*args: Any) -> Any:
+        clock.advance(hour_ms)
+        assert earlier.maintenance.retain("payments").partitions
+        return real(*args)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        events = watch(group_id="balances").run()
+        told, at = [], []
+        for _ in range(3):
+            told.append((await asyncio.wait_for(anext(events), 12)).payload["records"])
+            at.append(loop.time())
+        await events.aclose()
+        assert told == sorted(set(told), reverse=True)
+        assert 1.5 <= at[1] - at[0] < 3 <= at[2] - at[1]
+
+    monkeypatch.setattr(watchers, "committed_since", trimmed)
+    with earlier:
+        in_a_loop(story())
+
+
 def test_a_group_that_is_at_work_is_left_in_peace(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It moved since it was told: the next reminder is a whole pause away; it had read the news before: no event."""
     import txn_engine_airflow.watchers as watchers
@@ -130,30 +169,31 @@ def test_a_group_that_is_at_work_is_left_in_peace(engine: Engine, monkeypatch: p
     monkeypatch.setattr(watchers.time, "monotonic", lambda: now[0])
     reminder = watchers._Reminder()
 
-    def left(start: int, records: int) -> Committed:
-        return Committed("payments", Position(0, {0: start}), Position(0, {0: 9}), records)
+    def left(start: int, records: int) -> tuple[Position, Committed]:
+        at = Position(0, {0: start})
+        return at, Committed("payments", at, Position(0, {0: 9}), records)
 
-    assert reminder.follow(left(0, 9), was_due=reminder.is_due())
+    assert reminder.follow(*left(0, 9), was_due=reminder.is_due())
     now[0] = 60.0
     assert reminder.is_due()
-    assert not reminder.follow(left(4, 5), was_due=True)
+    assert not reminder.follow(*left(4, 5), was_due=True)
     now[0] = 119.0
     assert not reminder.is_due()
     now[0] = 120.0
     assert reminder.is_due()
-    assert reminder.follow(left(4, 5), was_due=True)
+    assert reminder.follow(*left(4, 5), was_due=True)
     now[0] = 239.0
     assert not reminder.is_due()
     now[0] = 240.0
-    assert not reminder.follow(left(9, 0), was_due=reminder.is_due())
+    assert not reminder.follow(*left(9, 0), was_due=reminder.is_due())
     now[0] = 1e9
     assert not reminder.is_due()
 
     commit(engine, payments(0, 4))
     move_group(engine)
     trigger = watch(group_id="balances")
-    look = trigger._look(engine, seen=Position(), all_left=False)
-    assert look.records == 0
+    _, found = trigger._look(engine, seen=Position(), all_left=False)
+    assert found.records == 0
 
 
 def test_a_topic_that_is_not_there_yet_and_one_made_again_are_followed(engine: Engine) -> None:
@@ -326,7 +366,10 @@ def test_a_store_that_hangs_holds_up_nobody_elses(
 
     in_a_loop(story())
     assert engines._threads == engines._shared == {}
-    assert not [each.name for each in threading.enumerate() if each.name.startswith("store-hung")]
+    left = [each for each in threading.enumerate() if each.name.startswith("store-hung")]
+    for thread in left:
+        thread.join(20)  # each ends by itself, a moment after its last answer
+    assert not any(thread.is_alive() for thread in left)
 
 
 def test_triggers_share_an_engine_and_the_last_closes_it(engine: Engine) -> None:

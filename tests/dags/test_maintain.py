@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -186,6 +187,37 @@ def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
     assert committed_rows(aged) == rows
 
 
+@pytest.mark.parametrize("job", JOBS[:-1])
+def test_a_job_that_fails_holds_up_none_of_those_behind_it(
+    engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    """They are run, and the run ends red."""
+    from txn_engine.errors import StoreUnavailableError
+    from txn_engine.maintain import Maintenance
+
+    def away(*_: object, **__: object) -> None:
+        raise StoreUnavailableError("no answer", actor="store")
+
+    monkeypatch.setattr(Maintenance, job, away)
+    run = run_dag("txn_maintain", group_offsets_days=30)
+    assert run.state == "failed"
+    assert run.tasks == dict.fromkeys(["check_params", *JOBS], "success") | {
+        job: "failed",
+        "all_done": "upstream_failed",
+    }
+
+
+def test_no_job_but_the_last_may_skip(dag_bag: Any) -> None:
+    """One that skipped would have Airflow skip all that are behind it."""
+    dag = dag_bag.dags["txn_maintain"]
+    assert dag.get_task(JOBS[-1]).downstream_task_ids == {"all_done"}
+    for before, behind in itertools.pairwise(JOBS):
+        assert dag.get_task(before).downstream_task_ids == {behind, "all_done"}
+    may_skip = [task.task_id for task in dag.tasks if task._pre_execute_hook is not None]
+    assert may_skip == [JOBS[-1]]
+    assert {task.task_type for task in dag.tasks} == {"_PythonDecoratedOperator"}
+
+
 def test_a_run_that_was_overtaken_is_not_red(
     aged: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +264,28 @@ def test_what_is_left_of_a_deleted_topic_goes_after_a_day(
     assert run.state == "success", run.errors
     assert len(list(engine.store.list("topics/payments/"))) == before - objects
     assert run_dag("txn_maintain").xcom("remove_deleted_topics")["rows"] == []
+    assert engine.admin.verify().findings == ()
+
+
+@pytest.mark.parametrize("scope", [{"topic": "payments"}, {"topic": "payments", "partition": 0}])
+def test_a_deleted_topic_may_still_be_named(
+    store_url: str, engine: Engine, run_dag: RunDag, scope: dict[str, Any]
+) -> None:
+    """What is left of it goes, and so do its group offsets; the jobs on partitions have none, and say so."""
+    at = TopicPartition("payments", 0)
+    with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
+        commit(earlier, "load")
+        earlier.consumer(group_id="monthly").commit({at: OffsetAndMetadata(0)})
+        earlier.admin.delete_topic("payments")
+    run = run_dag("txn_maintain", group_offsets_days=30, **scope)
+    assert run.state == "success", run.errors
+    assert run.tasks == dict.fromkeys(["check_params", *JOBS, "all_done"], "success")
+    assert [run.xcom(job)["rows"] for job in JOBS[:5]] == [[]] * 5
+    assert run.log.count("topic 'payments' was deleted: it has no partitions to work on") >= 5
+    removed = [row[:2] for row in run.xcom("remove_deleted_topics")["rows"]]
+    assert removed == ([] if "partition" in scope else [["payments", 0]])
+    assert run.xcom("expire_group_offsets")["rows"] == [["monthly", "payments", 0, 0]]
+    assert engine.admin.list_groups() == []
     assert engine.admin.verify().findings == ()
 
 

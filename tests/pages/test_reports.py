@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -166,4 +167,28 @@ def test_a_report_that_cannot_be_read_is_left_out(report: Path) -> None:
             assert [found.run_name for found in ReportShelf().look()] == [RUN]
     finally:
         (broken / "validation.json").unlink()
+        broken.rmdir()
+
+
+def test_a_report_that_cannot_be_read_is_warned_of_once(
+    report: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not at every look; again where it was written again, and not any more once it can be read."""
+    from txn_engine_airflow.pages.quality_reports import ReportShelf
+
+    broken = report.parent / "broken"
+    broken.mkdir(exist_ok=True)
+    file, shelf = broken / "validation.json", ReportShelf()
+    try:
+        for written, warned in ((1, 1), (2, 2)):
+            file.write_text("{")
+            os.utime(file, (written, written))
+            for _ in range(3):
+                assert [found.run_name for found in shelf.look()] == [RUN]
+            assert caplog.text.count("cannot be read") == warned
+        file.write_text((report / "validation.json").read_text())
+        assert len(shelf.look()) == 2
+        assert caplog.text.count("cannot be read") == 2
+    finally:
+        file.unlink()
         broken.rmdir()

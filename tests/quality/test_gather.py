@@ -28,6 +28,7 @@ from txn_engine.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from txn_engine.maintain import MaintenancePolicy, by_key
 from txn_engine.producer import Producer
 from txn_engine.quality import ExactlyOnceCheck, QualityResult, check_exactly_once
 from txn_engine.quality.gather import gather
@@ -417,12 +418,110 @@ def test_after_retention_the_rest_is_still_proven(tmp_path: Path, check: Exactly
     assert f"retention, or a delete, has removed records of {gone}: partition 0" in result.report.read_text()
 
 
-def test_sums_of_an_output_that_is_compacted_do_not_apply(tmp_path: Path) -> None:
-    """Also before anything was compacted: what a report says does not hang on when maintenance comes by."""
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_a_policy_alone_excuses_nothing(tmp_path: Path, policy: str) -> None:
+    """Nothing was compacted yet: wrong sums of the output, and rows that the topic lacks, are found."""
+    with txn_engine.connect((tmp_path / "store").as_uri()) as engine:
+        make_topics(engine, balances={"cleanup_policy": policy}, payments={"cleanup_policy": policy})
+        load(engine)
+        consume(engine, [(account, "999999.00", count) for account, _, count in TURNOVERS])
+        file = write_input(tmp_path / "trans.csv", [*ROWS, (109, *ROWS[-1][1:])])
+        result = check_exactly_once(engine, CHECK, input_file=file, report_folder=tmp_path)
+    failed = {check.name for check in result.failed}
+    assert failed == {"no_input_row_missing", "turnover_per_account", "payments_per_account"}
+    assert result.not_applicable == ()
+
+
+def compact_output(engine: Engine, **policy: Any) -> None:
+    assert engine.maintenance.compact("balances", policy=MaintenancePolicy(**policy)).failures == ()
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["ended", "died"])
+@pytest.mark.parametrize("runs", [1, 2], ids=["a part of a file", "whole files"])
+def test_sums_of_an_output_that_was_compacted_do_not_apply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: bool, runs: int
+) -> None:
+    """Also where the pass has not ended: it has left records out, whole files of them or a part of one."""
     with txn_engine.connect((tmp_path / "store").as_uri()) as engine:
         make_topics(engine, balances={"cleanup_policy": "compact"})
         load(engine)
-        consume(engine)
+        for _ in range(runs):
+            consume(engine, TURNOVERS if runs == 1 else TURNOVERS[:3])
+        if dies:
+            monkeypatch.setattr(by_key, "CleanProposal", _die)
+            with pytest.raises(ProcessDiedError):
+                compact_output(engine, target_file_bytes=1)
+        else:
+            compact_output(engine, target_file_bytes=1)
+        states = [engine.partition("balances", number).state for number in range(2)]
+        assert any(state.cleaning.cleaned_to for state in states) is not dies
         result = prove(engine, tmp_path)
     assert result.success, (result.failed, result.errored)
     assert {check.name for check in result.not_applicable} == {"turnover_per_account", "payments_per_account"}
+
+
+def test_a_pass_that_has_not_ended_is_seen_when_what_it_replaced_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that it wrote tells by its name that it is a rewritten one."""
+    clock = ManualClock(1_700_000_000_000)
+    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock) as engine:
+        make_topics(engine, balances={"cleanup_policy": "compact"})
+        load(engine)
+        consume(engine)
+        monkeypatch.setattr(by_key, "CleanProposal", _die)
+        for number in range(2):
+            with pytest.raises(ProcessDiedError):
+                engine.maintenance.compact("balances", number)
+        clock.advance(30 * 24 * 3_600_000)
+        assert engine.maintenance.clean("balances").failures == ()
+        states = [engine.partition("balances", number).state for number in range(2)]
+        assert [(state.cleaning.cleaned_to, len(state.dead)) for state in states] == [(0, 0), (0, 0)]
+        result = prove(engine, tmp_path)
+    assert {check.name for check in result.not_applicable} == {"turnover_per_account", "payments_per_account"}
+
+
+class ProcessDiedError(BaseException):
+    """What a process that is gone does not live to see."""
+
+
+def _die(*_: object) -> None:
+    raise ProcessDiedError
+
+
+def test_small_files_that_were_merged_excuse_nothing(tmp_path: Path) -> None:
+    """A topic that keeps everything holds the same records afterwards."""
+    with txn_engine.connect((tmp_path / "store").as_uri()) as engine:
+        make_topics(engine)
+        load(engine)
+        consume(engine)
+        consume(engine)
+        assert engine.maintenance.compact("balances", policy=MaintenancePolicy(min_files=2)).partitions
+        result = prove(engine, tmp_path)
+    assert {check.name for check in result.failed} == {"turnover_per_account", "payments_per_account"}
+
+
+def test_rows_that_were_lost_are_missed_beside_those_that_retention_took(tmp_path: Path) -> None:
+    """Few offsets lie below the log's start, and more rows than that are not there."""
+    clock = ManualClock(1_700_000_000_000)
+    lost = [(300 + number, *ROWS[0][1:]) for number in range(9)]
+    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock) as engine:
+        make_topics(engine, payments={"retention_ms": 3_600_000})
+        engine.partition("payments", 0).append(payments_table(ROWS[:1]))
+        clock.advance(7_200_000)
+        load_rest(engine)
+        assert engine.maintenance.retain("payments").partitions
+        for rows, status in ((ROWS, "not_applicable"), ([*ROWS, *lost], "failed")):
+            file = write_input(tmp_path / "trans.csv", rows)
+            result = check_exactly_once(engine, LOADED, input_file=file, report_folder=tmp_path / status)
+            assert not_passed(result) == {"no_input_row_missing": status}
+
+
+LOADED = ExactlyOnceCheck(topic="payments", record_id="trans_id", account="account_id", amount="amount")
+
+
+def load_rest(engine: Engine) -> None:
+    with engine.producer(transactional_id="load") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("payments", payments_table(ROWS[1:]))

@@ -34,16 +34,16 @@ from txn_engine.quality.suite import NamedCheck, named_checks
 from txn_engine.types import AbortedTransaction
 
 Breaker = Callable[[Evidence], Evidence]
+Gone = Callable[[Evidence, str], Evidence]
 
 
 def judged(evidence: Evidence) -> tuple[CheckResult, ...]:
     """The results alone, without a report."""
     checks = named_checks(evidence.check, has_input=evidence.input is not None)
     now = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
-    left_out = not_applicable(evidence)
-    return judge(
-        build_frames(evidence), checks, not_applicable=left_out, run_name="test", run_time=now
-    ).checks
+    frames = build_frames(evidence)
+    left_out = not_applicable(evidence, frames)
+    return judge(frames, checks, not_applicable=left_out, run_name="test", run_time=now).checks
 
 
 def named(checks: Iterable[CheckResult], status: str) -> set[str]:
@@ -533,7 +533,21 @@ def _from(table: pa.Table | None, start: int) -> pa.Table:
 
 
 def compacted(evidence: Evidence, topic: str) -> Evidence:
-    return replace(evidence, compacted=frozenset({topic}))
+    states = tuple(
+        replace(state, is_compacted=True) if state.topic == topic else state for state in evidence.partitions
+    )
+    return replace(evidence, partitions=states)
+
+
+def never_loaded(evidence: Evidence, count: int) -> Evidence:
+    """The file has so many rows more than the topic."""
+    rows = evidence.input
+    assert rows is not None
+    more = {"trans_id": [str(900 + n) for n in range(count)]}
+    columns = {name: [*cells, *more.get(name, cells[:1] * count)] for name, cells in rows.columns.items()}
+    return replace(
+        evidence, input=replace(rows, columns=columns, lines=[*rows.lines, *range(10, 10 + count)])
+    )
 
 
 @pytest.mark.parametrize(
@@ -543,7 +557,7 @@ def compacted(evidence: Evidence, topic: str) -> Evidence:
         (lambda evidence: trimmed(evidence, "payments"), False, SUMS),
         (lambda evidence: trimmed(evidence, "balances"), True, SUMS),
         (lambda evidence: trimmed(evidence, "balances"), False, SUMS),
-        (lambda evidence: compacted(evidence, "payments"), True, ROWS_OF_FILE),
+        (lambda evidence: compacted(missing_row(evidence), "payments"), True, ROWS_OF_FILE),
         (lambda evidence: compacted(evidence, "payments"), False, SUMS),
         (lambda evidence: compacted(evidence, "balances"), True, SUMS),
     ],
@@ -567,13 +581,53 @@ def test_what_compares_whole_histories_does_not_apply_where_a_part_is_gone(
         assert check.detail in page
 
 
+@pytest.mark.parametrize("gone", [trimmed, compacted])
+def test_what_is_gone_excuses_no_missing_row_where_none_is_missing(evidence: Evidence, gone: Gone) -> None:
+    """The check is made, and passes."""
+    rows = evidence.input
+    assert rows is not None
+    columns = {name: [*cells[1:2], *cells[3:]] for name, cells in rows.columns.items()}  # not those trimmed
+    whole = replace(evidence, input=replace(rows, columns=columns, lines=[*rows.lines[1:2], *rows.lines[3:]]))
+    assert named(judged(gone(whole, "payments")), "passed") >= ROWS_OF_FILE
+
+
+@pytest.mark.parametrize(
+    ("gone", "most"),
+    [
+        (trimmed, 1),  # 3 offsets are gone, and with them 2 rows that were loaded
+        (compacted, 5),  # as many offsets below the last stable one no reading returns
+    ],
+)
+def test_no_more_rows_may_be_missing_than_offsets_are_gone(evidence: Evidence, gone: Gone, most: int) -> None:
+    """Rows that were never loaded are found beside those that went; the sums of the file miss them at once."""
+    excused = judged(gone(never_loaded(evidence, most), "payments"))
+    assert named(excused, "not_applicable") == ROWS_OF_FILE
+    assert named(excused, "failed") == SUMS
+    checks = judged(gone(never_loaded(evidence, most + 1), "payments"))
+    assert named(checks, "failed") == SUMS | ROWS_OF_FILE
+    assert named(checks, "not_applicable") == set()
+
+
+def test_a_trimmed_topic_that_cannot_be_read_errs(evidence: Evidence) -> None:
+    """What is missing is not known then: that records went is no reason yet."""
+    seen = trimmed(evidence, "payments")
+    rows = {"balances": seen.rows["balances"]}
+    broken = replace(seen, rows=rows, failures={"rows:payments": "CorruptObjectError: data/7.parquet"})
+    assert named(judged(broken), "errored") >= ROWS_OF_FILE
+
+
 def test_the_reason_names_partitions_and_offsets(evidence: Evidence) -> None:
     """And no more of them than a person reads."""
-    assert not_applicable(trimmed(evidence, "payments"))["no_input_row_missing"] == (
+    left = trimmed(evidence, "payments")
+    assert not_applicable(left, build_frames(left))["no_input_row_missing"] == (
+        "rows of the file not found: 2, records that may be gone: at most 3; "
         "retention, or a delete, has removed records of payments: partition 0 begins at offset 3"
     )
-    many = tuple(replace(evidence.partitions[0], partition=n, log_start_offset=1_000 + n) for n in range(30))
-    why = not_applicable(replace(evidence, partitions=many))["no_input_row_missing"]
+    starts = tuple(
+        replace(evidence.partitions[0], partition=n, log_start_offset=1_000 + n) for n in range(30)
+    )
+    many = replace(left, partitions=starts)
+    why = not_applicable(many, build_frames(many))["no_input_row_missing"]
     assert "partition 19 begins at offset 1,019 and 10 more do not begin at 0" in why
 
 

@@ -46,7 +46,10 @@ class TopicRows:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition's offsets and how many producers have a transaction open on it."""
+    """A partition's offsets and how many producers have a transaction open on it.
+
+    `is_compacted`: compaction by key may have left records of it out.
+    """
 
     topic: str
     partition: int
@@ -54,6 +57,7 @@ class PartitionState:
     last_stable_offset: int
     high_watermark: int
     open_transactions: int
+    is_compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Evidence:
 
     A part that could not be had is absent, and `failures` says why, under the part's name: `rows:<topic>`,
     `log:<topic>` (read_uncommitted), `offsets`, `group`, `transactions`, `audit`. Checks that need it error; they
-    never pass. `compacted`: those of the topics that are compacted by key.
+    never pass.
     """
 
     check: ExactlyOnceCheck
@@ -88,7 +92,6 @@ class Evidence:
     input: InputRows | None = None
     rows: Mapping[str, TopicRows] = field(default_factory=dict)
     partitions: tuple[PartitionState, ...] = ()
-    compacted: frozenset[str] = frozenset()
     group: tuple[GroupOffset, ...] = ()
     transactions: tuple[TransactionState, ...] = ()
     findings: tuple[AuditFinding, ...] = ()

@@ -39,8 +39,9 @@ def check_exactly_once(
     """Prove, from what the store holds, that a topic and its consumer's output came out exactly once.
 
     Reads only. With `input_file` the records are compared with the file row by row; without it, only with themselves.
-    What the data holds never raises: it makes checks fail. A part that cannot be read makes its checks *errored*; one
-    that retention or compaction by key took away makes those that compare whole histories *not applicable*.
+    What the data holds never raises: it makes checks fail. A part that cannot be read makes its checks *errored*; where
+    retention or compaction by key has taken records away those that compare whole histories are *not applicable* (that
+    no row of the file is missing: only while no more are than records may be gone).
     Raises, before anything is written, for a wrong call: an unknown topic, a column that is not there, money in
     floats, an input file that is not whole. `report_folder` is made; an earlier report there is replaced.
     """
@@ -80,7 +81,7 @@ def report_evidence(
     judgement = judge(
         frames,
         checks,
-        not_applicable=not_applicable(evidence),
+        not_applicable=not_applicable(evidence, frames),
         run_name=_file_name(run_name),
         run_time=run_time,
         docs=lambda context: build_data_docs(context, folder / DOCS_NAME),

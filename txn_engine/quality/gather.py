@@ -19,6 +19,7 @@ from txn_engine.errors import (
     TransactionalIdNotFoundError,
     TxnEngineError,
 )
+from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.quality.check import ExactlyOnceCheck
 from txn_engine.quality.evidence import (
     FINAL_STATES,
@@ -32,10 +33,12 @@ from txn_engine.quality.evidence import (
 )
 from txn_engine.quality.input_file import InputRows, check_amounts, read_input
 from txn_engine.quality.money import scale_of
-from txn_engine.types import GroupOffset, ScanFile, TopicPartition
+from txn_engine.types import GroupOffset, ScanFile, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
+    from txn_engine.protocol.partition import LogFile as LoggedFile
+    from txn_engine.protocol.partition import PartitionState as LogState
 
 _ACTOR = "exactly-once check"
 _REST_TRIES, _REST_PAUSE_MS = 60, 500
@@ -59,7 +62,6 @@ def gather(
             expected="a file to be compared with everything, or the group's position",
         )
     schema = _check_columns(engine, check)
-    compacted = _compacted(engine, check)
     rows = None if input_file is None else _input(input_file, check, schema, progress)
     reader = _Reader(engine, check, progress)
     topics = reader.consumed_rows() if check.up_to_position else reader.all_rows()
@@ -74,7 +76,6 @@ def gather(
         input=rows,
         rows={topic: found for topic, found in topics.items() if found is not None},
         partitions=partitions or (),
-        compacted=compacted,
         group=group or (),
         transactions=transactions or (),
         findings=audit[0] if audit else (),
@@ -192,22 +193,23 @@ class _Reader:
             return ()
 
     def partitions(self) -> tuple[PartitionState, ...]:
-        """Offsets and open transactions of every partition."""
-        admin = self._engine.admin
+        """Offsets and open transactions of every partition, and whether compaction by key has been there."""
         return tuple(
-            PartitionState(
-                place.topic,
-                place.partition,
-                offsets.log_start_offset,
-                offsets.last_stable_offset,
-                offsets.high_watermark,
-                sum(
-                    producer.current_transaction_start_offset >= 0
-                    for producer in admin.describe_producers(place.topic, place.partition)
-                ),
-            )
-            for topic in self._check.topics
-            for place, offsets in sorted(admin.list_offsets(topic).items())
+            self._partition(topic, number)
+            for topic in (self._engine.admin.describe_topic(name) for name in self._check.topics)
+            for number in range(topic.partitions)
+        )
+
+    def _partition(self, topic: TopicDescription, number: int) -> PartitionState:
+        state = self._engine.partition(topic.topic, number).state
+        return PartitionState(
+            topic.topic,
+            number,
+            state.log_start_offset,
+            state.last_stable_offset,
+            state.high_watermark,
+            len(state.open_transactions),
+            _is_compacted(state, topic.cleanup_policy),
         )
 
     def transactions(self) -> tuple[TransactionState, ...]:
@@ -247,6 +249,27 @@ def _log_file(file: ScanFile) -> LogFile:
     return LogFile(file.partition, file.base_offset, None if match is None else int(match[1]))
 
 
+def _is_compacted(state: LogState, cleanup_policy: str) -> bool:
+    """Whether compaction by key may have left records out.
+
+    The log says so once a pass has ended. What one rewrote that has not looks like a merge of small files: where the
+    topic is compacted any rewritten file will do, live, or dead and not for having been trimmed.
+    """
+    if state.cleaning.cleaned_to > 0:
+        return True
+    if "compact" not in cleanup_policy:
+        return False
+    return any(_is_rewritten(file) for file in state.live.values()) or any(
+        dead.status == "replaced" and dead.log_file.last_offset >= state.log_start_offset
+        for dead in state.dead.values()
+    )
+
+
+def _is_rewritten(file: LoggedFile) -> bool:
+    """A rewrite uploads its file when the records have their offsets already; a producer does before."""
+    return parse_data_path(file.file.data_path).log_end > file.base_offset
+
+
 def _check_columns(engine: Engine, check: ExactlyOnceCheck) -> pa.Schema:
     """The checked topic's schema. Raises for an unknown topic, a missing column, or money that is not exact."""
     schema = _schema(engine, check.topic, check.topic_columns)
@@ -263,13 +286,6 @@ def _check_columns(engine: Engine, check: ExactlyOnceCheck) -> pa.Schema:
                 expected="an integer column that counts",
             )
     return schema
-
-
-def _compacted(engine: Engine, check: ExactlyOnceCheck) -> frozenset[str]:
-    admin = engine.admin
-    return frozenset(
-        topic for topic in check.topics if "compact" in admin.describe_topic(topic).cleanup_policy
-    )
 
 
 def _schema(engine: Engine, topic: str, columns: tuple[str, ...]) -> pa.Schema:

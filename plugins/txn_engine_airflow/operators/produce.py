@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.decorator import determine_kwargs
+from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.assets import TopicUpdate
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
@@ -15,6 +16,7 @@ from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
 from txn_engine_airflow.operators.transactions import (
+    ForgottenRuns,
     commit_run,
     emit,
     end_offsets,
@@ -46,8 +48,12 @@ class TxnProduceOperator(BaseOperator):
     Exactly once. The transaction is of the id `<dag>/<task>[/<map index>]` unless `transactional_id` says another, and
     of the run `<dag>/<task>[/<map index>]@<logical date in UTC>` (the DAG run's id where it has no date). A try fences
     whatever earlier one is alive, ends what that left open, asks the log whether the run was committed, and loads only
-    where it was not. So a retry, a cleared task and a second scheduler load nothing twice. After more than 100 later
-    runs a task that runs again, or for the first time for an earlier date, may be refused: `has_committed_before`.
+    where it was not. So a retry, a cleared task and a second scheduler load nothing twice.
+
+    The log remembers the last 100 runs of a transactional id, Airflow what it has noted of a task. A run that both may
+    have forgotten fails with a line that says so: as a backfill of dates before the last 100 runs, or where many tasks
+    share an id. `forgotten_runs="load"` (a template, so it may come from a DAG's params) loads those: for a backfill of
+    what is known never to have been loaded.
 
     Where the run was committed with another topic, path, `op_kwargs` or `read_options` than are asked for now, as when
     a mapped task's list has come in another order, the task fails: nothing is left out silently. So these may not hold
@@ -59,9 +65,9 @@ class TxnProduceOperator(BaseOperator):
 
     `transaction_timeout_s`: after so long the sweep may abort a load whose process died; at most the store's limit.
     `markers="deferred"` leaves the markers to `txn_write_markers`. Returns, and sends as the event of the topic's
-    asset, where the records went: `TopicUpdate`. A run that loads nothing sends none and commits nothing, so it may be
-    cleared to load what came late; one that was committed before sends its event again, for the first try may have
-    died before it could.
+    asset, where the records went: `TopicUpdate`. A run that loads nothing sends none and commits nothing (its `run_id`
+    is ""), so it may be cleared to load what came late; one that was committed before sends its event again, for the
+    first try may have died before it could.
     """
 
     template_fields: Sequence[str] = (
@@ -70,6 +76,7 @@ class TxnProduceOperator(BaseOperator):
         "op_kwargs",
         "read_options",
         "transactional_id",
+        "forgotten_runs",
         "conn_id",
     )
     template_fields_renderers = {"op_kwargs": "py", "read_options": "json"}  # noqa: RUF012 -- Airflow's own form
@@ -87,6 +94,7 @@ class TxnProduceOperator(BaseOperator):
         transactional_id: str | None = None,
         transaction_timeout_s: int = 300,
         markers: Literal["inline", "deferred"] = "inline",
+        forgotten_runs: ForgottenRuns = "refuse",
         conn_id: str = DEFAULT_CONN_ID,
         **kwargs: Any,
     ) -> None:
@@ -114,12 +122,17 @@ class TxnProduceOperator(BaseOperator):
         self.transactional_id = transactional_id
         self.transaction_timeout_s = transaction_timeout_s
         self.markers = markers
+        self.forgotten_runs = forgotten_runs
         self.conn_id = conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Load what this run has not loaded yet."""
         name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
         run_id = run_id_of(context)
+        if self.forgotten_runs not in get_args(ForgottenRuns):
+            raise AirflowFailException(
+                f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}"
+            )
         with open_engine(self.conn_id) as engine, fenced_means_retry():
             limit_ms = engine.config.limits.max_transaction_timeout_ms
             with engine.producer(
@@ -128,7 +141,9 @@ class TxnProduceOperator(BaseOperator):
                 markers=self.markers,
             ) as producer:
                 producer.init_transactions()
-                committed_before = has_committed_before(producer, run_id, context, self._arguments())
+                committed_before = has_committed_before(
+                    producer, run_id, context, self._arguments(), forgotten=self.forgotten_runs
+                )
                 sent = [] if committed_before else self._load(engine, producer, run_id, context)
             records, offsets = landed(sent)
             update = TopicUpdate(
@@ -136,7 +151,7 @@ class TxnProduceOperator(BaseOperator):
                 records=records,
                 offsets=offsets,
                 end_offsets=end_offsets(engine, self.topic),
-                run_id=run_id,
+                run_id=run_id if records or committed_before else "",
                 committed_before=committed_before,
             )
             if committed_before:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     Sent = Sequence[Future[list[RecordMetadata]]]
 
 log = logging.getLogger(__name__)
+
+ForgottenRuns = Literal["refuse", "load"]
 
 COMMIT_TRIES, COMMIT_PAUSE_MS = 5, 1_000
 _MEMORY = "txn_engine_before_first_try"
@@ -117,18 +119,23 @@ def fenced_means_retry() -> Iterator[None]:
 
 
 def has_committed_before(
-    producer: Producer, run_id: str, context: Context, arguments: Mapping[str, str]
+    producer: Producer,
+    run_id: str,
+    context: Context,
+    arguments: Mapping[str, str],
+    *,
+    forgotten: ForgottenRuns = "refuse",
 ) -> bool:
     """Whether an earlier try of this task has committed this run; for a producer that was initialised.
 
     The coordinator's log knows the last 100 runs of an id. For an older one the task's own memory in Airflow
     (`task_state_store`) helps: before its first transaction a task notes the newest run of its id; as long as the log
-    still has that one, it would have anything that came later. Without a note (the DAG run was deleted, or
-    `[state_store] clear_on_success` is set) `_is_new` tells.
+    still has that one, it would have anything that came later. Without a note (the first try; or the DAG run was
+    deleted, or `[state_store] clear_on_success` is set) `_is_new` tells.
 
-    The note also holds what the try was asked for. Raises `AirflowFailException` where neither log nor note can tell,
-    and where the run was committed with other `arguments`: what is asked for now would be left out. Where the note is
-    gone nothing can be compared.
+    The note also holds what the try was asked for. Raises `AirflowFailException` where the run was committed with other
+    `arguments`: what is asked for now would be left out; where the note is gone nothing can be compared. Raises it too
+    where neither log nor note can tell, unless `forgotten` is "load": then it counts as not committed.
     """
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
@@ -140,13 +147,15 @@ def has_committed_before(
     if known:
         _check_arguments(producer, run_id, noted, arguments)
         return True
-    if known is None and not (
+    is_certain = known is False or bool(
         producer.has_committed(noted["newest_run_id"]) if noted else _is_new(producer, run_id, context)
-    ):
+    )
+    if not is_certain and forgotten != "load":
         raise AirflowFailException(
             f"transactional id {producer.transactional_id!r}, run {run_id!r}: an earlier try may have committed it, and"
-            " more than 100 runs have followed, so nobody can tell; expected a run that is not so old; look whether"
-            " its records are there, then mark the task as success, or load them under a transactional_id of their own"
+            " more than 100 runs have followed, so nobody can tell; expected a run that is not so old, of a"
+            " transactional id that few tasks share; look whether its records are there: if so mark the task as"
+            " success, if not run it with forgotten_runs='load'"
         )
     note: dict[str, JsonValue] = {
         "transactional_id": producer.transactional_id,
@@ -160,14 +169,17 @@ def has_committed_before(
 def _is_new(producer: Producer, run_id: str, context: Context) -> bool:
     """Whether no try of a run that the log does not have, and nobody noted, can have committed.
 
-    Runs commit in the order of their dates, give or take some that go side by side. One that is later than the older
-    half of what the log still has of this task would be there too, had it committed. What is dated before those, as in
-    a backfill of a task with more than 100 runs, is not known to be new. A DAG run's id that somebody made up without
-    a time in it is new at the first try: two DAG runs do not have the same.
+    It is this DAG run's first try, and its date is later than the older half of what the log still has of this task:
+    runs commit in the order of their dates, give or take some that go side by side. What is dated before those, as in a
+    backfill of a task with more than 100 runs, is not known to be new. A DAG run's id that somebody made up without a
+    time in it goes by the try alone. Whoever deletes a DAG run, and makes it again after more than 100 of other dates,
+    has made Airflow and the log forget it both.
     """
+    if context["ti"].try_number > 1:
+        return False
     moment = moment_of(run_id)
     if moment is None:
-        return context["ti"].try_number == 1
+        return True
     task = run_id.partition("@")[0]
     mine = [known for known in producer.committed_run_ids if known.partition("@")[0] == task]
     moments = [at for known in mine if (at := moment_of(known)) is not None]

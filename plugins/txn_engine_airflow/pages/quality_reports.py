@@ -51,13 +51,16 @@ class Report:
 
 
 class ReportShelf:
-    """Reads each report once: it is written whole, and its file's time changes where it is written again."""
+    """Reads each report once: it is written whole, and its file's time changes where it is written again.
+
+    One that cannot be read is tried again at every look (a disk may answer again), and warned of once.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[int, Report]] = {}
+        self._known: dict[Path, tuple[int, Report | None]] = {}
 
     def look(self) -> tuple[Report, ...]:
-        """The newest reports, newest first; those that cannot be read are left out and logged."""
+        """The newest reports, newest first; those that cannot be read are left out."""
         found = []
         for path in reports_home().glob(f"*/*/{RESULT}"):
             try:
@@ -65,18 +68,19 @@ class ReportShelf:
             except OSError:
                 continue  # removed since it was listed
         newest = sorted(found, reverse=True)[:REPORTS_MAX]
-        known: dict[Path, tuple[int, Report]] = {}
-        for changed, path in newest:
-            before = self._known.get(path)
-            if before is not None and before[0] == changed:
-                known[path] = before
-                continue
-            try:
-                known[path] = changed, _read(path, changed)
-            except (OSError, ValueError, KeyError, TypeError) as error:
+        self._known = {path: (changed, self._report(path, changed)) for changed, path in newest}
+        return tuple(report for _, report in self._known.values() if report is not None)
+
+    def _report(self, path: Path, changed: int) -> Report | None:
+        then, report = self._known.get(path, (None, None))
+        if then == changed and report is not None:
+            return report
+        try:
+            return _read(path, changed)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if then != changed:
                 log.warning("report %s cannot be read: %s", path, error)
-        self._known = known
-        return tuple(report for _, report in known.values())
+            return None
 
 
 def folder_of(dag_id: str, folder: str) -> Path | None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass, field
+from typing import TypedDict
 from urllib.parse import quote, unquote
 
 from airflow.sdk import Connection
@@ -36,6 +37,16 @@ _HOW = (
     f"extra.url, or host and schema, of the connection, or {URL_VARIABLE} in the environment where {DEFAULT_CONN_ID!r} "
     "is not defined"
 )
+
+
+class StoreAccess(TypedDict):
+    """What `connect` and `open_store` take beside the URL; None is left to the environment."""
+
+    endpoint: str | None
+    region: str | None
+    access_key: str | None
+    secret_key: str | None
+    session_token: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,17 @@ class StoreConnection:
                 " keys in login and password of the connection or in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the"
                 " server in extra.endpoint_url"
             )
+
+    @property
+    def access(self) -> StoreAccess:
+        """What opens it."""
+        return StoreAccess(
+            endpoint=self.endpoint,
+            region=self.region,
+            access_key=self.access_key,
+            secret_key=self.secret_key,
+            session_token=self.session_token,
+        )
 
     @classmethod
     def load(cls, conn_id: str = DEFAULT_CONN_ID) -> StoreConnection:

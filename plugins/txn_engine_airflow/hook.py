@@ -51,11 +51,7 @@ def connect_to(store: StoreConnection) -> Engine:
     _mask(store)
     return connect(
         store.url,
-        endpoint=store.endpoint,
-        access_key=store.access_key,
-        secret_key=store.secret_key,
-        session_token=store.session_token,
-        region=store.region,
+        **store.access,
     )
 
 
@@ -130,11 +126,7 @@ def _told(store: StoreConnection) -> str:
     with store_errors():
         place = open_store(
             store.url,
-            endpoint=store.endpoint,
-            access_key=store.access_key,
-            secret_key=store.secret_key,
-            session_token=store.session_token,
-            region=store.region,
+            **store.access,
             create=False,
         )
     try:

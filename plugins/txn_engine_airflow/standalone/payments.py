@@ -170,13 +170,7 @@ def main() -> int:
     if not given.sample.exists():
         write_sample(given.sample)
     table = read_payments(given.sample, days_min=1)
-    with connect(
-        store.url,
-        endpoint=store.endpoint,
-        access_key=store.access_key,
-        secret_key=store.secret_key,
-        region=store.region,
-    ) as engine:
+    with connect(store.url, **store.access) as engine:
         make_topics(engine)
         payments = Payments(engine, table, split_into_days(table))
         payments.resume()

@@ -1,4 +1,4 @@
-"""Fixtures that every suite may use: the real servers and fresh buckets on them."""
+"""Fixtures that every suite may use: the real servers, fresh buckets on them, a local store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -59,6 +60,15 @@ def fresh_bucket(server: S3Server) -> S3Bucket:
     bucket = S3Bucket(f"test-{secrets.token_hex(8)}", server.url, server.access_key, server.secret_key)
     bucket.client().make_bucket(bucket.name)
     return bucket
+
+
+@pytest.fixture
+def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An empty local store that the environment names, no connection being defined."""
+    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
+    url = f"file://{tmp_path}/ledger"
+    monkeypatch.setenv("TXN_ENGINE_URL", url)
+    return url
 
 
 @pytest.fixture(scope="session")

@@ -61,15 +61,6 @@ def cleared_runs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty local store that the environment names, no connection being defined."""
-    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
-    url = f"file://{tmp_path}/ledger"
-    monkeypatch.setenv("TXN_ENGINE_URL", url)
-    return url
-
-
-@pytest.fixture
 def engine(store_url: str) -> Iterator[Engine]:
     """The store with empty topics `payments` and `balances` of two partitions."""
     with connect(store_url) as engine:

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -51,15 +50,6 @@ def run_dag(dag_bag: Any, capfd: pytest.CaptureFixture[str], caplog: pytest.LogC
         return run
 
     return run
-
-
-@pytest.fixture
-def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An empty local store that the environment names, no connection being defined."""
-    monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
-    url = f"file://{tmp_path}/ledger"
-    monkeypatch.setenv("TXN_ENGINE_URL", url)
-    return url
 
 
 @pytest.fixture

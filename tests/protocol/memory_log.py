@@ -88,3 +88,16 @@ def error(verdict: Verdict) -> type[TxnEngineError]:
 def at(verdict: Verdict) -> tuple[int, int]:
     assert isinstance(verdict, Appended), verdict
     return verdict.base_offset, verdict.last_offset
+
+
+def busy() -> Log:
+    """Files at 0-2, 3-3, 4-5, an aborted one at 6-7 with its marker at 8, a file at 9-11, and one open from 12."""
+    log = Log()
+    log.plain(3)
+    log.plain(1)
+    log.plain(2)
+    log.data(1, 0, 0, count=2)
+    log.marker(1, 1, committed=False)
+    log.plain(3)
+    log.data(2, 0, 0)
+    return log

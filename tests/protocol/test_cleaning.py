@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.memory_log import Log, at, error
+from tests.protocol.memory_log import Log, at, busy, error
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.protocol.batches import BatchDescriptor, Control
 from txn_engine.protocol.cleaning import Cleaning
@@ -18,19 +18,6 @@ from txn_engine.protocol.replay import apply
 
 DAY_MS = 86_400_000
 NOTHING = Duplicate(-1, -1)
-
-
-def busy() -> Log:
-    """Files at 0-2, 3-3, 4-5, an aborted one at 6-7 with its marker at 8, a file at 9-11, and one open from 12."""
-    log = Log()
-    log.plain(3)
-    log.plain(1)
-    log.plain(2)
-    log.data(1, 0, 0, count=2)
-    log.marker(1, 1, committed=False)
-    log.plain(3)
-    log.data(2, 0, 0)
-    return log
 
 
 def by_key(log: Log, *bases: int, **changes: object) -> RewriteProposal:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.protocol.memory_log import Log, at, error
+from tests.protocol.memory_log import Log, at, busy, error
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidRequestError,
@@ -50,19 +50,6 @@ def read_back(log: Log, control: Control, value: Trim | Expire | Floor | Rewrite
     end = log.state.log_end_offset
     row = BatchDescriptor(end, end, log.now, control=control, control_value=encode_control(value))
     return apply(log.state, row)
-
-
-def busy() -> Log:
-    """Files at 0-2, 3-3, 4-5, an aborted one at 6-7 with its marker at 8, a file at 9-11, and one open from 12."""
-    log = Log()
-    log.plain(3)
-    log.plain(1)
-    log.plain(2)
-    log.data(1, 0, 0, count=2)
-    log.marker(1, 1, committed=False)
-    log.plain(3)
-    log.data(2, 0, 0)
-    return log
 
 
 # --- trim -------------------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 # The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo airflow airflow-numbers test live simulate explore mutants differential torture bench numbers check lint typecheck imports format minio lock wheel clean clean-all
+.PHONY: docs help setup demo airflow airflow-numbers test check-fast live simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
+WORKERS := -n auto --maxprocesses=2 --dist loadfile --no-loadscope-reorder# two processes, a module is one's; WORKERS= for one
 
 help: ## Say what the targets do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,10 +23,13 @@ airflow: setup ## A whole Airflow on 127.0.0.1 with the DAGs, the pages and paym
 live: setup minio ## The long real runs: SIGKILL of the scheduler, Postgres, `make airflow` itself (ARGS="-k postgres")
 	@$(ENV) $(BIN)/pytest -m live -s tests/live tests/dags $(ARGS)
 
-test: ## Every test, on the real MinIO, Spark and Airflow too (MinIO is built beside the set-up, once, in about 5 minutes)
+test: ## The tests, on the real MinIO, Spark, Airflow and Kafka (MinIO is built once, in about 5 minutes); runs of minutes: make live
 	@.ci/setup-uv
 	@.ci/setup-minio >/dev/null 2>&1 & .ci/setup
-	@$(ENV) $(BIN)/pytest $(ARGS)
+	@$(ENV) $(BIN)/pytest $(WORKERS) --durations=30 $(ARGS)
+
+check-fast: setup ## For every save, within 90 s: the pure core, Kafka's rules, storage in memory and on disk
+	@$(ENV) $(BIN)/pytest $(WORKERS) -q -m "not (minio or slow or spark or airflow or kafka or live)" tests/protocol tests/kafka_rules tests/storage $(ARGS)
 
 bench: setup ## The numbers, each against its bare limit in the same run
 	@$(ENV) $(BIN)/python -m tests.numbers bench $(ARGS)
@@ -49,8 +53,14 @@ simulate: setup ## Simulated runs over a store that fails (SEEDS=1000, or ARGS="
 explore: setup ## Small configurations over every interleaving: make explore ARGS="--config a", ARGS="--mutants"; docs/SIMULATOR.md
 	@$(ENV) $(BIN)/python -m tests.simulator.explore $(ARGS)
 
+fuzz: setup ## Objects changed, their checksums right again: make fuzz ARGS="--minutes 60", ARGS="--case SEED/NUMBER"
+	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.fuzz $(ARGS)
+
 mutants: setup ## Deliberate bugs, hunted by the simulator one by one (ARGS="--name no-epoch-check --budget 100")
 	@$(ENV) $(BIN)/python -m tests.simulator.mutants $(ARGS)
+
+docs: setup ## Write the pages that are made from the code (docs/OPERATORS.md)
+	@$(ENV) PYTHONPATH=plugins $(BIN)/python -m tests.docs.operators_page --write
 
 numbers: setup ## What all of these last came to on this machine (ARGS=--json)
 	@$(BIN)/python -m tests.numbers $(ARGS)
@@ -71,6 +81,9 @@ format: setup ## Write the files as the linter wants them
 	@$(BIN)/ruff check --fix-only --quiet
 	@$(BIN)/ruff format
 
+prove-setup: setup ## Set up a copy on a machine without Chromium, Postgres, Java, Go and uv, and run each of them (minutes)
+	@$(BIN)/python -m tests.setup.fresh_machine
+
 minio: ## Build the MinIO server of the tests, once
 	@.ci/setup-minio
 	@.cache/bin/minio --version | head -n 1
@@ -80,6 +93,9 @@ lock: ## Pin the requirement files anew from pyproject.toml (UPGRADE=1 moves the
 
 wheel: setup ## The wheel, DAGs and plugins in it, into dist/
 	@.cache/uv/uv build --quiet --wheel --no-build-isolation --python $(BIN)/python && ls dist/*.whl
+
+sbom: setup ## A CycloneDX SBOM of every pinned package, jar, module and image, into dist/
+	@$(BIN)/python -m tests.setup.sbom dist/txn-engine-sbom.json
 
 clean: ## Remove what the tools and the builds leave behind; set-up and MinIO stay
 	@rm -rf dist build .cache/pytest .cache/ruff .cache/mypy .cache/import_linter .cache/hypothesis .hypothesis

@@ -4,11 +4,12 @@
 **What it does.** Every five minutes: `write_snapshots` puts a snapshot of each log that has grown, so that
 readers replay few entries when they open it. `last_stable_offsets` shows how far read_committed readers may
 go in each partition, how many offsets that is behind the log's end, and who holds it there; `aborted_transactions`
-counts the partition's aborted index. `group_lags` shows every consumer group against those offsets,
-`hanging_transactions` what is open and owned by nobody. The tables are in the tasks' logs and in their XCom
+counts the partition's aborted index. `group_lags` shows every consumer group against those offsets: `lag` up to them,
+`held_back` from there to the log's end, which waits for an open transaction however small the lag is.
+`hanging_transactions` shows what is open and owned by nobody. The tables are in the tasks' logs and in their XCom
 (`columns`, `rows`, worst first). Nothing here changes what readers see.
 
-**When to worry.** The three tasks named `alert_...` are red when a person has to look, and tell it (see "Alerts"
+**When to worry.** The four tasks named `alert_...` are red when a person has to look, and tell it (see "Alerts"
 in docs/AIRFLOW.md); the run is red as long as the condition lasts.
 
 - *`alert_lso_stalled`:* readers of a partition wait behind one transaction for longer than
@@ -17,9 +18,11 @@ in docs/AIRFLOW.md); the run is red as long as the condition lasts.
   will end it. Once you are sure that its producer is gone, end it with the command in the text.
 - *`alert_lag_growing`:* a group's lag grew in each of the last `lag_growing_runs` (6) runs: its consumer does not
   keep up, or does not run.
+- *`alert_damaged`:* a topic or a partition cannot be read. The tables say all about the rest, which goes on; the
+  text names the object. What to do: "What a damaged object does" in docs/operations.md.
 - *`pending_producer_id` is not -1 in two runs in a row:* a consumer's transaction is between its output and
   its decision.
-- *`write_snapshots` fails with a damaged object:* stop, and run `txn-engine verify` before anything else.
+- *`write_snapshots` fails with a damaged object:* the snapshots of all else are written; run `txn-engine verify`.
 
 **What to do.**
 
@@ -30,7 +33,7 @@ in docs/AIRFLOW.md); the run is red as long as the condition lasts.
     txn-engine coordinator snapshot                     the snapshots by hand
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. For another store, trigger the DAG with
-its connection in `conn_id`; with `dry_run` it writes no snapshots.
+its connection in `conn_id` (one that TXN_ENGINE_CONNECTIONS names); with `dry_run` it writes no snapshots.
 
 **Metrics.** `txn_engine.lso_lag.<topic>.<partition>`.
 """
@@ -94,26 +97,34 @@ def txn_compute_lso() -> None:
 
     @task
     def alert_lso_stalled(table):
-        from txn_engine_airflow import watch
+        from txn_engine_airflow import alert_tasks
 
-        watch.lso_stalled(table)
+        alert_tasks.lso_stalled(table)
 
     @task
     def alert_hanging_transaction(table):
-        from txn_engine_airflow import watch
+        from txn_engine_airflow import alert_tasks
 
-        watch.hanging_transaction(table)
+        alert_tasks.hanging_transaction(table)
 
     @task
     def alert_lag_growing(table):
-        from txn_engine_airflow import watch
+        from txn_engine_airflow import alert_tasks
 
-        watch.lag_growing(table, get_current_context()["ti"])
+        alert_tasks.lag_growing(table, get_current_context()["ti"])
+
+    @task
+    def alert_damaged(offsets, hanging, lags):
+        from txn_engine_airflow import alert_tasks
+
+        alert_tasks.damaged(offsets, hanging, lags)
 
     write_snapshots()
-    alert_lso_stalled(last_stable_offsets())
-    alert_hanging_transaction(hanging_transactions())
-    alert_lag_growing(group_lags())
+    offsets, hanging, lags = last_stable_offsets(), hanging_transactions(), group_lags()
+    alert_lso_stalled(offsets)
+    alert_hanging_transaction(hanging)
+    alert_lag_growing(lags)
+    alert_damaged(offsets, hanging, lags)
 
 
 txn_compute_lso()

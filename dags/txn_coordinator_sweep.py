@@ -28,7 +28,7 @@ otherwise). Running it twice, or beside another sweep, is harmless.
     txn-engine transactions find-hanging                open data that no coordinator row knows
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. To sweep another store, trigger the DAG
-with its connection in `conn_id`; with `dry_run` it only says what it would do.
+with its connection in `conn_id` (one that TXN_ENGINE_CONNECTIONS names); with `dry_run` it only says what it would do.
 
 **Metrics.** `txn_engine.open_transactions`, `txn_engine.oldest_open_transaction_s`, `txn_engine.sweep_duration`.
 """

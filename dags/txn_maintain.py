@@ -11,7 +11,8 @@
 4. `expire_producers` forgets producers that were idle for the store's limit
 5. `clean` deletes files dead for 24 hours, files that no entry ever named, and needless snapshots
 6. `remove_deleted_topics` deletes what is left of topics that were deleted 24 hours ago, their entries too
-7. `expire_group_offsets`, only where a run says `group_offsets_days`: no schedule makes a group lose its place
+7. `expire_group_offsets`, only where a run says `group_offsets_days`: no schedule makes a group lose its place,
+   and no run one that committed within the days that the deployment keeps (TXN_ENGINE_GROUP_OFFSETS_DAYS, 7)
 
 The snapshots that this needs are written by `txn_compute_lso`. Every job decides on what it reads back from the
 store, may be killed anywhere, and may run beside writers, readers and another run of itself: the next one goes on.
@@ -35,7 +36,7 @@ are done all the same.
     txn-engine verify                                   the audit, before and after
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. For another store, trigger the DAG with
-its connection in `conn_id`.
+its connection in `conn_id` (one that TXN_ENGINE_CONNECTIONS names).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from txn_engine_airflow.dag_defaults import (
     conn_id_param,
     coordinator_tasks,
     dry_run_param,
+    group_offsets_days_param,
     optional_topic_param,
 )
 
@@ -125,14 +127,7 @@ def announce(key: str, value: object) -> None:
             description="clean: delete a file without an entry once its upload began so long ago; its writer is "
             "refused from then on",
         ),
-        "group_offsets_days": Param(
-            None,
-            type=["null", "number"],
-            exclusiveMinimum=0,
-            maximum=3_650,
-            description="Forget group offsets committed longer ago than this (of the topic and partition, where they "
-            "are named); empty: never. A group that is forgotten starts again where auto_offset_reset says",
-        ),
+        "group_offsets_days": group_offsets_days_param(),
         "conn_id": conn_id_param(),
     },
     tags=["txn-engine", "maintenance"],

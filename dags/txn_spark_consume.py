@@ -36,8 +36,10 @@ the other is refused.
     txn-engine groups reset-offsets GROUP --topic TOPIC --to-earliest --execute
                                                         reads a range again; its output is then there twice
 
-Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. `transform` names code that runs with
-the worker's rights: who may trigger this DAG may run any function that the worker can import.
+Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. `topic`, `group_id`, `output_topic`,
+`transactional_id`, `transform`, `spark_settings` and `conn_id` are held against what the deployment permits
+(docs/operations.md, "What params may name") before Spark starts; master, jars and Java's options are the deployment's
+alone.
 """
 
 from __future__ import annotations
@@ -54,16 +56,17 @@ from txn_engine_airflow.dag_defaults import (
     conn_id_param,
     dry_run_param,
     fields_from_params,
+    job_param,
     job_tasks,
-    text_param,
-    topic_param,
+    spark_settings_param,
+    transform_param,
 )
+from txn_engine_airflow.deployment import OWN_JOB, OWN_TRANSFORM
 from txn_engine_airflow.operators import TxnSparkConsumeOperator
 from txn_engine_airflow.sensors import NewRecordsSensor
 from txn_engine_airflow.watchers import watched_topic
 
-TOPIC, GROUP, OUTPUT_TOPIC = "payments", "balances", "balances"
-TRANSFORM = "txn_engine.spark.balances:balances"
+TOPIC, GROUP, OUTPUT_TOPIC = (OWN_JOB[param] for param in ("topic", "group_id", "output_topic"))
 
 wait_fields = fields_from_params(topic="topic", group_id="group_id", timeout="wait_s", conn_id="conn_id")
 consume_fields = fields_from_params(
@@ -103,17 +106,12 @@ def prepare_consume(context: Context) -> None:
     on_failure_callback=on_run_failure,
     default_args=job_tasks(minutes=120, retries=3, retry_delay_s=60),
     params={
-        "topic": topic_param(TOPIC, "The topic to read"),
-        "group_id": text_param(GROUP, "The group whose position moves", length=1_000),
-        "output_topic": topic_param(OUTPUT_TOPIC, "Where the result goes"),
-        "transactional_id": text_param("balances", "One for each job", length=1_000),
-        "transform": Param(
-            TRANSFORM,
-            type="string",
-            pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$",
-            description="module:function, from the input's DataFrame to the output's",
-        ),
-        "spark_settings": Param({}, type="object", description="Spark settings, such as spark.master"),
+        "topic": job_param("topic", "The topic to read"),
+        "group_id": job_param("group_id", "The group whose position moves"),
+        "output_topic": job_param("output_topic", "Where the result goes"),
+        "transactional_id": job_param("transactional_id", "One for each job"),
+        "transform": transform_param(),
+        "spark_settings": spark_settings_param(),
         "wait_s": Param(
             600,
             type="integer",
@@ -140,7 +138,7 @@ def txn_spark_consume() -> None:
         topic=TOPIC,
         group_id=GROUP,
         output_topic=OUTPUT_TOPIC,
-        transform=TRANSFORM,
+        transform=OWN_TRANSFORM,
         outlets=[CONSUMED_ALIAS],
         pre_execute=prepare_consume,
     )

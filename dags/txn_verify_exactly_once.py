@@ -29,8 +29,8 @@ made; that says nothing about the data). The last line of the log names them, an
 - *`group_at_lso`:* the consumer has not read everything. Run `txn_spark_consume`, then this again.
 - *`record_ids_unique`, `no_input_row_missing`, `turnover_per_account`, `payments_per_account`:* data is
   wrong. Hold what comes downstream; the report shows the rows, with partition and offset, and what to do.
-- *`nothing_aborted_visible`, `audit_clean`:* damage. Stop the consumers; `txn-engine verify` names the
-  objects.
+- *`nothing_aborted_visible`, `visible_records_counted`, `audit_clean`:* damage. Stop the consumers;
+  `txn-engine verify` names the objects.
 
 **What to do.**
 
@@ -109,12 +109,16 @@ from txn_engine_airflow.verification import CONSUMED, EVERYTHING
             "balances", "The consumer's group; empty (with scope everything): its position is not checked"
         ),
         "input_file": optional_text_param(
-            None, "The file the topic was loaded from, as the worker sees it; empty: not compared"
+            None,
+            "The file the topic was loaded from, as the worker sees it, below a folder that "
+            "TXN_ENGINE_INPUT_ROOTS names; empty: not compared",
         ),
         "input_delimiter": text_param(";", "Delimiter of that file", length=1),
         "input_date_format": text_param("%y%m%d", "Its dates, as strptime reads them"),
         "report_folder": optional_text_param(
-            None, "Where reports go; empty: below AIRFLOW_HOME/txn_engine_reports"
+            None,
+            "Where the report goes, below a folder that TXN_ENGINE_REPORT_ROOTS names; empty: "
+            "AIRFLOW_HOME/txn_engine_reports",
         ),
         "conn_id": conn_id_param(),
     },

@@ -27,7 +27,7 @@ complete (`check_complete`). A decision only rolls forward: repeating this, or t
     txn-engine verify                                   when an error names a damaged object
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. For another store, trigger the DAG with
-its connection in `conn_id`; with `dry_run` it only says what waits.
+its connection in `conn_id` (one that TXN_ENGINE_CONNECTIONS names); with `dry_run` it only says what waits.
 
 **Metrics.** `txn_engine.marker_backlog`, as found, before anything is written.
 """

@@ -3,8 +3,11 @@ stored.
 """
 
 from storage.envelope import (
+    JSON_BYTES_MAX,
     LARGE,
     SMALL,
+    UNREADABLE,
+    OpenedParquet,
     ParquetProfile,
     checksum_of,
     decode_json,
@@ -12,6 +15,7 @@ from storage.envelope import (
     encode_json,
     encode_parquet,
     encode_parquet_parts,
+    open_parquet,
     stored_checksum,
     verify_checksum,
 )
@@ -21,8 +25,11 @@ from storage.errors import (
     DamagedObjectError,
     InvalidKeyError,
     InvalidStoreUrlError,
+    NotAFolderError,
     NotConnectedError,
     ObjectNotFoundError,
+    ObjectTooLargeError,
+    OversizedObjectError,
     PutIfAbsentUnsupportedError,
     PutOutcomeUnknownError,
     StorageError,
@@ -34,26 +41,42 @@ from storage.keys import LogKeys, validate_key, validate_name
 from storage.local import LocalStore
 from storage.memory import MemoryStore
 from storage.opening import open_store
+from storage.parquet_footer import UNCOMPRESSED
+from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.proof import PutIfAbsentProof, prove_put_if_absent
+from storage.row_groups import ROW_BYTES_MAX, ROW_NULLS_MAX, row_too_large
 from storage.settle import PutOutcome, settle_put_if_absent
-from storage.store import MappableStore, ObjectInfo, ObjectStore
+from storage.store import FolderStore, MappableStore, ObjectInfo, ObjectStore
 
 __all__ = [
+    "DATA_LIMITS",
+    "JSON_BYTES_MAX",
     "LARGE",
+    "ROW_BYTES_MAX",
+    "ROW_NULLS_MAX",
     "SMALL",
+    "UNCOMPRESSED",
+    "UNREADABLE",
     "AccessDeniedError",
     "BucketNotFoundError",
     "DamagedObjectError",
+    "FolderStore",
     "InvalidKeyError",
     "InvalidStoreUrlError",
+    "LimitError",
     "LocalStore",
     "LogKeys",
     "MappableStore",
     "MemoryStore",
     "NotConnectedError",
     "ObjectInfo",
+    "NotAFolderError",
     "ObjectNotFoundError",
     "ObjectStore",
+    "ObjectTooLargeError",
+    "OpenedParquet",
+    "OversizedObjectError",
+    "ParquetLimits",
     "ParquetProfile",
     "PutIfAbsentProof",
     "PutIfAbsentUnsupportedError",
@@ -69,8 +92,10 @@ __all__ = [
     "encode_json",
     "encode_parquet",
     "encode_parquet_parts",
+    "open_parquet",
     "open_store",
     "prove_put_if_absent",
+    "row_too_large",
     "settle_put_if_absent",
     "stored_checksum",
     "validate_key",

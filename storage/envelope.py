@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
@@ -17,7 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from storage.errors import DamagedObjectError, UnknownFormatError
+from storage.errors import DamagedObjectError, ObjectTooLargeError, UnknownFormatError
+from storage.parquet_footer import Footer, read_footer
+from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, check_claims, check_written
+from storage.row_groups import row_groups
 
 ObjectBytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -33,19 +36,20 @@ _PARQUET_MARK: Final = b"txn_engine.checksum\x18\x20"
 # Two spaces: only the outermost object is indented so, and a string in JSON holds no line break.
 _JSON_MARK: Final = b'\n  "checksum": "'
 _DIGITS = re.compile(rb"[0-9a-f]{32}")
-_FOOTER_BYTES_MAX: Final = 64 << 20
+JSON_BYTES_MAX: Final = 4 << 20
+UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, OverflowError, TypeError, KeyError, IndexError)
+"""What Arrow raises for bytes that are not what they claim to be."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParquetProfile:
-    """How a table is written; all profiles read back alike.
+    """How a table is written; all profiles read back alike. None writes dictionaries: `parquet_limits` refuses them.
 
-    use_dictionary, write_statistics: True, False, or the columns to do it for.
+    write_statistics: True, False, or the columns to do it for.
     """
 
-    compression: Literal["none", "snappy", "zstd", "lz4", "gzip", "brotli"] = "none"
+    compression: Literal["none", "zstd"] = "none"
     compression_level: int | None = None
-    use_dictionary: bool | tuple[str, ...] = False
     write_statistics: bool | tuple[str, ...] = False
     page_checksum: bool = False
     row_group_rows_max: int = 1 << 20
@@ -66,9 +70,21 @@ LARGE: Final = ParquetProfile(
 
 100,000 rows of 250 random bytes: 100 ms and 144 B a row; level 3 takes 160 ms for the same size, snappy 20 ms for
 250 B.
-Statistics and page checksums are 20 of the 100 ms. A dictionary pays only where values repeat: name those
-columns, `replace(LARGE, use_dictionary=("country",))`.
+Statistics and page checksums are 20 of the 100 ms.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedParquet:
+    """A file whose bytes are those written, its metadata without their prefix, and what each row group needs.
+
+    Of its row groups' columns ask `footer`: asked for one, Arrow may end the process (`parquet_footer`).
+    """
+
+    file: pq.ParquetFile
+    metadata: dict[str, str]
+    footer: Footer
+    row_group_bytes: tuple[int, ...]
 
 
 def encode_parquet(
@@ -77,6 +93,7 @@ def encode_parquet(
     kind: str,
     metadata: Mapping[str, str] | None = None,
     profile: ParquetProfile = SMALL,
+    limits: ParquetLimits = DATA_LIMITS,
 ) -> bytes:
     """Return `table` as one self-checking Parquet file.
 
@@ -85,9 +102,13 @@ def encode_parquet(
     No Arrow schema is embedded: a type that Parquet cannot name (large_string, dictionary, duration, ...)
     comes back as its nearest, so `decode_parquet` takes the schema wanted. decimal, timestamp with a unit
     of ms or finer in UTC, binary, date32, lists and structs come back as they are.
+
+    ObjectTooLargeError where it would be larger than `limits`, by which it is to be read, allow.
     """
     table = table.replace_schema_metadata(None)
-    return encode_parquet_parts((table,), table.schema, kind=kind, metadata=metadata, profile=profile)
+    return encode_parquet_parts(
+        (table,), table.schema, kind=kind, metadata=metadata, profile=profile, limits=limits
+    )
 
 
 def encode_parquet_parts(
@@ -97,6 +118,7 @@ def encode_parquet_parts(
     kind: str,
     metadata: Mapping[str, str] | None = None,
     profile: ParquetProfile = SMALL,
+    limits: ParquetLimits = DATA_LIMITS,
 ) -> bytes:
     """As `encode_parquet`, of a table that comes in parts: at least one row group each, one part in memory at a time.
 
@@ -110,22 +132,41 @@ def encode_parquet_parts(
         METADATA_PREFIX + name: value for name, value in {"format": FORMAT, "kind": kind, **given}.items()
     }
     footer[METADATA_PREFIX + "checksum"] = _ZEROS.decode()
+    stored, file = _written(parts, schema, footer, profile)
+    written = memoryview(stored).cast("B")
+    try:
+        limits.check_footer_bytes(int.from_bytes(written[-8:-4], "little"), len(written))
+        check_written(file, limits)
+    except LimitError as error:
+        raise ObjectTooLargeError(
+            str(error),
+            actor=f"write a {kind} object",
+            expected='what readers take (docs/FORMAT.md, "Limits")',
+            action="write it in smaller parts, or with fewer columns",
+        ) from None
+    return _stamp(written, _position(written, _PARQUET_MARK))
+
+
+def _written(
+    parts: Iterable[pa.Table], schema: pa.Schema, footer: dict[str, str], profile: ParquetProfile
+) -> tuple[pa.Buffer, pq.FileMetaData]:
+    """The file as Arrow writes it, and what its footer says."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
         schema,
         compression=profile.compression,
         compression_level=profile.compression_level,
-        use_dictionary=_columns(profile.use_dictionary),
+        use_dictionary=False,
         write_statistics=_columns(profile.write_statistics),
         write_page_checksum=profile.page_checksum,
         store_schema=False,
     ) as writer:
         for part in parts:
-            writer.write_table(part, row_group_size=profile.row_group_rows_max)
+            for group in row_groups(part, profile.row_group_rows_max):
+                writer.write_table(group, row_group_size=profile.row_group_rows_max)
         writer.add_key_value_metadata(footer)
-    written = memoryview(sink.getvalue()).cast("B")
-    return _stamp(written, _position(written, _PARQUET_MARK))
+    return sink.getvalue(), writer.writer.metadata
 
 
 def decode_parquet(
@@ -133,59 +174,102 @@ def decode_parquet(
     *,
     key: str,
     kind: str | None = None,
-    columns: Iterable[str] | None = None,
+    columns: Collection[str] | None = None,
     schema: pa.Schema | None = None,
     use_threads: bool = False,
+    limits: ParquetLimits = DATA_LIMITS,
 ) -> tuple[pa.Table, dict[str, str]]:
     """Return the table and the metadata (without their prefix) of what `encode_parquet` wrote.
 
     Guarantee: the bytes are those written, every one; otherwise DamagedObjectError naming `key`, what was
     seen and what was expected, for an empty or truncated object, another format or kind, and any changed
-    byte. `kind`: the one expected. `schema`: what the table is cast to. A tiny file reads fastest without
-    threads.
+    byte. The same where the object is larger than `limits` allow, or would be in memory. `kind`: the one
+    expected. `schema`: what the table is cast to. A tiny file reads fastest without threads.
     """
-    verify_checksum(data, key)
+    opened = open_parquet(data, key=key, kind=kind, columns=columns, limits=limits)
     try:
-        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), pre_buffer=False)
-        footer = _own_metadata(file.metadata.metadata)
-        _expect_format(key, footer.get("format"))
-        if kind is not None:
-            _expect(key, "kind", footer.get("kind"), kind)
-        table = file.read(columns=None if columns is None else list(columns), use_threads=use_threads)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        table = opened.file.read(columns=None if columns is None else list(columns), use_threads=use_threads)
+    except UNREADABLE as error:
         _damaged(key, f"no readable Parquet file: {error}", "a Parquet file")
     table = table.replace_schema_metadata(None)
     if schema is not None and table.schema != schema:
         try:
             table = table.cast(schema)
-        except (pa.ArrowException, ValueError) as error:
+        except UNREADABLE as error:
             _damaged(key, f"a table that does not fit: {error}", "a table of the schema asked for")
-    return table, footer
+    return table, opened.metadata
+
+
+def open_parquet(
+    data: ObjectBytes,
+    *,
+    key: str,
+    kind: str | None = None,
+    columns: Collection[str] | None = None,
+    limits: ParquetLimits = DATA_LIMITS,
+) -> OpenedParquet:
+    """Return the file, for these columns of it to be read (None: all).
+
+    Guarantee: as `decode_parquet`; reading takes no more memory than a row group may, or many if many are asked for.
+    Only what the pages hold can still be wrong: reading may raise one of `UNREADABLE`.
+    """
+    view = memoryview(data).cast("B")
+    footer_bytes = int.from_bytes(view[-8:-4], "little") if len(view) >= 3 * len(_MAGIC) else 0
+    verify_checksum(view, key)
+    try:
+        limits.check_footer_bytes(footer_bytes, len(view))
+        footer = read_footer(bytes(view[-8 - footer_bytes : -8]))
+        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), pre_buffer=False)
+        metadata = _check_opened(file, key, kind)
+        needed = check_claims(footer, lambda at: (view, at), len(view), limits, columns)
+    except LimitError as error:
+        _damaged(key, str(error), "an object within the format's limits")
+    except UNREADABLE as error:
+        _damaged(key, f"no readable Parquet file: {error}", "a Parquet file")
+    return OpenedParquet(file, metadata, footer, needed)
+
+
+def _check_opened(file: pq.ParquetFile, key: str, kind: str | None) -> dict[str, str]:
+    footer = _own_metadata(file.metadata.metadata)
+    _expect_format(key, footer.get("format"))
+    if kind is not None:
+        _expect(key, "kind", footer.get("kind"), kind)
+    return footer
 
 
 def encode_json(obj: Mapping[str, Any], kind: str) -> bytes:
     """Return `obj` as one self-checking JSON object: indented, keys sorted, `format`, `kind` and `checksum`
-    added.
+    added. ObjectTooLargeError for one of more than 4 MiB.
     """
     if not RESERVED_KEYS.isdisjoint(obj):
         raise ValueError(f"keys {sorted(RESERVED_KEYS & set(obj))} belong to the envelope")
     whole = {**obj, "format": int(FORMAT), "kind": kind, "checksum": _ZEROS.decode()}
     written = memoryview((json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n").encode())
+    if len(written) > JSON_BYTES_MAX:
+        raise ObjectTooLargeError(
+            f"{len(written)} bytes", actor=f"write a {kind} object", expected=f"at most {JSON_BYTES_MAX}"
+        )
     return _stamp(written, _position(written, _JSON_MARK))
 
 
 def decode_json(data: ObjectBytes, *, key: str, kind: str) -> dict[str, Any]:
-    """Return what was given to `encode_json`; DamagedObjectError as `decode_parquet`."""
+    """Return what was given to `encode_json`; DamagedObjectError as `decode_parquet`, and for more than 4 MiB."""
+    if len(data) > JSON_BYTES_MAX:
+        _damaged(key, f"{len(data)} bytes", f"at most {JSON_BYTES_MAX}")
     verify_checksum(data, key)
     try:
-        whole = json.loads(bytes(data))
-    except ValueError as error:
+        whole = json.loads(bytes(data), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
         _damaged(key, f"no readable JSON: {error}", "a JSON object")
     if not isinstance(whole, dict):
         _damaged(key, f"a JSON {type(whole).__name__}", "a JSON object")
     _expect_format(key, str(whole.get("format")))
     _expect(key, "kind", whole.get("kind"), kind)
     return {name: value for name, value in whole.items() if name not in RESERVED_KEYS}
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name}, which is not JSON")
 
 
 def checksum_of(data: ObjectBytes, key: str = "") -> str:
@@ -215,38 +299,6 @@ def _stored(view: memoryview, key: str) -> tuple[int, str]:
 def verify_checksum(data: ObjectBytes, key: str) -> str:
     """Raise DamagedObjectError unless `data` is the whole, unchanged object; return its checksum."""
     return checksum_of(data, key)
-
-
-def verify_checksum_in_parts(
-    part: Callable[[int, int], bytes], size: int, key: str, *, part_bytes: int = 4 << 20
-) -> str:
-    """`verify_checksum` of a Parquet object of `size` bytes that is too large to hold.
-
-    `part(start, length)` gives these bytes of it. Beside the footer, one part of `part_bytes` is in memory at a time;
-    each byte is read once, the footer's twice.
-    """
-    tail = len(_MAGIC) + 4  # the footer's length, and the magic bytes again
-    ends = part(0, len(_MAGIC)) + part(size - tail, tail) if size >= 3 * len(_MAGIC) else b""
-    if not ends.startswith(_MAGIC) or not ends.endswith(_MAGIC):
-        _damaged(key, f"{size} bytes that do not begin and end as a Parquet file does", "PAR1 ... PAR1")
-    footer_bytes = int.from_bytes(ends[len(_MAGIC) : tail], "little") + tail
-    if footer_bytes > min(size, _FOOTER_BYTES_MAX):
-        _damaged(key, f"a footer of {footer_bytes} bytes", f"at most {min(size, _FOOTER_BYTES_MAX)}")
-    footer_at = size - footer_bytes
-    footer = memoryview(part(footer_at, footer_bytes))
-    position = _position(footer, _PARQUET_MARK)
-    stored = bytes(footer[position : position + CHECKSUM_CHARS]) if position >= 0 else b""
-    if _DIGITS.fullmatch(stored) is None:
-        _damaged(key, f"{size} bytes without a checksum", "a checksum in the object's metadata")
-    digest = xxhash.xxh3_128()
-    for start in range(0, footer_at, part_bytes):
-        digest.update(part(start, min(part_bytes, footer_at - start)))
-    digest.update(footer[:position])
-    digest.update(_ZEROS)
-    digest.update(footer[position + CHECKSUM_CHARS :])
-    if digest.hexdigest() != stored.decode():
-        _damaged(key, f"checksum {digest.hexdigest()} over {size} bytes", f"checksum {stored.decode()}")
-    return stored.decode()
 
 
 def _mark_of(view: memoryview, key: str) -> bytes:

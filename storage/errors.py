@@ -71,8 +71,16 @@ def _rebuild(kind: type[StorageError], parts: dict[str, str]) -> StorageError:
     return kind(seen, **parts)
 
 
+class ObjectTooLargeError(StorageError):
+    """What was to be written is larger than readers take. Nothing was written."""
+
+
 class ObjectNotFoundError(StorageError):
     """There is no object at this key. The store itself answered."""
+
+
+class NotAFolderError(ObjectNotFoundError):
+    """No object has this key, and none can: a file stands where one of its folders should be (local store)."""
 
 
 class StoreUnreachableError(StorageError):
@@ -101,6 +109,10 @@ class PutOutcomeUnknownError(StorageError):
 
 class DamagedObjectError(StorageError):
     """The bytes at this key are not what was written there: restore the object, do not delete it."""
+
+
+class OversizedObjectError(DamagedObjectError):
+    """The object at this key is larger than its kind may be: it is not what was written there, and was not read."""
 
 
 class UnknownFormatError(DamagedObjectError):

@@ -18,21 +18,34 @@ from storage.errors import (
     AccessDeniedError,
     BucketNotFoundError,
     DamagedObjectError,
+    NotAFolderError,
     ObjectNotFoundError,
     StorageError,
     StoreNotWritableError,
 )
 from storage.keys import TEMPORARY_FOLDER, validate_key, validate_prefix
-from storage.ranges import short_range, validate_range
+from storage.ranges import check_size, short_range, validate_range
 from storage.store import ObjectInfo
 from storage.temporary import sweep_temporary, temporary_name
 
-_READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+# No link is followed, and a FIFO has no say in when the call returns.
+_READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _CREATE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_NO_FILE: Final = (
+    errno.ELOOP,
+    errno.ENXIO,
+)  # opening a symbolic link, a socket or a device that nobody drives
+_OWNER_FILE: Final = 0o600
+_OWNER_FOLDER: Final = 0o700
 _CHUNK_BYTES: Final = 1 << 30  # Linux moves at most 2 GiB in one call
 # A file's change time comes from a clock that ticks every few milliseconds and so runs behind.
 _CLOCK_TICK_NS: Final = 20_000_000
 _CONFIRMED_MAX: Final = 4_096
+_UNSURE: Final[set[str]] = set()
+"""Folders with a sync that failed in this process. The system reports that once and may then drop what it could not
+write: a later sync that succeeds proves nothing of what came before it.
+"""
 
 
 class LocalStore:
@@ -47,6 +60,12 @@ class LocalStore:
     The folder is made when it is missing (`create`), its parent is not: a mistyped path is an error, not a
     new store. Temporary files live in `.tmp` below it, made at the first write; reading needs no permission
     to write. Hard links and fsync must work: local disks do, most network drives do not.
+
+    Files and folders are their owner's alone (0600, 0700), unless the root's set-group-id bit names a group
+    that shares them: then they get the root's own permissions, less what the umask takes. Nothing is ever
+    writable for others. Below the root only plain files and folders are used: a symbolic link is not followed,
+    a FIFO or a device is no object, and both are named by a `DamagedObjectError`. The root itself may be a link;
+    `.tmp` may not, or nothing is written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
@@ -54,6 +73,8 @@ class LocalStore:
         self._temporary = f"{self._root}/{TEMPORARY_FOLDER}"
         self._create = create
         self._folders: set[str] = set()
+        self._plain: set[str] = set()  # folders that were seen to be no links
+        self._file_mode, self._folder_mode = _OWNER_FILE, _OWNER_FOLDER
         self._synced: dict[str, tuple[int, int]] = {}  # folder to when (wall clock) and what the clock was at
         self._confirmed: dict[
             str, int
@@ -101,10 +122,11 @@ class LocalStore:
             self._refuse_write(error, key)
         self._confirm(key, inode)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Return the whole object."""
         descriptor, size = self._open(key)
         try:
+            check_size(self.uri(key), size, max_bytes)
             data = os.read(descriptor, min(size, _CHUNK_BYTES))
             if len(data) == size:
                 return data
@@ -146,35 +168,63 @@ class LocalStore:
 
     def head(self, key: str) -> ObjectInfo:
         """Return size and time of the object."""
-        validate_key(key)
-        return self._stat(key)
+        path = self._path(key)
+        self._refuse_links(path.rpartition("/")[0])
+        found = self._stat(key)
+        if not stat.S_ISREG(found.st_mode):
+            raise self._no_file(key)
+        return _info(key, found)
 
-    def _stat(self, key: str) -> ObjectInfo:
+    def _stat(self, key: str) -> os.stat_result:
         try:
-            found = os.stat(f"{self._root}/{key}")
+            found = os.lstat(f"{self._root}/{key}")
         except OSError as error:
             self._refuse_read(error, key)
-        if not stat.S_ISREG(found.st_mode):
+        if stat.S_ISDIR(found.st_mode):
             raise self._not_found(key)
-        return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000)
+        return found
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """Yield what is below `prefix` by ascending key, one folder in memory at a time."""
+        """Yield what is below `prefix` by ascending key, the folders on the way to it in memory; links and FIFOs too,
+        which no call reads, and a folder further down that is too deep to be opened. A file where the folder should be
+        is damage, not an empty folder.
+        """
         folder = validate_prefix(prefix)
         if start_after is not None:
             validate_key(start_after)
-        return self._walk(folder, start_after or "")
+        keys = self._walk(folder, start_after or "")
+        return (info for key in keys if not key.endswith("/") for info in self._listed(key))
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
-        """Return the names of the folders right below `prefix` that hold an object, sorted."""
+        """Return the names of the folders right below `prefix` that hold an object, or may not be read, sorted.
+
+        With those of links, FIFOs and devices: one may stand where a folder was, and asking for what is in it says so.
+        """
         folder = validate_prefix(prefix)
-        names = [name[:-1] for name in self._names(folder) if name.endswith("/")]
-        return [name for name in names if next(self._walk(f"{folder}{name}/", ""), None) is not None]
+        return sorted(name.rstrip("/") for name in self._names(folder) if self._is_folder(folder + name))
+
+    def _is_folder(self, key: str) -> bool:
+        """Whether the key is that of a folder which may hold an object, or of what is neither folder nor file."""
+        try:
+            if key.endswith("/"):
+                return any(not below.endswith("/") for below in self._walk(key, ""))
+            return not stat.S_ISREG(self._stat(key).st_mode)
+        except ObjectNotFoundError:
+            return False
+        except (AccessDeniedError, DamagedObjectError):
+            return True  # whoever needs it is told; it hides no folder beside it
+
+    def all_folders(self) -> Iterator[str]:
+        """Yield the folders below the root that may be read, empty ones too, each with its slash, by ascending key."""
+        keys = self._walk("", "", closed=(AccessDeniedError, DamagedObjectError))
+        return (key for key in keys if key.endswith("/"))
 
     def delete(self, key: str) -> None:
         """Unlink the file; folders stay."""
+        path = self._path(key)
+        self._refuse_links(path.rpartition("/")[0])
         try:
-            os.unlink(self._path(key))
+            os.unlink(path)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return
         except OSError as error:
@@ -187,6 +237,7 @@ class LocalStore:
     def close(self) -> None:
         """Forget the cached folders."""
         self._folders.clear()
+        self._plain.clear()
         self._synced.clear()
         self._confirmed.clear()
 
@@ -200,17 +251,7 @@ class LocalStore:
 
     def _open_root(self) -> None:
         try:
-            found = os.stat(self._root)
-        except FileNotFoundError:
-            if not self._create:
-                raise BucketNotFoundError(
-                    "there is no such folder",
-                    actor="local store",
-                    place=self._root,
-                    action="create the store or mend the path",
-                ) from None
-            self._make_root()
-            return
+            found = self._find_root()
         except OSError as error:
             self._refuse_root(error)
         if not stat.S_ISDIR(found.st_mode):
@@ -221,14 +262,33 @@ class LocalStore:
                 expected="a folder",
                 action="choose another path",
             )
+        if found.st_mode & stat.S_ISGID:
+            shared = stat.S_IMODE(found.st_mode) & ~stat.S_IWOTH
+            self._file_mode, self._folder_mode = shared & 0o666 | _OWNER_FILE, shared & 0o777 | _OWNER_FOLDER
 
-    def _make_root(self) -> None:
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._root)
+    def _find_root(self) -> os.stat_result:
+        with contextlib.suppress(FileNotFoundError):
+            return os.stat(self._root)
+        if not self._create:
+            raise BucketNotFoundError(
+                "there is no such folder",
+                actor="local store",
+                place=self._root,
+                action="create the store or mend the path",
+            )
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._root, _OWNER_FOLDER)
+        self._sync_root()
+        return os.stat(self._root)
+
+    def _sync_root(self) -> None:
+        """Once for each process, as with the folders below: who made the root may not have synced it yet.
+
+        A parent folder that may be passed and not read cannot be synced from here.
+        """
+        with contextlib.suppress(PermissionError):
             _fsync_folder(os.path.dirname(self._root))
-        except OSError as error:
-            self._refuse_root(error)
+        self._folders.add(self._root)
 
     def _refuse_root(self, error: OSError) -> NoReturn:
         raise StoreNotWritableError(
@@ -245,6 +305,7 @@ class LocalStore:
         """Put the bytes on the disk under a name of no meaning; return that name and the inode."""
         path = f"{self._temporary}/{temporary_name()}"
         try:
+            _refuse_unsure(self.uri(key).rpartition("/")[0])
             descriptor = self._create_temporary(path)
             try:
                 rest = memoryview(data)
@@ -263,12 +324,19 @@ class LocalStore:
         return path, inode
 
     def _create_temporary(self, path: str) -> int:
-        try:
-            return os.open(path, _CREATE_FLAGS, 0o666)
-        except FileNotFoundError:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self._temporary)
-            return os.open(path, _CREATE_FLAGS, 0o666)
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISDIR(os.lstat(self._temporary).st_mode):
+                raise StoreNotWritableError(
+                    "this is no folder",
+                    actor="local store",
+                    place=self._temporary,
+                    expected="a plain folder, or nothing: no link is followed",
+                    action="find out who put it there, and remove it",
+                )
+            return os.open(path, _CREATE_FLAGS, self._file_mode)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self._temporary, self._folder_mode)
+        return os.open(path, _CREATE_FLAGS, self._file_mode)
 
     def _link(self, temporary: str, final: str, key: str) -> bool:
         """Give the file its name; False when the name is taken. An error means that it was not linked."""
@@ -282,7 +350,7 @@ class LocalStore:
                 self._ensure_folder(folder, key)
                 os.link(temporary, final)
         except FileExistsError:
-            if os.path.isdir(final):
+            if os.path.isdir(final) and not os.path.islink(final):
                 self._refuse_write(IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)), key)
             return False
         except OSError as error:
@@ -295,12 +363,17 @@ class LocalStore:
         Once for each folder and process, even when it is there already: whoever made it may not have synced
         it yet.
         """
-        if folder in self._folders or folder == self._root:
+        if folder in self._folders:
+            return
+        if folder == self._root:
+            self._sync_root()
             return
         parent = folder.rpartition("/")[0]
         self._ensure_folder(parent, key)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)
+        try:
+            os.mkdir(folder, self._folder_mode)
+        except FileExistsError:
+            self._refuse_links(folder)
         _fsync_folder(parent)
         self._folders.add(folder)
 
@@ -329,6 +402,7 @@ class LocalStore:
     def _open(self, key: str) -> tuple[int, int]:
         """Open the object, durably named, and return its descriptor and size."""
         path = self._path(key)
+        self._refuse_links(path.rpartition("/")[0])
         try:
             descriptor = os.open(path, _READ_FLAGS)
         except OSError as error:
@@ -336,7 +410,7 @@ class LocalStore:
         try:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
-                raise self._not_found(key)
+                raise self._not_found(key) if stat.S_ISDIR(found.st_mode) else self._no_file(key)
             if self._may_be_unsynced(path, found.st_ctime_ns) and self._confirmed.get(key) != found.st_ino:
                 self._confirm(key, found.st_ino)
         except BaseException:
@@ -366,23 +440,52 @@ class LocalStore:
             missing -= len(part)
         return b"".join(parts)
 
-    def _walk(self, folder: str, start_after: str) -> Iterator[ObjectInfo]:
-        for name in self._names(folder):
-            key = folder + name
-            if name.endswith("/"):
-                # Every key below is at most start_after, unless start_after leads into the folder.
-                if key > start_after or start_after.startswith(key):
-                    yield from self._walk(key, start_after)
-            elif key > start_after:
-                with contextlib.suppress(ObjectNotFoundError):
-                    yield self._stat(key)  # a foreign file is listed too, whatever its name
+    def _walk(
+        self, folder: str, start_after: str, *, closed: tuple[type[StorageError], ...] = (DamagedObjectError,)
+    ) -> Iterator[str]:
+        """The keys below a folder by ascending order, a folder's with its slash and before those in it.
+
+        A folder further down that cannot be opened for one of the errors `closed` (it is too deep, or was replaced
+        just now) is given without its slash: one object that cannot be read. No folder is too deep to be walked.
+        """
+        ways = [self._keys(folder)]
+        while ways:
+            key = next(ways[-1], None)
+            if key is None:
+                ways.pop()
+            elif not key.endswith("/"):
+                if key > start_after:
+                    yield key
+            # Every key below is at most start_after, unless start_after leads into the folder.
+            elif key > start_after or start_after.startswith(key):
+                try:
+                    ways.append(self._keys(key))
+                except closed:
+                    yield key.removesuffix("/")
+                else:
+                    yield key
+
+    def _keys(self, folder: str) -> Iterator[str]:
+        names = self._names(folder)
+        return (folder + name for name in names)
+
+    def _listed(self, key: str) -> Iterator[ObjectInfo]:
+        """What a listing says of a file, whatever its name; nothing where it has gone since."""
+        try:
+            yield _info(key, self._stat(key))
+        except ObjectNotFoundError:
+            return
+        except DamagedObjectError:  # too deep
+            yield ObjectInfo(key, 0, 0)
 
     def _names(self, folder: str) -> builtins.list[str]:
         """The names in a folder in the order of their keys: folders sort with the slash they end with."""
+        path = f"{self._root}/{folder}".rstrip("/")
+        self._refuse_links(path)
         try:
-            with os.scandir(f"{self._root}/{folder}") as entries:
-                names = [entry.name + "/" if entry.is_dir() else entry.name for entry in entries]
-        except (FileNotFoundError, NotADirectoryError):
+            with os.scandir(path) as entries:
+                names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
+        except (FileNotFoundError, NotADirectoryError) as error:
             if not os.path.isdir(self._root):
                 raise BucketNotFoundError(
                     "the folder of the store is gone",
@@ -390,6 +493,8 @@ class LocalStore:
                     place=self._root,
                     action="restore it",
                 ) from None
+            if isinstance(error, NotADirectoryError):
+                raise self._no_folder(folder) from error
             return []
         except OSError as error:
             self._refuse_read(error, folder)
@@ -399,6 +504,50 @@ class LocalStore:
         return names
 
     # -- paths and errors
+
+    def _refuse_links(self, folder: str) -> None:
+        """Raise where the folder, or one between it and the root, is a symbolic link: what is behind it is
+        not ours.
+
+        Each folder is looked at once: who may replace one later may write to the store anyway.
+        """
+        unseen = []
+        while folder != self._root and folder not in self._plain:
+            unseen.append(folder)
+            folder = folder.rpartition("/")[0]
+        for folder in reversed(unseen):
+            try:
+                mode = os.lstat(folder).st_mode
+            except OSError:
+                return  # the call itself says what is the matter with it
+            if stat.S_ISLNK(mode):
+                raise self._no_file(folder.removeprefix(f"{self._root}/"))
+            if stat.S_ISDIR(mode):
+                self._plain.add(folder)
+
+    def _no_folder(self, folder: str) -> DamagedObjectError:
+        """For a listing: a file stands where the folder, or one on the way to it, should be."""
+        path = self._root
+        for part in folder.rstrip("/").split("/"):
+            path = f"{path}/{part}"
+            if not os.path.isdir(path):
+                break
+        return DamagedObjectError(
+            "a file stands there",
+            actor="local store",
+            place=path,
+            expected="a folder of the store",
+            action="find out who put it there, and put the folder back from a copy",
+        )
+
+    def _no_file(self, key: str) -> DamagedObjectError:
+        return DamagedObjectError(
+            "a symbolic link, a FIFO or a device stands there",
+            actor="local store",
+            place=self.uri(key),
+            expected="a plain file, or a plain folder",
+            action="find out who put it there, and put back the file or folder that belongs there",
+        )
 
     def _path(self, key: str) -> str:
         validate_key(key)
@@ -412,8 +561,25 @@ class LocalStore:
             raise BucketNotFoundError(
                 "the folder of the store is gone", actor="local store", place=self._root, action="restore it"
             ) from error
+        if isinstance(error, NotADirectoryError) and os.path.isdir(self._root):
+            raise NotAFolderError(
+                "a file stands where a folder of this key should be",
+                actor="local store",
+                place=self.uri(key),
+                action="find out who put it there, and put the folder back from a copy",
+            ) from error
         if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
             raise self._not_found(key) from None
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            raise DamagedObjectError(
+                "the path is longer than this system can open",
+                actor="local store",
+                place=self.uri(key),
+                expected="a folder of the store, none of which is so deep",
+                action="find out who made it, and move it away",
+            ) from error
+        if isinstance(error, OSError) and error.errno in _NO_FILE:
+            raise self._no_file(key) from error
         if isinstance(error, PermissionError):
             raise AccessDeniedError(
                 _words(error), actor="local store", place=self.uri(key), action="fix the permissions"
@@ -423,6 +589,14 @@ class LocalStore:
         ) from error
 
     def _refuse_write(self, error: OSError, key: str) -> NoReturn:
+        if isinstance(error, IsADirectoryError):
+            raise StoreNotWritableError(
+                "a folder stands where this object is to be",
+                actor="local store",
+                place=self.uri(key),
+                expected="nothing there",
+                action="remove the folder if it is empty, else find out who put it there",
+            ) from error
         raise StoreNotWritableError(
             _words(error),
             actor="local store",
@@ -434,6 +608,10 @@ class LocalStore:
 
 def _reopen(path: str, create: bool) -> LocalStore:
     return LocalStore(path, create=create)
+
+
+def _info(key: str, found: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000)
 
 
 def _clock_setting_ns() -> int:
@@ -453,11 +631,23 @@ def _sync_file(descriptor: int) -> None:
 
 
 def _fsync_folder(path: str) -> None:
-    descriptor = os.open(path, _READ_FLAGS | os.O_DIRECTORY)
+    """Put the names in the folder on the disk; never again once that failed in this process."""
+    _refuse_unsure(path)
+    descriptor = os.open(path, _FOLDER_FLAGS)
     try:
         os.fsync(descriptor)
+    except OSError:
+        _UNSURE.add(path)
+        raise
     finally:
         os.close(descriptor)
+
+
+def _refuse_unsure(folder: str) -> None:
+    if folder in _UNSURE:
+        raise OSError(
+            "a sync of this folder has failed before: look at the disk, then start the process anew"
+        )
 
 
 def _words(error: Exception) -> str:

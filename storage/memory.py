@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from storage.errors import ObjectNotFoundError, StorageError
 from storage.keys import validate_key, validate_name, validate_prefix
-from storage.ranges import short_range, validate_range
+from storage.ranges import check_size, short_range, validate_range
 from storage.store import ObjectInfo
 
 
@@ -71,9 +71,11 @@ class MemoryStore:
         with self._shelf.lock:
             self._shelf.objects[key] = (held, self._clock())
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Return the whole object."""
-        return self._object(key)[0]
+        data = self._object(key)[0]
+        check_size(self.uri(key), len(data), max_bytes)
+        return data
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """Return exactly `length` bytes from `start` on."""

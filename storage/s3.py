@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from storage.errors import (
     AccessDeniedError,
     BucketNotFoundError,
+    DamagedObjectError,
     InvalidStoreUrlError,
     NotConnectedError,
     ObjectNotFoundError,
@@ -22,7 +23,7 @@ from storage.errors import (
     StoreUnreachableError,
 )
 from storage.keys import validate_key, validate_prefix
-from storage.ranges import short_range, validate_range
+from storage.ranges import check_size, short_range, validate_range
 from storage.runtime import Obstore, obstore_of_this_process
 from storage.store import ObjectInfo
 
@@ -44,6 +45,7 @@ _UNREACHABLE = re.compile(
     r"error sending request|kind: (?:Connect|Timeout|Interrupted)|operation timed out|dns error|"
     r"error decoding response|connection (?:reset|closed)|request or response body error"
 )
+_UNLISTABLE = re.compile(r'object with invalid path: Error parsing Path "(.*)": ', re.DOTALL)
 _NOT_CONNECTED = re.compile(r"kind: Connect\b")
 _DENIED_CODES: Final = frozenset(
     {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AccountProblem",
@@ -193,12 +195,17 @@ class S3Store:
         except Exception as error:
             raise self._answer(error, key, "put") from error
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Return the whole object; ObjectNotFoundError only when S3 itself says NoSuchKey."""
         validate_key(key)
 
         def read(clients: _Clients) -> bytes:
-            return bytes(clients.obstore.get(clients.reads, key).bytes())
+            answer = clients.obstore.get(clients.reads, key)
+            if max_bytes is not None:
+                check_size(
+                    self.uri(key), int(answer.meta["size"]), max_bytes
+                )  # the body is read by bytes() alone
+            return bytes(answer.bytes())
 
         return self._call(read, key, "get")
 
@@ -390,6 +397,14 @@ def _classify(error: Exception, operation: str, config: S3Config, place: str) ->
     status = int(found.group(1)) if found else 0
     where = f"{place} ({config.endpoint})" if config.endpoint else place
     said = f"{operation} failed: " + (f"{status} {code}".strip() if status or code else type(error).__name__)
+    if (unlistable := _UNLISTABLE.search(text)) is not None:
+        return DamagedObjectError(
+            f"an object whose name no listing here can give: {unlistable[1]!a}",
+            actor="s3 store",
+            place=where,
+            expected="names without control characters, '//', and segments '.' or '..'",
+            action="find out who put it there, and move it away with the store's own tools",
+        )
     if code == "NoSuchBucket":
         return BucketNotFoundError(
             f"there is no bucket {config.bucket!r}",

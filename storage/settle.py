@@ -13,6 +13,7 @@ from storage.errors import (
     InvalidKeyError,
     NotConnectedError,
     ObjectNotFoundError,
+    OversizedObjectError,
     PutIfAbsentUnsupportedError,
     PutOutcomeUnknownError,
     StorageError,
@@ -55,6 +56,7 @@ def settle_put_if_absent(
     *,
     attempts: int = 5,
     pause: Callable[[int], None] = default_jittered_pause,
+    max_bytes: int | None = None,
 ) -> PutOutcome:
     """Create the object or learn who did, and never guess.
 
@@ -74,10 +76,14 @@ def settle_put_if_absent(
     checks these before it takes the bytes. After a try with any other answer the request may still land, so
     that the same error then is PutOutcomeUnknownError. An unreachable store is not asked again and again: the
     answer comes within 20 seconds.
+
+    max_bytes: what an object at this key may have. A larger one is not ours, is not read, and is raised as
+    OversizedObjectError.
     """
     if attempts < 1:
         raise ValueError(f"attempts must be at least 1, not {attempts}")
     validate_key(key)
+    most = None if max_bytes is None else max(max_bytes, len(data))
     problem: StorageError | None = None
     may_have_landed = False
     for attempt in range(1, attempts + 1):
@@ -93,7 +99,7 @@ def settle_put_if_absent(
             problem = error
         may_have_landed = may_have_landed or not isinstance(problem, _NOTHING_WRITTEN)
         refusal = None if may_have_landed else problem
-        winner = _read_back(store, key, attempts, pause, refusal)
+        winner = _read_back(store, key, attempts, pause, refusal, most)
         if winner is not None:
             return PutOutcome(won=winner == data, winner=winner)
         if refusal is not None and not isinstance(refusal, NotConnectedError):
@@ -104,7 +110,12 @@ def settle_put_if_absent(
 
 
 def _read_back(
-    store: ObjectStore, key: str, attempts: int, pause: Callable[[int], None], refusal: StorageError | None
+    store: ObjectStore,
+    key: str,
+    attempts: int,
+    pause: Callable[[int], None],
+    refusal: StorageError | None,
+    max_bytes: int | None,
 ) -> bytes | None:
     """Return what is at the key, None for nothing; raise when that cannot be learned.
 
@@ -112,9 +123,11 @@ def _read_back(
     """
     for attempt in range(1, attempts + 1):
         try:
-            return store.get(key)
+            return store.get(key, max_bytes=max_bytes)
         except ObjectNotFoundError:
             return None
+        except OversizedObjectError:
+            raise
         except StorageError as error:
             if refusal is not None and isinstance(error, (*_NOTHING_WRITTEN, StoreUnreachableError)):
                 raise refusal from error

@@ -49,8 +49,11 @@ class ObjectStore(Protocol):
         """Create or overwrite the object, atomically: for seals and probes, which need no race to be won."""
         ...
 
-    def get(self, key: str) -> bytes:
-        """Return the whole object. ObjectNotFoundError: the store answered that there is none."""
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        """Return the whole object. ObjectNotFoundError: the store answered that there is none.
+
+        OversizedObjectError: it has more than `max_bytes`; nothing of it was read into memory.
+        """
         ...
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -74,7 +77,10 @@ class ObjectStore(Protocol):
         ...
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
-        """Return the names of the folders right below `prefix` that hold an object at any depth, sorted."""
+        """Return the names of the folders right below `prefix` that hold an object at any depth, sorted.
+
+        On a local disk also of what may have been one: a folder that may not be read, a link, a FIFO, a device.
+        """
         ...
 
     def delete(self, key: str) -> None:
@@ -96,4 +102,13 @@ class MappableStore(ObjectStore, Protocol):
 
     def map(self, key: str) -> memoryview:
         """Return the whole object read-only and without a copy; it stays valid while the view lives."""
+        ...
+
+
+@runtime_checkable
+class FolderStore(ObjectStore, Protocol):
+    """A store whose folders are there by themselves, and where no object can have the name of one."""
+
+    def all_folders(self) -> Iterator[str]:
+        """Yield the folders below the root that may be read, empty ones too, each with its slash, by ascending key."""
         ...

@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import os
 import re
+import stat
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -44,10 +45,10 @@ def sweep_temporary(folder: str) -> int:
 
     A file goes when its writer, known by boot, process namespace, id and start time, is dead, or when it is
     older than a day. A file whose writer cannot be judged from here stays that day. Never raises: a folder
-    that cannot be read or written is left as it is.
+    that cannot be read or written is left as it is, and one that a symbolic link leads to.
     """
     try:
-        names = os.listdir(folder)
+        names = [] if stat.S_ISLNK(os.lstat(folder).st_mode) else os.listdir(folder)
     except OSError:
         return 0
     removed = 0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from minio import Minio
 
 from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, minio_client, seaweed_binary
@@ -18,7 +18,10 @@ from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, mi
 pytest_plugins = ["tests.shared_data", "tests.minio_build"]
 
 settings.register_profile("engine", deadline=None)  # shared machines are slow at times; that is no failure
-settings.load_profile("engine")
+settings.register_profile(
+    "nightly", deadline=None, max_examples=100_000, suppress_health_check=list(HealthCheck)
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "engine"))
 
 
 @dataclass(frozen=True)
@@ -103,3 +106,15 @@ def seaweed_server() -> Iterator[SeaweedServer]:
 def seaweed_bucket(seaweed_server: SeaweedServer) -> S3Bucket:
     """A fresh bucket on SeaweedFS."""
     return fresh_bucket(seaweed_server)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Write a file; the path."""
+
+    def write_file(name: str, text: str | bytes) -> Path:
+        path = tmp_path / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write_file

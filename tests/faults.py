@@ -58,9 +58,9 @@ class FaultyStore:
         self.inner.put(key, data)
         self._after("put", key, fault)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         self._after("get", key, self._next("get", key))
-        return self.inner.get(key)
+        return self.inner.get(key, max_bytes=max_bytes)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         self._after("get_range", key, self._next("get_range", key))

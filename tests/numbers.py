@@ -87,6 +87,13 @@ class Run:
         self._part, self._arguments = part, list(arguments)
         self._tree, self._started = _tree(), time.monotonic()
 
+    @property
+    def code(self) -> str:
+        """The commit that the run began with, short, with a `+` where the tree had changes on top."""
+        commit, changes = self._tree
+        changed = any(not line[3:].startswith("docs/") for line in changes.splitlines())
+        return "-" if commit is None else commit[:8] + ("+" if changed else "")
+
     def record(self, figures: Mapping[str, object], *, of: str = "") -> Record:
         """Leave the record: numbers, words, and mappings or lists of them, named as they are to be shown.
 

@@ -25,6 +25,8 @@ from minio import Minio
 from minio.error import MinioException
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+FOUND = REPOSITORY / ".cache" / "found"
+"""Programs that set-up found on the machine or fetched (.ci/setup-debian)."""
 START_TIMEOUT_S = 30.0
 
 

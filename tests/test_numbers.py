@@ -211,6 +211,29 @@ def test_the_torture_leaves_its_figures(monkeypatch: pytest.MonkeyPatch) -> None
     assert found["seed"] == "5"
 
 
+def test_minutes_that_are_over_end_a_run_at_a_clean_point(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each says that it stopped and what it came to; a hunt for a part of the mutants leaves no record."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(torture, "STORES", ("local",))
+    monkeypatch.setattr(differential, "kafka_jars", list)
+    for main, arguments, said in (
+        (torture.main, [], "torture: seed"),
+        (differential.main, [], "stopped between two brokers"),
+        (mutants.main, [], f"stopped between two hunts, 0 minutes over: {len(mutants.MUTANTS)} not hunted"),
+        (explore.main, ["--config", "a"], "a: stopped between two states, 0 minutes over: not all seen"),
+    ):
+        assert main([*arguments, "--minutes", "0"]) == 0
+        printed = capsys.readouterr()
+        assert said in printed.out + printed.err
+    assert last_runs("mutants") == []
+    (searched,) = last_runs("explore")
+    assert searched.figures["all seen"] is False
+    (tortured,) = last_runs("torture")
+    assert tortured.figures["rounds"] == 0
+
+
 def test_a_chosen_piece_is_not_the_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """A workload, a store, a kind of programs, a mutant by name: what the whole last came to stays."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)

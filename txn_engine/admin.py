@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
@@ -13,19 +14,31 @@ from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
 from txn_engine.errors import (
     ConcurrentTransactionsError,
+    CorruptObjectError,
     GroupIdNotFoundError,
     InvalidRegularExpressionError,
     InvalidRequestError,
     InvalidTxnStateError,
     OffsetOutOfRangeError,
     TransactionalIdNotFoundError,
+    TxnEngineError,
 )
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import DELETE_RETENTION_MS, Topic
 from txn_engine.partition_log import PartitionLog
+from txn_engine.protocol.measures import (
+    PartitionMeasures,
+    group_lag,
+    measure,
+    owners_of,
+    time_since_ms,
+    transaction_age_ms,
+    transaction_start_ms,
+)
 from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET, GroupOffsets, OffsetKey, StoredCommit
+from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.proposals import MarkerProposal
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
@@ -45,6 +58,7 @@ from txn_engine.types import (
     TransactionDescription,
     TransactionListing,
 )
+from txn_engine.unreadable import DAMAGE, ByPartition, Listing, Unreadable, raise_if_refused_everywhere
 from txn_engine.verify import VerifyReport, verify_store
 
 Progress = Callable[[str, int, int], None]
@@ -111,9 +125,12 @@ class Admin:
         """Delete a topic. Its objects stay until the clean-up; a topic made again under the name is another one."""
         self._logs.topics.delete(topic)
 
-    def list_topics(self) -> list[str]:
-        """The topics there are, without the internal ones."""
-        return self._logs.topics.names()
+    def list_topics(self) -> Listing[str]:
+        """The topics there are, without the internal ones: also those whose own objects cannot be read, which
+        `unreadable` names. What is below `topics/` under a name that no topic can have is not listed.
+        """
+        survey = self._logs.topics.survey()
+        return Listing(survey.names, survey.unreadable)
 
     def describe_topic(self, topic: str) -> TopicDescription:
         """Partitions, schema and key of a topic. Raises `UnknownTopicOrPartitionError`."""
@@ -121,21 +138,52 @@ class Admin:
 
     def list_offsets(
         self, topic: str, partitions: Iterable[int] | None = None
-    ) -> dict[TopicPartition, PartitionOffsets]:
-        """Log start, last stable offset and high watermark of each partition, as of now."""
+    ) -> ByPartition[PartitionOffsets]:
+        """Log start, last stable offset and high watermark of each partition, as of now.
+
+        A partition that cannot be read is left out and named in `unreadable`; asking the answer for it raises why.
+        """
         info = self._logs.topics.look_up(topic)
         numbers = list(range(info.partitions) if partitions is None else partitions)
         for number in numbers:
             info.check_partition(number)
-        states = self._logs.refresh_all(
-            [self._logs.get(topic, info.incarnation, number) for number in numbers]
+        looked = self._logs.look(TransactionPartition(topic, info.incarnation, number) for number in numbers)
+        return ByPartition(
+            (
+                (
+                    TopicPartition(topic, at.partition),
+                    PartitionOffsets(
+                        topic,
+                        at.partition,
+                        state.log_start_offset,
+                        state.last_stable_offset,
+                        state.high_watermark,
+                    ),
+                )
+                for at, state in looked.states.items()
+            ),
+            looked.unreadable,
         )
-        return {
-            TopicPartition(topic, number): PartitionOffsets(
-                topic, number, state.log_start_offset, state.last_stable_offset, state.high_watermark
-            )
-            for number, state in zip(numbers, states, strict=True)
-        }
+
+    def measure_partitions(self, topic: str | None = None) -> Listing[PartitionMeasures]:
+        """What each partition holds, how far readers may go and who holds them back, as of now; all topics when none
+        is named. Raises `UnknownTopicOrPartitionError` for one that is named and is not there.
+
+        `unreadable` names the partitions that are missing here, and coordinator partitions whose rows were not asked:
+        a holder without an owner may have it there.
+        """
+        places, damaged = self._targets(topic, None, ())
+        looked = self._logs.look(places)
+        damaged += looked.unreadable
+        owners: dict[int, StoredRow] = {}
+        if any(state.open_transactions for state in looked.states.values()):
+            rows = (
+                self._coordinator.rows()
+            )  # after the partitions: what one of them shows open has its row by then
+            owners = owners_of(rows)
+            damaged += rows.unreadable
+        now_ms = self._clock()
+        return Listing((measure(at, state, owners, now_ms) for at, state in looked.states.items()), damaged)
 
     # --- transactions ---------------------------------------------------------------------------------------
 
@@ -145,12 +193,13 @@ class Admin:
         producer_ids: Iterable[int] | None = None,
         duration_ms: int | None = None,
         pattern: str | None = None,
-    ) -> list[TransactionListing]:
+    ) -> Listing[TransactionListing]:
         """The transactional ids there are, filtered as Kafka does (`TransactionStateManager.listTransactionStates`).
 
         `states`, `producer_ids`: one of these; an empty filter filters nothing, and an unknown state is refused.
         `duration_ms`: begun longer ago than that, by the log's time (ids that have no transaction count as well, as in
-        Kafka). `pattern`: a regular expression for the whole id. Expired ids are not listed.
+        Kafka). `pattern`: a regular expression for the whole id. Expired ids are not listed, nor are those of a
+        coordinator partition that cannot be read, which `unreadable` names.
         """
         wanted_states = {_checked_state(name) for name in states or ()}
         wanted_ids = set(producer_ids or ())
@@ -169,11 +218,15 @@ class Admin:
                 and matches(row.transactional_id)
             )
 
-        found = [stored.row for stored in self._coordinator.rows() if is_wanted(stored)]
-        return [
-            TransactionListing(row.transactional_id, row.producer_id, row.state.value)
-            for row in sorted(found, key=lambda row: row.transactional_id)
-        ]
+        rows = self._coordinator.rows()
+        found = [stored.row for stored in rows if is_wanted(stored)]
+        return Listing(
+            (
+                TransactionListing(row.transactional_id, row.producer_id, row.state.value)
+                for row in sorted(found, key=lambda row: row.transactional_id)
+            ),
+            rows.unreadable,
+        )
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """What the coordinator knows of an id. Raises `TransactionalIdNotFoundError`, also for an expired one."""
@@ -185,7 +238,7 @@ class Admin:
                 f"transactional id {transactional_id!r} is not known",
                 place=self._logs.tools.objects.store.url,
             )
-        row = stored.row
+        row, now_ms = stored.row, self._clock()
         return TransactionDescription(
             row.transactional_id,
             row.state.value,
@@ -194,6 +247,8 @@ class Admin:
             row.transaction_timeout_ms,
             row.start_ms,
             tuple(TopicPartition(part.topic, part.partition) for part in row.partitions),
+            transaction_start_ms(stored, now_ms),
+            transaction_age_ms(stored, now_ms),
         )
 
     def coordinator_partition(self, transactional_id: str) -> int:
@@ -210,52 +265,58 @@ class Admin:
         partition: int | None = None,
         *,
         max_transaction_timeout_ms: int = 900_000,
-    ) -> list[HangingTransaction]:
+    ) -> Listing[HangingTransaction]:
         """Transactions open on a partition, last written to longer ago than any may be open, with no coordinator row
         behind them (`TransactionsCommand.FindHangingTransactionsCommand`).
 
         `topic` None: all topics and `__consumer_offsets`, which may be named too. Ages are by the log's time, not by
-        the records' timestamps.
+        the records' timestamps. What cannot be read is named in `unreadable`; where that is a coordinator partition,
+        a transaction whose owner may be there is not called hanging.
         """
         if partition is not None and topic is None:
             raise InvalidRequestError(
                 "a partition without a topic", expected="both, or a topic alone, or neither"
             )
-        names = [*self.list_topics(), CONSUMER_OFFSETS_TOPIC] if topic is None else [topic]
-        targets = [target for name in names for target in self._partitions_of(name, partition)]
+        targets, damaged = self._targets(topic, partition, [CONSUMER_OFFSETS_TOPIC])
         now_ms = self._clock()
-        candidates = self._open_too_long(targets, max_transaction_timeout_ms, now_ms)
+        candidates, unreadable = self._open_too_long(targets, max_transaction_timeout_ms, now_ms)
+        damaged += unreadable
         if not candidates:
-            return []
-        owned = self._owned_partitions()
-        orphans = [c for c in candidates if (c[1].producer_id, c[1].topic, c[1].partition) not in owned]
+            return Listing((), damaged)
+        owners = self._owners()
+        orphans = [candidate for candidate in candidates if owners.miss(candidate[1])]
         # One that was ended between the two looks has no owner any more, and is not open any more either.
-        still_open = self._open_too_long(
+        still_open, _ = self._open_too_long(
             [target for target, _ in orphans], max_transaction_timeout_ms, now_ms
         )
-        return [hanging for target, hanging in still_open if (target, hanging) in orphans]
+        found = [hanging for target, hanging in still_open if (target, hanging) in orphans]
+        return Listing(found, [*damaged, *owners.unreadable])
 
     def _open_too_long(
         self, targets: Iterable[TransactionPartition], limit_ms: int, now_ms: int
-    ) -> list[tuple[TransactionPartition, HangingTransaction]]:
-        unique = list(dict.fromkeys(targets))
-        states = self._logs.refresh_all([self._logs.of(target) for target in unique])
-        return [
+    ) -> tuple[list[tuple[TransactionPartition, HangingTransaction]], list[Unreadable]]:
+        looked = self._logs.look(targets)
+        found = [
             (target, _hanging(target, entry, now_ms))
-            for target, state in zip(unique, states, strict=True)
+            for target, state in looked.states.items()
             for _, entry in sorted(state.producers.items())
             if entry.is_open and now_ms - entry.append_time > limit_ms
         ]
+        return found, list(looked.unreadable)
 
-    def _owned_partitions(self) -> set[tuple[int, str, int]]:
-        """(producer id, topic, partition) of every transaction that a coordinator still knows open or undecided."""
-        rows = [stored.row for stored in self._coordinator.rows()]
-        return {
-            (row.producer_id, part.topic, part.partition)
-            for row in rows
-            if row.state is TransactionState.ONGOING or row.state.is_prepared
-            for part in row.partitions
-        }
+    def _owners(self) -> _Owners:
+        """Whom the coordinator knows, and which partitions their transactions are open or undecided in."""
+        rows = self._coordinator.rows()
+        return _Owners(
+            frozenset(
+                (stored.row.producer_id, part.topic, part.partition)
+                for stored in rows
+                if stored.row.state is TransactionState.ONGOING or stored.row.state.is_prepared
+                for part in stored.row.partitions
+            ),
+            frozenset(stored.row.producer_id for stored in rows),
+            rows.unreadable,
+        )
 
     def abort_transaction(self, topic: str, partition: int, start_offset: int) -> None:
         """End a hanging transaction with an abort marker: the operator's tool (KIP-664).
@@ -273,10 +334,19 @@ class Admin:
                 f"no transaction is open from offset {start_offset} of {topic}-{partition}",
                 action="`transactions describe-producers` shows the open ones",
             )
-        if (entry.producer_id, topic, partition) in self._owned_partitions():
+        owners = self._owners()
+        if (entry.producer_id, topic, partition) in owners.owned:
             raise InvalidTxnStateError(
                 f"the transaction of producer {entry.producer_id} on {topic}-{partition} has a coordinator",
                 action="let it end, or fence its transactional id, or run `coordinator sweep` once it timed out",
+            )
+        if not owners.knows(entry.producer_id):
+            raise CorruptObjectError(
+                f"the owner of producer {entry.producer_id} may stand in {owners.unreadable[0].place}, which cannot be"
+                f" read: {owners.unreadable[0].error}",
+                actor=f"abort of {topic}-{partition}",
+                expected="a coordinator's log that says whether the transaction has an owner",
+                action="mend that first",
             )
         (target,) = self._partitions_of(topic, partition)
         self._logs.of(target).append_one(
@@ -290,26 +360,47 @@ class Admin:
         )
 
     def fence_producers(self, transactional_ids: Iterable[str]) -> dict[str, ProducerIdAndEpoch]:
-        """Fence whoever uses these ids, and abort what they have open (KIP-664)."""
+        """Fence whoever uses these ids, and abort what they have open (KIP-664).
+
+        An id whose coordinator partition cannot be read keeps none of the others from being fenced: its error is raised
+        at the end, and says which were.
+        """
         fenced: dict[str, ProducerIdAndEpoch] = {}
-        timeout_ms = min(_FENCE_TIMEOUT_MS, self._logs.config.limits.max_transaction_timeout_ms)
+        failed: dict[str, TxnEngineError] = {}
         for name in transactional_ids:
-            for _ in range(_FENCE_TRIES):
-                try:
-                    fenced[name] = self._coordinator.init_producer_id(name, transaction_timeout_ms=timeout_ms)
-                    break
-                except ConcurrentTransactionsError:
-                    self._coordinator.finish(name)
-            else:
-                raise ConcurrentTransactionsError(
-                    "the id's last transaction cannot be completed", actor=f"fence {name!r}"
-                )
+            try:
+                fenced[name] = self._fence(name)
+            except DAMAGE as error:
+                failed[name] = error
+        if failed:
+            first = next(iter(failed.values()))
+            raise type(first)(
+                f"{first.seen}; not fenced: {', '.join(map(repr, failed))};"
+                f" fenced: {', '.join(map(repr, fenced)) or 'none'}",
+                actor="fence",
+                place=first.place,
+                expected=first.expected,
+                action=first.action,
+            )
         return fenced
+
+    def _fence(self, name: str) -> ProducerIdAndEpoch:
+        timeout_ms = min(_FENCE_TIMEOUT_MS, self._logs.config.limits.max_transaction_timeout_ms)
+        for _ in range(_FENCE_TRIES):
+            try:
+                return self._coordinator.init_producer_id(name, transaction_timeout_ms=timeout_ms)
+            except ConcurrentTransactionsError:
+                self._coordinator.finish(name)
+        raise ConcurrentTransactionsError(
+            "the id's last transaction cannot be completed", actor=f"fence {name!r}"
+        )
 
     # --- groups ---------------------------------------------------------------------------------------------
 
-    def list_groups(self) -> list[str]:
-        """All groups with offsets."""
+    def list_groups(self) -> Listing[str]:
+        """All groups with offsets; those of a partition of `__consumer_offsets` that cannot be read are not listed,
+        and `unreadable` names it.
+        """
         return self._groups.group_ids()
 
     def describe_group(self, group_id: str) -> GroupDescription:
@@ -323,33 +414,22 @@ class Admin:
         keys = sorted(key for key in known if key.group_id == group_id)
         if not keys:
             raise GroupIdNotFoundError(f"group {group_id!r} has no offsets")
-        return GroupDescription(group_id, tuple(self._group_offset(key, offsets) for key in keys))
+        unreadable: list[Unreadable] = []
+        states: dict[OffsetKey, PartitionState | None] = {}
+        for key in keys:
+            try:
+                states[key] = self._state_of(key)
+            except DAMAGE as error:
+                states[key] = None
+                unreadable.append(Unreadable(key.topic, key.partition, error))
+        found = tuple(_group_offset(key, offsets, states[key]) for key in keys)
+        return GroupDescription(group_id, found, tuple(unreadable))
 
-    def _group_offset(self, key: OffsetKey, offsets: GroupOffsets) -> GroupOffset:
-        stored = offsets.committed.get(key)
-        pending: tuple[int, StoredCommit] | None = next(
-            (
-                (producer_id, commits[key])
-                for producer_id, commits in sorted(offsets.pending.items())
-                if key in commits
-            ),
-            None,
-        )
-        stable = -1
-        if self._logs.topics.exists(key.topic, key.incarnation):
-            stable = self._logs.get(key.topic, key.incarnation, key.partition).refresh().last_stable_offset
-        committed = stored.commit.offset if stored else -1
-        return GroupOffset(
-            key.topic,
-            key.partition,
-            committed,
-            pending[1].commit.offset if pending else -1,
-            pending[0] if pending else -1,
-            stable,
-            max(stable - committed, 0) if stable >= 0 and committed >= 0 else -1,
-            stored.commit.metadata if stored else "",
-            stored.commit.commit_ms if stored else -1,
-        )
+    def _state_of(self, key: OffsetKey) -> PartitionState | None:
+        """The state of the partition that an offset is of; None where the topic was deleted."""
+        if not self._logs.topics.exists(key.topic, key.incarnation):
+            return None
+        return self._logs.get(key.topic, key.incarnation, key.partition).refresh()
 
     def delete_group(self, group_id: str, *, dry_run: bool = False) -> list[ForgottenOffset]:
         """Forget all offsets of a group, and say which they were (Kafka's deleteConsumerGroups).
@@ -368,7 +448,7 @@ class Admin:
         topic: str | None = None,
         partition: int | None = None,
         dry_run: bool = False,
-    ) -> list[ForgottenOffset]:
+    ) -> Listing[ForgottenOffset]:
         """Forget the offsets that were committed at least so long ago, by the log's time, and say which they were: of
         all groups, in all topics, or in the one named, or in that partition of it.
 
@@ -425,26 +505,47 @@ class Admin:
 
     # --- upkeep ---------------------------------------------------------------------------------------------
 
-    def snapshot(self, topic: str | None = None, partition: int | None = None) -> dict[TopicPartition, int]:
+    def snapshot(self, topic: str | None = None, partition: int | None = None) -> ByPartition[int]:
         """Write snapshots where the log has grown (all topics and the internal ones when none is named);
-        their offsets.
+        their offsets. A partition that cannot be read gets none, and `unreadable` names it.
         """
         if partition is not None and topic is None:
             raise InvalidRequestError(
                 "a partition without a topic", expected="both, or a topic alone, or neither"
             )
-        names = (
-            [TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC, *self.list_topics()]
-            if topic is None
-            else [topic]
-        )
-        targets = [target for name in names for target in self._partitions_of(name, partition)]
-        written = self._logs.workers.map(lambda target: self._logs.of(target).write_snapshot(), targets)
-        return {
-            TopicPartition(target.topic, target.partition): end
-            for target, end in zip(targets, written, strict=True)
-            if end is not None
-        }
+        internal = [TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC]
+        targets, unreadable = self._targets(topic, partition, internal)
+        written: list[tuple[TopicPartition, int]] = []
+        for target, end in zip(targets, self._logs.workers.map(self._snapshot, targets), strict=True):
+            if isinstance(end, Unreadable):
+                unreadable.append(end)
+            elif end is not None:
+                written.append((TopicPartition(target.topic, target.partition), end))
+        raise_if_refused_everywhere(unreadable, found_any=len(unreadable) < len(targets))
+        return ByPartition(written, unreadable)
+
+    def _snapshot(self, target: TransactionPartition) -> int | Unreadable | None:
+        try:
+            return self._logs.of(target).write_snapshot()
+        except DAMAGE as error:
+            return Unreadable(target.topic, target.partition, error)
+
+    def _targets(
+        self, topic: str | None, partition: int | None, internal: Sequence[str]
+    ) -> tuple[list[TransactionPartition], list[Unreadable]]:
+        """The partitions that a call is about: the named ones, or those of these internal topics and of all others;
+        and the topics whose own objects cannot be read.
+        """
+        if topic is not None:
+            return self._partitions_of(topic, partition), []
+        survey = self._logs.topics.survey()
+        targets = [target for name in internal for target in self._partitions_of(name, None)]
+        targets += [
+            TransactionPartition(info.name, info.incarnation, number)
+            for info in survey.topics
+            for number in range(info.partitions)
+        ]
+        return targets, list(survey.unreadable)
 
     def _partitions_of(self, topic: str, partition: int | None) -> list[TransactionPartition]:
         if topic in self._logs.config.internal_partitions:
@@ -460,14 +561,36 @@ class Admin:
         return [TransactionPartition(topic, incarnation, number) for number in numbers]
 
     def verify(self, *, progress: Progress | None = None) -> VerifyReport:
-        """Replay everything from the raw objects and check every invariant (protocol, section 7)."""
+        """Replay everything from the raw objects and check every invariant (PROTOCOL.md, section 7)."""
         with store_errors():
             return verify_store(self._logs.tools.objects.store, progress=progress, now_ms=self._clock())
 
 
 _FENCE_TRIES = 20
-_FENCE_TIMEOUT_MS = 60_000
+_FENCE_TIMEOUT_MS = 30_000  # what Kafka's admin client gives
 _FILTER_STATES = [*(state.value for state in TransactionState), "PrepareEpochFence"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Owners:
+    """What the coordinator's logs say of producer ids, as far as they can be read.
+
+    owned: (producer id, topic, partition) of every transaction that is open or undecided; named: the producer ids of
+        all rows. A producer id belongs to one transactional id for ever, so one that is named has no row elsewhere.
+    """
+
+    owned: frozenset[tuple[int, str, int]]
+    named: frozenset[int]
+    unreadable: tuple[Unreadable, ...]
+
+    def knows(self, producer_id: int) -> bool:
+        """Whether no log that cannot be read may hold the producer's transaction."""
+        return not self.unreadable or producer_id in self.named
+
+    def miss(self, open_one: HangingTransaction) -> bool:
+        """Whether it is certain that no coordinator row has this transaction."""
+        place = (open_one.producer_id, open_one.topic, open_one.partition)
+        return place not in self.owned and self.knows(open_one.producer_id)
 
 
 def _described(topic: Topic) -> TopicDescription:
@@ -485,6 +608,34 @@ def _described(topic: Topic) -> TopicDescription:
     )
 
 
+def _group_offset(key: OffsetKey, offsets: GroupOffsets, state: PartitionState | None) -> GroupOffset:
+    stored = offsets.committed.get(key)
+    pending: tuple[int, StoredCommit] | None = next(
+        (
+            (producer_id, commits[key])
+            for producer_id, commits in sorted(offsets.pending.items())
+            if key in commits
+        ),
+        None,
+    )
+    committed = stored.commit.offset if stored else -1
+    measured = group_lag(committed, state)
+    return GroupOffset(
+        key.topic,
+        key.partition,
+        committed,
+        pending[1].commit.offset if pending else -1,
+        pending[0] if pending else -1,
+        measured.last_stable_offset,
+        measured.lag_offsets,
+        stored.commit.metadata if stored else "",
+        stored.commit.commit_ms if stored else -1,
+        measured.high_watermark,
+        measured.held_back_offsets,
+        measured.gone_offsets,
+    )
+
+
 def _hanging(target: TransactionPartition, entry: ProducerEntry, now_ms: int) -> HangingTransaction:
     return HangingTransaction(
         target.topic,
@@ -494,7 +645,7 @@ def _hanging(target: TransactionPartition, entry: ProducerEntry, now_ms: int) ->
         entry.coordinator_epoch,
         entry.open_first_offset,
         entry.last_timestamp,
-        now_ms - entry.append_time,
+        time_since_ms(entry.append_time, now_ms),
     )
 
 

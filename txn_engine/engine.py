@@ -19,13 +19,14 @@ from txn_engine.coordinator.producer_ids import ProducerIds
 from txn_engine.errors import InvalidRequestError
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.entry_log import LogTools
-from txn_engine.log.logs import ForkSafeExecutor, Logs
+from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.store_config import StoreConfig, open_store_config
-from txn_engine.log.topics import TopicRegistry
+from txn_engine.log.topics import Survey, TopicRegistry
 from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
+from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.scan import Scan
 from txn_engine.types import IsolationLevel, MarkerMode, TopicPartition
 
@@ -170,6 +171,17 @@ class Engine:
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """The log of one partition. Raises `UnknownTopicOrPartitionError`."""
         return PartitionLog(self.logs, topic, partition)
+
+    def look_at_everything(self) -> tuple[Survey, Looked]:
+        """All topics, and the end of every log: what can be read, and the names of what cannot."""
+        survey = self.logs.topics.survey()
+        internal = [at for topic in self.config.internal_partitions for at in self.logs.internal(topic)]
+        users = [
+            TransactionPartition(topic.name, topic.incarnation, number)
+            for topic in survey.topics
+            for number in range(topic.partitions)
+        ]
+        return survey, self.logs.look([*internal, *users])
 
     def close(self) -> None:
         """Let go of threads and connections."""

@@ -1,14 +1,25 @@
 """What can go wrong, one class a Kafka error code, each saying what the caller does next.
 
-Every error carries `code` (Kafka's name, or ours where Kafka has none) and three flags: `retriable` (call again),
-`abortable` (abort the transaction, the producer lives on), `fatal` (this producer is finished). The text is one line:
-actor, what was seen, where, what was expected, what to do. All of them survive pickling, since Airflow and Spark carry
-them from process to process. Source: `org.apache.kafka.common.protocol.Errors`, KIP-98, KIP-890, KIP-1050.
+Every error carries `code` (Kafka's name, or ours where Kafka has none) and three flags for the producer's next call:
+`retriable` (call again), `abortable` (abort the transaction, the producer lives on), `fatal` (this producer is
+finished). Two more are for whoever runs a whole task or request:
+
+    retry_helps   the same task, run again later as it is, may succeed: time, another process or a new producer can have
+                  changed what it met. False: it fails the same until somebody mends the call, the data, the store or
+                  the machine; or it belongs to a successor.
+    is_refusal    the call was turned down by what was read, before anything of it was written. False: some of it, a
+                  decision too, may stand.
+
+The text is one line: actor, what was seen, where, what was expected, what to do; control characters in it are escaped.
+All of them survive pickling, since Airflow and Spark carry them from process to process.
+Source: `org.apache.kafka.common.protocol.Errors`, KIP-98, KIP-890, KIP-1050.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
+
+from txn_engine.names import printable
 
 
 class TxnEngineError(Exception):
@@ -18,6 +29,8 @@ class TxnEngineError(Exception):
     retriable: ClassVar[bool] = False
     abortable: ClassVar[bool] = False
     fatal: ClassVar[bool] = False
+    retry_helps: ClassVar[bool] = False
+    is_refusal: ClassVar[bool] = False
     default_action: ClassVar[str] = ""
 
     def __init__(
@@ -37,14 +50,17 @@ class TxnEngineError(Exception):
         super().__init__(seen)
 
     def __str__(self) -> str:
-        text = f"{self.actor}: {self.seen}" if self.actor else self.seen
+        return self._line(self.seen)
+
+    def _line(self, seen: str) -> str:
+        text = f"{self.actor}: {seen}" if self.actor else seen
         if self.place:
             text += f" (at {self.place})"
         if self.expected:
             text += f"; expected {self.expected}"
         if self.action:
             text += f"; {self.action}"
-        return " ".join(f"{text} [{self.code}]".split())
+        return printable(" ".join(f"{text} [{self.code}]".split()))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.seen, self.actor, self.place, self.expected, self.action))
@@ -69,6 +85,7 @@ class ProducerFencedError(TxnEngineError):
 
     code = "PRODUCER_FENCED"
     fatal = True
+    is_refusal = True
     default_action = "close this producer; its successor owns the transactional id"
 
 
@@ -77,6 +94,7 @@ class InvalidProducerEpochError(TxnEngineError):
 
     code = "INVALID_PRODUCER_EPOCH"
     abortable = True
+    retry_helps = True
     default_action = "abort the transaction and initialise again"
 
 
@@ -85,6 +103,8 @@ class InvalidProducerIdMappingError(TxnEngineError):
 
     code = "INVALID_PRODUCER_ID_MAPPING"
     fatal = True
+    retry_helps = True
+    is_refusal = True
     default_action = "make a new producer and call init_transactions()"
 
 
@@ -93,6 +113,7 @@ class TransactionCoordinatorFencedError(TxnEngineError):
 
     code = "TRANSACTION_COORDINATOR_FENCED"
     fatal = True
+    retry_helps = True
     default_action = "drop this marker; a later decision is in force"
 
 
@@ -104,6 +125,8 @@ class InvalidTxnStateError(TxnEngineError):
 
     code = "INVALID_TXN_STATE"
     fatal = True
+    retry_helps = True
+    is_refusal = True
     default_action = "look at `transactions describe`; make a new producer and start again"
 
 
@@ -112,6 +135,8 @@ class ConcurrentTransactionsError(TxnEngineError):
 
     code = "CONCURRENT_TRANSACTIONS"
     retriable = True
+    retry_helps = True
+    is_refusal = True
     default_action = (
         "try again when the previous transaction is complete (`coordinator markers` completes it)"
     )
@@ -122,6 +147,7 @@ class TransactionAbortableError(TxnEngineError):
 
     code = "TRANSACTION_ABORTABLE"
     abortable = True
+    retry_helps = True
     default_action = "call abort_transaction() and run the transaction again"
 
 
@@ -129,6 +155,7 @@ class TransactionalIdNotFoundError(TxnEngineError):
     """No such transactional id in the coordinator's log."""
 
     code = "TRANSACTIONAL_ID_NOT_FOUND"
+    is_refusal = True
     default_action = "`transactions list` shows the ids there are"
 
 
@@ -137,6 +164,7 @@ class InvalidTransactionTimeoutError(TxnEngineError):
 
     code = "INVALID_TRANSACTION_TIMEOUT"
     fatal = True
+    is_refusal = True
 
 
 class OutOfOrderSequenceNumberError(TxnEngineError):
@@ -144,6 +172,7 @@ class OutOfOrderSequenceNumberError(TxnEngineError):
 
     code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
     abortable = True
+    retry_helps = True
     default_action = "abort the transaction; an idempotent producer starts again"
 
 
@@ -154,49 +183,92 @@ class InvalidRequestError(TxnEngineError):
     """The call itself is wrong. Nothing was written."""
 
     code = "INVALID_REQUEST"
+    is_refusal = True
+
+
+class InvalidTimestampError(TxnEngineError):
+    """The writer's clock says what no calendar holds. Nothing was written."""
+
+    code = "INVALID_TIMESTAMP"
+    is_refusal = True
 
 
 class InvalidRegularExpressionError(TxnEngineError):
     """A pattern is not a regular expression."""
 
     code = "INVALID_REGULAR_EXPRESSION"
+    is_refusal = True
 
 
 class InvalidRecordError(TxnEngineError):
-    """The records do not fit the topic's schema. Nothing was written."""
+    """The records do not fit the topic's schema. Nothing was written.
+
+    `value`: what of a file or a record does not fit, for whoever may see the data. It is in no text, repr or pickle of
+    the error, so that no log, alert or mail shows it; `with_value` makes the line for a person who asks.
+    """
 
     code = "INVALID_RECORD"
     default_action = "`topics describe` shows the schema; nothing of this call was written"
+
+    def __init__(
+        self,
+        seen: str,
+        *,
+        actor: str | None = None,
+        place: str | None = None,
+        expected: str | None = None,
+        action: str | None = None,
+        value: str | None = None,
+    ) -> None:
+        super().__init__(seen, actor=actor, place=place, expected=expected, action=action)
+        self.value = value
+
+    def with_value(self) -> str:
+        """The error's line, with the value in it."""
+        return self._line(self.seen if self.value is None else f"{self.seen}: {self.value}")
+
+
+class RecordTooLargeError(TxnEngineError):
+    """A record is larger than a reader takes. Nothing of it was written, nor of the records beside it."""
+
+    code = "MESSAGE_TOO_LARGE"
+    default_action = "make it smaller: keep what is large as an object of its own, and its name in the record"
 
 
 class InvalidTopicError(TxnEngineError):
     """The topic's name or definition is not allowed."""
 
     code = "INVALID_TOPIC_EXCEPTION"
+    is_refusal = True
 
 
 class InvalidConfigError(TxnEngineError):
     """A topic's configuration is not allowed, or does not fit its columns."""
 
     code = "INVALID_CONFIG"
+    is_refusal = True
 
 
 class InvalidPartitionsError(TxnEngineError):
     """The number of partitions is not allowed."""
 
     code = "INVALID_PARTITIONS"
+    is_refusal = True
 
 
 class TopicExistsError(TxnEngineError):
     """A topic of that name is there already."""
 
     code = "TOPIC_ALREADY_EXISTS"
+    retry_helps = True
+    is_refusal = True
 
 
 class UnknownTopicOrPartitionError(TxnEngineError):
     """No such topic, or no such partition of it."""
 
     code = "UNKNOWN_TOPIC_OR_PARTITION"
+    is_refusal = True
     default_action = "`topics list` shows what there is"
 
 
@@ -204,12 +276,15 @@ class OffsetOutOfRangeError(TxnEngineError):
     """The offset lies before the log's start or behind its end."""
 
     code = "OFFSET_OUT_OF_RANGE"
+    retry_helps = True
+    is_refusal = True
 
 
 class GroupIdNotFoundError(TxnEngineError):
     """No such consumer group."""
 
     code = "GROUP_ID_NOT_FOUND"
+    is_refusal = True
     default_action = "`groups list` shows the groups there are"
 
 
@@ -217,6 +292,7 @@ class InvalidGroupIdError(TxnEngineError):
     """The call needs a group id, or the one given is not allowed."""
 
     code = "INVALID_GROUP_ID"
+    is_refusal = True
 
 
 # --- consumer offsets -------------------------------------------------------------------------------------
@@ -227,6 +303,8 @@ class UnstableOffsetCommitError(TxnEngineError):
 
     code = "UNSTABLE_OFFSET_COMMIT"
     retriable = True
+    retry_helps = True
+    is_refusal = True
     default_action = "try again when that transaction is complete"
 
 
@@ -236,6 +314,8 @@ class OffsetsPendingError(TxnEngineError):
     code = "OFFSETS_PENDING"
     retriable = True
     abortable = True
+    retry_helps = True
+    is_refusal = True
     default_action = "abort this transaction and try again when that one is complete"
 
 
@@ -244,6 +324,8 @@ class OffsetsMovedError(TxnEngineError):
 
     code = "OFFSETS_MOVED"
     abortable = True
+    retry_helps = True
+    is_refusal = True
     default_action = (
         "abort, and read again from the group's position (seek_to_committed); do not repeat this range"
     )
@@ -257,6 +339,7 @@ class OutcomeUnknownError(TxnEngineError):
 
     code = "OUTCOME_UNKNOWN"
     abortable = True
+    retry_helps = True
     default_action = "do not send it again under another name; abort, or ask the log once the store answers"
 
 
@@ -279,6 +362,7 @@ class StoreUnavailableError(TxnEngineError):
 
     code = "NETWORK_EXCEPTION"
     retriable = True
+    retry_helps = True
 
 
 class StoreAccessError(TxnEngineError):
@@ -292,9 +376,11 @@ class RequestTimedOutError(TxnEngineError):
 
     code = "REQUEST_TIMED_OUT"
     retriable = True
+    retry_helps = True
 
 
 class IllegalStateError(TxnEngineError):
     """A call out of order, for instance a commit without a begin. Nothing was written."""
 
     code = "ILLEGAL_STATE"
+    is_refusal = True

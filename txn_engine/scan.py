@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError
+from txn_engine.log.data_files import begun
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import (
     FileSlice,
@@ -130,18 +131,19 @@ class Scan:
                     )
         objects = self._logs.tools.objects
 
-        def read(item: tuple[Topic, FileSlice]) -> pa.Table:
+        def read(item: tuple[Topic, FileSlice]) -> Iterator[pa.Table]:
             topic, part = item
-            return self._with_topic(topic, read_slice(objects, topic, part, physical), columns)
+            tables = begun(read_slice(objects, topic, part, physical))
+            return (self._with_topic(topic, table, columns) for table in tables)
 
-        ahead: deque[Future[pa.Table]] = deque()
+        ahead: deque[Future[Iterator[pa.Table]]] = deque()
         try:
             for item in self._slices:
                 ahead.append(self._logs.workers.submit(read, item))
                 if len(ahead) >= _FILES_AHEAD:
-                    yield ahead.popleft().result()
+                    yield from ahead.popleft().result()
             while ahead:
-                yield ahead.popleft().result()
+                yield from ahead.popleft().result()
         finally:
             for unread in ahead:
                 unread.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 MarkerMode = Literal["inline", "deferred"]
@@ -78,7 +78,11 @@ class AbortedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """A transactional id as its coordinator knows it (Kafka's DescribeTransactions)."""
+    """A transactional id as its coordinator knows it (Kafka's DescribeTransactions); -1 for what is not there.
+
+    `transaction_start_ms` is the writer's own clock, as the row has it. `began_ms` and `age_ms` are of the transaction
+    that is unfinished now, by the log's time: what time-outs, the DAGs' tables and the pages go by.
+    """
 
     transactional_id: str
     state: str
@@ -87,6 +91,8 @@ class TransactionDescription:
     transaction_timeout_ms: int
     transaction_start_ms: int
     partitions: tuple[TopicPartition, ...]
+    began_ms: int = field(default=-1, compare=False)
+    age_ms: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,7 @@ class FetchedRow:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMetadata:
-    """Who commits, and from which fetched rows (protocol, section 5).
+    """Who commits, and from which fetched rows (PROTOCOL.md, section 5).
 
     `incarnations`: which topic of its name each position is about. A topic that was deleted and made again is another.
     """
@@ -174,7 +180,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class PartitionOffsets:
-    """A partition's four offsets (`list_offsets`)."""
+    """A partition's offsets (`list_offsets`)."""
 
     topic: str
     partition: int
@@ -185,8 +191,10 @@ class PartitionOffsets:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """One partition of `describe_group`: committed position, what is pending, and the lag against the LSO
-    (-1: unknown).
+    """One partition of `describe_group`; -1 for what is not known.
+
+    `lag` counts offsets to the last stable one. `held_back_offsets` counts those from there to the high watermark,
+    which wait behind an open transaction. `gone_offsets` is the part of the lag that was deleted before it was read.
     """
 
     topic: str
@@ -198,14 +206,22 @@ class GroupOffset:
     lag: int
     metadata: str
     commit_ms: int
+    high_watermark: int = -1
+    held_back_offsets: int = -1
+    gone_offsets: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A consumer group with all its partitions."""
+    """A consumer group with all its partitions.
+
+    `unreadable`: an `Unreadable` for each whose log cannot be read; its `last_stable_offset` and `lag` are -1, as a
+    deleted topic's.
+    """
 
     group_id: str
     partitions: tuple[GroupOffset, ...]
+    unreadable: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

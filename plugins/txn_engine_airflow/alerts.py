@@ -23,14 +23,18 @@ from itertools import pairwise
 from typing import Any
 
 from airflow.sdk import Variable
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 log = logging.getLogger(__name__)
+
+UNKNOWN_HOLDER = "Unknown"
+"""The `holder_state` of a transaction whose coordinator row may stand where nothing can be read."""
 
 VARIABLE = "txn_engine_alerts"
 _SENT_KEY = "alerts_sent"
 _TASK_FAILED, _TIMED_OUT = "task_failure", "timed_out"  # Airflow's reasons for a failed run
 _SUBJECTS_NAMED = 3
+_PLACES_NAMED = 50
 
 _MEANING = {
     "txn_coordinator_sweep": "Nothing is swept meanwhile: readers wait in front of transactions whose producers died. "
@@ -112,12 +116,12 @@ class Alert:
         else:
             title, subjects, means = f"{place} failed", ("failed",), _MEANING.get(instance.dag_id, "")
         lines = [
-            _one_line(error),
+            _told_of(error),
             means,
             f"Run {instance.run_id} of {place}, try {instance.try_number}; what to do stands in the DAG's docs.",
             f"Log: {getattr(instance, 'log_url', None) or 'in the Airflow UI'}",
         ]
-        return cls(f"txn-engine: {title}", "\n".join(line for line in lines if line), subjects)
+        return cls(_one_line(f"txn-engine: {title}"), "\n".join(line for line in lines if line), subjects)
 
     @classmethod
     def of_run(cls, context: Mapping[str, Any]) -> Alert:
@@ -146,7 +150,10 @@ def on_failure(context: Mapping[str, Any]) -> None:
     from txn_engine.clock import system_clock
 
     sent, now_ms = _sent(context), system_clock()
-    recent = {what: at for what, at in sent.items() if now_ms - at < settings.repeat_after_s * 1_000}
+    repeat_ms = settings.repeat_after_s * 1_000
+    recent = {
+        what: at for what, at in sent.items() if 0 <= now_ms - at < repeat_ms
+    }  # ahead: the clock was set
     if recent.keys() >= set(alert.subjects):
         log.info("sent within the last %d s, so not sent again", settings.repeat_after_s)
         _remember(context, recent)
@@ -209,19 +216,40 @@ def _notify(settings: Settings, alert: Alert, context: Mapping[str, Any]) -> Non
 # --- what is an alert ---------------------------------------------------------------------------------------
 
 
+def check_damage(unreadable: Sequence[Sequence[str]]) -> None:
+    """Raise for places that cannot be read: pairs of a place and what is wrong with it."""
+    errors = {each[0]: each[1] for each in unreadable}
+    if not errors:
+        return
+    raise AlertError(
+        f"damaged: {_some(list(errors))}",
+        f"{len(errors)} places of the store cannot be read: {_some(list(errors), most=_PLACES_NAMED)}; all else goes "
+        f"on. {_some([f'{place}: {error}' for place, error in errors.items()], '; ')}; `txn-engine verify` says what "
+        "is damaged, docs/operations.md what to do",
+        list(errors),
+    )
+
+
 def check_hanging(rows: Sequence[Mapping[str, Any]]) -> None:
     """Raise for transactions that are open on a partition and that no coordinator row owns (rows of `hanging`)."""
     if not rows:
         return
+    from txn_engine.suggested import command
+
     told = [
         f"{_place(row)} from offset {row['start_offset']} (producer {row['producer_id']}, epoch "
-        f"{row['producer_epoch']}, last written to {row['open_for_s']:,} s ago): txn-engine transactions abort "
-        f"--topic {row['topic']} --partition {row['partition']} --start-offset {row['start_offset']}"
+        f"{row['producer_epoch']}, last written to {row['open_for_s']:,} s ago): "
+        + command(
+            "transactions abort",
+            topic=row["topic"],
+            partition=row["partition"],
+            start_offset=row["start_offset"],
+        )
         for row in rows
     ]
     raise AlertError(
         f"hanging transaction: {_some([_place(row) for row in rows])}",
-        f"{len(rows)} transactions are open and no coordinator row owns them, so no sweep will end them, and "
+        f"transactions that are open and that no coordinator row owns: {len(rows)}; no sweep will end them, and "
         "read_committed readers wait in front of them for ever; make sure that the producer is gone, then end each: "
         f"{_some(told, '; ')}",
         [f"{_place(row)} {row['producer_id']} {row['start_offset']}" for row in rows],
@@ -229,26 +257,51 @@ def check_hanging(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def check_lso(rows: Sequence[Mapping[str, Any]], stalled_after_s: int) -> None:
-    """Raise for partitions whose readers wait behind one transaction for too long (rows of `last_stable_offsets`)."""
-    stalled = [row for row in rows if row["behind"] > 0 and row["held_for_s"] >= stalled_after_s]
+    """Raise for partitions whose readers wait behind one transaction for too long (rows of `last_stable_offsets`), or
+    for nobody knows how long: a clock is wrong, and may be so for years.
+    """
+    waiting = [row for row in rows if row["behind"] > 0]
+    stalled = [row for row in waiting if row["held_for_s"] < 0 or row["held_for_s"] >= stalled_after_s]
     if not stalled:
         return
     held = [f"{_place(row)} (held by {row['held_by']})" for row in stalled]
     told = [
-        f"{_place(row)} at offset {row['last_stable_offset']}, {row['behind']:,} before the log's end, held for "
-        f"{row['held_for_s']:,} s by {row['held_by']}: {_what_ends(row)}"
+        f"{_place(row)} at offset {row['last_stable_offset']}, {row['behind']:,} before the log's end, held by "
+        f"{row['held_by']} {_held_for(row)}: {_what_ends(row)}"
         for row in stalled
     ]
     raise AlertError(
         f"LSO stalled: {_some(held)}",
-        f"read_committed readers of {len(stalled)} partitions wait longer than {stalled_after_s:,} s: "
+        f"partitions whose read_committed readers wait longer than {stalled_after_s:,} s, or for an unknown time: "
+        f"{len(stalled)}; "
         f"{_some(told, '; ')}",
         [f"{_place(row)} {row['held_by']}" for row in stalled],
     )
 
 
+def _held_for(row: Mapping[str, Any]) -> str:
+    if row["held_for_s"] < 0:
+        return "(age unknown: the log's time is ahead of this clock; `txn-engine doctor` measures the clock)"
+    return f"for {row['held_for_s']:,} s"
+
+
 def _what_ends(row: Mapping[str, Any]) -> str:
+    from txn_engine.suggested import command
+
     state, held_by = row["holder_state"], row["held_by"]
+    if state == UNKNOWN_HOLDER:
+        return "its coordinator's log cannot be read: mend that first"
+    if not state and row["held_for_s"] < 0:
+        ending = command(
+            "transactions abort",
+            topic=row["topic"],
+            partition=row["partition"],
+            start_offset=row["last_stable_offset"],
+        )
+        return (
+            "no coordinator row owns it, so no sweep ends it, and find-hanging goes by its age; make sure that the "
+            f"producer is gone, then `{ending}`"
+        )
     if not state:
         return (
             "no coordinator row owns it, so no sweep ends it; `txn-engine transactions find-hanging` shows it"
@@ -258,6 +311,11 @@ def _what_ends(row: Mapping[str, Any]) -> str:
             f"it is decided ({state}), its markers are missing; is txn_write_markers green? by hand: "
             "`txn-engine coordinator markers`"
         )
+    if row["held_for_s"] < 0:
+        return (
+            f"whether its timeout of {row['holder_timeout_s']:,} s has passed is unknown; "
+            f"`{command('transactions fence', held_by)}` ends it now"
+        )
     if row["held_for_s"] > row["holder_timeout_s"]:
         return (
             f"its timeout of {row['holder_timeout_s']:,} s has passed; is txn_coordinator_sweep green? by hand: "
@@ -265,7 +323,7 @@ def _what_ends(row: Mapping[str, Any]) -> str:
         )
     return (
         f"its timeout of {row['holder_timeout_s']:,} s has not passed, its producer may be at work; "
-        f"`txn-engine transactions fence {held_by}` ends it now"
+        f"`{command('transactions fence', held_by)}` ends it now"
     )
 
 
@@ -283,7 +341,7 @@ def check_lag(history: Mapping[str, Sequence[int]], settings: Settings) -> None:
     told = [f"{name}: {', '.join(f'{lag:,}' for lag in lags)}" for name, lags in growing.items()]
     raise AlertError(
         f"lag growing: {_some(list(growing))}",
-        f"the lag of {len(growing)} consumer groups grew in each of the last {settings.lag_growing_runs} runs: "
+        f"consumer groups whose lag grew in each of the last {settings.lag_growing_runs} runs: {len(growing)}; "
         f"{_some(told, '; ')}; the consumer does not keep up, or does not run (txn_spark_consume: is it green, and not "
         "paused?); `txn-engine groups describe GROUP` shows its position by partition",
         list(growing),
@@ -294,12 +352,22 @@ def _place(row: Mapping[str, Any]) -> str:
     return f"{row['topic']}-{row['partition']}"
 
 
-def _some(names: Sequence[str], separator: str = ", ") -> str:
-    shown = separator.join(names[:_SUBJECTS_NAMED])
-    left = len(names) - _SUBJECTS_NAMED
+def _some(names: Sequence[str], separator: str = ", ", *, most: int = _SUBJECTS_NAMED) -> str:
+    shown = separator.join(names[:most])
+    left = len(names) - most
     return shown if left <= 0 else f"{shown}{separator}and {left} more"
 
 
-def _one_line(error: object) -> str:
-    text = " ".join(str(error).split()) if error is not None else ""
+def _told_of(error: object) -> str:
+    """What an error of the engine says: names and counts. Of any other its kind alone: its text may quote a record."""
+    if isinstance(error, BaseException) and not isinstance(error, AirflowException):
+        return f"{type(error).__name__}: what it says stands in the task's log."
+    text = _one_line(error) if error is not None else ""
     return text or "The task was ended from outside: it said nothing."
+
+
+def _one_line(text: object) -> str:
+    """Fit for a subject line and a terminal: what is not printable is written in escapes."""
+    from txn_engine.names import printable
+
+    return printable(" ".join(str(text).split()))

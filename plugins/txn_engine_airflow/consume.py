@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import logging
+import re
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.assets import topic_asset
 from txn_engine_airflow.connection import StoreConnection
+from txn_engine_airflow.deployment import deployment_spark_conf
 from txn_engine_airflow.hook import open_engine
 
 if TYPE_CHECKING:
@@ -26,6 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_KIND = re.compile(r"\[[A-Z][A-Z0-9_.]+\]|\b\w+(?:Error|Exception)\b")
+"""Spark's name of a condition, or a class of Python's or Java's."""
+
 
 def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) -> dict[str, Any]:
     """Run the job that the params name, and say what was read and written.
@@ -34,10 +42,11 @@ def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) ->
     extra)` is called once for each run that committed output, also by the try that only learns of it.
     """
     transform = load_transform(params["transform"])
+    settings = deployment_spark_conf() | dict(params.get("spark_settings") or {})
     with open_engine(params["conn_id"]) as engine:
         from txn_engine.spark import run_consume_job
 
-        with _spark(engine.url, params.get("spark_settings") or {}) as spark:
+        with _spark(engine.url, settings) as spark, _kind_of_failure_alone():
             result = run_consume_job(
                 spark,
                 engine,
@@ -58,9 +67,19 @@ def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) ->
 
 
 def load_transform(name: str | Transform) -> Transform:
-    """The function that `module:function` names, or the function. Raises `AirflowFailException` where there is none."""
-    if not isinstance(name, str):
-        return name
+    """The function that `module:function` names, or the function, made to fail once where it is no transform.
+
+    Raises `AirflowFailException` where there is none, or it does not take one argument. Nothing of Spark is started.
+    """
+    transform = _imported(name) if isinstance(name, str) else name
+    if not _takes_a_frame(transform):
+        raise AirflowFailException(
+            f"transform {_name_of(transform)}: it does not take one argument; expected a function of a DataFrame"
+        )
+    return _failing_once(transform)
+
+
+def _imported(name: str) -> Transform:
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
@@ -72,6 +91,49 @@ def load_transform(name: str | Transform) -> Transform:
         raise AirflowFailException(f"transform {name!r}: not callable; expected a function of a DataFrame")
     transform: Transform = found
     return transform
+
+
+def _takes_a_frame(transform: Transform) -> bool:
+    try:
+        inspect.signature(transform).bind(None)
+    except TypeError:
+        return False
+    except ValueError:
+        return True  # written in C, and says nothing of its arguments
+    return True
+
+
+def _failing_once(transform: Transform) -> Transform:
+    """The transform; what it is wrong in itself is not tried again: a DataFrame that it cannot plan with, another type.
+
+    The line names the error's kind and where it was raised: its text may quote a record.
+    """
+
+    @functools.wraps(transform, updated=())
+    def plan(records: DataFrame) -> DataFrame:
+        from pyspark.errors import AnalysisException
+        from pyspark.sql import DataFrame
+
+        try:
+            output = transform(records)
+        except (AnalysisException, AttributeError, LookupError, NameError, TypeError) as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raise AirflowFailException(
+                f"transform {_name_of(transform)}: {type(error).__name__} in {at.name}, line {at.lineno} of "
+                f"{at.filename}; expected a function of a DataFrame; mend it: a retry would fail the same"
+            ) from None
+        if not isinstance(output, DataFrame):
+            raise AirflowFailException(
+                f"transform {_name_of(transform)}: it gave {type(output).__name__}; expected a DataFrame"
+            )
+        return output
+
+    return plan
+
+
+def _name_of(transform: Transform) -> str:
+    module, name = getattr(transform, "__module__", "?"), getattr(transform, "__qualname__", repr(transform))
+    return f"{module}:{name}"
 
 
 @contextmanager
@@ -89,6 +151,22 @@ def _spark(url: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     finally:
         if not ran_before:
             spark.stop()
+
+
+@contextmanager
+def _kind_of_failure_alone() -> Iterator[None]:
+    """Raise what failed in Spark's workers by its kind: its text may quote a record, and goes to logs and alerts."""
+    from txn_engine.spark.errors import SparkJobError
+
+    try:
+        yield
+    except SparkJobError as error:
+        kind = _KIND.search(error.seen)
+        raise SparkJobError(
+            f"the job failed in Spark's workers: {kind[0] if kind else 'of a kind without a name'}",
+            actor=error.actor,
+            action="nothing of this run is visible; run the transform by hand on the group's range to see the record",
+        ) from None
 
 
 def _has_committed(engine: Engine, transactional_id: str, run_id: str) -> bool:
@@ -130,7 +208,7 @@ def _described(result: ConsumeResult, params: Mapping[str, Any], committed_befor
 
 
 def _sentence(done: Mapping[str, Any]) -> str:
-    source = f"{done['input']['topic']} (group {done['input']['group_id']})"
+    source = f"{done['input']['topic']} (group {done['input']['group_id']!r})"
     if done["committed_before"]:
         return f"an earlier try of this run committed its part of {source}; nothing was written now"
     if not done["input"]["records"]:

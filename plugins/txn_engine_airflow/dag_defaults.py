@@ -10,14 +10,14 @@ which is always there, until the environment of scheduler and DAG processor name
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from airflow.sdk import Context, Param
 
-from txn_engine_airflow import alerts
-from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow import alerts, deployment
 
 OWNER = "txn-engine"
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -26,6 +26,7 @@ JOBS_POOL_VARIABLE = "TXN_ENGINE_JOBS_POOL"
 
 _DEFAULT_POOL = "default_pool"
 _COORDINATOR_PRIORITY = 100
+_SCALARS = ["string", "integer", "boolean"]
 _TOPIC_NAME = r"^[A-Za-z0-9._-]{1,249}$"
 
 
@@ -55,27 +56,86 @@ def _tasks(minutes: int, retries: int, retry_delay_s: int) -> dict[str, Any]:
     }
 
 
+_CHECKS: Mapping[str, Callable[[object], object]] = {
+    "conn_id": deployment.permitted_connection,
+    **{param: partial(deployment.permitted_job_name, param) for param in deployment.OWN_JOB},
+    "spark_settings": deployment.permitted_spark_settings,
+    "transform": deployment.permitted_transform,
+}
+"""What a param of that name may be, by the worker's environment."""
+
+
 def fields_from_params(**names: str) -> Callable[[Context], None]:
     """A `pre_execute` that gives a task's fields (left) what the run's params (right) say.
 
     For what is no template, and for text: as a template the group "7" would be the number 7, or an object its text.
+    Raises `AirflowFailException` for what the deployment does not permit, of all params of the run: a later task's fail
+    the first one.
     """
 
     def apply(context: Context) -> None:
+        params = context["params"]
+        checked = {param: check(params[param]) for param, check in _CHECKS.items() if param in params}
         for field, param in names.items():
-            setattr(context["task"], field, context["params"][param])
+            setattr(context["task"], field, checked.get(param, params[param]))
 
     return apply
 
 
 def conn_id_param() -> Param:
-    """Which store."""
+    """Which store, of those that the deployment lets a run name."""
+    permitted = deployment.connections()
     return Param(
-        DEFAULT_CONN_ID,
+        permitted[0],
         type="string",
-        minLength=1,
-        maxLength=250,
-        description="Airflow connection of the store",
+        enum=list(permitted),
+        description=f"Airflow connection of the store, of those that {deployment.CONNECTIONS_VARIABLE} names",
+    )
+
+
+def job_param(name: str, description: str) -> Param:
+    """A topic, a group or an id of `txn_spark_consume`, of those that the deployment lets a run name."""
+    return Param(
+        deployment.OWN_JOB[name],
+        type="string",
+        enum=list(deployment.job_names(name)),
+        description=f"{description}, of those that {deployment.JOB_VARIABLES[name]} names",
+    )
+
+
+def group_offsets_days_param() -> Param:
+    """From which age group offsets are forgotten, not below what the deployment keeps."""
+    return Param(
+        None,
+        type=["null", "number"],
+        minimum=deployment.group_offsets_days_min(),
+        maximum=deployment.DAYS_MAX,
+        description="Forget group offsets committed longer ago than this (of the topic and partition, where they "
+        "are named); empty: never. A group that is forgotten starts again where auto_offset_reset says",
+    )
+
+
+def transform_param() -> Param:
+    """Which function, of those that the deployment lets a run name."""
+    return Param(
+        deployment.OWN_TRANSFORM,
+        type="string",
+        enum=list(deployment.transforms()),
+        description="module:function, from the input's DataFrame to the output's, of those that "
+        f"{deployment.TRANSFORMS_VARIABLE} names",
+    )
+
+
+def spark_settings_param() -> Param:
+    """Settings of the job, of those that the deployment lets a run give."""
+    known = deployment.spark_params().items()
+    values = {name: {"type": _SCALARS, "pattern": f"^(?:{pattern})$"} for name, pattern in known}
+    return Param(
+        {},
+        type="object",
+        properties=values,
+        additionalProperties=False,
+        description=f"Spark settings, such as spark.driver.memory: {', '.join(values)}",
     )
 
 

@@ -12,27 +12,12 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from airflow.sdk.log import mask_secret
 
 from txn_engine_airflow.connection import DEFAULT_CONN_ID, StoreConnection
+from txn_engine_airflow.deployment import permitted_connection
 
 if TYPE_CHECKING:
     from txn_engine import Engine
 
 log = logging.getLogger(__name__)
-
-# What stays as it is until a person mends the call, the store, the data or the machine, or belongs to a successor now.
-_HOPELESS = frozenset(
-    {
-        "CLUSTER_AUTHORIZATION_FAILED",
-        "CORRUPT_MESSAGE",
-        "INVALID_GROUP_ID",
-        "INVALID_RECORD",
-        "INVALID_REQUEST",
-        "INVALID_TOPIC_EXCEPTION",
-        "JAVA_NOT_FOUND",
-        "PRODUCER_FENCED",
-        "UNKNOWN_TOPIC_OR_PARTITION",
-        "UNSUPPORTED_VERSION",
-    }
-)
 
 
 @contextmanager
@@ -41,6 +26,13 @@ def open_engine(conn_id: str = DEFAULT_CONN_ID) -> Iterator[Engine]:
     store = StoreConnection.load(conn_id)
     with readable_errors(), connect_to(store) as engine:
         log.info("store %s, by %s", engine.url, store.source)
+        yield engine
+
+
+@contextmanager
+def open_engine_of_run(conn_id: str) -> Iterator[Engine]:
+    """`open_engine` for a connection that a run's params name: only one that the deployment lets them name."""
+    with open_engine(permitted_connection(conn_id)) as engine:
         yield engine
 
 
@@ -70,7 +62,7 @@ def readable_errors() -> Iterator[None]:
         yield
     except TxnEngineError as error:
         log.debug("the engine's own trace", exc_info=True)
-        kind = AirflowFailException if is_hopeless(error.code) else AirflowException
+        kind = AirflowException if error.retry_helps else AirflowFailException
         raise kind(str(error)) from None
 
 
@@ -111,12 +103,12 @@ class TxnEngineHook(BaseHook):
         """Whether the store answers and lets itself be read, and what it holds. Only reads: sets no store up."""
         try:
             with readable_errors():
-                return True, _told(StoreConnection.load(self.conn_id))
+                return True, _describe(StoreConnection.load(self.conn_id))
         except AirflowException as error:
             return False, str(error)
 
 
-def _told(store: StoreConnection) -> str:
+def _describe(store: StoreConnection) -> str:
     """One line on a store that was read. Raises the engine's errors."""
     from storage import open_store
     from txn_engine.log.objects import Objects, store_errors
@@ -138,8 +130,3 @@ def _told(store: StoreConnection) -> str:
     with connect_to(store) as engine:
         topics = engine.admin.list_topics()
     return f"{url} answers: {len(topics)} {'topic' if len(topics) == 1 else 'topics'}"
-
-
-def is_hopeless(code: str) -> bool:
-    """Whether an error of this code stays as it is until a person does something: no retry helps."""
-    return code in _HOPELESS

@@ -26,6 +26,6 @@ class ReportLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: TaskInstanceKey) -> str:  # noqa: ARG002 -- Airflow's form
         """The report's page. It is there where reports lie in Airflow's home."""
-        run = report_folder(None, ti_key.dag_id, ti_key.run_id).name
+        run = report_folder(None, dag_id=ti_key.dag_id, run_id=ti_key.run_id).name
         base = conf.get("api", "base_url", fallback="").rstrip("/")
         return f"{base}{PAGES}/report?{urlencode({'dag': ti_key.dag_id, 'run': run})}"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from txn_engine_airflow.hook import is_hopeless, open_engine, readable_errors
+from txn_engine_airflow.deployment import permitted_group_offsets_days
+from txn_engine_airflow.hook import open_engine_of_run, readable_errors
 from txn_engine_airflow.tables import Cell, Table, show
 
 if TYPE_CHECKING:
@@ -33,10 +34,12 @@ def check_params(params: Params) -> None:
     One that was deleted may be named: what is left of it, and of its groups, has jobs of its own.
     """
     topic, partition = params["topic"] or None, params["partition"]
+    if params["group_offsets_days"] is not None:
+        permitted_group_offsets_days(params["group_offsets_days"])
     with readable_errors():
         _policy(params)
     if topic is not None:
-        with open_engine(params["conn_id"]) as engine:
+        with open_engine_of_run(params["conn_id"]) as engine:
             if topic in engine.config.internal_partitions:
                 engine.logs.check_internal(topic, partition or 0)
             elif not _is_deleted(engine, topic):
@@ -107,15 +110,22 @@ def remove_deleted_topics(params: Params, announce: Announce) -> Table:
 
 def expire_group_offsets(params: Params) -> Table:
     """Forget group offsets that were committed longer ago than `group_offsets_days`, in the run's scope."""
-    with open_engine(params["conn_id"]) as engine:
+    days = permitted_group_offsets_days(params["group_offsets_days"])
+    with open_engine_of_run(params["conn_id"]) as engine:
         forgotten = engine.admin.expire_group_offsets(
-            retention_ms=max(int(params["group_offsets_days"] * _DAY_MS), 1),
+            retention_ms=max(int(days * _DAY_MS), 1),
             topic=params["topic"] or None,
             partition=params["partition"],
             dry_run=bool(params["dry_run"]),
         )
     rows: list[list[Cell]] = [[at.group_id, at.topic, at.partition, at.offset] for at in forgotten]
-    return show(f"group offsets forgotten{_dry(params)}", ["group", "topic", "partition", "offset"], rows)
+    table = show(f"group offsets forgotten{_dry(params)}", ["group", "topic", "partition", "offset"], rows)
+    if forgotten.unreadable:
+        raise AirflowFailException(
+            f"group offsets forgotten: {len(rows)}, but not those of what cannot be read: "
+            f"{'; '.join(map(str, forgotten.unreadable))}"
+        )
+    return table
 
 
 def _is_deleted(engine: Engine, topic: str) -> bool:
@@ -178,7 +188,7 @@ def _run_on_partitions(
 def _run(
     title: str, job: Callable[[Engine], MaintenanceReport[Any]], params: Params, announce: Announce
 ) -> Table:
-    with open_engine(params["conn_id"]) as engine:
+    with open_engine_of_run(params["conn_id"]) as engine:
         report = job(engine)
     records = [_cells(asdict(done)) for done in report.partitions]
     columns = list(records[0]) if records else ["topic", "partition"]
@@ -191,8 +201,8 @@ def _run(
     if failures:
         first = failures[0]
         more = f" (and {len(failures) - 1} more, each in the log)" if len(failures) > 1 else ""
-        hopeless = all(is_hopeless(failure.code) for failure in failures)
-        kind = AirflowFailException if hopeless else AirflowException
+        a_retry_helps = any(failure.retry_helps for failure in failures)
+        kind = AirflowException if a_retry_helps else AirflowFailException
         raise kind(
             f"{title}: {len(records)}, but {_place(first)} needs somebody's eye: {first.message}{more}"
         )

@@ -28,12 +28,12 @@ LSO_LAG = "txn_engine.lso_lag"
 
 def tell_open_transactions(rows: Iterable[StoredRow], now_ms: int) -> None:
     """How many transactions are open, and since when the oldest is."""
+    from txn_engine.protocol.measures import oldest_open_ms
     from txn_engine.protocol.transaction_rows import TransactionState
-    from txn_engine.protocol.transactions import start_of
 
-    began = [start_of(stored, now_ms) for stored in rows if stored.row.state is TransactionState.ONGOING]
-    stats.gauge(OPEN_TRANSACTIONS, len(began))
-    stats.gauge(OLDEST_OPEN_TRANSACTION_S, max((now_ms - min(began, default=now_ms)) // 1_000, 0))
+    ongoing = [stored for stored in rows if stored.row.state is TransactionState.ONGOING]
+    stats.gauge(OPEN_TRANSACTIONS, len(ongoing))
+    stats.gauge(OLDEST_OPEN_TRANSACTION_S, max(oldest_open_ms(ongoing, now_ms), 0) // 1_000)
 
 
 def tell_sweep(duration_ms: int) -> None:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow import metrics
-from txn_engine_airflow.hook import open_engine
+from txn_engine_airflow.alerts import UNKNOWN_HOLDER
+from txn_engine_airflow.assets import COORDINATOR_TOPIC
+from txn_engine_airflow.hook import open_engine_of_run
 
 if TYPE_CHECKING:
     from txn_engine import Engine
-    from txn_engine.protocol.partition import PartitionState
-    from txn_engine.protocol.producers import ProducerEntry
+    from txn_engine.protocol.measures import PartitionMeasures
+    from txn_engine.types import GroupDescription
+    from txn_engine.unreadable import Unreadable
 
 log = logging.getLogger(__name__)
 
 _ROWS_MAX = 1_000
+_NAMED_MAX = 5
 
 LSO_COLUMNS = [
     "topic",
@@ -39,6 +45,7 @@ LAG_COLUMNS = [
     "committed_offset",
     "last_stable_offset",
     "lag",
+    "held_back",
     "pending_offset",
     "pending_producer_id",
 ]
@@ -48,22 +55,32 @@ Cell = str | int
 
 
 class Table(TypedDict):
-    """Rows worst first, `rows_left_out` of them cut off; an offset or number that is not there is -1."""
+    """Rows worst first, `rows_left_out` of them cut off; an offset or number that is not there is -1.
+
+    `unreadable`: place and error of what the rows lack, because it cannot be read.
+    """
 
     columns: list[str]
     rows: list[list[Cell]]
     rows_left_out: int
+    unreadable: NotRequired[list[list[str]]]
 
 
 def write_snapshots(conn_id: str) -> dict[str, int]:
     """Write a snapshot of every partition that has grown; how many, by topic."""
     written: dict[str, int] = {}
-    with open_engine(conn_id) as engine:
-        for topic, _ in sorted(engine.admin.snapshot()):
-            written[topic] = written.get(topic, 0) + 1
+    with open_engine_of_run(conn_id) as engine:
+        found = engine.admin.snapshot()
+    for topic, _ in sorted(found):
+        written[topic] = written.get(topic, 0) + 1
     log.info(
         "snapshots written: %s", ", ".join(f"{topic} {n}" for topic, n in written.items()) or "none was due"
     )
+    if found.unreadable:
+        raise AirflowFailException(
+            f"snapshots written: {sum(written.values())}, but not all could be read ({len(found.unreadable)} damaged): "
+            f"{'; '.join(map(str, found.unreadable[:_NAMED_MAX]))}"
+        )
     return written
 
 
@@ -71,24 +88,32 @@ def last_stable_offsets(conn_id: str) -> Table:
     """LSO of every partition of every topic, how far it trails the log's end, and who holds it there.
 
     `held_by` is the transactional id of the earliest open transaction ("producer 7" where no coordinator row has it, ""
-    where nothing is held), `held_for_s` the seconds since that transaction began, or last wrote; `holder_state` and
-    `holder_timeout_s` are its coordinator row's ("" and -1 where there is none).
+    where nothing is held), `held_for_s` the seconds since that transaction began (where no row has it: last wrote), -1
+    where a clock is wrong; `holder_state` and `holder_timeout_s` are its coordinator row's ("" and -1 where there is
+    none). `open_transactions` counts those without a marker, decided ones too.
     """
-    with open_engine(conn_id) as engine:
-        states = list(_partition_states(engine))
-        holders = _Holders(engine)
-        rows = [_stable_row(topic, number, state, holders) for topic, number, state in states]
-        for topic, number, state in states:
-            metrics.tell_lso_lag(topic, number, state.high_watermark - state.last_stable_offset)
+    with open_engine_of_run(conn_id) as engine:
+        measured = engine.admin.measure_partitions()
+        now_ms = engine.clock()
+    for at in measured:
+        metrics.tell_lso_lag(at.topic, at.partition, at.held_back_offsets)
+    is_certain = not any(each.topic == COORDINATOR_TOPIC for each in measured.unreadable)
+    unowned = "" if is_certain else UNKNOWN_HOLDER
+    rows = [_stable_row(at, now_ms, unowned) for at in measured]
     rows.sort(key=lambda row: -int(row[5]))
-    return show("last stable offsets", LSO_COLUMNS, rows)
+    return show("last stable offsets", LSO_COLUMNS, rows, measured.unreadable)
 
 
 def hanging_transactions(conn_id: str) -> Table:
-    """Transactions open on a partition for longer than any may be, with no coordinator row behind them."""
-    with open_engine(conn_id) as engine:
+    """Transactions open on a partition for longer than any may be, with no coordinator row behind them.
+
+    The coordinator's log is read where nothing is suspect too: damage there is told of before somebody waits for it.
+    """
+    with open_engine_of_run(conn_id) as engine:
         limit_ms = engine.config.limits.max_transaction_timeout_ms
         found = engine.admin.find_hanging_transactions(max_transaction_timeout_ms=limit_ms)
+        coordinator = engine.coordinator.rows().unreadable
+    named = {each.place: each for each in (*found.unreadable, *coordinator)}
     rows: list[list[Cell]] = [
         [
             each.topic,
@@ -101,15 +126,22 @@ def hanging_transactions(conn_id: str) -> Table:
         for each in found
     ]
     rows.sort(key=lambda row: -int(row[5]))
-    return show("hanging transactions", HANGING_COLUMNS, rows)
+    return show("hanging transactions", HANGING_COLUMNS, rows, [*named.values()])
 
 
 def group_lags(conn_id: str) -> Table:
-    """Every group's position against the LSO of the partitions it reads."""
-    with open_engine(conn_id) as engine:
-        rows = [row for group in engine.admin.list_groups() for row in _lag_rows(engine, group)]
+    """Every group's position against the LSO of the partitions it reads, and what waits behind that (`held_back`)."""
+    with open_engine_of_run(conn_id) as engine:
+        groups = engine.admin.list_groups()
+        rows: list[list[Cell]] = []
+        unreadable = list(groups.unreadable)
+        for group in groups:
+            found = _describe(engine, group)
+            if found is not None:
+                rows += _lag_rows(found)
+                unreadable += found.unreadable
     rows.sort(key=lambda row: -int(row[5]))
-    return show("groups", LAG_COLUMNS, rows)
+    return show("groups", LAG_COLUMNS, rows, unreadable)
 
 
 def rows_of(table: Table) -> list[Mapping[str, Cell]]:
@@ -120,132 +152,98 @@ def rows_of(table: Table) -> list[Mapping[str, Cell]]:
 def lag_history(table: Table, before: Mapping[str, Sequence[int]], runs: int) -> dict[str, list[int]]:
     """The lag of each group on each topic in the last runs, this one last: what it was, and what `group_lags` says now.
 
-    At most one more than `runs`: so many steps. A group that is gone is forgotten.
+    At most one more than `runs`: so many steps. A group that is gone is forgotten. One of which a partition, or the
+    group itself, cannot be read stays as it was: a sum without that would look as if the consumer had caught up.
     """
+    from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+
+    damaged = {place for place, _ in table.get("unreadable", ())}
     sums: dict[str, int] = {}
+    unknown: set[str] = set()
     for row in rows_of(table):
-        if int(row["lag"]) >= 0:
-            name = f"{row['group']} on {row['topic']}"
+        name = f"{row['group']} on {row['topic']}"
+        if not damaged.isdisjoint({str(row["topic"]), f"{row['topic']}-{row['partition']}"}):
+            unknown.add(name)
+        elif int(row["lag"]) >= 0:
             sums[name] = sums.get(name, 0) + int(row["lag"])
-    return {name: [*before.get(name, ()), lag][-runs - 1 :] for name, lag in sorted(sums.items())}
+    if any(place.startswith(f"{CONSUMER_OFFSETS_TOPIC}-") for place in damaged):
+        unknown.update(before.keys() - sums.keys())
+    found = {name: [*before.get(name, ()), lag] for name, lag in sums.items() if name not in unknown}
+    found |= {name: list(before[name]) for name in unknown if name in before}
+    return {name: lags[-runs - 1 :] for name, lags in sorted(found.items())}
 
 
-def _partition_states(engine: Engine) -> Iterator[tuple[str, int, PartitionState]]:
-    from txn_engine.errors import UnknownTopicOrPartitionError
-
-    for topic in engine.admin.list_topics():
-        try:
-            known = engine.admin.describe_topic(topic)
-        except UnknownTopicOrPartitionError:
-            continue  # deleted since it was listed
-        logs = [engine.logs.get(topic, known.incarnation, number) for number in range(known.partitions)]
-        for number, state in enumerate(engine.logs.refresh_all(logs)):
-            yield topic, number, state
-
-
-def _stable_row(topic: str, partition: int, state: PartitionState, holders: _Holders) -> list[Cell]:
-    opened = sorted(
-        (entry for _, entry in state.producers.items() if entry.is_open),
-        key=lambda entry: entry.open_first_offset,
-    )
-    holder = holders.of(opened[0]) if opened else _NOBODY
+def _stable_row(at: PartitionMeasures, now_ms: int, unowned: str) -> list[Cell]:
+    holder = at.holder
     return [
-        topic,
-        partition,
-        state.log_start_offset,
-        state.last_stable_offset,
-        state.high_watermark,
-        state.high_watermark - state.last_stable_offset,
-        len(opened),
-        holder.name,
-        holder.held_for_s,
-        holder.state,
-        holder.timeout_s,
-        len(state.aborted),
+        at.topic,
+        at.partition,
+        at.log_start_offset,
+        at.last_stable_offset,
+        at.high_watermark,
+        at.held_back_offsets,
+        len(at.unfinished),
+        holder.name if holder else "",
+        _whole_s(holder.held_for_ms(now_ms)) if holder else -1,
+        holder.state or unowned if holder else "",
+        _whole_s(holder.timeout_ms) if holder else -1,
+        at.aborted,
     ]
 
 
-class _Holder(NamedTuple):
-    """Who holds readers back, for how long, and what its coordinator row says."""
-
-    name: str
-    held_for_s: int
-    state: str
-    timeout_s: int
+def _whole_s(duration_ms: int) -> int:
+    return -1 if duration_ms < 0 else duration_ms // 1_000
 
 
-_NOBODY = _Holder("", -1, "", -1)
-
-
-class _Holders:
-    """Who is behind a producer id; the coordinator's log is read once, and only where somebody holds something."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self._known: dict[int, _Holder] | None = None
-
-    def of(self, entry: ProducerEntry) -> _Holder:
-        """The holder behind a producer's open transaction."""
-        if self._known is None:
-            self._known = dict(self._rows())
-        unknown = _Holder(f"producer {entry.producer_id}", self._since(entry.append_time), "", -1)
-        return self._known.get(entry.producer_id, unknown)
-
-    def _rows(self) -> Iterator[tuple[int, _Holder]]:
-        from txn_engine.protocol.transaction_rows import TransactionState
-        from txn_engine.protocol.transactions import start_of
-
-        now_ms = self._engine.clock()
-        for stored in self._engine.coordinator.rows():
-            row = stored.row
-            if row.state is TransactionState.ONGOING or row.state.is_prepared:
-                held_for_s = self._since(start_of(stored, now_ms))
-                holder = _Holder(
-                    row.transactional_id, held_for_s, row.state.value, row.transaction_timeout_ms // 1_000
-                )
-                yield row.producer_id, holder
-
-    def _since(self, at_ms: int) -> int:
-        return max((self._engine.clock() - at_ms) // 1_000, 0)
-
-
-def _lag_rows(engine: Engine, group: str) -> Iterator[list[Cell]]:
+def _describe(engine: Engine, group: str) -> GroupDescription | None:
     from txn_engine.errors import GroupIdNotFoundError
 
     try:
-        partitions = engine.admin.describe_group(group).partitions
+        return engine.admin.describe_group(group)
     except GroupIdNotFoundError:
-        return  # its last offset expired since it was listed
-    for at in partitions:
+        return None  # its last offset expired since it was listed
+
+
+def _lag_rows(group: GroupDescription) -> Iterator[list[Cell]]:
+    for at in group.partitions:
         yield [
-            group,
+            group.group_id,
             at.topic,
             at.partition,
             at.committed_offset,
             at.last_stable_offset,
             at.lag,
+            at.held_back_offsets,
             at.pending_offset,
             at.pending_producer_id,
         ]
 
 
-def show(title: str, columns: list[str], rows: list[list[Cell]]) -> Table:
-    """Log the table as text, and return it, cut to a thousand rows."""
+def show(
+    title: str, columns: list[str], rows: list[list[Cell]], unreadable: Sequence[Unreadable] = ()
+) -> Table:
+    """Log the table as text, and return it, cut to a thousand rows; name what it lacks because it cannot be read."""
     cut = Table(columns=columns, rows=rows[:_ROWS_MAX], rows_left_out=max(len(rows) - _ROWS_MAX, 0))
     log.info("%s: %d\n%s", title, len(rows), as_text(cut))
+    if unreadable:
+        cut["unreadable"] = [[each.place, str(each.error)] for each in unreadable[:_ROWS_MAX]]
+        log.error("not in this table, because it cannot be read: %s", "; ".join(map(str, unreadable)))
     return cut
 
 
 def as_text(table: Table) -> str:
-    """The table in columns, numbers to the right."""
+    """The table in columns, numbers to the right; what is not printable in a name is written in escapes."""
+    from txn_engine.names import printable
+
     lines: list[Sequence[Cell]] = [table["columns"], *table["rows"]]
-    widths = [max(len(str(line[at])) for line in lines) for at in range(len(table["columns"]))]
+    shown = [[printable(str(cell)) for cell in line] for line in lines]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     text = [
         "  ".join(
-            str(cell).rjust(width) if isinstance(cell, int) else str(cell).ljust(width)
-            for cell, width in zip(line, widths, strict=True)
+            word.rjust(width) if isinstance(cell, int) else word.ljust(width)
+            for cell, word, width in zip(line, words, widths, strict=True)
         ).rstrip()
-        for line in lines
+        for line, words in zip(lines, shown, strict=True)
     ]
     if table["rows_left_out"]:
         text.append(f"... and {table['rows_left_out']} more")

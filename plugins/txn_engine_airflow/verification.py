@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import json
 import logging
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +18,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 from txn_engine_airflow.alerts import AlertError
 from txn_engine_airflow.assets import verified_asset
 from txn_engine_airflow.connection import StoreConnection
-from txn_engine_airflow.hook import open_engine, readable_errors
+from txn_engine_airflow.deployment import (
+    check_nothing_leads_out,
+    permitted_connection,
+    permitted_input_file,
+    permitted_report_folder,
+)
+from txn_engine_airflow.hook import open_engine_of_run, readable_errors
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -42,7 +51,9 @@ _CHECK_FIELDS = (
     "input_date_format",
 )
 _NAMED_MAX = 5
+_NAME_CHARS_MAX = 200
 _CONNECTION_FILE = "connection.json"
+JSON_BYTES_MAX = 32 * 1024 * 1024
 
 
 def check_is_of_this_job(params: Mapping[str, Any], events: Iterable[Mapping[str, Any]]) -> None:
@@ -78,6 +89,13 @@ def verify_exactly_once(
     extra)` only where every check passed. Raises `AlertError` (checking again by itself would give the same) where a
     check failed or errored.
     """
+    conn_id = permitted_connection(params["conn_id"])
+    input_file, parent = params.get("input_file") or None, params.get("report_folder") or None
+    file = None if input_file is None else permitted_input_file(input_file)
+    folder = report_folder(
+        None if parent is None else permitted_report_folder(parent), dag_id=dag_id, run_id=run_id
+    )
+    check_nothing_leads_out(folder)
     with readable_errors():
         from txn_engine.quality import ExactlyOnceCheck, check_exactly_once
 
@@ -86,22 +104,20 @@ def verify_exactly_once(
         if "output_count" in params:
             fields["output_count"] = params["output_count"]  # None: the output counts nothing
         check = ExactlyOnceCheck(**fields, credit_values=tuple(params.get("credit_values") or ()))
-    input_file = params.get("input_file")
-    folder = report_folder(params.get("report_folder"), dag_id, run_id)
-    if connection_of_report(folder) != params["conn_id"]:
+    if connection_of_report(folder) != conn_id:
         (folder / _CONNECTION_FILE).unlink(
             missing_ok=True
         )  # the new report is not of the old one's connection
-    with open_engine(params["conn_id"]) as engine:
+    with open_engine_of_run(conn_id) as engine:
         result = check_exactly_once(
             engine,
             check,
-            input_file=Path(input_file) if input_file else None,
+            input_file=file,
             report_folder=folder,
             run_name=run_id,
             progress=log.info,
         )
-    (folder / _CONNECTION_FILE).write_text(json.dumps({"conn_id": params["conn_id"]}), encoding="utf-8")
+    (folder / _CONNECTION_FILE).write_text(json.dumps({"conn_id": conn_id}), encoding="utf-8")
     announce("report", str(result.report))
     _log(result)
     if not result.success:
@@ -110,23 +126,46 @@ def verify_exactly_once(
         )
     told = {"report": str(result.report), "json": str(result.json), **result.statistics}
     proved = check.output_topic or check.topic
-    emit(verified_asset(proved, StoreConnection.load(params["conn_id"])), {"topic": proved, **told})
+    emit(verified_asset(proved, StoreConnection.load(conn_id)), {"topic": proved, **told})
     return told
 
 
-def report_folder(parent: str | None, dag_id: str, run_id: str) -> Path:
-    """A folder of the run's own, below `parent` or below Airflow's home."""
-    base = Path(parent) if parent else reports_home()
-    return base / dag_id / re.sub(r"[^A-Za-z0-9_.+-]", "_", run_id)
+def report_folder(parent: Path | None, *, dag_id: str, run_id: str) -> Path:
+    """A folder of the run's own, below `parent` or below Airflow's home; no two runs of a DAG share one."""
+    return (reports_home() if parent is None else parent) / dag_id / _folder_name(run_id)
+
+
+def _folder_name(run_id: str) -> str:
+    """The run's id, where that is a plain name; else with a digest behind a "~", which no plain name holds."""
+    plain = re.sub(r"[^A-Za-z0-9_.+-]", "_", run_id)[:_NAME_CHARS_MAX]
+    if plain == run_id and plain.strip("."):
+        return plain
+    return f"{plain}~{hashlib.sha256(run_id.encode()).hexdigest()[:12]}"
 
 
 def connection_of_report(folder: Path) -> str | None:
     """The id of the connection whose store a report shows, written beside it; None where nothing says."""
     try:
-        conn_id = json.loads((folder / _CONNECTION_FILE).read_text(encoding="utf-8"))["conn_id"]
+        conn_id = read_json(folder / _CONNECTION_FILE)["conn_id"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return conn_id if isinstance(conn_id, str) else None
+
+
+def read_json(path: Path) -> Any:
+    """What a file of a report says. Raises `OSError` for a link, for what is no regular file (opening a FIFO would wait
+    for its writer), and for one of more than `JSON_BYTES_MAX`; `ValueError` for what is no JSON.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > JSON_BYTES_MAX:
+            raise OSError(errno.EINVAL, f"no regular file of at most {JSON_BYTES_MAX:,} bytes", str(path))
+        text = file.read(JSON_BYTES_MAX)
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
 
 
 def reports_home() -> Path:
@@ -137,13 +176,7 @@ def reports_home() -> Path:
 def _log(result: QualityResult) -> None:
     for check in result.checks:
         tell = log.info if check.status in ("passed", "not_applicable") else log.error
-        tell(
-            "%-7s %s: %s%s",
-            check.status,
-            check.name,
-            check.observed,
-            f" ({check.detail})" if check.detail else "",
-        )
+        tell("%-7s %s: %s", check.status, check.name, check.observed)
     log.info("report: %s", result.report)
 
 
@@ -158,4 +191,5 @@ def _failure(topic: str, result: QualityResult) -> str:
 
 
 def _sentence(check: CheckResult) -> str:
-    return f"{check.name} ({check.detail or check.observed})"
+    """Name and count. What else a check says may quote records: that is for the report, which is guarded."""
+    return f"{check.name} ({check.observed})"

@@ -68,8 +68,11 @@ def test_an_example_is_parsed_and_says_what_it_shows(name: str) -> None:
     assert dag.doc_md.strip().startswith("### ")
 
 
-def test_files_are_loaded_each_once(store: Engine, tmp_path: Path, run_example: RunExample) -> None:
+def test_files_are_loaded_each_once(
+    store: Engine, tmp_path: Path, run_example: RunExample, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """csv and jsonl, one part each; readers see both when each is waited for."""
+    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path))
     (tmp_path / "monday.csv").write_text("account_id,amount\n1,2.50\n2,0.75\n")
     (tmp_path / "tuesday.jsonl").write_text('{"account_id": 3, "amount": "9.99"}\n')
     files = [str(tmp_path / name) for name in ("monday.csv", "tuesday.jsonl")]
@@ -79,6 +82,18 @@ def test_files_are_loaded_each_once(store: Engine, tmp_path: Path, run_example: 
     assert [extra["records"] for _, extra in events(run)] == [2, 1]
     waited = [run.xcom("check", map_index=part)["transactional_id"] for part in range(2)]
     assert waited == [f"example_txn_load_files/load/{part}" for part in range(2)]
+
+
+def test_files_that_the_deployment_does_not_name_are_not_loaded(
+    store: Engine, tmp_path: Path, run_example: RunExample
+) -> None:
+    """The params are anybody's who may trigger the DAG: refused before a file is opened, and not tried again."""
+    (tmp_path / "monday.csv").write_text("account_id,amount\n1,2.50\n")
+    run = run_example("example_txn_load_files", files=[str(tmp_path / "monday.csv")])
+    assert run.state == "failed"
+    (line,) = run.errors
+    assert "TXN_ENGINE_INPUT_ROOTS" in line
+    assert "load" not in {name for name, state in run.tasks.items() if state == "success"}
 
 
 def test_payments_become_balances(store: Engine, run_example: RunExample) -> None:

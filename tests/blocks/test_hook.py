@@ -10,6 +10,7 @@ import pytest
 
 from tests.blocks.payments import payments
 from txn_engine import Engine
+from txn_engine.errors import TxnEngineError
 
 pytestmark = pytest.mark.airflow
 
@@ -134,3 +135,45 @@ def test_the_hook_opens_and_closes_an_engine(engine: Engine, store_url: str) -> 
     with TxnEngineHook().get_conn() as opened, opened.producer() as producer:
         producer.produce("payments", payments(0, 3))
     assert engine.scan("payments").to_table().num_rows == 3
+
+
+def _all_errors() -> list[type[TxnEngineError]]:
+    import txn_engine.spark.errors
+    import txn_engine.spark.java  # noqa: F401 -- their classes count
+
+    found, left = set(), [TxnEngineError]
+    while left:
+        kinds = left.pop().__subclasses__()
+        found.update(kinds)
+        left += kinds
+    return sorted(
+        (kind for kind in found if kind.__module__.startswith("txn_engine.")), key=lambda kind: kind.code
+    )
+
+
+def test_every_error_is_retried_where_its_class_says_that_a_retry_helps() -> None:
+    """By the class, and by no list of codes that somebody has to think of."""
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+    from txn_engine_airflow.hook import readable_errors
+
+    kinds = _all_errors()
+    assert {kind.code for kind in kinds} > {
+        "INVALID_CONFIG",
+        "NETWORK_EXCEPTION",
+        "JAVA_NOT_FOUND",
+        "SPARK_SESSION",
+    }
+    for kind in kinds:
+        with pytest.raises(AirflowException) as raised, readable_errors():
+            raise kind("seen")
+        is_final = isinstance(raised.value, AirflowFailException)
+        assert is_final != kind.retry_helps, kind
+    final = {kind.code for kind in kinds if not kind.retry_helps}
+    assert final >= {
+        "INVALID_REQUEST",
+        "INVALID_CONFIG",
+        "INVALID_PARTITIONS",
+        "PRODUCER_FENCED",
+        "JAVA_NOT_FOUND",
+    }

@@ -96,18 +96,6 @@ def payments(run: Run) -> str:
     return "payments"
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    """Write a file; the path."""
-
-    def write_file(name: str, text: str | bytes) -> Path:
-        path = tmp_path / name
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
-        return path
-
-    return write_file
-
-
 GOOD = """id,account_id,day,amount,note
 1,10,2026-01-01,100.00,salary
 2,11,2026-01-01,0.05,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage import AccessDeniedError, PutIfAbsentUnsupportedError
+from storage import AccessDeniedError, MemoryStore, PutIfAbsentUnsupportedError, open_store
 from tests.cli.conftest import Answer, Run
 from txn_engine.spark.java import JavaNotFoundError
 
@@ -73,6 +73,63 @@ def test_a_folder_that_may_not_be_written(run: Run, tmp_path: Path) -> None:
     created = run("topics", "create", "t", store=f"file://{folder}")
     assert (created.code, str(folder) in created.error) == (1, True)
     assert run("doctor", store=f"file://{folder}").code == 1
+
+
+def test_a_topic_behind_a_link_is_damaged(run: Run, tmp_path: Path) -> None:
+    """Not gone, and not something to be moved away: `doctor`, `topics list` and `verify` fail and name it."""
+    folder = tmp_path / "ledger/topics/t"
+    url = f"file://{tmp_path}/ledger"
+    for name in ("good", "t"):
+        assert run("topics", "create", name, store=url).code == 0
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    answer = run("doctor", "--json", store=url)
+    contents, keys = checks(answer)["contents"], checks(answer)["keys"]
+    assert (answer.code, contents["status"]) == (1, "failed")
+    assert "t: local store: a symbolic link" in contents["seen"]
+    assert "may stand in another's place" in keys["remedy"]
+    listed = run("topics", "list", store=url)
+    assert (listed.code, "damaged  t  " in listed.stderr, "good" in listed.stdout) == (1, True, True)
+    audit = run("verify", store=url)
+    assert (audit.code, "error object-damaged: topics/t: a symbolic link" in audit.stdout) == (1, True)
+
+
+def test_keys_of_others_are_named_in_one_check(run: Run, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever they are, escaped, twenty of them; a warning. Of a large store the first objects are looked at."""
+    assert run("topics", "create", "t").code == 0
+    assert checks(run("doctor", "--json"))["keys"]["status"] == "ok"
+    store = open_store(url)
+    for key in ("a.bak", "topics/x.y", "topics/t/0/0/log/notes.txt", "lost+found/x", "lost+found/y"):
+        store.put(key, b"x")
+    answer = run("doctor", "--json")
+    keys = checks(answer)["keys"]
+    assert (answer.code, keys["status"]) == (0, "warning")
+    assert keys["seen"].endswith(
+        "5 are not the store's: a.bak, lost+found/, topics/t/0/0/log/notes.txt, topics/x.y"
+    )
+    for number in range(50):
+        store.put(f"topics/{number:02d}.bak", b"x")
+    many = checks(run("doctor", "--json"))["keys"]["seen"]
+    assert "; and 34 more objects" in many
+    assert many.count(".bak") == 19
+    monkeypatch.setattr("txn_engine.cli.checkup._KEYS_MAX", 2)
+    assert "of the first 2 objects, 2 are not the store's" in checks(run("doctor", "--json"))["keys"]["seen"]
+
+
+def test_a_root_that_may_not_be_listed(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said in one line; the other checks go on."""
+    listed = MemoryStore.list
+
+    def refused(store: MemoryStore, prefix: str, **more: Any) -> Any:
+        if not prefix:
+            raise AccessDeniedError("list failed: 403", action="check the policy")
+        return listed(store, prefix, **more)
+
+    monkeypatch.setattr(MemoryStore, "list", refused)
+    answer = run("doctor", "--json")
+    found = checks(answer)
+    assert (answer.code, found["keys"]["status"], found["contents"]["status"]) == (0, "warning", "ok")
+    assert "403" in found["keys"]["seen"]
 
 
 def test_without_a_store_only_the_machine(run: Run) -> None:

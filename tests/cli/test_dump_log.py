@@ -260,10 +260,10 @@ def test_a_store_that_fails_midway(
     put_all(story, store)
     refused, read = story.path("payments/0/second"), LocalStore.get
 
-    def get(self: LocalStore, key: str) -> bytes:
+    def get(self: LocalStore, key: str, *, max_bytes: int | None = None) -> bytes:
         if key == refused:
             raise AccessDeniedError("permission denied", place=key)
-        return read(self, key)
+        return read(self, key, max_bytes=max_bytes)
 
     monkeypatch.setattr(LocalStore, "get", get)
     answer = run("dump-log", "payments", "0", "--verify-checksums", "--json", store=store)

@@ -49,6 +49,7 @@ def test_groups_list_and_describe(run: Run, group: str) -> None:
         "CURRENT-OFFSET",
         "LAST-STABLE-OFFSET",
         "LAG",
+        "HELD-BACK",
         "PENDING-OFFSET",
         "PENDING-PRODUCER-ID",
     ]
@@ -60,6 +61,7 @@ def test_groups_list_and_describe(run: Run, group: str) -> None:
         "current_offset": 3,
         "last_stable_offset": 3,
         "lag": 0,
+        "held_back": 0,
         "pending_offset": None,
         "pending_producer_id": None,
     }

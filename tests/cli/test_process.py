@@ -114,12 +114,12 @@ def test_errors_as_json(run: Run, payments: str) -> None:
 
 def test_a_bug_is_a_line_too(run: Run, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never a traceback, unless it is asked for."""
-    from txn_engine.admin import Admin
+    from txn_engine.log.topics import TopicRegistry
 
-    def broken(_: Admin) -> list[str]:
+    def broken(_: TopicRegistry) -> object:
         raise KeyError("a bug\nof two lines")
 
-    monkeypatch.setattr(Admin, "list_topics", broken)
+    monkeypatch.setattr(TopicRegistry, "survey", broken)
     answer = run("topics", "list")
     assert answer.code == 1
     assert "KeyError" in answer.error
@@ -131,12 +131,12 @@ def test_a_missing_package_says_how_to_install_it(
     run: Run, payments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where an extra is not installed."""
-    from txn_engine.admin import Admin
+    from txn_engine.log.topics import TopicRegistry
 
-    def broken(_: Admin) -> list[str]:
+    def broken(_: TopicRegistry) -> object:
         raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark.sql")
 
-    monkeypatch.setattr(Admin, "list_topics", broken)
+    monkeypatch.setattr(TopicRegistry, "survey", broken)
     assert "pip install 'txn-engine[spark]'" in run("topics", "list").error
 
 

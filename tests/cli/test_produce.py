@@ -69,13 +69,17 @@ def test_a_run_that_was_committed_is_not_loaded_again(run: Run, url: str, paymen
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("bad.csv", GOOD + "4,1,2026-01-01,1.005,\n", ["amount is '1.005'", "line 6", "2 after it"]),
+        (
+            "bad.csv",
+            GOOD + "4,1,2026-01-01,1.005,\n",
+            ["amount does not fit: '1.005'", "line 6", "2 after it"],
+        ),
         ("bad.csv", GOOD + "4,1,2026-01", ["3 fields", "line 6", "5, as the header has"]),
         ("bad.csv", "", ["the file is empty"]),
         ("bad.csv", "id,account_id,day,amount,note\n", ["no records"]),
         ("bad.csv", "id,account_id,day,note\n1,1,2026-01-01,\n", ["no column 'amount'"]),
-        ("bad.csv", "id,account_id,day,amount,note,x\n1,1,2026-01-01,1,,\n", ["unknown column 'x'"]),
-        ("bad.csv", GOOD.replace("2026-01-02", "tomorrow"), ["day is 'tomorrow'", "line 4"]),
+        ("bad.csv", "id,account_id,day,amount,note,x\n1,1,2026-01-01,1,,\n", ["1 unknown column: 'x'"]),
+        ("bad.csv", GOOD.replace("2026-01-02", "tomorrow"), ["day does not fit: 'tomorrow'", "line 4"]),
         ("bad.csv", GOOD.replace("1,10,", "1,,"), ["account_id is empty", "line 2"]),
         ("bad.jsonl", '{"id": 1', ["no JSON", "line 1"]),
         ("bad.parquet", "PAR1", ["no Parquet file"]),
@@ -97,13 +101,34 @@ def test_a_bad_file_loads_nothing(
     """One line naming file, line and column, exit code 1, and nothing of the good file before it either."""
     bad = write(name, text) if name else good.with_name("missing.csv")
     options = ["--transactional-id", "load"] if transactional else []
-    answer = run("produce", payments, str(good), str(bad), *options)
+    answer = run("produce", payments, str(good), str(bad), *options, "--show-values")
     assert answer.code == 1
     assert all(word in answer.error for word in [*words, str(bad), "nothing was loaded"]), answer.error
     assert records(url) == []
     with connect(url) as engine:
         for at in engine.admin.list_offsets(payments).values():
             assert at.last_stable_offset == at.high_watermark
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("hunter2,id\n1,2\n", "hunter2"),
+        (GOOD + "hunter2,1,2026-01-01,1,\n", "hunter2"),
+        (GOOD + "4,hunter2", "hunter2"),
+        (GOOD + '4,1,2026-01-01,1,"hunter2', "hunter2"),
+    ],
+)
+def test_what_a_file_holds_is_told_only_to_who_asks(
+    run: Run, payments: str, write: Write, text: str, hidden: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where stderr is no terminal (a log, a task of Airflow), an error quotes no cell and no header."""
+    bad = write("bad.csv", text)
+    for options in ((), ("--transactional-id", "load"), ("--json",), ("--debug",)):
+        answer = run("produce", payments, str(bad), *options)
+        assert answer.code == 1
+        assert f"{bad} line" in answer.error
+        assert hidden not in answer.error + answer.stdout
 
 
 def test_a_bad_file_after_a_part_was_sent_aborts(

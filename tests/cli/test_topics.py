@@ -39,9 +39,12 @@ def test_a_topic_lives(run: Run, url: str) -> None:
     assert (described["topic"], described["partition_count"], described["key"]) == ("t", 3, "b")
     assert ",".join(f"{column['column']}:{column['type']}" for column in described["schema"]) == schema
     assert described["partitions"] == [
-        {"partition": number, "log_start_offset": 0, "last_stable_offset": 0, "high_watermark": 0}
+        {
+            "partition": number, "log_start_offset": 0, "last_stable_offset": 0, "high_watermark": 0,
+            "held_back": 0, "held_by": None, "held_for_ms": None, "records": 0, "files": 0, "bytes": 0,
+        }
         for number in range(3)
-    ]
+    ]  # fmt: skip
     text = run("topics", "describe", "t").stdout
     assert "Topic: t  PartitionCount: 3  Key: b" in text
     assert "Partition  LogStartOffset  LastStableOffset  HighWatermark" in text
@@ -76,7 +79,9 @@ def test_a_schema_from_a_file(run: Run, tmp_path: Path) -> None:
         columns = run("topics", "describe", topic, "--json").json["schema"]
         assert columns == [{"column": "x", "type": "int64?"}, {"column": "y", "type": "decimal(9,3)?"}]
     (tmp_path / "bad.parquet").write_text("no")
-    for name in ("bad.parquet", "missing.parquet"):
+    pq.write_table(pa.table({"NAME": [1]}), tmp_path / "n.parquet", store_schema=False)
+    (tmp_path / "n.parquet").write_bytes((tmp_path / "n.parquet").read_bytes().replace(b"NAME", b"NAM\xff"))
+    for name in ("bad.parquet", "missing.parquet", "n.parquet"):
         answer = run("topics", "create", "t", "--schema-file", str(tmp_path / name))
         assert (answer.code, str(tmp_path / name) in answer.error) == (2, True)
 

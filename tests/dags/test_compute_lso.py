@@ -45,6 +45,7 @@ def test_the_tables_show_who_holds_readers_back_and_every_groups_lag(engine: Eng
     lso = offsets[TopicPartition("payments", 0)].last_stable_offset
     row = lags["readers", "payments", 0]
     assert (row["committed_offset"], row["last_stable_offset"], row["lag"]) == (3, lso, lso - 3)
+    assert row["held_back"] == offsets[TopicPartition("payments", 0)].high_watermark - lso > 0
     row = lags["writers", "payments", 0]
     assert (row["pending_offset"], row["pending_producer_id"]) == (2, pending.producer_id)
     assert "held_by" in run.log
@@ -102,7 +103,21 @@ def test_a_long_table_keeps_the_worst_rows_and_says_what_it_left_out() -> None:
     """An XCom is no place for ten thousand partitions."""
     from txn_engine_airflow.tables import LAG_COLUMNS, as_text, show
 
-    rows = [["g", "t", number, 0, 0, 5_000 - number, -1, -1] for number in range(1_200)]
+    rows = [["g", "t", number, 0, 0, 5_000 - number, 0, -1, -1] for number in range(1_200)]
     table = show("groups", LAG_COLUMNS, rows)
     assert (len(table["rows"]), table["rows_left_out"]) == (1_000, 200)
     assert as_text(table).splitlines()[-1] == "... and 200 more"
+
+
+def test_a_log_shows_what_nobody_sees_in_a_name_in_escapes(caplog: pytest.LogCaptureFixture) -> None:
+    """Old groups and ids may hold it, and a task's log is read on terminals; the XCom has the name itself."""
+    from txn_engine.types import SweepReport
+    from txn_engine_airflow.sweeps import _result
+    from txn_engine_airflow.tables import LAG_COLUMNS, show
+
+    caplog.set_level("INFO")
+    name = "old\x1b[2J\u200b"
+    assert show("groups", LAG_COLUMNS, [[name, "t", 0, 0, 0, 0, 0, -1, -1]])["rows"][0][0] == name
+    assert _result("aborted", SweepReport(transactional_ids=(name,)))["transactional_ids"] == [name]
+    assert caplog.text.count("old\\x1b[2J\\u200b") == 2
+    assert name not in caplog.text

@@ -63,6 +63,7 @@ def test_marked_failed_cleared_and_backfilled_every_payment_counts_once(
 ) -> None:
     """One that lives on after it was marked failed is refused, a cleared one recognised, a backfill takes the rest."""
     monkeypatch.setenv(waiting_transform.GATE, str(tmp_path))
+    monkeypatch.setenv("TXN_ENGINE_TRANSFORMS", "tests.dags.waiting_transform:balances")
     params = {"transform": "tests.dags.waiting_transform:balances"}
     zombie = AnotherScheduler(store_url, [{"dag_id": DAG_ID, "params": params}])
     try:

@@ -128,12 +128,17 @@ def test_a_try_that_died_after_its_commit_is_recognised_and_its_event_still_sent
         ({"transform": "no_such_module:balances"}, "No module named 'no_such_module'"),
         ({"transform": "txn_engine.spark.balances:nothing"}, "expected module:function"),
         ({"transform": "txn_engine.spark.balances:BALANCES_SCHEMA"}, "not callable"),
+        ({"transform": "builtins:divmod"}, "it does not take one argument"),
+        ({"transform": "builtins:len"}, "transform builtins:len: TypeError in "),
+        ({"transform": "builtins:repr"}, "transform builtins:repr: it gave str; expected a DataFrame"),
     ],
 )
 def test_a_wrong_call_fails_in_one_line_and_moves_nothing(
-    payments: Engine, run_dag: RunDag, params: dict[str, str], says: str
+    payments: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, params: dict[str, str], says: str
 ) -> None:
-    """Not retried."""
+    """Not retried, also where the deployment names what is no transform."""
+    monkeypatch.setenv("TXN_ENGINE_TRANSFORMS", params.get("transform", ""))
+    monkeypatch.setenv("TXN_ENGINE_INPUT_TOPICS", params.get("topic", ""))
     run = run_dag("txn_spark_consume", retries=2, **params)
     assert run.state == "failed"
     (line,) = run.errors
@@ -152,7 +157,9 @@ def test_a_transform_that_fails_leaves_nothing_to_be_seen(payments: Engine, run_
     run = run_dag("txn_spark_consume")
     assert run.state == "failed"
     (line,) = run.errors
-    assert "999" in line
+    assert "[USER_RAISED_EXCEPTION]" in line
+    assert "999" not in line  # a record's key: neither here nor in the alert
+    assert "999" not in run.log.partition("ALERT txn-engine")[2].partition("Log:")[0]
     assert sums(payments) == {}
     assert payments.admin.list_groups() == []
     assert payments.partition("balances", 0).high_watermark == 0
@@ -182,8 +189,12 @@ def test_it_starts_on_what_operators_write_and_on_what_the_watch_sees(
     assert assets == ["txn-engine://ledger/prod/payments", watch.uri]
 
 
-def test_a_position_is_kept_by_partition(payments: Engine, run_dag: RunDag) -> None:
-    """The group's committed offsets are those that the task returned."""
+def test_a_position_is_kept_by_partition(
+    payments: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's committed offsets are those that the task returned; the deployment adds the group and the id."""
+    monkeypatch.setenv("TXN_ENGINE_GROUPS", "another")
+    monkeypatch.setenv("TXN_ENGINE_TRANSACTIONAL_IDS", "another")
     run = run_dag("txn_spark_consume", group_id="another", transactional_id="another")
     assert run.state == "success", run.errors
     committed = payments.consumer(group_id="another").committed(

@@ -25,7 +25,7 @@ def audit(live: int = 100, aborted: int = 30, transactions: dict[str, int] | Non
         PAYMENTS, 0, 0, 0, 0, 0, 0, 0, {"live": live, "aborted": aborted}, 0, 0, 0, judged=True
     )
     states = {"CompleteCommit": 11, "CompleteAbort": 3} if transactions is None else transactions
-    return VerifyReport((), VerifyStats(1, 1, 1, 1, 130, states, (partition,), 0, 0, 0.1))
+    return VerifyReport((), VerifyStats(1, 1, 1, 1, 130, states, (partition,), 0, 0, 0, 0.1))
 
 
 def closing() -> Closing:
@@ -56,7 +56,7 @@ def closing() -> Closing:
 def test_a_good_run_is_as_told() -> None:
     """Nothing is missed, and the numbers are the audit's."""
     good = closing()
-    assert good.not_as_told == []
+    assert good.unexpected == []
     assert (good.rows_committed, good.rows_aborted, good.rows_dropped) == (100, 30, 3)
     assert good.document()["ok"] is True
 
@@ -95,7 +95,7 @@ def test_whatever_went_otherwise_is_named(change: Change, missed: str) -> None:
     """Each part of the story is looked at: one that is missing makes the demo fail, and says which."""
     run = closing()
     change(run)
-    assert missed in run.not_as_told
+    assert missed in run.unexpected
     assert run.document()["ok"] is False
 
 

@@ -79,7 +79,7 @@ def test_the_story_goes_as_it_is_told(finished: Finished) -> None:
     assert finished.process.returncode == 0, finished.process.stderr
     outcome = finished.outcome
     a_day = small_input.ROWS_A_DAY
-    assert (outcome["ok"], outcome["not_as_told"]) == (True, [])
+    assert (outcome["ok"], outcome["unexpected"]) == (True, [])
     assert outcome["rows"] == {"in": small_input.ROWS, "committed": small_input.ROWS, "aborted": 3 * a_day}
     assert outcome["duplicates_dropped"] == {"batches": 1, "rows": DUPLICATE_ROWS}
     assert [said["code"] for said in outcome["refused"]] == ["PRODUCER_FENCED", "OFFSETS_MOVED"]

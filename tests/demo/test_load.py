@@ -14,7 +14,7 @@ from rich.console import Console
 import txn_engine
 from tests.demo import small_input
 from txn_engine.demo.child import ChildFailedError, Children
-from txn_engine.demo.deck import Deck
+from txn_engine.demo.day_queue import DayQueue
 from txn_engine.demo.load import DAYS_MIN, KEPT_DAYS, KILLED, KILLED_TIMEOUT_MS, MODULE, Load
 from txn_engine.demo.payments import (
     KEY,
@@ -200,15 +200,15 @@ def test_no_child_outlives_the_demo(scene: Scene) -> None:
 def test_every_accident_finds_a_day() -> None:
     """However fast others deal, the kept days are left; and no day is dealt twice."""
     days = [Day(str(number), number, 1) for number in range(DAYS_MIN)]
-    deck = Deck(days, kept=KEPT_DAYS)
-    dealt = [*deck.deal(0.2), *deck.deal(1.0)]
+    queue = DayQueue(days, kept=KEPT_DAYS)
+    dealt = [*queue.deal(0.2), *queue.deal(1.0)]
     assert len(dealt) == DAYS_MIN - KEPT_DAYS
-    kept = [deck.take_kept() for _ in range(KEPT_DAYS)]
+    kept = [queue.take_kept() for _ in range(KEPT_DAYS)]
     assert [*dealt, *kept] == days
 
 
 def test_dealing_stops_at_its_share() -> None:
     """A loader that is to meet with something at a quarter of the load gets no day beyond it."""
-    deck = Deck([Day(str(number), number, 1) for number in range(100)], kept=KEPT_DAYS)
-    assert len(list(deck.deal(0.25))) == 25
-    assert len(list(deck.deal(1.0))) == 100 - 25 - KEPT_DAYS
+    days = DayQueue([Day(str(number), number, 1) for number in range(100)], kept=KEPT_DAYS)
+    assert len(list(days.deal(0.25))) == 25
+    assert len(list(days.deal(1.0))) == 100 - 25 - KEPT_DAYS

@@ -60,7 +60,7 @@ def test_airflow_has_the_settings_of_the_real_runs(compose: dict[str, Any], serv
     places = native.places(home, INSIDE, environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"])
     assert {name: environment.get(name) for name in native.SETTINGS} == dict(native.SETTINGS)
     assert {name: environment.get(name) for name in places} == places
-    own = {"AIRFLOW_CONN_TXN_ENGINE_DEFAULT", "HOME"}
+    own = {"AIRFLOW_CONN_TXN_ENGINE_DEFAULT", "AIRFLOW__API__INSTANCE_NAME", "HOME"}
     named = {*native.SETTINGS, *places, *native.addresses("", 0), *native.SECRETS}
     assert set(environment) == named | own
 
@@ -94,6 +94,79 @@ def test_every_container_is_confined(compose: dict[str, Any]) -> None:
         user, group = service["user"].split(":")
         assert int(user) > 0, name
         assert int(group) > 0, name
+
+
+def gigabytes(size: str) -> float:
+    return float(size[:-1]) / {"g": 1, "m": 1024}[size[-1]]
+
+
+def test_no_container_takes_all_of_the_machine(compose: dict[str, Any]) -> None:
+    """Memory, in which what is written to /tmp counts, without swap, and processes with their threads."""
+    for name, service in compose["services"].items():
+        assert service["memswap_limit"] == service["mem_limit"], name
+        assert gigabytes(service["mem_limit"]) <= 6, name
+        in_memory = [re.search(r"size=(\w+)", mount)[1] for mount in service["tmpfs"]]  # type: ignore[index]
+        assert gigabytes(service["mem_limit"]) > sum(map(gigabytes, in_memory)), name
+        assert 0 < service["pids_limit"] <= 2048, name
+
+
+def test_who_talks_to_whom(compose: dict[str, Any]) -> None:
+    """Postgres only with Airflow, the store only with who reads it; no way out of the database's network."""
+    services = compose["services"]
+    on = {
+        network: {name for name, service in services.items() if network in service["networks"]}
+        for network in compose["networks"]
+    }
+    assert on == {
+        "database": {"postgres", "airflow-migrate", *native.COMMANDS},
+        "store": {"minio", "store-setup", "api-server", "scheduler", "triggerer"},
+        "front": {"api-server", "scheduler"},
+    }
+    assert compose["networks"]["database"] == {"internal": True}
+    published = {name for name, service in services.items() if service.get("ports")}
+    assert published <= on["store"] | on["front"], "Docker publishes no port from an internal network"
+
+
+def test_the_log_in_is_marked_as_a_demonstration_s(compose: dict[str, Any]) -> None:
+    """The simple auth manager is for one machine: every page of Airflow says so, and so does the file."""
+    for name in (*native.COMMANDS, "airflow-migrate"):
+        environment = compose["services"][name]["environment"]
+        assert environment["AIRFLOW__CORE__AUTH_MANAGER"].endswith(".SimpleAuthManager"), name
+        assert "demo log-in" in environment["AIRFLOW__API__INSTANCE_NAME"], name
+    assert "The log-in is a demonstration's" in FILE.read_text().split("\nname:")[0]
+
+
+def test_every_image_is_named_by_its_digest_or_built_here(compose: dict[str, Any]) -> None:
+    digest = re.compile(r"^[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}$")
+    for name, service in compose["services"].items():
+        assert "build" in service or digest.match(service["image"]), f"{name}: {service['image']}"
+    recipe = RECIPE.read_text()
+    (image,) = re.findall(r"^ARG PYTHON=(\S+)$", recipe, re.MULTILINE)
+    assert digest.match(image)
+    assert set(re.findall(r"^FROM (\S+)", recipe, re.MULTILINE)) == {"${PYTHON}"}
+
+
+@pytest.mark.parametrize(
+    "path", ["deploy/Dockerfile", ".ci/setup-python", ".ci/setup-java", ".ci/setup-minio", ".ci/setup-uv"]
+)
+def test_nothing_is_installed_or_built_without_a_hash(path: str) -> None:
+    """Each command that installs names hashes for what it installs and, where it builds, for what builds it."""
+    text = re.sub(r"\\\n\s*", " ", (REPOSITORY / path).read_text())
+    commands = [
+        command
+        for line in text.splitlines()
+        if not line.lstrip().startswith("#")
+        for command in re.split(r"&&|\|\|", line)
+        if re.search(r"(?<!-m )\bpip (install|sync) |\{pip\[@\]", command)
+    ]
+    assert commands
+    for command in commands:
+        requires = "--require-hashes" in command or "--no-deps" in command
+        builds = "--no-binary" in command or "--no-deps" in command
+        assert requires, command
+        assert ("--require-build-hashes" if builds else "--only-binary :all:") in command or (
+            "--no-build-isolation" in command
+        ), command
 
 
 def test_only_where_spark_runs_a_file_in_memory_can_be_mapped_and_run(compose: dict[str, Any]) -> None:
@@ -155,8 +228,10 @@ def test_images_have_what_the_services_name(compose: dict[str, Any]) -> None:
     recipe = RECIPE.read_text()
     minio = compose["services"]["minio"]
     assert minio["build"]["target"] == "minio"
-    assert f"chown {minio['user']} {minio['command'][1]}\n" in recipe
-    assert minio["volumes"] == [f"minio-data:{minio['command'][1]}"]
+    program, _, folder, *_ = minio["command"]
+    assert f"COPY --from=minio-build /built/{program} /usr/local/bin/\n" in recipe
+    assert f"chown {minio['user']} {folder}\n" in recipe
+    assert minio["volumes"] == [f"minio-data:{folder}"]
     for line in (
         " AS minio",
         "mv dags /opt/airflow/",
@@ -165,7 +240,7 @@ def test_images_have_what_the_services_name(compose: dict[str, Any]) -> None:
     ):
         assert line in recipe
     ignored = (REPOSITORY / ".dockerignore").read_text().splitlines()
-    for source in re.findall(r"^COPY (.+) \S+$", recipe, re.MULTILINE):
+    for source in re.findall(r"^COPY (?!--from)(.+) \S+$", recipe, re.MULTILINE):
         for path in source.split():
             assert (REPOSITORY / path).exists(), path
             assert f"!{path.split('/')[0]}" in ignored, path
@@ -185,11 +260,11 @@ def test_cache_of_the_image_is_made_where_it_is_used(compose: dict[str, Any]) ->
 @pytest.mark.skipif(sys.platform != "linux", reason="the image's cp is GNU's")
 def test_spark_starts_from_the_image_s_cache_and_writes_beside_it_only(tmp_path: Path) -> None:
     """By the image's own entrypoint: no file of the cache changes, none is fetched, and HOME stays empty."""
-    jars = REPOSITORY / ".cache" / "ivy"
-    if not (jars / "jars").is_dir():
+    jars = REPOSITORY / ".cache" / "jars"
+    if not jars.is_dir():
         missing_server("no S3A jars: run `make setup`")
     image, home = tmp_path / "image", tmp_path / "home"
-    shutil.copytree(jars, image / "ivy")
+    shutil.copytree(jars, image / "jars")
     home.mkdir(mode=0o500)
     before = files_of(image)
     (words,) = re.findall(r"^ENTRYPOINT (.+)$", RECIPE.read_text(), re.MULTILINE)
@@ -216,11 +291,11 @@ def test_spark_starts_from_the_image_s_cache_and_writes_beside_it_only(tmp_path:
     assert done.stdout.strip() == S3A, done.stderr
     assert files_of(image) == before
     assert list(home.iterdir()) == []
-    fetched = [path for path in (tmp_path / "cache" / "ivy").rglob("*.jar") if not path.is_symlink()]
+    fetched = [path for path in (tmp_path / "cache" / "jars").rglob("*.jar") if not path.is_symlink()]
     assert fetched == []
 
 
 def files_of(folder: Path) -> dict[Path, bytes]:
-    """What is in every file but Ivy's notes, which it writes again where it can, and goes on where it cannot."""
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("ivydata-"))
+    """What is in every file."""
+    files = (path for path in folder.rglob("*") if path.is_file())
     return {path: path.read_bytes() for path in files}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import secrets
@@ -14,41 +13,22 @@ from types import ModuleType
 import pyarrow as pa
 import pytest
 from minio import MinioAdmin
-from minio.credentials import StaticProvider
 from minio.error import S3Error
 
 from tests.conftest import S3Bucket, fresh_bucket
-from tests.servers import REPOSITORY, MinioServer, minio_client
+from tests.deploy.conftest import SETUP
+from tests.servers import MinioServer, minio_client
 from txn_engine import Engine, connect
 from txn_engine.clock import system_clock
 from txn_engine.errors import TxnEngineError
 
 pytestmark = [pytest.mark.minio]
 
-SETUP = REPOSITORY / "deploy" / "minio_setup.py"
 ROWS = pa.table({"account_id": pa.array(range(8), pa.int64())})
 DENIED = "CLUSTER_AUTHORIZATION_FAILED"
 
 As = Callable[[str], S3Bucket]
 """The bucket as a user of that role gets at it."""
-
-
-@pytest.fixture(scope="session")
-def minio_setup() -> ModuleType:
-    """The script of the deployment, imported from its file."""
-    spec = importlib.util.spec_from_file_location("minio_setup", SETUP)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def admin(minio_server: MinioServer) -> MinioAdmin:
-    root = StaticProvider(minio_server.access_key, minio_server.secret_key)
-    endpoint = minio_server.url.removeprefix("http://")
-    return MinioAdmin(endpoint=endpoint, credentials=root, region="us-east-1", secure=False)
 
 
 @pytest.fixture

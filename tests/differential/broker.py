@@ -166,6 +166,24 @@ class Broker:
 
         return answer.structs(lambda each: (each.string(), each.structs(read)[0])[1])[0]
 
+    def delete_records(self, topic: str, partition: int, before: int) -> None:
+        """Let the log start at this offset (DeleteRecords)."""
+
+        def write_partition(writer: Writer, _: object) -> None:
+            writer.int32(partition).int64(before).tags()
+
+        def write_topic(writer: Writer, name: str) -> None:
+            writer.string(name).array([None], write_partition).tags()
+
+        answer = self._connection.ask(21, 2, Writer().array([topic], write_topic).int32(30_000))
+        answer.int32()
+
+        def read(reader: Reader) -> None:
+            reader.int32(), reader.int64()
+            check(reader.int16())
+
+        answer.structs(lambda each: (each.string(), each.structs(read)))
+
     def write_marker(
         self,
         topic: str,

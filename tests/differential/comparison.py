@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tests.differential.clients import ClientSide, ClientStep
@@ -12,9 +12,21 @@ from tests.differential.engine_clients import EngineClients
 from tests.differential.engine_side import EngineSide
 from tests.differential.errors import CallError
 from tests.differential.programs import PRESET_PLACE, Program
-from tests.differential.reviewed import Reviewed, find_reviewed
-from tests.differential.sides import Identity, Side
-from tests.differential.steps import Answer, Call, End, Outcome, Scene, Settle, SkippedError, Step
+from tests.differential.reviewed import Difference, Reviewed, find_reviewed
+from tests.differential.sides import Identity, Seen, Side
+from tests.differential.steps import (
+    Answer,
+    Call,
+    End,
+    Init,
+    Outcome,
+    Scene,
+    Settle,
+    SkippedError,
+    Step,
+)
+
+SKIPPED = Outcome(code="SKIPPED")
 
 
 @dataclass(frozen=True)
@@ -31,18 +43,17 @@ class Line:
         """Whether nobody needs to look at it."""
         return self.ours == self.kafka or self.reviewed is not None
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether both sides are in the same state still."""
-        return self.ours == self.kafka or (self.reviewed is not None and not self.reviewed.parts)
-
 
 @dataclass(frozen=True)
 class Comparison:
-    """A program, step by step, up to where the sides part or the end."""
+    """A program, step by step, to its end or to a difference that nobody has reviewed.
+
+    `cut`: how many steps were not asked since an actor had to begin anew behind a reviewed difference.
+    """
 
     program: Program
     lines: tuple[Line, ...]
+    cut: int = 0
 
     @property
     def agrees(self) -> bool:
@@ -51,46 +62,133 @@ class Comparison:
 
 
 def compare(program: Program, kafka: Side, preset_identity: Identity | None) -> Comparison:
-    """Run the program on both sides, step by step, until they differ."""
+    """Run the program on both sides, step by step, until they differ in a way that is not reviewed."""
     with EngineSide(program.places) as ours:
         known = [] if preset_identity is None else [preset_identity.producer_id]
         sides: tuple[Side, Side] = (ours, kafka)
-        scenes = [Scene(side, program.actors, known) for side in sides]
+        scenes = [Scene(side, program.actors, program.places, known) for side in sides]
         if preset_identity is not None and program.preset is not None:
             ours.write_transaction_state(
                 program.transactional_ids[0], program.preset.state, preset_identity, PRESET_PLACE
             )
             for scene in scenes:
                 scene.actors[f"{program.transactional_ids[0]}a"].begin(preset_identity)
-        return Comparison(program, tuple(_lines(program, *scenes)))
+        return _Run(program, *scenes).done()
 
 
 def compare_clients(program: Program, kafka: ClientSide) -> Comparison:
-    """Run a program of clients on both sides, until they differ."""
+    """Run a program of clients on both sides, until they differ in a way that is not reviewed."""
     lines: list[Line] = []
+    cut, is_anew = 0, False
     with contextlib.closing(EngineClients(program.places)) as ours:
         for step in program.steps:
-            if isinstance(step, ClientStep):
-                theirs, mine = (_outcome(partial(step.call, side)) for side in (kafka, ours))
-                if theirs is None or mine is None:
-                    continue
-                lines.append(Line(step, mine, theirs, _explained(step, mine, theirs, undecided=False)))
-                if not lines[-1].goes_on:
-                    break
-    return Comparison(program, tuple(lines))
-
-
-def _lines(program: Program, ours: Scene, kafka: Scene) -> list[Line]:
-    lines: list[Line] = []
-    undecided: set[str] = set()
-    for group in _groups(step for step in program.steps if isinstance(step, Step)):
-        for step, theirs in [(step, _outcome(partial(step.ask, kafka))) for step in group]:
+            if not isinstance(step, ClientStep):
+                raise TypeError(f"{step} is no call of a client")
+            kafka_saw, theirs = _client_outcome(step, kafka)
             if theirs is None:
+                cut += is_anew
                 continue
-            lines.append(_line(step, ours, theirs, undecided))
-            if not lines[-1].goes_on:
-                return lines
-    return lines
+            ours_saw, mine = _client_outcome(step, ours)
+            difference = Difference(step, mine or SKIPPED, theirs, ours_saw, kafka_saw)
+            lines.append(Line(step, difference.ours, theirs, _explained(difference)))
+            if not lines[-1].agrees:
+                break
+            reviewed = lines[-1].reviewed
+            if reviewed is not None and reviewed.anew:
+                is_anew = True
+                for side in (ours, kafka):
+                    step.begin_anew(side)
+    return Comparison(program, tuple(lines), cut)
+
+
+def _client_outcome(step: ClientStep, clients: ClientSide) -> tuple[Seen, Outcome | None]:
+    try:
+        seen = step.look(clients)
+    except SkippedError:
+        return Seen(), None
+    return seen, _outcome(partial(step.call, clients))
+
+
+class _Run:
+    """One program, under way on both sides."""
+
+    def __init__(self, program: Program, ours: Scene, kafka: Scene) -> None:
+        self._program = program
+        self._ours = ours
+        self._kafka = kafka
+        self._undecided: set[str] = set()
+        self._lines: list[Line] = []
+        self._is_anew = False
+        self._cut = 0
+
+    def done(self) -> Comparison:
+        """To its end, or to a difference that is not reviewed."""
+        goes_on = True
+        for group in _groups(step for step in self._program.steps if isinstance(step, Step)):
+            goes_on = self._take(group)
+            if not goes_on:
+                break
+        return Comparison(self._program, tuple(self._lines), self._cut)
+
+    def _take(self, group: list[Step]) -> bool:
+        """Steps of one go, on both sides; whether the program goes on."""
+        asked = [self._ask_kafka(step) for step in group]
+        for number, (step, kafka_saw, theirs) in enumerate(asked, start=1):
+            if theirs is None:
+                self._cut += self._is_anew
+                continue
+            line = self._line(step, kafka_saw, theirs)
+            self._lines.append(line)
+            if not line.agrees:
+                return False
+            if line.reviewed is not None and line.reviewed.anew:
+                self._is_anew = True
+                self._cut += len(asked) - number  # Kafka was asked those of the state that is left behind
+                return all(self._take([extra]) for extra in self._begin_anew(step))
+        return True
+
+    def _ask_kafka(self, step: Step) -> tuple[Step, Seen, Outcome | None]:
+        seen = _seen(step, self._kafka)
+        return step, seen, _outcome(partial(step.ask, self._kafka))
+
+    def _begin_anew(self, step: Step) -> list[Step]:
+        """Bring both sides to the same state where the difference has left them in two; what is to be asked then."""
+        for scene in (self._ours, self._kafka):
+            step.begin_anew(scene)
+        self._ours.name_like(self._kafka)
+        if isinstance(step, Init | End) and step.transactional_id is not None:
+            name = step.transactional_id
+            return [Init(f"{name}{instance}", name) for instance in "ab"]
+        return []
+
+    def _line(self, step: Step, kafka_saw: Seen, theirs: Outcome) -> Line:
+        """What the engine says to a step."""
+        is_undecided = step.touches in self._undecided
+        mine, difference = self._ask_ours(step, kafka_saw, theirs, undecided=is_undecided)
+        explained = _explained(difference)
+        if mine != theirs and mine.code and is_undecided and explained is None:
+            # Kafka completes at a moment of its own: what is right afterwards is right too.
+            self._ours.side.settle(str(step.touches))
+            self._undecided.discard(str(step.touches))
+            mine, difference = self._ask_ours(step, kafka_saw, theirs, undecided=False)
+            explained = _explained(difference)
+        if isinstance(step, End) and not step.settle and mine.code is None:
+            self._undecided.add(step.transactional_id)
+        elif isinstance(step, Settle):
+            self._undecided.discard(step.transactional_id)
+        return Line(step, mine, theirs, explained)
+
+    def _ask_ours(
+        self, step: Step, kafka_saw: Seen, theirs: Outcome, *, undecided: bool
+    ) -> tuple[Outcome, Difference]:
+        ours_saw = _seen(step, self._ours)
+        if step.touches is not None:
+            ours_saw = replace(ours_saw, row=self._ours.row(step.touches))
+        mine = _outcome(partial(step.ask, self._ours)) or SKIPPED
+        if mine != theirs and step.touches is not None:
+            # No difference that is reviewed lets Kafka's coordinator write anything: what stands there stood there.
+            kafka_saw = replace(kafka_saw, row=self._kafka.row(step.touches))
+        return mine, Difference(step, mine, theirs, ours_saw, kafka_saw, undecided)
 
 
 def _groups(steps: Iterable[Step]) -> Iterator[list[Step]]:
@@ -104,33 +202,15 @@ def _groups(steps: Iterable[Step]) -> Iterator[list[Step]]:
     yield group
 
 
-def _line(step: Step, ours: Scene, theirs: Outcome, undecided: set[str]) -> Line:
-    """What the engine says to a step. `undecided`: the ids with a transaction that is decided and not complete here."""
-    mine = _asked(step, ours)
-    explained = _explained(step, mine, theirs, undecided=step.touches in undecided)
-    if mine != theirs and mine.code and step.touches in undecided and explained is None:
-        # Kafka completes at a moment of its own: what is right afterwards is right too.
-        ours.side.settle(str(step.touches))
-        undecided.discard(str(step.touches))
-        mine = _asked(step, ours)
-        explained = _explained(step, mine, theirs, undecided=False)
-    if isinstance(step, End) and not step.settle and mine.code is None:
-        undecided.add(step.transactional_id)
-    elif isinstance(step, Settle):
-        undecided.discard(step.transactional_id)
-    return Line(step, mine, theirs, explained)
+def _seen(step: Step, scene: Scene) -> Seen:
+    try:
+        return step.look(scene)
+    except SkippedError:
+        return Seen()
 
 
-def _explained(step: Call, ours: Outcome, kafka: Outcome, *, undecided: bool) -> Reviewed | None:
-    if ours == kafka:
-        return None
-    return find_reviewed(step, ours, kafka, undecided=undecided)
-
-
-def _asked(step: Step, scene: Scene) -> Outcome:
-    """As `_outcome`, of a step that the other side has not skipped."""
-    outcome = _outcome(partial(step.ask, scene))
-    return Outcome(code="SKIPPED") if outcome is None else outcome
+def _explained(difference: Difference) -> Reviewed | None:
+    return None if difference.ours == difference.kafka else find_reviewed(difference)
 
 
 def _outcome(ask: Callable[[], Answer]) -> Outcome | None:
@@ -138,6 +218,6 @@ def _outcome(ask: Callable[[], Answer]) -> Outcome | None:
     try:
         return Outcome(answer=ask())
     except CallError as error:
-        return Outcome(code=error.code)
+        return Outcome(code=error.code, kind=error.kind)
     except SkippedError:
         return None

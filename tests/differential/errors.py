@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 ERROR_NAMES = {
     -1: "UNKNOWN_SERVER_ERROR",
     1: "OFFSET_OUT_OF_RANGE",
@@ -40,12 +42,63 @@ ERROR_NAMES = {
 }
 
 
-class CallError(Exception):
-    """What a call of either side failed with, by Kafka's name of it."""
+Kind = Literal["retriable", "abortable", "fatal", "refused"]
+"""What an error leaves of its caller: ask again; abort, and go on; finished; or nothing changes."""
 
-    def __init__(self, code: str, text: str = "") -> None:
+
+class CallError(Exception):
+    """What a call of either side failed with, by Kafka's name of it, and what that makes of the caller where it is one
+    of a producer's.
+    """
+
+    def __init__(self, code: str, text: str = "", kind: Kind = "refused") -> None:
         super().__init__(f"{code} {text}".strip())
         self.code = code
+        self.kind = kind
+
+
+class TooSlowError(Exception):
+    """The machine was so slow that something may have timed out before its time: run the program again."""
+
+
+KINDS_BY_STATE: dict[str, Kind] = {"ABORTABLE_ERROR": "abortable", "FATAL_ERROR": "fatal"}
+"""What a producer's own state says, by Kafka's name of it; in any other nothing has changed."""
+
+_RETRIABLE = (
+    "UNKNOWN_TOPIC_OR_PARTITION",
+    "NOT_LEADER_OR_FOLLOWER",
+    "REQUEST_TIMED_OUT",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+    "NOT_ENOUGH_REPLICAS",
+    "CONCURRENT_TRANSACTIONS",
+    "UNSTABLE_OFFSET_COMMIT",
+)
+_FATAL_TO_A_WRITE = (
+    "PRODUCER_FENCED",
+    "INVALID_PRODUCER_ID_MAPPING",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+)
+
+
+def kind_of_a_write(code: str) -> Kind:
+    """What Kafka's producer makes of a Produce's error (`Sender`, `TransactionManager.maybeTransitionToErrorState`)."""
+    if code in _RETRIABLE:
+        return "retriable"
+    return "fatal" if code in _FATAL_TO_A_WRITE else "abortable"
+
+
+def kind_of_a_request(code: str) -> Kind:
+    """What Kafka's producer makes of an error of its coordinators (`TransactionManager`'s handlers)."""
+    if code in _RETRIABLE:
+        return "retriable"
+    return "abortable" if code == "TRANSACTION_ABORTABLE" else "fatal"
+
+
+def kind_of_a_read(code: str) -> Kind:
+    """What anybody else makes of an error."""
+    return "retriable" if code in _RETRIABLE else "refused"
 
 
 def check(number: int, text: str | None = None) -> None:

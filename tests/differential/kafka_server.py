@@ -21,6 +21,8 @@ from txn_engine.spark.java import find_java_home
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 15.0
+ID_EXPIRATION_MS = 5_000
+LONG_MS = 604_800_000
 ADMIN_CLIENT_ID = "__admin_client"  # Kafka lets it write to internal topics
 
 _CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -35,6 +37,7 @@ log.dirs={data}
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
 log.cleaner.enable=false
+log.retention.ms=-1
 log.index.size.max.bytes=65536
 num.io.threads=4
 num.network.threads=2
@@ -46,6 +49,8 @@ transaction.partition.verification.enable={verification}
 transaction.state.log.min.isr=1
 transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
+transactional.id.expiration.ms={id_expiration_ms}
+transaction.remove.expired.transaction.cleanup.interval.ms=100
 """
 _JVM = (
     "-Xmx512m",
@@ -65,7 +70,8 @@ def kafka_jars() -> Path | None:
 class KafkaServer:
     """`with KafkaServer(jars) as server:`; `restart` keeps port and data.
 
-    Without `verification` a partition takes transactional batches of any producer id and does not ask the coordinator.
+    Without `verification` a partition takes transactional batches of any producer id and does not ask the coordinator,
+    and ids expire after a few seconds.
     """
 
     def __init__(self, jars: Path, *, verification: bool) -> None:
@@ -127,6 +133,7 @@ class KafkaServer:
                 controller_port=controller_port,
                 data=self._folder / "data",
                 verification=str(self._verification).lower(),
+                id_expiration_ms=LONG_MS if self._verification else ID_EXPIRATION_MS,
             )
         )
 

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from tests.differential.broker import READ_COMMITTED, READ_UNCOMMITTED, Broker
-from tests.differential.errors import CallError
+from tests.differential.errors import (
+    CallError,
+    Kind,
+    TooSlowError,
+    kind_of_a_read,
+    kind_of_a_request,
+    kind_of_a_write,
+)
+from tests.differential.java_clients import Operator
+from tests.differential.kafka_server import ID_EXPIRATION_MS
 from tests.differential.records import RecordBatch, encode_batch
-from tests.differential.sides import Batch, Ends, Identity, Isolation, KnownProducer, KnownTransaction, Place
+from tests.differential.sides import (
+    Batch,
+    Ends,
+    Hanging,
+    Identity,
+    Isolation,
+    KnownProducer,
+    KnownTransaction,
+    Place,
+)
 
 T = TypeVar("T")
 
 SETTLE_LIMIT_S = 30.0
+FIRST_FILLER_ID = 1 << 50
+FENCE_TIMEOUT_MS = 30_000  # the admin client's request timeout
 _NOT_YET = (
     "COORDINATOR_LOAD_IN_PROGRESS",
     "COORDINATOR_NOT_AVAILABLE",
@@ -22,20 +43,41 @@ _NOT_YET = (
 )
 
 
-class TooSlowError(Exception):
-    """The machine was so slow that a transaction may have timed out before its time: run the program again."""
-
-
 class KafkaSide:
-    """`places`: where on the broker the program's partitions are. `prefix`: what makes its names its own."""
+    """`places`: where on the broker the program's partitions are. `prefix`: what makes its names its own. `operator`:
+    Kafka's own admin client. `fresh`: a partition that nobody has used.
+    """
 
-    def __init__(self, broker: Broker, places: Mapping[Place, tuple[str, int]], prefix: str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        places: Mapping[Place, tuple[str, int]],
+        prefix: str,
+        operator: Callable[[], Operator],
+        fresh: Callable[[], tuple[str, int]],
+    ) -> None:
         self._broker = broker
+        self._operator = operator
+        self._fresh = fresh
+        self._names: dict[str, str] = {}
+        self._left: set[str] = set()
         self._at = dict(places)
         self._place_of = {physical: place for place, physical in places.items()}
         self._prefix = prefix
         self._timeouts_ms: dict[str, int] = {}
         self._opened_s: dict[str, float] = {}
+        self._idle_since_s: float | None = None
+        self._fillers: set[int] = set()
+
+    # --- beginning anew -------------------------------------------------------------------------------------
+
+    def move(self, place: Place) -> None:
+        self._at[place] = self._fresh()
+        self._place_of[self._at[place]] = place
+
+    def rename(self, name: str) -> None:
+        self._left.add(self._name(name))
+        self._names[name] = f"{name}-{len(self._left)}"
 
     # --- a producer and its coordinator ---------------------------------------------------------------------
 
@@ -44,20 +86,25 @@ class KafkaSide:
         if transactional_id is not None:
             self._check_pace(transactional_id)
             self._timeouts_ms[transactional_id] = timeout_ms
-        return Identity(*when_ready(lambda: self._broker.init_producer_id(name, timeout_ms, *expected)))
+        self._idle_since_s = self._idle_since_s or time.monotonic()
+        with _of_a_request():
+            given = when_ready(lambda: self._broker.init_producer_id(name, timeout_ms, *expected))
+        return Identity(*given)
 
     def add_partitions(self, transactional_id: str, who: Identity, places: Sequence[Place]) -> None:
         self._note_open(transactional_id)
         where = [self._at.get(place, ("nowhere", place.partition)) for place in places]
         name = self._name(transactional_id)
-        when_ready(lambda: self._broker.add_partitions(name, *who, where))
+        with _of_a_request():
+            when_ready(lambda: self._broker.add_partitions(name, *who, where))
 
     def end_transaction(
         self, transactional_id: str, who: Identity, *, committed: bool, settle: bool
     ) -> Identity:
         self._check_pace(transactional_id)
         name = self._name(transactional_id)
-        ended = when_ready(lambda: self._broker.end_transaction(name, *who, committed=committed))
+        with _of_a_request():
+            ended = when_ready(lambda: self._broker.end_transaction(name, *who, committed=committed))
         self._opened_s.pop(transactional_id, None)
         if settle:
             self.settle(transactional_id)
@@ -69,7 +116,8 @@ class KafkaSide:
         name = None if transactional_id is None else self._name(transactional_id)
         records = _encode(who, batch, is_transactional=transactional_id is not None)
         where = self._at[place]
-        return when_ready(lambda: self._broker.produce(*where, records, transactional_id=name))
+        with _of_a_write():
+            return when_ready(lambda: self._broker.produce(*where, records, transactional_id=name))
 
     def send_offset(
         self, transactional_id: str, who: Identity, group: str, place: Place, offset: int
@@ -77,7 +125,8 @@ class KafkaSide:
         self._note_open(transactional_id)
         where = self._at[place]
         name, group_id = self._name(transactional_id), self._name(group)
-        when_ready(lambda: self._broker.txn_offset_commit(name, group_id, *who, *where, offset))
+        with _of_a_request():
+            when_ready(lambda: self._broker.txn_offset_commit(name, group_id, *who, *where, offset))
 
     def settle(self, transactional_id: str) -> None:
         def is_settled() -> bool:
@@ -115,12 +164,22 @@ class KafkaSide:
 
         _wait_until(is_over, "a transaction does not time out")
 
+    def expire_ids(self, transactional_ids: Sequence[str]) -> None:
+        """By the broker's own short limit; raises where it may have forgotten one before."""
+        is_late = time.monotonic() - (self._idle_since_s or time.monotonic()) > ID_EXPIRATION_MS / 1_000 * 0.7
+        self._idle_since_s = None
+        if is_late:
+            raise TooSlowError("an id was idle for too long before it was to expire")
+        idle = [name for name in transactional_ids if self._state(name) not in _OPEN]
+        _wait_until(lambda: all(self._state(name) == "none" for name in idle), "an id does not expire")
+
     # --- a partition alone ----------------------------------------------------------------------------------
 
     def append(self, who: Identity, place: Place, batch: Batch, *, is_transactional: bool) -> int:
         records = _encode(who, batch, is_transactional=is_transactional)
         name = self._name("nobody") if is_transactional else None
-        return self._broker.produce(*self._at[place], records, transactional_id=name, version=11)
+        with _of_a_write():
+            return self._broker.produce(*self._at[place], records, transactional_id=name, version=11)
 
     def append_marker(self, who: Identity, place: Place, *, committed: bool, coordinator_epoch: int) -> bool:
         before = self.ends(place).high_watermark
@@ -137,21 +196,76 @@ class KafkaSide:
 
     def commit_offset(self, group: str, place: Place, offset: int) -> None:
         where, group_id = self._at[place], self._name(group)
-        when_ready(lambda: self._broker.offset_commit(group_id, *where, offset))
+        with _of_a_read():
+            when_ready(lambda: self._broker.offset_commit(group_id, *where, offset))
 
     def fetch_offset(self, group: str, place: Place, *, require_stable: bool) -> int:
         where, group_id = self._at[place], self._name(group)
-        return when_ready(lambda: self._broker.offset_fetch(group_id, *where, require_stable=require_stable))
+        with _of_a_read():
+            return when_ready(
+                lambda: self._broker.offset_fetch(group_id, *where, require_stable=require_stable)
+            )
+
+    # --- the operator ---------------------------------------------------------------------------------------
+
+    def remove_records(self, place: Place) -> int:
+        """DeleteRecords, behind the last decided records. A marker that aborts them goes with them; others stay."""
+        before, stable, _ = self.ends(place)
+        bound = max([before, *(end for end in _ends_of_what_is_decided(self.log(place)) if end <= stable)])
+        if bound > before:
+            self._broker.delete_records(*self._at[place], bound)
+            self._take_an_offset(place)
+        return self.ends(place).log_start_offset
+
+    def _take_an_offset(self, place: Place) -> None:
+        """The engine's log start is a row of the log: keep the offsets alike, by a marker that nobody is shown."""
+        self._fillers.add(FIRST_FILLER_ID + len(self._fillers))
+        self._broker.write_marker(
+            *self._at[place],
+            producer_id=max(self._fillers),
+            producer_epoch=0,
+            committed=True,
+            coordinator_epoch=0,
+        )
+
+    def find_hanging(self, place: Place) -> list[Hanging]:
+        """As `kafka-transactions.sh` does: what is open there, without that which a coordinator knows of."""
+        found = [each for each in self.producers(place) if each.open_since >= 0]
+        known = {
+            who for _, who, _ in self._broker.list_transactions((), [each[0] for each in found], -1, None)
+        }
+        return [
+            Hanging(each.producer_id, each.producer_epoch, each.coordinator_epoch, each.open_since)
+            for each in found
+            if each.producer_id not in known
+        ]
+
+    def abort_hanging(self, place: Place, hanging: Hanging) -> None:
+        self._operator().abort_transaction(self._at[place], hanging)
+
+    def fence(self, transactional_ids: Sequence[str]) -> Mapping[str, Identity]:
+        for own in transactional_ids:
+            self._check_pace(own)
+            self._opened_s.pop(own, None)
+            self._timeouts_ms[own] = FENCE_TIMEOUT_MS
+        own_of = {self._name(own): own for own in transactional_ids}
+        fenced = self._operator().fence(own_of)
+        for own in transactional_ids:
+            self.settle(own)
+        return {own_of[name]: given for name, given in fenced.items()}
 
     # --- looking --------------------------------------------------------------------------------------------
 
     def read(self, place: Place, isolation: Isolation) -> list[tuple[int, bytes]]:
         level = READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
-        fetched = self._broker.fetch(*self._at[place], 0, isolation=level)
-        return list(_visible(fetched.batches, fetched.aborted))
+        start = self.ends(place).log_start_offset
+        fetched = self._broker.fetch(*self._at[place], start, isolation=level)
+        return [each for each in _visible(fetched.batches, fetched.aborted) if each[0] >= start]
 
     def log(self, place: Place) -> list[RecordBatch]:
-        return self._broker.fetch(*self._at[place], 0, isolation=READ_UNCOMMITTED).batches
+        start = self.ends(place).log_start_offset
+        fetched = self._broker.fetch(*self._at[place], start, isolation=READ_UNCOMMITTED)
+        return [each for each in fetched.batches if each.producer_id not in self._fillers]
 
     def ends(self, place: Place) -> Ends:
         where = self._at[place]
@@ -172,6 +286,7 @@ class KafkaSide:
                 each.current_transaction_start_offset,
             )
             for each in self._broker.describe_producers(*self._at[place])
+            if each.producer_id not in self._fillers
         ]
 
     def describe(self, transactional_id: str) -> KnownTransaction:
@@ -182,13 +297,53 @@ class KafkaSide:
         return KnownTransaction(found.state, *identity, found.timeout_ms, places)
 
     def list_transactions(
-        self, states: Sequence[str], producer_ids: Sequence[int]
+        self, states: Sequence[str], producer_ids: Sequence[int], duration_ms: int, pattern: str
     ) -> list[tuple[str, int, str]]:
-        found = self._broker.list_transactions(states, producer_ids, -1, f"{self._prefix}.*")
-        return [(name.removeprefix(self._prefix), who, state) for name, who, state in found]
+        wanted = f"{self._prefix}({pattern or '.*'})"
+        with _of_a_read():
+            found = self._broker.list_transactions(states, producer_ids, duration_ms, wanted)
+        own_of = {name: own for own, name in self._names.items()}
+        listed = [(name, name.removeprefix(self._prefix), who, state) for name, who, state in found]
+        return [
+            (own_of.get(own, own), who, state) for name, own, who, state in listed if name not in self._left
+        ]
 
     def _name(self, own: str) -> str:
-        return self._prefix + own if own else own
+        return self._prefix + self._names.get(own, own) if own else own
+
+
+def _ends_of_what_is_decided(batches: Sequence[RecordBatch]) -> Iterator[int]:
+    """Behind each plain or committed batch, and behind each marker that aborts any."""
+    undecided: dict[int, list[int]] = {}
+    for batch in batches:
+        if batch.control != "none":
+            ends = undecided.pop(batch.producer_id, [])
+            yield from ends if batch.control == "commit" else [batch.last_offset + 1] * bool(ends)
+        elif batch.is_transactional:
+            undecided.setdefault(batch.producer_id, []).append(batch.last_offset + 1)
+        else:
+            yield batch.last_offset + 1
+
+
+@contextlib.contextmanager
+def _of(kind: Callable[[str], Kind]) -> Iterator[None]:
+    """Errors as the client takes them that sends such a request."""
+    try:
+        yield
+    except CallError as error:
+        raise CallError(error.code, str(error), kind(error.code)) from error
+
+
+def _of_a_write() -> contextlib.AbstractContextManager[None]:
+    return _of(kind_of_a_write)
+
+
+def _of_a_request() -> contextlib.AbstractContextManager[None]:
+    return _of(kind_of_a_request)
+
+
+def _of_a_read() -> contextlib.AbstractContextManager[None]:
+    return _of(kind_of_a_read)
 
 
 _OPEN = ("Ongoing", "PrepareAbort", "PrepareCommit", "PrepareEpochFence")

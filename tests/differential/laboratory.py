@@ -17,9 +17,10 @@ from typing import Self
 from tests.differential.broker import READ_UNCOMMITTED, Broker
 from tests.differential.comparison import Comparison, compare, compare_clients
 from tests.differential.coordinator_rows import write_rows
-from tests.differential.java_clients import ClientMachine, JavaClients
+from tests.differential.errors import TooSlowError
+from tests.differential.java_clients import ClientMachine, JavaClients, Operator
 from tests.differential.kafka_server import ADMIN_CLIENT_ID, KafkaServer
-from tests.differential.kafka_side import KafkaSide, TooSlowError, when_ready
+from tests.differential.kafka_side import KafkaSide, when_ready
 from tests.differential.programs import PRESET_PLACE, PRESETS, Preset, Program
 from tests.differential.sides import Identity, Place
 
@@ -36,7 +37,8 @@ class NoPresetLeftError(Exception):
 
 
 class Laboratory:
-    """A broker's life: first partitions alone, then, after a restart, with coordinators and verification.
+    """A broker's life: first partitions alone and ids that expire, then, after a restart, with coordinators and
+    verification.
 
     The rows of ids near the end of their epochs are written in between, so that the restarted coordinator loads them.
     """
@@ -44,7 +46,8 @@ class Laboratory:
     def __init__(self, jars: Path, programs: Sequence[Program]) -> None:
         self._server = KafkaServer(jars, verification=False)
         self._alone = [each for each in programs if each.kind == "partition"]
-        self._coordinated = [each for each in programs if each.kind != "partition"]
+        self._expiring = [each for each in programs if each.kind == "expiry"]
+        self._coordinated = [each for each in programs if each.kind not in ("partition", "expiry")]
         self._numbers = itertools.count()
         self._presets: dict[Preset, list[tuple[str, Identity, int]]] = defaultdict(list)
         self._free: list[tuple[str, int]] = []
@@ -67,6 +70,7 @@ class Laboratory:
     def run_all(self, said: Said, threads: int) -> None:
         """Run every program; `said` gets each comparison, from any thread."""
         self.run(self._alone, said, threads)
+        self.run(self._expiring, said, threads * 2)  # they sleep most of the time
         self.coordinate()
         timed = [each for each in self._coordinated if each.kind == "time-out"]
         self.run([each for each in self._coordinated if each.kind != "time-out"], said, threads)
@@ -117,13 +121,30 @@ class Laboratory:
                 prefix, identity, number = self._presets[program.preset].pop()
                 places[PRESET_PLACE] = (_PRESET_TOPIC, number)
             for place in program.places:
-                if place != PRESET_PLACE:
+                if place != PRESET_PLACE and not program.own_topics:
                     places[place] = self._fresh_partition()
-        if program.kind == "client":
-            with contextlib.closing(JavaClients(self._clients, self._server.port, places, prefix)) as clients:
+        if program.kind in ("client", "loop"):
+            if program.own_topics:
+                places = self._own_topics(program.places, prefix)
+            clients = JavaClients(self._clients, self._server.port, places, prefix, self._broker())
+            with contextlib.closing(clients):
                 return compare_clients(program, clients)
-        kafka = KafkaSide(self._broker(), places, prefix)
+        kafka = KafkaSide(self._broker(), places, prefix, self._operator, self._fresh_partition_of_anybody)
         return compare(program, kafka, identity)
+
+    def _own_topics(self, places: Sequence[Place], prefix: str) -> dict[Place, tuple[str, int]]:
+        for topic in sorted({place.topic for place in places}):
+            self._make_topic(
+                prefix + topic, 1 + max(each.partition for each in places if each.topic == topic)
+            )
+        return {place: (prefix + place.topic, place.partition) for place in places}
+
+    def _operator(self) -> Operator:
+        return Operator(self._clients, self._server.port)
+
+    def _fresh_partition_of_anybody(self) -> tuple[str, int]:
+        with self._lock:
+            return self._fresh_partition()
 
     def _fresh_partition(self) -> tuple[str, int]:
         if not self._free:

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from tests.differential.clients import ClientWriter
+from tests.differential.clients import ClientWriter, LoopWriter
 from tests.differential.sides import Identity, Place
 from tests.differential.steps import (
+    AbortHanging,
     AddPartitions,
     Append,
     Call,
     CommitOffset,
     Describe,
     End,
+    ExpireIds,
+    Fence,
     FetchOffset,
     Init,
     ListTransactions,
@@ -23,6 +26,7 @@ from tests.differential.steps import (
     Mark,
     Produce,
     Read,
+    RemoveRecords,
     SendOffset,
     SequenceKind,
     Settle,
@@ -31,8 +35,10 @@ from tests.differential.steps import (
 )
 from txn_engine.protocol.sequences import MAX_SEQUENCE, increment_sequence
 
-Kind = Literal["partition", "coordinator", "epochs", "time-out", "client"]
-KINDS: tuple[Kind, ...] = ("partition", "coordinator", "epochs", "time-out", "client")
+Kind = Literal["partition", "expiry", "coordinator", "epochs", "time-out", "client", "loop"]
+KINDS: tuple[Kind, ...] = ("partition", "expiry", "coordinator", "epochs", "time-out", "client", "loop")
+SHARES = (16, 3, 18, 5, 4, 22, 32)
+"""Of a hundred programs, so many of each kind."""
 
 SHORT_TIMEOUT_MS = 2_000
 PRESET_PLACE = Place("preset", 0)
@@ -50,12 +56,13 @@ PRESETS = tuple(
     Preset(state, epoch)
     for state in ("Empty", "Ongoing", "CompleteCommit", "CompleteAbort")
     for epoch in (32_764, 32_765, 32_766, 32_767)
+    if epoch < 32_767 or state in ("Ongoing", "CompleteAbort")  # only a fence leads to the last epoch
 )
 
 
 @dataclass(frozen=True)
 class Program:
-    """Steps, and who and what they speak of."""
+    """Steps, and who and what they speak of. `own_topics`: nothing else may be in them."""
 
     seed: int
     kind: Kind
@@ -64,17 +71,23 @@ class Program:
     transactional_ids: tuple[str, ...] = ()
     actors: tuple[str, ...] = ()
     preset: Preset | None = None
+    own_topics: bool = False
 
 
 def generate(seed: int, kind: Kind | None = None) -> Program:
     """The program of a seed: always the same. Seeds in a row take turns between the kinds."""
     chance = random.Random(seed)
-    chosen = kind or chance.choices(KINDS, weights=(28, 42, 12, 11, 7))[0]
+    chosen = kind or chance.choices(KINDS, weights=SHARES)[0]
     if chosen == "client":
         writer = ClientWriter(chance)
         return Program(seed, chosen, writer.steps(), writer.places)
+    if chosen == "loop":
+        loop = LoopWriter(chance)
+        return Program(seed, chosen, loop.steps(), loop.places, own_topics=loop.subscribes)
     if chosen == "partition":
         return _PartitionWriter(seed, chance).program()
+    if chosen == "expiry":
+        return _ExpiryWriter(seed, chance).program()
     return _CoordinatorWriter(seed, chance, chosen).program()
 
 
@@ -141,7 +154,7 @@ class _CoordinatorWriter:
     def _step(self) -> None:
         writers = {
             self._produce: 34,
-            self._burst: 3,
+            self._burst: 6,
             self._end: 26,
             self._init: 9,
             self._add_partitions: 3,
@@ -150,6 +163,7 @@ class _CoordinatorWriter:
             self._plain: 5,
             self._look: 16,
             self._race: 6,
+            self._operate: 4,
         }
         self._chance.choices(list(writers), weights=list(writers.values()))[0]()
 
@@ -185,18 +199,15 @@ class _CoordinatorWriter:
             "negative gap": 4,
         }
         kind = self._chance.choices(list(kinds), weights=list(kinds.values()))[0]
-        used = name
-        if self._kind != "time-out" and self._chance.random() < 0.03:
-            used = self._chance.choice(self._ids)
         values = self._values.take(self._chance.randint(1, 3))
         # Never a later epoch than was given out: Kafka's partition remembers the refused attempt's sequence, and holds
         # it against the batches that follow (`VerificationStateEntry.lowestSequence`).
-        self._add(Produce(actor, used, place, values, kind, min(self._shift(), 0)))
+        self._add(Produce(actor, name, place, values, kind, min(self._shift(), 0)))
 
     def _burst(self) -> None:
-        """Enough batches for the oldest to leave the producer's window of five."""
-        name, actor = self._who()
-        place = self._place(name)
+        """Enough batches for the oldest to leave the window of five, of a producer that is most likely to write."""
+        name = self._chance.choice(self._ids)
+        actor, place = self._current[name], self._place(name)
         for _ in range(6):
             self._add(Produce(actor, name, place, self._values.take(1)))
         back: SequenceKind = self._chance.choice(("again 5", "again 6"))
@@ -204,6 +215,8 @@ class _CoordinatorWriter:
 
     def _end(self) -> None:
         name, actor = self._who()
+        if self._kind != "time-out" and self._chance.random() < 0.06:
+            name = self._chance.choice(self._ids)  # maybe another's
         shift = self._chance.choices((0, -1, 1, -2, 2), weights=(74, 18, 4, 2, 2))[0]
         self._add(End(actor, name, self._chance.random() < 0.6, shift))
 
@@ -262,10 +275,26 @@ class _CoordinatorWriter:
             Describe(name),
             Describe(name),
             FetchOffset(self._chance.choice(GROUPS), place, self._chance.random() < 0.5),
-            ListTransactions(self._chance.choice(((), ("Ongoing",), ("Empty", "CompleteAbort")))),
-            ListTransactions((), (actor,)),
+            self._list(actor),
+            self._list(actor),
         ]
         self._add(self._chance.choice(looks))
+
+    def _list(self, actor: str) -> ListTransactions:
+        """With any of the filters, and several at once."""
+        return ListTransactions(
+            self._chance.choice(((), ("Ongoing",), ("Empty", "CompleteAbort"), ("PrepareCommit", "Dead"))),
+            (actor,) if self._chance.random() < 0.3 else (),
+            self._chance.choice((-1, -1, 86_400_000)),
+            self._chance.choice(("", "", "t[01].*", "t0", "x.*")),
+        )
+
+    def _operate(self) -> None:
+        """What an operator does to ids and logs."""
+        if self._kind == "coordinator" and self._chance.random() < 0.5:
+            self._add(Fence(self._chance.choice(self._ids)))
+        elif self._kind == "coordinator":
+            self._add(RemoveRecords(self._place()))
 
     def _race(self) -> None:
         """What an id's coordinator answers between the decision and its completion."""
@@ -319,7 +348,7 @@ class _PartitionWriter:
 
     def program(self) -> Program:
         for _ in range(self._chance.randint(12, 25)):
-            writers = {self._append: 60, self._mark: 26, self._look: 14}
+            writers = {self._append: 60, self._mark: 26, self._look: 14, self._operate: 4}
             self._chance.choices(list(writers), weights=list(writers.values()))[0]()
         for place in self._places:
             self._steps += _everything(place, coordinator_epochs=True)
@@ -387,6 +416,57 @@ class _PartitionWriter:
     def _look(self) -> None:
         place = self._chance.choice(self._places)
         self._steps.append(self._chance.choice(_everything(place, coordinator_epochs=True)))
+
+    def _operate(self) -> None:
+        place = self._chance.choice(self._places)
+        self._steps.append(self._chance.choice((AbortHanging(place), RemoveRecords(place))))
+
+
+class _ExpiryWriter:
+    """Programs over ids that are idle for so long that they are forgotten, and come back."""
+
+    def __init__(self, seed: int, chance: random.Random) -> None:
+        self._seed = seed
+        self._chance = chance
+        self._ids = ("t0", "t1")
+        self._places = [Place("a", 0), Place("a", 1)]
+        self._steps: list[Step] = []
+
+    def program(self) -> Program:
+        self._steps += [Init(f"{name}a", name, 60_000) for name in self._ids]
+        for _ in range(self._chance.randint(2, 4)):
+            self._transaction()
+        self._steps.append(ExpireIds(self._ids))
+        self._look()
+        for _ in range(self._chance.randint(2, 4)):
+            self._come_back()
+        self._look()
+        actors = tuple(f"{name}{instance}" for name in self._ids for instance in "ab")
+        return Program(self._seed, "expiry", tuple(self._steps), tuple(self._places), self._ids, actors)
+
+    def _transaction(self) -> None:
+        """Partitions only: this broker does not ask the coordinator about what is written there."""
+        name = self._chance.choice(self._ids)
+        self._steps.append(AddPartitions(f"{name}a", name, (self._chance.choice(self._places),)))
+        if self._chance.random() < 0.7:
+            self._steps.append(End(f"{name}a", name, self._chance.random() < 0.6))
+
+    def _come_back(self) -> None:
+        name = self._chance.choice(self._ids)
+        actor = f"{name}{self._chance.choice('aab')}"
+        steps: list[Step] = [
+            AddPartitions(actor, name, (self._places[0],)),
+            End(actor, name, self._chance.random() < 0.5, self._chance.choice((0, -1))),
+            Init(f"{name}a", name, 60_000, f"{name}a"),
+            Init(f"{name}b", name, 60_000),
+            Init(f"{name}b", name, 60_000, f"{name}a", self._chance.choice((0, -1))),
+        ]
+        self._steps.append(self._chance.choice(steps))
+
+    def _look(self) -> None:
+        self._steps += [Describe(name) for name in self._ids]
+        self._steps += [ListTransactions(), ListTransactions(pattern="t0"), ListTransactions(("Ongoing",))]
+        self._steps += [Look(place) for place in self._places]
 
 
 def _everything(place: Place, *, coordinator_epochs: bool = False) -> Sequence[Step]:

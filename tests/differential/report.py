@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from tests.differential.comparison import Comparison
 from tests.differential.reviewed import REVIEWED
 
+MOST_CUT = 0.02
 _COLUMN = 44
 
 
@@ -18,6 +19,8 @@ class Tally:
     def __init__(self) -> None:
         self.programs: Counter[str] = Counter()
         self.steps = 0
+        self.cut = 0
+        self.calls: Counter[str] = Counter()
         self.agreeing_errors: Counter[str] = Counter()
         self.reviewed: Counter[str] = Counter()
         self.differing: list[Comparison] = []
@@ -28,9 +31,11 @@ class Tally:
         with self._lock:
             self.programs[comparison.program.kind] += 1
             self.steps += len(comparison.lines)
+            self.cut += comparison.cut
+            self.calls.update(type(line.step).__name__ for line in comparison.lines)
             for line in comparison.lines:
                 if line.ours == line.kafka and line.ours.code:
-                    self.agreeing_errors[line.ours.code] += 1
+                    self.agreeing_errors[str(line.ours)] += 1
                 elif line.reviewed and line.ours != line.kafka:
                     self.reviewed[line.reviewed.id] += 1
             if not comparison.agrees:
@@ -41,14 +46,26 @@ class Tally:
         """Reviewed differences that no program met."""
         return [entry.id for entry in REVIEWED if entry.id not in self.reviewed]
 
+    @property
+    def share_cut(self) -> float:
+        """How much of the programs was not asked, since an actor had to begin anew."""
+        return self.cut / max(self.steps + self.cut, 1)
+
+    @property
+    def is_cut_too_much(self) -> bool:
+        """Whether reviewed differences take too much of the programs away."""
+        return self.share_cut > MOST_CUT
+
     def figures(self) -> dict[str, object]:
         """For the record of the run."""
         return {
             "programs compared": self.programs.total(),
             "programs by kind": dict(sorted(self.programs.items())),
             "calls compared": self.steps,
+            "calls by kind": dict(sorted(self.calls.items())),
+            "steps cut behind a reviewed difference": self.cut,
             "errors that agree": self.agreeing_errors.total(),
-            "differences that are reviewed": self.reviewed.total(),
+            "differences that are reviewed": dict(self.reviewed.most_common()),
             "programs that differ otherwise": len(self.differing),
         }
 
@@ -56,6 +73,8 @@ class Tally:
         """The figures as text."""
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.programs.items()))
         yield f"programs: {self.programs.total()} ({kinds}); calls compared: {self.steps}"
+        yield f"calls by kind: {_counted(self.calls)}"
+        yield f"steps cut behind a reviewed difference: {self.cut} ({self.share_cut:.2%})"
         yield f"errors that agree: {_counted(self.agreeing_errors)}"
         yield f"differences that are reviewed: {_counted(self.reviewed)}"
         yield f"differences that are not: {len(self.differing)}"

@@ -1,4 +1,8 @@
-"""The differences that were looked at, each with its reason. An entry that no run needs any more fails the run."""
+"""The differences that were looked at, each with its reason, and the state that the reason speaks of.
+
+An entry excuses nothing but that: `where` is asked of what stood there when the two parted. One that no run needs any
+more fails the run.
+"""
 
 from __future__ import annotations
 
@@ -6,62 +10,258 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.differential.steps import Append, Call, Mark, Outcome, always
+from tests.differential.errors import Kind
+from tests.differential.sides import NOTHING, Seen
+from tests.differential.steps import AddPartitions, Append, Call, End, Init, Mark, Outcome
 
 LAST_EPOCH = 32_767
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One step that came to something else on either side. `undecided`: while the id's transaction is decided and not
+    complete.
+    """
+
+    step: Call
+    ours: Outcome
+    kafka: Outcome
+    ours_saw: Seen = NOTHING
+    kafka_saw: Seen = NOTHING
+    undecided: bool = False
 
 
 @dataclass(frozen=True)
 class Reviewed:
     """A difference that is as it should be.
 
-    `ours`, `kafka`: the error codes that it may be on either side, None for success. `answers`: patterns of ours and
-    Kafka's, where both succeed. `undecided`: only while the id's transaction is decided and not complete. `parts`: the
-    two are in different states afterwards, and the program ends.
+    `ours`, `kafka`: the codes that it may be on either side, each with what it leaves of the caller; None for success.
+    `answers`: patterns of ours and Kafka's, where both succeed. `anew`: the two are in different states afterwards;
+    both begin anew there (`begin_anew` of the step), and go on.
     """
 
     id: str
     steps: tuple[str, ...]
-    ours: tuple[str | None, ...]
-    kafka: tuple[str | None, ...]
+    ours: tuple[tuple[str, Kind] | None, ...]
+    kafka: tuple[tuple[str, Kind] | None, ...]
+    where: Callable[[Difference], bool]
     reason: str
     answers: tuple[str, str] | None = None
-    where: Callable[[Call], bool] = always
-    undecided: bool = False
-    parts: bool = False
+    anew: bool = False
 
-    def explains(self, step: Call, ours: Outcome, kafka: Outcome, *, undecided: bool) -> bool:
+    def explains(self, difference: Difference) -> bool:
         """Whether this is that difference."""
         return (
-            type(step).__name__ in self.steps
-            and ours.code in self.ours
-            and kafka.code in self.kafka
-            and (ours.code != kafka.code or self._explains_answers(ours, kafka))
-            and undecided >= self.undecided
-            and self.where(step)
+            type(difference.step).__name__ in self.steps
+            and _error(difference.ours) in self.ours
+            and _error(difference.kafka) in self.kafka
+            and (
+                difference.ours.code is not None
+                or difference.kafka.code is not None
+                or self.answers is not None
+            )
+            and self._has_those_answers(difference)
+            and self.where(difference)
         )
 
-    def _explains_answers(self, ours: Outcome, kafka: Outcome) -> bool:
-        found = zip(self.answers or (), (ours, kafka), strict=False)
-        return self.answers is not None and all(re.fullmatch(wanted, str(seen)) for wanted, seen in found)
+    def _has_those_answers(self, difference: Difference) -> bool:
+        if self.answers is None:
+            return True
+        found = zip(self.answers, (difference.ours, difference.kafka), strict=True)
+        return all(re.fullmatch(wanted, str(seen)) for wanted, seen in found)
+
+
+def _error(outcome: Outcome) -> tuple[str, Kind] | None:
+    return None if outcome.code is None or outcome.kind is None else (outcome.code, outcome.kind)
+
+
+# --- what stood there -------------------------------------------------------------------------------------
+
+
+def _is_a_strangers_write(difference: Difference) -> bool:
+    """The id is at another epoch, or has another producer id, than the writer: on both sides, and as the code says."""
+    ours, kafka = difference.ours_saw, difference.kafka_saw
+    if ours.row is None or kafka.row is None:
+        return False
+    wanted = difference.ours.code == "INVALID_PRODUCER_ID_MAPPING"
+    for seen, row in ((ours, ours.row), (kafka, kafka.row)):
+        other_id = row.producer_id != seen.writer.producer_id
+        if other_id != wanted or (not other_id and row.producer_epoch == seen.writer.producer_epoch):
+            return False
+    return True
+
+
+def _is_decided_otherwise(difference: Difference) -> bool:
+    """A Prepare row of the caller's producer id; its own epoch with the other decision, or neither of its epochs."""
+    step, row, writer = difference.step, difference.ours_saw.row, difference.ours_saw.writer
+    if not isinstance(step, End) or not difference.undecided or row is None:
+        return False
+    if not row.state.startswith("Prepare") or row.producer_id != writer.producer_id:
+        return False
+    is_retry = writer.producer_epoch == row.producer_epoch - 1
+    if difference.ours.code == "INVALID_TXN_STATE":
+        return is_retry and step.committed != (row.state == "PrepareCommit")
+    return not is_retry
+
+
+def _is_marked_already(difference: Difference) -> bool:
+    """Both have the producer at the marker's epoch, with nothing open and no later decision."""
+    step = difference.step
+    return isinstance(step, Mark) and all(
+        known is not None
+        and known.producer_epoch == step.who.producer_epoch
+        and known.open_since < 0
+        and known.coordinator_epoch <= step.coordinator_epoch
+        for known in (difference.ours_saw.producer, difference.kafka_saw.producer)
+    )
+
+
+def _is_open_at_an_earlier_epoch(difference: Difference) -> bool:
+    step = difference.step
+    return (
+        isinstance(step, Append)
+        and step.is_transactional
+        and step.base_sequence == 0
+        and all(
+            known is not None and known.open_since >= 0 and known.producer_epoch < step.who.producer_epoch
+            for known in (difference.ours_saw.producer, difference.kafka_saw.producer)
+        )
+    )
+
+
+def _is_unknown_and_does_not_begin_at_zero(difference: Difference) -> bool:
+    step = difference.step
+    return (
+        isinstance(step, Append)
+        and step.is_transactional
+        and step.base_sequence > 0
+        and difference.ours_saw.producer is None
+        and difference.kafka_saw.producer is None
+    )
+
+
+def _is_open_at_the_last_epoch(difference: Difference) -> bool:
+    return all(
+        row is not None and row.state == "Ongoing" and row.producer_epoch == LAST_EPOCH
+        for row in (difference.ours_saw.row, difference.kafka_saw.row)
+    )
+
+
+def _is_an_abort_after_the_last_fence(difference: Difference) -> bool:
+    step = difference.step
+    return (
+        isinstance(step, End)
+        and not step.committed
+        and all(
+            seen.row is not None
+            and (seen.row.state, seen.row.producer_epoch) == ("CompleteAbort", LAST_EPOCH)
+            and seen.writer == (seen.row.producer_id, LAST_EPOCH - 1)
+            for seen in (difference.ours_saw, difference.kafka_saw)
+        )
+    )
+
+
+def _names_an_older_epoch_of_an_exhausted_id(difference: Difference) -> bool:
+    step = difference.step
+    return (
+        isinstance(step, Init)
+        and step.holding is not None
+        and all(
+            seen.row is not None
+            and seen.row.producer_epoch >= LAST_EPOCH - 1
+            and seen.writer.producer_id == seen.row.producer_id
+            and seen.writer.producer_epoch < seen.row.producer_epoch
+            for seen in (difference.ours_saw, difference.kafka_saw)
+        )
+    )
+
+
+def _asks_again_for_the_last_client_epoch(difference: Difference) -> bool:
+    """The holder of the epoch before the row's, which is the last one for a client; ours gives it the row's again."""
+    step = difference.step
+    return (
+        isinstance(step, Init)
+        and step.holding is not None
+        and str(difference.ours).endswith(f" epoch {LAST_EPOCH - 1}")
+        and all(
+            seen.row is not None
+            and seen.row.producer_epoch == LAST_EPOCH - 1
+            and seen.writer == (seen.row.producer_id, LAST_EPOCH - 2)
+            for seen in (difference.ours_saw, difference.kafka_saw)
+        )
+    )
+
+
+def _is_a_newer_decision_at_the_last_epoch(difference: Difference) -> bool:
+    step = difference.step
+    return (
+        isinstance(step, Mark)
+        and step.who.producer_epoch == LAST_EPOCH
+        and all(
+            known is not None
+            and known.producer_epoch == LAST_EPOCH
+            and known.open_since >= 0
+            and known.coordinator_epoch < step.coordinator_epoch
+            for known in (difference.ours_saw.producer, difference.kafka_saw.producer)
+        )
+    )
+
+
+def _is_anothers_pending(difference: Difference) -> bool:
+    return difference.ours_saw.pending and difference.kafka_saw.pending
+
+
+def _has_moved_on(difference: Difference) -> bool:
+    return difference.ours_saw.moved and difference.kafka_saw.moved
+
+
+def _is_a_time_of_nothing_to_read(difference: Difference) -> bool:
+    """Kafka's is no record that this reader gets; ours is the first such one from there on, of that time."""
+    found, seen = difference.kafka.answer, difference.kafka_saw
+    following = [offset for offset, is_late in seen.visible if is_late]
+    return (
+        seen.visible == difference.ours_saw.visible
+        and found not in dict(seen.visible)
+        and difference.ours.answer == (following[0] if following else None)
+    )
+
+
+def _is_superseded(difference: Difference) -> bool:
+    return difference.ours_saw.superseded and difference.kafka_saw.superseded
+
+
+def _names_a_topic_that_is_not_there(difference: Difference) -> bool:
+    step = difference.step
+    return isinstance(step, AddPartitions) and any(place.topic == "nowhere" for place in step.places)
 
 
 REVIEWED = (
     Reviewed(
         "fenced-at-the-coordinator",
         ("Produce", "SendOffset"),
-        ours=("PRODUCER_FENCED", "INVALID_PRODUCER_ID_MAPPING"),
-        kafka=("INVALID_PRODUCER_EPOCH",),
+        ours=(("PRODUCER_FENCED", "fatal"), ("INVALID_PRODUCER_ID_MAPPING", "fatal")),
+        kafka=(("INVALID_PRODUCER_EPOCH", "abortable"), ("INVALID_PRODUCER_EPOCH", "fatal")),
+        where=_is_a_strangers_write,
         reason="A zombie's write. A V2 broker adds the partition itself, renames the coordinator's "
-        "PRODUCER_FENCED for old clients, and may know the later epoch without asking it; here the producer "
-        "asks the coordinator and gets its own answer. Nothing is written either way, and both are fatal.",
+        "PRODUCER_FENCED for old clients, and may know the later epoch without asking it: a client may abort, "
+        "and is told then that it is fenced. Here the producer asks the coordinator and gets its own answer, "
+        "which is final at once. Nothing is written either way.",
+    ),
+    Reviewed(
+        "a-zombie-is-finished-at-once",
+        ("Begin", "Send", "Process", "SendOffsets", "SendPositions", "Commit"),
+        ours=(("FENCED", "fatal"),),
+        kafka=(("FENCED", "abortable"),),
+        where=_is_superseded,
+        reason="The same, as a client meets it: Kafka's producer that writes after its successor came may abort, and "
+        "learns by that that it is fenced; here the write tells it.",
     ),
     Reviewed(
         "decided-answers-by-the-table",
         ("End",),
-        ours=("PRODUCER_FENCED", "INVALID_TXN_STATE"),
-        kafka=("CONCURRENT_TRANSACTIONS",),
-        undecided=True,
+        ours=(("PRODUCER_FENCED", "fatal"), ("INVALID_TXN_STATE", "fatal")),
+        kafka=(("CONCURRENT_TRANSACTIONS", "retriable"),),
+        where=_is_decided_otherwise,
         reason="Kafka's coordinator has the completion under way in memory and says so before it looks at the "
         "epoch. Here there is no such memory: the row alone answers, by Kafka's own table for it, and "
         "final at once.",
@@ -71,8 +271,9 @@ REVIEWED = (
         ("Mark",),
         ours=(None,),
         kafka=(None,),
+        where=_is_marked_already,
         answers=("nothing written", "marked"),
-        parts=True,
+        anew=True,
         reason="A marker at the stored epoch with nothing open succeeds in both (KAFKA-19999). Kafka appends it "
         "again, which takes an offset; here whoever meets a decided transaction rolls it forward, so "
         "repeats are common and write nothing.",
@@ -80,10 +281,10 @@ REVIEWED = (
     Reviewed(
         "one-epoch-a-transaction",
         ("Append",),
-        ours=("INVALID_TXN_STATE",),
+        ours=(("INVALID_TXN_STATE", "abortable"),),
         kafka=(None,),
-        where=lambda step: isinstance(step, Append) and step.is_transactional and step.base_sequence == 0,
-        parts=True,
+        where=_is_open_at_an_earlier_epoch,
+        anew=True,
         reason="A batch at a later epoch than its producer's open transaction. Kafka's partition takes it into "
         "that transaction, and relies on the coordinator that none ever comes. Here it is refused: a "
         "record's fate is its own epoch's decision.",
@@ -91,20 +292,21 @@ REVIEWED = (
     Reviewed(
         "first-sequence-of-a-transaction",
         ("Append",),
-        ours=("OUT_OF_ORDER_SEQUENCE_NUMBER",),
+        ours=(("OUT_OF_ORDER_SEQUENCE_NUMBER", "abortable"),),
         kafka=(None,),
-        where=lambda step: isinstance(step, Append) and step.is_transactional and step.base_sequence > 0,
-        parts=True,
-        reason="A transactional batch of a producer without stored batches has to begin at 0. Kafka asks that of "
-        "batches that the coordinator has verified, which these programs do without; those with a "
+        where=_is_unknown_and_does_not_begin_at_zero,
+        anew=True,
+        reason="A transactional batch of a producer that the partition does not know has to begin at 0. Kafka asks "
+        "that of batches that the coordinator has verified, which these programs do without; those with a "
         "coordinator agree.",
     ),
     Reviewed(
         "the-last-epoch-is-recovered-from",
         ("End", "Init"),
-        ours=(None, "CONCURRENT_TRANSACTIONS"),
-        kafka=("UNKNOWN_SERVER_ERROR",),
-        parts=True,
+        ours=(None, ("CONCURRENT_TRANSACTIONS", "retriable")),
+        kafka=(("UNKNOWN_SERVER_ERROR", "fatal"),),
+        where=_is_open_at_the_last_epoch,
+        anew=True,
         reason="A transaction open at epoch 32767, where nothing is left to bump: Kafka 4.2 throws "
         "IllegalStateException, for ever. Here, as in Kafka after 4.2, the epoch stays, and the producer "
         "id is rotated.",
@@ -114,8 +316,9 @@ REVIEWED = (
         ("End",),
         ours=(None,),
         kafka=(None,),
+        where=_is_an_abort_after_the_last_fence,
         answers=(r"p\d+ epoch 0", rf"p\d+ epoch {LAST_EPOCH}"),
-        parts=True,
+        anew=True,
         reason="A transaction fenced at epoch 32766, and its producer's abort sent again. Kafka 4.2 answers with the "
         "fence's own epoch, 32767, which no later fence can be above: a swept transaction could write on. Here the "
         "producer id is rotated.",
@@ -123,37 +326,79 @@ REVIEWED = (
     Reviewed(
         "stale-holders-of-the-last-epochs",
         ("Init",),
-        ours=("PRODUCER_FENCED",),
-        kafka=("UNKNOWN_SERVER_ERROR",),
+        ours=(("PRODUCER_FENCED", "fatal"),),
+        kafka=(("UNKNOWN_SERVER_ERROR", "fatal"),),
+        where=_names_an_older_epoch_of_an_exhausted_id,
         reason="InitProducerId that names an older epoch, of an id whose epochs have run out. Kafka 4.2 "
         "throws IllegalStateException before it looks at the name; here the caller is fenced as at any epoch.",
+    ),
+    Reviewed(
+        "the-last-client-epoch-is-given-again",
+        ("Init",),
+        ours=(None,),
+        kafka=(("UNKNOWN_SERVER_ERROR", "fatal"),),
+        where=_asks_again_for_the_last_client_epoch,
+        anew=True,
+        reason="InitProducerId sent again, whose first answer was epoch 32766. Kafka 4.2 throws as above; here the "
+        "answer is given again, as at any epoch.",
     ),
     Reviewed(
         "the-last-epoch-is-marked",
         ("Mark",),
         ours=(None,),
-        kafka=("INVALID_PRODUCER_EPOCH",),
-        where=lambda step: isinstance(step, Mark) and step.who.producer_epoch == LAST_EPOCH,
-        parts=True,
+        kafka=(("INVALID_PRODUCER_EPOCH", "refused"),),
+        where=_is_a_newer_decision_at_the_last_epoch,
+        anew=True,
         reason="The marker that goes with the recovery above: at epoch 32767 a newer decision ends what is open "
         "there, since no marker can have a higher epoch.",
     ),
     Reviewed(
         "offsets-wait-for-pending-ones",
-        ("CommitOffset", "SendOffset", "CommitSync", "SendOffsets"),
-        ours=("OFFSETS_PENDING",),
+        ("CommitOffset", "SendOffset", "CommitSync", "SendOffsets", "SendPositions"),
+        ours=(("OFFSETS_PENDING", "abortable"), ("OFFSETS_PENDING", "retriable")),
         kafka=(None,),
-        parts=True,
+        where=_is_anothers_pending,
+        anew=True,
         reason="Another producer's commit for the same group and partition is pending. Kafka lets the record "
         "that is later in its log win, and so a range may be read twice or not at all; here the commit is "
         "refused, to be tried again.",
     ),
+    Reviewed(
+        "a-range-is-processed-once",
+        ("SendPositions",),
+        ours=(("OFFSETS_MOVED", "abortable"),),
+        kafka=(None,),
+        where=_has_moved_on,
+        anew=True,
+        reason="The group has been moved on by another since this consumer fetched its position. Kafka knows by the "
+        "member's generation only, which an assigned consumer has none of, and the later commit wins; here a commit "
+        "names the row that was fetched, and of two runs over one range one is refused.",
+    ),
+    Reviewed(
+        "times-of-what-can-be-read",
+        ("OffsetForTime",),
+        ours=(None,),
+        kafka=(None,),
+        where=_is_a_time_of_nothing_to_read,
+        answers=(r"None|\d+", r"\d+"),
+        reason="The first offset of a time. Kafka's search finds markers and aborted records too, and a reader goes on "
+        "from there; here the answer is a record that the reader gets.",
+    ),
+    Reviewed(
+        "an-unknown-topic-is-final",
+        ("AddPartitions",),
+        ours=(("UNKNOWN_TOPIC_OR_PARTITION", "refused"),),
+        kafka=(("UNKNOWN_TOPIC_OR_PARTITION", "retriable"),),
+        where=_names_a_topic_that_is_not_there,
+        reason="A topic that is not there. Kafka's client asks again, since a broker hears of a new topic late; "
+        "here the store is asked itself, and what it does not have nobody has made.",
+    ),
 )
 
 
-def find_reviewed(step: Call, ours: Outcome, kafka: Outcome, *, undecided: bool) -> Reviewed | None:
+def find_reviewed(difference: Difference) -> Reviewed | None:
     """The entry that explains a difference; None where nobody has looked at it."""
-    return next((each for each in REVIEWED if each.explains(step, ours, kafka, undecided=undecided)), None)
+    return next((each for each in REVIEWED if each.explains(difference)), None)
 
 
 def page_table() -> str:

@@ -11,9 +11,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tests.differential.errors import CallError
+from tests.differential.errors import CallError, Kind
 from tests.differential.records import RecordBatch
-from tests.differential.sides import NOBODY, Batch, Identity, Isolation, KnownProducer, Place, Side
+from tests.differential.sides import (
+    NOBODY,
+    Batch,
+    Identity,
+    Isolation,
+    KnownProducer,
+    KnownTransaction,
+    Place,
+    Seen,
+    Side,
+)
 from txn_engine.protocol.sequences import increment_sequence
 
 Answer = object
@@ -22,13 +32,14 @@ SequenceKind = Literal["next", "again", "again 5", "again 6", "gap", "zero", "lo
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step came to on one side: an answer, or the code of an error."""
+    """What a step came to on one side: an answer, or an error's code and what it leaves of the caller."""
 
     answer: Answer = None
     code: str | None = None
+    kind: Kind | None = None
 
     def __str__(self) -> str:
-        return self.code or str(self.answer)
+        return f"{self.code} ({self.kind})" if self.code else str(self.answer)
 
 
 class SkippedError(Exception):
@@ -50,20 +61,44 @@ class Actor:
             self.next_sequence.clear()
             self.sent.clear()
 
+    def leave(self, place: Place) -> None:
+        """What was sent there is nothing to send again."""
+        self.next_sequence.pop(place, None)
+        for kind in (True, False):
+            self.sent.pop((place, kind), None)
+
 
 class Scene:
     """One side with the actors of a program as they are there, and names for its producer ids."""
 
-    def __init__(self, side: Side, actors: Iterable[str], known_producer_ids: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        side: Side,
+        actors: Iterable[str],
+        places: Iterable[Place],
+        known_producer_ids: Iterable[int] = (),
+    ) -> None:
         self.side = side
+        self.places = tuple(places)
         self.actors = {name: Actor() for name in actors}
+        self.sent_offsets: dict[tuple[str, Place], set[str]] = defaultdict(set)
         self._names: dict[int, str] = {-1: "-"}
+        self._passed_over = 0
         for producer_id in known_producer_ids:
             self.name(producer_id)
 
     def name(self, producer_id: int) -> str:
         """`p0`, `p1`, ... in the order in which the ids turned up."""
-        return self._names.setdefault(producer_id, f"p{len(self._names) - 1}")
+        return self._names.setdefault(producer_id, f"p{self._given() - 1}")
+
+    def _given(self) -> int:
+        return len(self._names) + self._passed_over
+
+    def name_like(self, other: Scene) -> None:
+        """Go on with the same name as the other side, where one of them was given an id more."""
+        most = max(self._given(), other._given())
+        for scene in (self, other):
+            scene._passed_over += most - scene._given()
 
     def named(self, identity: Identity) -> str:
         """An identity as the two sides may be compared by it."""
@@ -78,6 +113,56 @@ class Scene:
         if not 0 <= shifted <= 32_767:
             raise SkippedError
         return Identity(identity.producer_id, shifted)
+
+    def is_over(self, transactional_id: str) -> None:
+        """The id's transaction is decided: nothing of it is pending any more, or will not be for long."""
+        for senders in self.sent_offsets.values():
+            senders.discard(transactional_id)
+
+    def is_pending_by_another(self, group: str, place: Place, transactional_id: str | None = None) -> bool:
+        """Whether this side holds back the group's offset for the transaction of another id, which has sent one."""
+        if not self.sent_offsets[group, place] - {transactional_id}:
+            return False
+        try:
+            self.side.fetch_offset(group, place, require_stable=True)
+        except CallError as error:
+            return error.code == "UNSTABLE_OFFSET_COMMIT"
+        return False
+
+    def row(self, transactional_id: str) -> KnownTransaction | None:
+        """The id as its coordinator knows it; None where it does not."""
+        try:
+            return self.side.describe(transactional_id)
+        except CallError:
+            return None
+
+    # --- beginning anew ---------------------------------------------------------------------------------------
+
+    def move(self, place: Place) -> None:
+        """An empty partition in the place of one that the sides have different batches in."""
+        self.side.move(place)
+        for actor in self.actors.values():
+            actor.leave(place)
+
+    def rename_group(self, group: str) -> None:
+        """A group without offsets in the place of one that the sides have different offsets for."""
+        self.side.rename(group)
+        for key in [key for key in self.sent_offsets if key[0] == group]:
+            del self.sent_offsets[key]
+
+    def rename_id(self, transactional_id: str | None) -> None:
+        """An id that was never used in the place of one that the sides have in different states; its transaction may be
+        open for ever wherever it has written.
+        """
+        if transactional_id is None:
+            raise TypeError("no id to begin anew with")
+        for place in self.places:
+            self.move(place)
+        self.side.rename(transactional_id)
+        self.is_over(transactional_id)
+        for name, actor in self.actors.items():
+            if name.startswith(transactional_id):
+                actor.begin(NOBODY)
 
 
 @dataclass(frozen=True)
@@ -96,15 +181,17 @@ class Call:
 
 @dataclass(frozen=True)
 class Step(Call):
-    """A request. `ask` returns what the sides have to agree on."""
+    """A request. `ask` returns what the sides have to agree on; `look` what it will meet there."""
 
     def ask(self, scene: Scene) -> Answer:
         raise NotImplementedError
 
+    def look(self, scene: Scene) -> Seen:
+        return Seen()
 
-def always(_: Call) -> bool:
-    """Whatever the step."""
-    return True
+    def begin_anew(self, scene: Scene) -> None:
+        """Leave behind what the two sides have in different states after this step."""
+        raise TypeError(f"nothing to begin anew after {self}")
 
 
 # --- a producer and its coordinator -----------------------------------------------------------------------
@@ -124,16 +211,24 @@ class Init(Step):
         expected = NOBODY if self.holding is None else scene.identity(self.holding, self.epoch_shift)
         try:
             given = scene.side.init_producer_id(self.transactional_id, self.timeout_ms, expected)
-        except CallError:
+        except CallError as error:
             if self.transactional_id:
                 scene.side.settle(self.transactional_id)
+                if error.code == "CONCURRENT_TRANSACTIONS":
+                    scene.is_over(self.transactional_id)
             raise
         scene.actors[self.actor].begin(given)
         return scene.named(given)
 
+    def look(self, scene: Scene) -> Seen:
+        return Seen(NOBODY if self.holding is None else scene.identity(self.holding, self.epoch_shift))
+
     @property
     def touches(self) -> str | None:
         return self.transactional_id
+
+    def begin_anew(self, scene: Scene) -> None:
+        scene.rename_id(self.touches)
 
 
 @dataclass(frozen=True)
@@ -177,6 +272,13 @@ class Produce(Step):
             actor.next_sequence[self.place] = increment_sequence(batch.base_sequence, len(batch.values))
         return offset
 
+    def look(self, scene: Scene) -> Seen:
+        return Seen(scene.identity(self.actor, self.epoch_shift))
+
+    @property
+    def touches(self) -> str | None:
+        return self.transactional_id
+
 
 def _batch(sent: list[Batch], following: int, values: tuple[bytes, ...], kind: SequenceKind) -> Batch:
     if kind == "next":
@@ -211,11 +313,18 @@ class End(Step):
             self.transactional_id, who, committed=self.committed, settle=self.settle
         )
         scene.actors[self.actor].begin(ended)
+        scene.is_over(self.transactional_id)
         return scene.named(ended)
+
+    def look(self, scene: Scene) -> Seen:
+        return Seen(scene.identity(self.actor, self.epoch_shift))
 
     @property
     def touches(self) -> str | None:
         return self.transactional_id
+
+    def begin_anew(self, scene: Scene) -> None:
+        scene.rename_id(self.touches)
 
 
 @dataclass(frozen=True)
@@ -238,6 +347,8 @@ class TimeOut(Step):
 
     def ask(self, scene: Scene) -> Answer:
         scene.side.wait_for_time_outs(self.transactional_ids, self.timeout_ms)
+        for name in self.transactional_ids:
+            scene.is_over(name)
         return "over"
 
 
@@ -255,7 +366,19 @@ class SendOffset(Step):
     def ask(self, scene: Scene) -> Answer:
         who = scene.identity(self.actor, self.epoch_shift)
         scene.side.send_offset(self.transactional_id, who, self.group, self.place, self.offset)
+        scene.sent_offsets[self.group, self.place].add(self.transactional_id)
         return "pending"
+
+    def look(self, scene: Scene) -> Seen:
+        pending = scene.is_pending_by_another(self.group, self.place, self.transactional_id)
+        return Seen(scene.identity(self.actor, self.epoch_shift), pending=pending)
+
+    @property
+    def touches(self) -> str | None:
+        return self.transactional_id
+
+    def begin_anew(self, scene: Scene) -> None:
+        scene.rename_group(self.group)
 
 
 # --- a partition alone ------------------------------------------------------------------------------------
@@ -275,6 +398,12 @@ class Append(Step):
         batch = Batch(self.base_sequence, self.values)
         return scene.side.append(self.who, self.place, batch, is_transactional=self.is_transactional)
 
+    def look(self, scene: Scene) -> Seen:
+        return Seen(self.who, _producer(scene, self.place, self.who))
+
+    def begin_anew(self, scene: Scene) -> None:
+        scene.move(self.place)
+
 
 @dataclass(frozen=True)
 class Mark(Step):
@@ -291,6 +420,17 @@ class Mark(Step):
         )
         return "marked" if written else "nothing written"
 
+    def look(self, scene: Scene) -> Seen:
+        return Seen(self.who, _producer(scene, self.place, self.who))
+
+    def begin_anew(self, scene: Scene) -> None:
+        scene.move(self.place)
+
+
+def _producer(scene: Scene, place: Place, who: Identity) -> KnownProducer | None:
+    known = scene.side.producers(place)
+    return next((each for each in known if each.producer_id == who.producer_id), None)
+
 
 # --- groups -----------------------------------------------------------------------------------------------
 
@@ -306,6 +446,12 @@ class CommitOffset(Step):
     def ask(self, scene: Scene) -> Answer:
         scene.side.commit_offset(self.group, self.place, self.offset)
         return "committed"
+
+    def look(self, scene: Scene) -> Seen:
+        return Seen(pending=scene.is_pending_by_another(self.group, self.place))
+
+    def begin_anew(self, scene: Scene) -> None:
+        scene.rename_group(self.group)
 
 
 @dataclass(frozen=True)
@@ -347,7 +493,7 @@ class Look(Step):
 
     def ask(self, scene: Scene) -> Answer:
         side, ends = scene.side, scene.side.ends(self.place)
-        start = min(self.start, ends.last_stable_offset)
+        start = max(min(self.start, ends.last_stable_offset), ends.log_start_offset)
         return {
             "ends": ends,
             "log": [_shown(batch, scene) for batch in side.log(self.place)],
@@ -383,8 +529,65 @@ class ListTransactions(Step):
 
     states: tuple[str, ...] = ()
     actors: tuple[str, ...] = ()
+    duration_ms: int = -1
+    pattern: str = ""
 
     def ask(self, scene: Scene) -> Answer:
         wanted = [scene.identity(actor).producer_id for actor in self.actors]
-        found = scene.side.list_transactions(self.states, wanted)
+        found = scene.side.list_transactions(self.states, wanted, self.duration_ms, self.pattern)
         return sorted((name, scene.name(who), state) for name, who, state in found)
+
+
+# --- the operator -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RemoveRecords(Step):
+    """All decided records go: where the log starts then."""
+
+    place: Place
+
+    def ask(self, scene: Scene) -> Answer:
+        return scene.side.remove_records(self.place)
+
+
+@dataclass(frozen=True)
+class ExpireIds(Step):
+    """Let time pass until the ids that nothing is open under are forgotten."""
+
+    transactional_ids: tuple[str, ...]
+
+    def ask(self, scene: Scene) -> Answer:
+        scene.side.expire_ids(self.transactional_ids)
+        return "over"
+
+
+@dataclass(frozen=True)
+class AbortHanging(Step):
+    """What hangs in the partition; the first of it is aborted."""
+
+    place: Place
+
+    def ask(self, scene: Scene) -> Answer:
+        found = sorted(scene.side.find_hanging(self.place), key=lambda each: each.start_offset)
+        for hanging in found[:1]:
+            scene.side.abort_hanging(self.place, hanging)
+        return [each._replace(producer_id=0) for each in found], [
+            scene.name(each.producer_id) for each in found
+        ]
+
+
+@dataclass(frozen=True)
+class Fence(Step):
+    """An operator fences whoever has this id."""
+
+    transactional_id: str
+
+    def ask(self, scene: Scene) -> Answer:
+        given = scene.side.fence([self.transactional_id])[self.transactional_id]
+        scene.is_over(self.transactional_id)
+        return scene.named(given)
+
+    @property
+    def touches(self) -> str | None:
+        return self.transactional_id

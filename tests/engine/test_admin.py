@@ -184,13 +184,13 @@ def test_ended_while_it_was_looked_at(
     producer.begin_transaction()
     producer.produce("payments", payments(1), partition=0).result()
     clock.advance(LIMIT_MS + 1)
-    owned = engine.admin._owned_partitions
+    owners = engine.admin._owners
 
-    def complete_first() -> set[tuple[int, str, int]]:
+    def complete_first() -> object:
         producer.commit_transaction()
-        return owned()
+        return owners()
 
-    monkeypatch.setattr(engine.admin, "_owned_partitions", complete_first)
+    monkeypatch.setattr(engine.admin, "_owners", complete_first)
     assert hanging(engine) == []
 
 
@@ -247,5 +247,6 @@ def test_fencing_ends_what_is_open(engine: Engine) -> None:
     fenced = engine.admin.fence_producers(["job", "new"])
     assert fenced["job"] == (producer.producer_id, before + 2)
     assert fenced["new"].producer_epoch == 0
+    assert engine.admin.describe_transaction("new").transaction_timeout_ms == 30_000  # as of Kafka's client
     assert engine.partition("payments", 0).last_stable_offset == 2
     assert engine.admin.describe_transaction("job").state == "Empty"

@@ -222,6 +222,7 @@ def test_a_snapshot_that_lacks_a_number(ledger: Path) -> None:
 def test_a_store_of_another_version(ledger: Path, known: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused when it is opened, in one line, whichever of the two is newer."""
     monkeypatch.setattr("storage.envelope.FORMAT", known)
+    monkeypatch.setattr("txn_engine.verify.checksums.FORMAT", known)
     with pytest.raises(UnsupportedFormatError) as caught:
         txn_engine.connect(f"file://{ledger}")
     assert str(caught.value).startswith(

@@ -73,7 +73,7 @@ def merged(engine: Engine, *bases: int) -> RewriteProposal:
     name = DataFileName(state.log_end_offset, -1, -1, engine.logs.tools.new_id())
     objects = engine.logs.tools.objects
     data = FileMerger(objects, engine.logs.tools.executor, topic, 0).merge(inputs, name.write_id)
-    objects.create(f"{log.keys.prefix}/{name.data_path}", data)
+    objects.create(f"{log.keys.prefix}/{name.data_path}", data, max_bytes=len(data))
     output = LogFile(
         -1,
         -1,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage import LocalStore
+from storage import LocalStore, ObjectStore
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.storage.power import (
     Promises,
@@ -76,11 +76,13 @@ def copy(engine: Engine) -> None:
             producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
 
 
-def after_the_cut(root: Path, said: set[object]) -> None:
-    """The machine comes up again: what was acknowledged is there once, the sweeps end the rest, the jobs run again."""
+def after_the_cut(store: ObjectStore, said: set[object], *, hours: int = 1) -> None:
+    """The machine comes up again, so late that every transaction has timed out: what was acknowledged is there once,
+    the sweeps end the rest, the jobs run again.
+    """
     clock = ManualClock()
-    clock.advance(3_600_000)
-    with Engine(LocalStore(root), clock=clock) as engine:
+    clock.advance(hours * 3_600_000)
+    with Engine(store, clock=clock) as engine:
         topics = engine.admin.list_topics()
         assert Said("created") not in said or topics == ["copies", "payments"]
         assert engine.coordinator.abort_timed_out_transactions().failures == ()
@@ -97,8 +99,11 @@ def after_the_cut(root: Path, said: set[object]) -> None:
         assert report.ok, [str(finding) for finding in report.findings]
 
 
-EVERY = int(os.environ.get("POWER_CUTS_EVERY", "2"))
-"""Of the disks that the cuts leave, each so-many-th is started up again."""
+MAINTENANCE_EVERY = int(os.environ.get("POWER_CUTS_EVERY", "2"))
+"""Of the disks that a cut during maintenance leaves each so-many-th is started up again, all of them with
+POWER_CUTS_EVERY=1; of those that other cuts leave every one is.
+"""
+DISKS_RECOVERED = 8
 
 MINUTE_MS = 60_000
 HASTY = MaintenancePolicy(orphan_age_ms=MINUTE_MS, entries_age_ms=MINUTE_MS, trim_step=1, min_files=2)
@@ -162,7 +167,7 @@ def test_the_power_goes_during_maintenance(tmp_path: Path, capsys: pytest.Captur
             if Said("loaded") in promises.said:
                 upkeep_after_the_cut(write_tree(tree, folder / "cut"))
 
-        result = survey(recorder.tape, inspect, objects_only=True, every=EVERY)
+        result = survey(recorder.tape, inspect, objects_only=True, every=MAINTENANCE_EVERY)
     assert result.broken == []
     assert result.cuts > 300
     with capsys.disabled():
@@ -179,10 +184,46 @@ def test_the_power_goes_at_any_moment(tmp_path: Path, capsys: pytest.CaptureFixt
 
         def inspect(tree: Tree, promises: Promises) -> None:
             if "store" in tree:
-                after_the_cut(write_tree(tree, folder / "cut"), set(promises.said))
+                after_the_cut(LocalStore(write_tree(tree, folder / "cut")), set(promises.said))
 
-        result = survey(recorder.tape, inspect, objects_only=True, every=EVERY)
+        result = survey(recorder.tape, inspect, objects_only=True)
     assert result.broken == []
     assert result.cuts > 1_000
     with capsys.disabled():
         print(f" [power cuts survived: {result.cuts}, {result.disks} of them other disks]", end="")
+
+
+def test_the_power_goes_again_while_the_machine_comes_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same of a machine that is just coming up from a cut: its sweeps and jobs, cut off anywhere, are done by the
+    next start; nothing that either life was told is lost.
+    """
+    with recording(tmp_path) as recorder:
+        run_jobs(recorder, tmp_path)
+    disks: list[tuple[Tree, set[object]]] = []
+    survey(
+        recorder.tape,
+        lambda tree, promises: disks.append((tree, set(promises.said))),
+        objects_only=True,
+    )
+    started = [disk for disk in disks if "store" in disk[0]]
+    chosen = started[len(started) // 8 :: len(started) // DISKS_RECOVERED]
+    cuts = looked_into = 0
+    with disks_in_memory() as folder:
+        for tree, said in chosen:
+            base = folder / "first"
+            write_tree(tree, base)
+            with recording(base) as second:
+                after_the_cut(promising(second, base), said)
+
+            def inspect(again: Tree, _: Promises, said: set[object] = said) -> None:
+                after_the_cut(LocalStore(write_tree(again, folder / "second")), said, hours=2)
+
+            result = survey(second.tape, inspect, objects_only=True, start=tree)
+            assert result.broken == []
+            cuts, looked_into = cuts + result.cuts, looked_into + result.disks
+    assert cuts > 1_000
+    assert looked_into > 50
+    with capsys.disabled():
+        print(f" [second power cuts survived: {cuts}]", end="")

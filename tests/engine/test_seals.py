@@ -1,4 +1,4 @@
-"""Seals: what was once filled stays filled, and whoever meets a seal starts again (protocol, sections 2 and 6)."""
+"""Seals: what was once filled stays filled, and whoever meets a seal starts again (PROTOCOL.md, sections 2 and 6)."""
 
 from __future__ import annotations
 

@@ -17,12 +17,17 @@ COMMITTED = [0, 2, 4, 10, 12, 14]
 
 
 class FlatListings(FaultyStore):
-    """A store that refuses to list a folder with folders in it: their order is not every server's."""
+    """A store that refuses to list a folder with folders in it: their order is not every server's.
+
+    Only the auditor lists the whole store, for the keys alone: it is told them backwards.
+    """
 
     listings = 0
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         found = builtins.list(self.inner.list(prefix, start_after=start_after))
+        if not prefix:
+            return reversed(found)
         nested = [info.key for info in found if "/" in info.key.removeprefix(prefix.rstrip("/") + "/")]
         assert not nested, f"{prefix} was listed across folders: {nested[0]}"
         self.listings += 1
@@ -71,7 +76,7 @@ def copy(engine: Engine) -> None:
 
 def test_transactions_on_seaweedfs(seaweed_bucket: S3Bucket) -> None:
     """What was committed is there once, what was aborted or fenced is not, for a second engine too, which starts from
-    snapshots; the auditor finds nothing; and nothing ever lists across folders.
+    snapshots; the auditor finds nothing; and nothing that needs an order lists across folders.
     """
     with Engine(ledger_in(seaweed_bucket)) as engine:
         for topic in ("payments", "copies"):

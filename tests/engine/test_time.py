@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
 import pytest
 
 import txn_engine
@@ -12,6 +13,7 @@ from tests.engine.conftest import accounts_in, payments
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     InvalidProducerIdMappingError,
+    InvalidRecordError,
     InvalidTxnStateError,
     ProducerFencedError,
 )
@@ -259,3 +261,16 @@ def test_an_open_transaction_is_not_renewed(engine: Engine, clock: ManualClock) 
     assert log.refresh().log_end_offset == end
     producer.commit_transaction()
     assert accounts_in(engine) == [1, 2]
+
+
+def test_seconds_beyond_what_milliseconds_hold_are_refused() -> None:
+    """Parquet keeps them as milliseconds."""
+    schema = pa.schema([("at", pa.timestamp("s"))])
+    with txn_engine.connect("memory://seconds-beyond") as engine:
+        engine.admin.create_topic("times", schema=schema)
+        with pytest.raises(InvalidRecordError) as caught, engine.producer() as producer:
+            producer.produce(
+                "times", pa.table({"at": pa.array([2**63 // 1_000 + 1], pa.timestamp("s"))})
+            ).result()
+        assert str(2**63 // 1_000 + 1) not in str(caught.value)
+        assert engine.scan("times").to_table().num_rows == 0

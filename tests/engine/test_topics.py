@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import pytest
@@ -99,14 +100,12 @@ def test_two_who_grow_a_topic(clock: ManualClock) -> None:
                     continue
                 grown.append(total)
 
-        threads = [
-            threading.Thread(target=grow, args=(first, range(2, 40, 2))),
-            threading.Thread(target=grow, args=(second, range(3, 40, 3))),
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor() as pool:
+            for call in (
+                pool.submit(grow, first, range(2, 40, 2)),
+                pool.submit(grow, second, range(3, 40, 3)),
+            ):
+                call.result()
         assert first.admin.describe_topic("t").partitions == max(grown)
         assert len(store_growths(store)) == len(grown) == len(set(grown))
 

@@ -8,13 +8,18 @@ import ast
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from txn_engine import errors
+from txn_engine import TopicPartition, errors
+from txn_engine.engine import Engine
+from txn_engine.log.topics import KAFKA_SCHEMA
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "KAFKA.md"
+SCENARIOS = HERE / "scenarios.txt"
 _ID = re.compile(r"[A-Z]{2,4}-\d\d")
 
 
@@ -98,11 +103,16 @@ def test_the_files_named_are_there() -> None:
         assert (folder / name).exists(), name
 
 
-def test_no_scenario_is_missing(shared_data: Path) -> None:
-    """Every scenario of the design's page has its row, and no row has an id that the design does not know."""
+def test_no_scenario_is_missing() -> None:
+    """Every scenario has its row, and no row has an id that the list does not know."""
+    assert sorted(cells[0] for cells in rows(_ID.pattern)) == SCENARIOS.read_text(encoding="utf-8").split()
+
+
+def test_the_scenarios_are_the_design_s(shared_data: Path) -> None:
+    """The list that the repository brings is the whole of the design's page."""
     design = (shared_data.parent / "design" / "kafka-rules.md").read_text(encoding="utf-8")
     wanted = re.findall(rf"^\| ({_ID.pattern}) \|", design, re.MULTILINE)
-    assert sorted(wanted) == sorted(cells[0] for cells in rows(_ID.pattern))
+    assert SCENARIOS.read_text(encoding="utf-8").split() == sorted(wanted)
 
 
 def kinds(error: type[errors.TxnEngineError]) -> str:
@@ -119,9 +129,11 @@ def test_every_error_has_its_row() -> None:
     }
     table = rows(r"`\w+Error`")
     assert sorted(cells[0].strip("`") for cells in table) == sorted(classes)
-    for name, code, kind, when, _, caller in table:
+    for name, code, kind, retry, refusal, when, _, caller in table:
         error = classes[name.strip("`")]
         assert (code, kind) == (error.code, kinds(error)), name
+        assert (retry == "helps", refusal == "yes") == (error.retry_helps, error.is_refusal), name
+        assert {retry, refusal} <= {"helps", "yes", "no"}
         assert when, name
         assert caller, name
 
@@ -134,3 +146,51 @@ def test_every_error_says_what_to_do(error: type) -> None:
     assert error.__doc__
     if (error.abortable or error.fatal) and error is not errors.InvalidTransactionTimeoutError:
         assert error.default_action
+
+
+@pytest.mark.parametrize("error", [value for _, value in inspect.getmembers(errors, inspect.isclass)])
+def test_the_flags_of_an_error_agree(error: type) -> None:
+    """What the producer may call again a task may run again; damage, access and age of the code no retry mends."""
+    if not issubclass(error, errors.TxnEngineError):
+        return
+    assert error.retry_helps or not error.retriable
+    if error.abortable:
+        assert error.retry_helps
+    if error in (errors.CorruptObjectError, errors.UnsupportedFormatError, errors.StoreAccessError):
+        assert not error.retry_helps
+    if error in (errors.OutcomeUnknownError, errors.StoreUnavailableError, errors.RequestTimedOutError):
+        assert not error.is_refusal
+
+
+def test_the_loop_of_the_page_runs(engine: Engine) -> None:
+    """Consume, transform, produce, just as it is printed: each record once, whatever a rival does to a try."""
+    block = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    names: dict[str, Any] = {}
+    exec(block[1], names)
+    for topic in ("payments", "enriched"):
+        engine.admin.create_topic(topic, partitions=2)
+    with engine.producer() as producer:
+        rows = [{"key": None, "value": b"%d" % number, "headers": None} for number in range(10)]
+        producer.produce("payments", pa.Table.from_pylist(rows, schema=KAFKA_SCHEMA), partition=1).result()
+    tries = []
+
+    def transform(batch: pa.Table) -> pa.Table:
+        """The first try finds that a rival has committed the first three meanwhile."""
+        tries.append(batch.num_rows)
+        if len(tries) == 1:
+            with engine.consumer(group_id="enrich") as rival:
+                rival.assign([TopicPartition("payments", 1)])
+                rival.poll(3)
+                rival.commit()
+        return batch.select(["key", "value", "headers"])
+
+    names["copy_payments"](engine, transform)
+    assert tries == [10, 7]
+    with engine.consumer() as reader:
+        reader.subscribe(["enriched"])
+        found = reader.poll()
+        assert found is not None
+        assert sorted(row["value"] for row in found.to_pylist()) == [
+            b"%d" % number for number in range(3, 10)
+        ]

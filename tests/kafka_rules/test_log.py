@@ -13,6 +13,7 @@ from tests.kafka_rules.driver import (
     MAX_SEQUENCE,
     SCHEMA,
     T0,
+    T1,
     TOPIC,
     Partition,
     answer,
@@ -22,6 +23,8 @@ from tests.kafka_rules.driver import (
     row_of,
 )
 from txn_engine import Engine, TopicPartition
+from txn_engine.errors import TransactionAbortableError
+from txn_engine.protocol.proposals import ExpireProposal
 from txn_engine.testing import ManualClock
 from txn_engine.types import AbortedTransaction
 
@@ -216,6 +219,43 @@ def test_log_12_a_check_from_an_earlier_transaction_is_no_use(clock: ManualClock
         assert found in ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
         values = other.partition(TOPIC, 0).read(0, isolation_level="read_uncommitted").column("value")
         assert values.to_pylist() == [2]
+
+
+def test_log_12_a_partition_that_is_not_in_the_transaction(clock: ManualClock) -> None:
+    """LOG-12: the producer's own epoch, its transaction open, but not with this partition in it: the first write is
+    refused as one that can only abort (Kafka's INVALID_TXN_STATE; since KIP-890 TRANSACTION_ABORTABLE), nothing is
+    open. The view is the one from before AddPartitions, of a partition that has forgotten the producer since.
+    """
+    store = FaultyStore(MemoryStore(fresh_id("store")))
+    with Engine(store, clock=clock) as engine, Engine(store.inner, clock=clock) as other:
+        engine.admin.create_topic(TOPIC, partitions=2, schema=SCHEMA)
+        producer = engine.producer(transactional_id="shared")
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce(TOPIC, records(1), partition=0).result()
+        producer.begin_transaction()
+        pid, epoch = producer.producer_id, producer.producer_epoch
+        forgotten = False
+
+        def forget_before_the_append(operation: Operation, key: str, _: int) -> Fault | None:
+            nonlocal forgotten
+            if operation == "put_if_absent" and f"/{TOPIC}/" in key and "/log/" in key and not forgotten:
+                forgotten = True
+                put_row(other, "Ongoing", name="shared", pid=pid, epoch=epoch, partitions=[T1])
+                clock.advance(1)
+                target = other.coordinator.resolve(T0)
+                other.logs.of(target).append_one(ExpireProposal((pid,), clock()))
+            return None
+
+        store.decide = forget_before_the_append
+        with pytest.raises(TransactionAbortableError, match="t-0 is not in the transaction") as refused:
+            producer.produce(TOPIC, records(2), partition=0).result()
+        assert refused.value.code == "TRANSACTION_ABORTABLE"
+        log = Partition(other.partition(TOPIC, 0))
+        assert forgotten
+        assert log.stable == log.end
+        assert log.producer(pid) is None
+        assert log.offsets(isolation_level="read_uncommitted") == [0]
 
 
 def test_log_12_the_partition_alone_asks_nobody(log: Partition) -> None:

@@ -339,13 +339,12 @@ def meet(world: World, case: Case) -> tuple[Producer, object]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_an_error_does_to_the_producer(world: World, name: str) -> None:
-    """The error is told by the call that met it, and the producer's state is what the error means."""
+    """The error is told by the call that met it, and the producer's state is what the error means, at once."""
     case = CASES[name]
     producer, found = meet(world, case)
     assert found == case.code
-    answer(
-        producer.begin_transaction
-    )  # a call looks at what has failed in the background, and is refused here
+    assert producer.state == case.state
+    answer(producer.begin_transaction)  # refused, as in any of these states
     assert producer.state == case.state
 
 

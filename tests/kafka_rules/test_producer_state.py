@@ -32,7 +32,7 @@ def replayed(
 ) -> PartitionState:
     """The state after a batch that already stands in the log: what a follower does in Kafka is replay here."""
     base = state.log_end_offset
-    file = FileRef(f"data/{base:020d}-p{pid}-e{epoch}-{base:032x}.parquet", 1, "c")
+    file = FileRef(f"data/{base:020d}-p{pid}-e{epoch}-{base:032x}.parquet", 1, "c" * 32)
     batch = BatchDescriptor(
         base_offset=base,
         last_offset=base + count - 1,
@@ -287,7 +287,7 @@ def test_psm_12_a_plan_changes_nothing() -> None:
     """
 
     def proposal(sequence: int, count: int) -> DataProposal:
-        file = FileRef(f"data/{0:020d}-p1-e0-{sequence:032x}.parquet", 1, "c")
+        file = FileRef(f"data/{0:020d}-p1-e0-{sequence:032x}.parquet", 1, "c" * 32)
         return DataProposal(count, 1, 1, file, 1, 0, sequence, True)
 
     empty = replayed(PartitionState(), -1, -1, -1, count=15)

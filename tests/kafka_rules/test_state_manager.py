@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import product
 
+import pyarrow as pa
 import pytest
 
 import txn_engine
 from storage import MemoryStore, NotConnectedError, StorageError, StoreNotWritableError, StoreUnreachableError
 from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
+from tests.fuzz.sealing import parquet_object, taken_apart
 from tests.kafka_rules.driver import (
     DAY_MS,
     SCHEMA,
@@ -25,6 +29,7 @@ from tests.kafka_rules.driver import (
     state_of,
 )
 from txn_engine import Engine
+from txn_engine.protocol.transaction_rows import TransactionRow
 from txn_engine.testing import ManualClock
 from txn_engine.types import TransactionListing
 
@@ -61,77 +66,216 @@ def test_tsm_02_the_last_row_of_each_id_counts(
         assert [listing.transactional_id for listing in other.admin.list_transactions()] == ["one", "two"]
 
 
-# What the store answers at every call of the coordinator's log, and the code that a client gets for it.
+# How the store refuses to take a row, and the code that a client gets for it.
 STORE_ERRORS: list[tuple[type[StorageError], str]] = [
-    (StoreUnreachableError, "NETWORK_EXCEPTION"),
+    (StoreUnreachableError, "OUTCOME_UNKNOWN"),
     (NotConnectedError, "NETWORK_EXCEPTION"),
     (StoreNotWritableError, "CLUSTER_AUTHORIZATION_FAILED"),
 ]
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request to an Ongoing transaction of T0. `answer`: where the store is well, also to the same one once more;
+    `settled`: where its own row, whose outcome was unknown, is put first. `left`: the id when all is completed, `rows`:
+    of the id by then, `markers`: in T0.
+    """
+
+    ask: Callable[[Engine, str], object]
+    answer: object
+    settled: object
+    left: tuple[str, int, int]
+    rows: list[str]
+    markers: int
+
+
 REQUESTS = {
-    "EndTxn": (
+    "EndTxn": Request(
         lambda engine, name: engine.coordinator.end_transaction(name, PID, EPOCH, committed=True),
+        (PID, EPOCH + 1),
+        "CONCURRENT_TRANSACTIONS",
         ("CompleteCommit", PID, EPOCH + 1),
+        ["Ongoing", "PrepareCommit", "CompleteCommit"],
+        1,
     ),
-    "AddPartitions": (
+    "AddPartitions": Request(
         lambda engine, name: engine.coordinator.add_partitions(name, PID, EPOCH, [T1]),
+        None,
+        None,
         ("Ongoing", PID, EPOCH),
+        ["Ongoing", "Ongoing"],
+        0,
     ),
-    "InitProducerId": (
+    "InitProducerId": Request(
         lambda engine, name: engine.coordinator.init_producer_id(name),
+        "CONCURRENT_TRANSACTIONS",
+        "CONCURRENT_TRANSACTIONS",
         ("Empty", PID, EPOCH + 2),
+        ["Ongoing", "PrepareAbort", "CompleteAbort", "Empty"],
+        1,
     ),
 }
 
 
-@pytest.mark.parametrize("request_name", REQUESTS)
-@pytest.mark.parametrize(("kind", "code"), STORE_ERRORS)
-def test_tsm_04_a_store_that_fails_leaves_nothing_stuck(
-    clock: ManualClock, kind: type[StorageError], code: str, request_name: str
-) -> None:
-    """TSM-04: an error of the store is told as such, or as an unknown outcome. Once the store is back the
-    same request is answered as if it had been made once: nothing pending is left behind, nothing is done
-    twice.
+@contextmanager
+def a_store_that_takes_no_rows(
+    clock: ManualClock, kind: type[StorageError], fault: Fault
+) -> Iterator[tuple[Engine, str, FaultyStore]]:
+    """An Ongoing id, and a store that fails each put into its coordinator's log until `decide` is taken away; reads are
+    answered.
     """
-    ask, expected = REQUESTS[request_name]
-    faulty = FaultyStore(MemoryStore(fresh_id("store")), error=raising(kind))
-    with Engine(faulty, clock=clock, pause=no_pause) as engine:
+    store = FaultyStore(MemoryStore(fresh_id("store")), error=raising(kind))
+    with Engine(store, clock=clock, pause=no_pause) as engine:
         engine.admin.create_topic(TOPIC, partitions=2, schema=SCHEMA)
         name = put_row(engine, "Ongoing", pid=PID, epoch=EPOCH)
         prefix = engine.logs.coordinator(name).keys.prefix
 
         def decide(operation: Operation, key: str, _: int) -> Fault | None:
-            return "before" if key.startswith(prefix) else None
+            return fault if operation == "put_if_absent" and key.startswith(prefix) else None
 
-        faulty.decide = decide
-        for _ in range(2):
-            assert answer(lambda: ask(engine, name)) in {code, "OUTCOME_UNKNOWN"}
-        faulty.decide = None
-        while answer(lambda: ask(engine, name)) == "CONCURRENT_TRANSACTIONS":
-            assert engine.coordinator.finish(name).transactional_ids == (name,)
-        assert state_of(engine, name) == expected
+        store.decide = decide
+        yield engine, name, store
 
 
-def test_tsm_10_an_unknown_row_stops_the_engine(engine: Engine, url: str, clock: ManualClock) -> None:
-    """TSM-10, where we differ: what cannot be read is not skipped. A damaged row's partition answers with the damage,
-    at once, and the others go on.
+def assert_done_once(engine: Engine, name: str, request: Request, expected: object) -> None:
+    """The same request once more is answered so; it waits for a completion only, and all is as if asked once."""
+    assert answer(lambda: request.ask(engine, name)) == expected
+    if expected == "CONCURRENT_TRANSACTIONS":
+        assert engine.coordinator.finish(name).transactional_ids == (name,)
+        if request.left[0] == "Empty":
+            request.ask(engine, name)
+    assert state_of(engine, name) == request.left
+    log = engine.logs.coordinator(name)
+    assert [
+        batch.row.state for batch in log.batches() if isinstance(batch.row, TransactionRow)
+    ] == request.rows
+    assert engine.partition(TOPIC, 0).high_watermark == request.markers
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+@pytest.mark.parametrize(("kind", "code"), STORE_ERRORS)
+def test_tsm_04_a_row_that_is_not_taken_leaves_nothing_stuck(
+    clock: ManualClock, kind: type[StorageError], code: str, request_name: str
+) -> None:
+    """TSM-04: a store that fails before it takes the row: the error is told as such where it proves that nothing was
+    written, else as an unknown outcome, however often it is asked, and everybody sees the row of before. Once the store
+    is back the same request is answered, nothing pending is left behind, and nothing was done twice.
     """
+    request = REQUESTS[request_name]
+    with a_store_that_takes_no_rows(clock, kind, "before") as (engine, name, store):
+        for _ in range(2):
+            assert answer(lambda: request.ask(engine, name)) == code
+            with Engine(store.inner, clock=clock) as other:
+                assert state_of(other, name) == ("Ongoing", PID, EPOCH)
+        assert {fault for operation, _, fault in store.calls if operation == "put_if_absent"} == {
+            None,
+            "before",
+        }
+        store.decide = None
+        assert_done_once(
+            engine, name, request, request.settled if code == "OUTCOME_UNKNOWN" else request.answer
+        )
+
+
+@pytest.mark.parametrize("request_name", REQUESTS)
+@pytest.mark.parametrize("kind", [kind for kind, _ in STORE_ERRORS])
+def test_tsm_04_a_row_that_was_taken_counts(
+    clock: ManualClock, kind: type[StorageError], request_name: str
+) -> None:
+    """TSM-04: a store that fails after it has taken the row: it is read back, and the request is answered as if nothing
+    had happened, the first time and again.
+    """
+    request = REQUESTS[request_name]
+    with a_store_that_takes_no_rows(clock, kind, "after") as (engine, name, store):
+        assert answer(lambda: request.ask(engine, name)) == request.answer
+        assert answer(lambda: request.ask(engine, name)) == request.answer
+        assert (store.calls[-1][2], "after" in {fault for _, _, fault in store.calls}) == (None, True)
+        store.decide = None
+        assert_done_once(engine, name, request, request.answer)
+
+
+Parts = tuple[pa.Table, dict[bytes, bytes]]
+
+
+def _said(name: bytes, value: bytes) -> Callable[[pa.Table, dict[bytes, bytes]], Parts]:
+    """The same rows in an object that says something else of itself."""
+    return lambda table, metadata: (table, {**metadata, b"txn_engine." + name: value})
+
+
+def _held(column: str, value: object) -> Callable[[pa.Table, dict[bytes, bytes]], Parts]:
+    """Another value in a column of the entry's row; a dict changes fields of the struct that it is."""
+
+    def change(table: pa.Table, metadata: dict[bytes, bytes]) -> Parts:
+        at = table.schema.get_field_index(column)
+        field = table.schema.field(at)
+        (held,) = table.column(at).to_pylist()
+        new = {**held, **value} if isinstance(value, dict) else value
+        return table.set_column(at, field, pa.array([new], field.type)), metadata
+
+    return change
+
+
+UNKNOWN_ROWS = {
+    "a later format": (_said(b"format", b"3"), "UNSUPPORTED_VERSION"),
+    "an object of another kind": (_said(b"kind", b"ledger"), "UNSUPPORTED_VERSION"),
+    "a kind of row that is not known": (_held("control", "merge"), "UNSUPPORTED_VERSION"),
+    "a state that is not known": (_held("transaction", {"state": "Frozen"}), "CORRUPT_MESSAGE"),
+}
+
+
+def _two_ids_at_home_apart(engine: Engine) -> tuple[str, str]:
+    """Two open ids, in two partitions of the coordinator's topic."""
     broken = put_row(engine, "Ongoing", name="broken")
-    log = engine.logs.coordinator(broken)
-    key = log.keys.entry(0)
     sound = next(
         name
         for name in map(str, range(1_000))
         if engine.admin.coordinator_partition(name) != engine.admin.coordinator_partition(broken)
     )
-    put_row(engine, "Ongoing", name=sound)
+    return broken, put_row(engine, "Ongoing", name=sound)
+
+
+def _assert_only_its_partition_stops(
+    url: str, clock: ManualClock, broken: str, sound: str, *, code: str
+) -> None:
+    with txn_engine.connect(url, clock=clock) as other:
+        assert answer(lambda: other.admin.describe_transaction(broken)) == code
+        assert answer(lambda: other.coordinator.init_producer_id(broken)) == code
+        assert answer(lambda: other.coordinator.end_transaction(broken, 5_010, 5, committed=True)) == code
+        assert state_of(other, sound)[0] == "Ongoing"
+        ended = other.coordinator.end_transaction(sound, 5_010, 5, committed=True)
+        assert state_of(other, sound) == ("CompleteCommit", *ended)
+
+
+@pytest.mark.parametrize("what", UNKNOWN_ROWS)
+def test_tsm_10_an_unknown_row_stops_its_partition(
+    engine: Engine, url: str, clock: ManualClock, what: str
+) -> None:
+    """TSM-10, where we differ: a row that this version does not know, its checksum right, is not skipped. Its partition
+    answers with what it is, at once and whatever is asked, and the others go on.
+    """
+    change, code = UNKNOWN_ROWS[what]
+    broken, sound = _two_ids_at_home_apart(engine)
+    key = engine.logs.coordinator(broken).keys.entry(0)
+    engine.store.put(key, parquet_object(*change(*taken_apart(engine.store.get(key)))))
+    _assert_only_its_partition_stops(url, clock, broken, sound, code=code)
+
+
+def test_tsm_10_the_same_row_put_together_again_is_read(engine: Engine, url: str, clock: ManualClock) -> None:
+    """TSM-10: what stops the partition above is what the row says, not how it was put there."""
+    broken, _ = _two_ids_at_home_apart(engine)
+    key = engine.logs.coordinator(broken).keys.entry(0)
+    engine.store.put(key, parquet_object(*taken_apart(engine.store.get(key))))
+    with txn_engine.connect(url, clock=clock) as other:
+        assert state_of(other, broken)[0] == "Ongoing"
+
+
+def test_tsm_10_a_damaged_row_stops_its_partition(engine: Engine, url: str, clock: ManualClock) -> None:
+    """TSM-10: half an object; its partition answers with the damage, and the others go on."""
+    broken, sound = _two_ids_at_home_apart(engine)
+    key = engine.logs.coordinator(broken).keys.entry(0)
     data = engine.store.get(key)
     engine.store.put(key, data[: len(data) // 2])
-    with txn_engine.connect(url, clock=clock) as other:
-        assert answer(lambda: other.admin.describe_transaction(broken)) == "CORRUPT_MESSAGE"
-        assert answer(lambda: other.coordinator.init_producer_id(broken)) == "CORRUPT_MESSAGE"
-        assert state_of(other, sound)[0] == "Ongoing"
+    _assert_only_its_partition_stops(url, clock, broken, sound, code="CORRUPT_MESSAGE")
 
 
 def test_tsm_10_an_empty_log_loads(engine: Engine) -> None:

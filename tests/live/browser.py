@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-from tests.servers import REPOSITORY
+from tests.servers import FOUND, REPOSITORY
 
 SCREENSHOTS = REPOSITORY / ".cache" / "screenshots"
 WIDTHS = {"wide": 1280, "narrow": 390}
@@ -19,11 +18,9 @@ _PATIENCE_MS = 60_000
 
 
 def chromium_binary() -> Path | None:
-    """`TXN_ENGINE_CHROMIUM`, the machine's, or what set-up fetched; None where there is none."""
-    cached = REPOSITORY / ".cache" / "debian" / "bin" / "chromium"
-    names = ("chromium", "chromium-browser", "google-chrome")
-    found = [os.environ.get("TXN_ENGINE_CHROMIUM"), *map(shutil.which, names), cached]
-    return next((Path(path) for path in found if path and os.access(path, os.X_OK)), None)
+    """`TXN_ENGINE_CHROMIUM`, or what set-up found or fetched; None where there is none."""
+    binary = Path(os.environ.get("TXN_ENGINE_CHROMIUM") or FOUND / "chromium")
+    return binary if os.access(binary, os.X_OK) else None
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A Postgres of the tests' own: Debian's, as it lies on the machine or in the cache, on 127.0.0.1."""
+"""A Postgres of the tests' own, on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -16,20 +16,14 @@ from typing import Any, Self
 
 import psycopg2
 
-from tests.servers import REPOSITORY, free_port
+from tests.servers import FOUND, free_port
 
 _READY_S = 30.0
 
 
 def postgres_binaries() -> Path | None:
-    """The folder of `initdb` and `postgres`; None where there is none."""
-    on_path = shutil.which("initdb")
-    packaged = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    cached = REPOSITORY / ".cache" / "debian" / "bin" / "initdb"
-    for found in (on_path, *reversed(packaged), cached):
-        if found and Path(found).exists():
-            return Path(found).parent
-    return None
+    """The folder of `initdb` and `postgres`, as set-up found or fetched them; None where there is none."""
+    return FOUND if os.access(FOUND / "initdb", os.X_OK) else None
 
 
 class PostgresServer:

@@ -72,12 +72,27 @@ class Stack:
         return f"transactions {self.traffic.states()}, tasks not green: {tasks[-20:]}"
 
     def print_overhead(self, run: Run, database: str) -> None:
-        """What the scheduler costs a task, from ready to started; recorded too."""
+        """What the scheduler costs a task, from ready to started, and what memory each service takes; recorded too."""
+        memory = {name: memory_mb(service.pid) for name, service in self.airflow.services.items()}
+        print(f"\nmemory in MB: {', '.join(f'{name} {size}' for name, size in memory.items())}")
         overheads = sorted(cost for task in self.rest.tasks() if (cost := overhead_s(task)) is not None)
         if overheads:
             middle, most = overheads[len(overheads) // 2], overheads[-1]
-            print(f"\nscheduler overhead of {len(overheads)} tasks: p50 {middle:.2f} s, most {most:.2f} s")
-            run.record({"tasks": len(overheads), "p50 s": middle, "most s": most}, of=database)
+            print(f"scheduler overhead of {len(overheads)} tasks: p50 {middle:.2f} s, most {most:.2f} s")
+            figures = {"tasks": len(overheads), "p50 s": middle, "most s": most, "memory MB": memory}
+            run.record(figures, of=database)
+
+
+def memory_mb(pid: int) -> int:
+    """What a process and all that it has started take: what they share counts once (their proportional set size);
+    where the kernel does not tell that, what is each one's own.
+    """
+    found = 0
+    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            told = process.memory_full_info()
+            found += getattr(told, "pss", told.uss)
+    return found >> 20
 
 
 @contextlib.contextmanager

@@ -100,6 +100,8 @@ def kill_scheduler_in_the_middle(stack: Stack) -> None:
     assert alive, "the orphans are what this test is about"
     print(f"\nkilled the scheduler while Spark was at work; {len(alive)} orphans live on")
     scheduler.start()
+    own = stack.wait_for("the scheduler back", lambda: stack.children(scheduler), patience_s=120)
+    assert not {process.pid for process in own} & set(alive), "the orphans are nobody's again"
     payments_flow(stack, "after")
     wait_until_all_is_well(stack, patience_s=700)
     tries = [task["try_number"] for task in stack.rest.tasks() if task["task_id"] == "consume"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -160,10 +161,11 @@ def test_trouble_is_announced(person: BrowserContext) -> None:
     """The store's trouble and the end of the session stand in a live region."""
     page = open_page(person, "")
     announced = page.get_by_role("status")
-    page.route(
-        "**/api/health", lambda route: route.fulfill(json={"now_ms": 1, "seen_ms": 1, "trouble": "no bucket"})
-    )
+    away = page.request.get("/txn-engine/api/health").json() | {"age_ms": 61_000, "trouble": "no bucket"}
+    page.route("**/api/health", lambda route: route.fulfill(json=away))
     expect(announced.filter(has_text="no bucket")).to_be_visible(timeout=REFRESHED_MS)
+    expect(announced.filter(has_text="and may be different by now")).to_be_visible()
+    expect(page.locator("#freshness")).to_contain_text("old")
     page.unroute("**/api/health")
     expect(announced.filter(has_text="no bucket")).to_have_count(0, timeout=REFRESHED_MS)
     page.route("**/api/**", lambda route: route.fulfill(status=401, json={"detail": "not logged in"}))
@@ -219,6 +221,48 @@ def busy(settled: Stack, person: BrowserContext) -> Stack:
 
     settled.wait_for("the hanging transaction on the pages", shown, patience_s=60)
     return settled
+
+
+def test_abort_is_in_view_on_a_narrow_screen(person: BrowserContext, busy: Stack) -> None:
+    """Without scrolling sideways: who aborts from a telephone must find it, beside how long it has been open."""
+    for path in ("", "transactions"):
+        page = open_page(person, path)
+        page.set_viewport_size({"width": 390, "height": 900})
+        button = page.get_by_role("button", name="Abort the transaction of night-batch")
+        button.scroll_into_view_if_needed()
+        row = page.get_by_role("row").filter(has=button)
+        for shown in (button, row.get_by_role("cell").nth(1)):
+            box = shown.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= 390
+        page.close()
+
+
+def test_ages_go_by_the_servers_clock_and_go_on_without_it(person: BrowserContext, busy: Stack) -> None:
+    """A browser two hours ahead shows the same ages; an api-server that is gone leaves them growing, and says so."""
+    page = person.new_page()
+    page.clock.install(time=time.time() + 7_200)
+    page.goto("/txn-engine/transactions")
+    age = page.get_by_role("row").filter(has_text="night-batch").get_by_role("cell").nth(1)
+    expect(age).to_have_text(re.compile(r"^(under 1 s|\d+ s|\d+ min( \d+ s)?)$"))
+    before = age.inner_text()
+    page.route("**/api/**", lambda route: route.abort())
+    page.clock.run_for(30_000)
+    expect(page.get_by_role("status").filter(has_text="may be different by now")).to_be_visible()
+    expect(page.locator("#freshness")).to_contain_text("old")
+    assert age.inner_text() != before
+    page.close()
+
+
+def test_a_strip_says_where_readers_stop(person: BrowserContext, busy: Stack) -> None:
+    """What is committed behind an open transaction is not shown as if readers had it."""
+    held = person.request.get("/txn-engine/api/overview").json()["held"]
+    at = next(each for each in held if each["topic"] == "payments" and each["waiting_records"])
+    page = open_page(person, f"partition?topic=payments&partition={at['partition']}")
+    expect(page.locator("#content")).to_contain_text(f"stop at offset {at['last_stable']:,}")
+    expect(page.locator("#content")).to_contain_text(f"{at['waiting_records']:,} more wait")
+    page.close()
 
 
 @pytest.mark.parametrize("name", [*PATHS, "report"])

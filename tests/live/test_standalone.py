@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -72,8 +73,16 @@ def gone(family: list[psutil.Process], patience_s: float = END_S) -> list[psutil
 
 
 def test_starts_shows_moving_transactions_and_stops_with_ctrl_c(running: Running) -> None:
-    """A password that lets one in; payments that go on; a killed scheduler that comes back; then Ctrl-C."""
+    """A password that lets one in, and stands in no log; a line for the command line; payments that go on; a killed
+    scheduler that comes back; then Ctrl-C.
+    """
     running.wait_for("the welcome", lambda: "password" in running.said, START_S)
+    pasted = re.search(r"^  command line +(.+)$", running.said, re.MULTILINE)
+    assert pasted
+    listed = subprocess.run(["sh", "-c", pasted[1]], capture_output=True, text=True, check=True)
+    assert "payments" in listed.stdout
+    home = Path(running.value("logs")).parent
+    assert stat.S_IMODE((home / "cli.env").stat().st_mode) == 0o600
     rest = Rest(running.value("Airflow"), running.value("log in as"), running.value("password"))
     with contextlib.closing(rest):
         swept = lambda: any(run["state"] == "success" for run in rest.runs("txn_coordinator_sweep"))  # noqa: E731
@@ -82,6 +91,11 @@ def test_starts_shows_moving_transactions_and_stops_with_ctrl_c(running: Running
         before = payments.read_text().count("committed")
         assert before >= 1
         assert "left open" in payments.read_text()
+        assert {"example_txn_pipeline", "txn_maintain"} <= {
+            dag["dag_id"] for dag in rest.get("/dags")["dags"]
+        }
+        logs = [path.read_bytes() for path in home.rglob("*.log")]
+        assert not [log for log in logs if running.value("password").encode() in log]
         running.wait_for("more payments", lambda: payments.read_text().count("committed") > before, SEE_S)
     (scheduler,) = (
         child for child in psutil.Process(running.process.pid).children() if "scheduler" in child.cmdline()
@@ -93,6 +107,7 @@ def test_starts_shows_moving_transactions_and_stops_with_ctrl_c(running: Running
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(END_S) == 0, running.said
     assert gone(family, 1) == []
+    assert not (home / "cli.env").exists()
 
 
 def test_leaves_nothing_behind_when_it_is_killed_itself(running: Running) -> None:

@@ -30,8 +30,8 @@ from tests.maintain.test_deaths import FAULTS, attempt, faulty
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.by_key import KeyCompactor
+from txn_engine.maintain.merged_files import replace_inputs, upload
 from txn_engine.maintain.offset_map import OffsetMap
-from txn_engine.maintain.outputs import replace_inputs, upload
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.partition import LogFile

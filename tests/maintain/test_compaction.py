@@ -34,8 +34,8 @@ from txn_engine import Engine
 from txn_engine.errors import CorruptObjectError
 from txn_engine.maintain import Compacted, MaintenancePolicy, merging
 from txn_engine.maintain.merging import FileMerger
+from txn_engine.maintain.neighbours import committed_files, runs
 from txn_engine.maintain.policy import DAY_MS
-from txn_engine.maintain.runs import committed_files, runs
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.partition import LogFile
 from txn_engine.testing import ManualClock

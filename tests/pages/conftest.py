@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.dags.airflow_home import HOME, forget_runs, make_database
-from tests.pages import scene
+from tests.pages import busy_store
 
 ROLES = {"vera": "viewer", "uma": "user", "otto": "op", "ada": "admin"}
 PREFIX = "/txn-engine"
@@ -19,7 +19,7 @@ PREFIX = "/txn-engine"
 @pytest.fixture(scope="module")
 def store_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = f"file://{tmp_path_factory.mktemp('store')}/ledger"
-    scene.build(url)
+    busy_store.build(url)
     return url
 
 

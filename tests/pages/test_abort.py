@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.pages.busy_store import HANGING_PRODUCER, records
 from tests.pages.conftest import PREFIX
-from tests.pages.scene import HANGING_PRODUCER, records
 from txn_engine import TopicPartition, connect
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.errors import (
@@ -191,3 +191,26 @@ def test_nothing_is_aborted_that_cannot_be_audited(
     assert answer.status_code == 500
     with connect(store_url) as engine:
         assert engine.admin.describe_transaction("stream-7").state == "Ongoing"
+
+
+def test_a_body_is_read_up_to_the_limit_alone() -> None:
+    """Whoever sends without end holds no memory: the second part is too much, and no third is asked for."""
+    import asyncio
+
+    from fastapi import HTTPException
+    from starlette.requests import Request
+
+    from txn_engine_airflow.pages.routes_abort import AbortRequest, _asked
+
+    parts = 0
+
+    async def receive() -> dict[str, Any]:
+        nonlocal parts
+        parts += 1
+        assert parts < 100
+        return {"type": "http.request", "body": b" " * 6_000, "more_body": True}
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    with pytest.raises(HTTPException, match="too long") as refused:
+        asyncio.run(_asked(request, AbortRequest))
+    assert (refused.value.status_code, parts) == (413, 2)

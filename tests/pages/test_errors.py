@@ -38,7 +38,7 @@ def test_a_fault_gives_a_reference_and_no_trace(
     def break_down(**_: Any) -> None:
         raise RuntimeError("secret inner workings")
 
-    monkeypatch.setattr(pages_app.state.watcher, "sight", break_down)
+    monkeypatch.setattr(pages_app.state.poller, "sight", break_down)
     for path, kind in (("/api/topics", "application/json"), ("/api/overview", "application/json")):
         answer = client("vera").get(PREFIX + path)
         assert answer.status_code == 500
@@ -67,3 +67,31 @@ def test_static_files_are_sent_again_only_when_they_changed(client: Callable[...
 @pytest.mark.parametrize("name", ["page.html", "..%2Fapp.py", "%2e%2e/app.py", "nothing.js", "%2e%2e"])
 def test_only_the_pages_own_files_are_served(client: Callable[..., Any], name: str) -> None:
     assert client("ada").get(f"{PREFIX}/static/{name}").status_code in (404, 405)
+
+
+def test_a_viewer_learns_that_the_store_is_away_and_not_where_it_is(
+    client: Callable[..., Any], pages_app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by health nor by an answer that failed. Who may view the connection may know."""
+    from txn_engine.errors import StoreUnavailableError
+    from txn_engine_airflow.pages.troubles import for_viewers
+
+    error = StoreUnavailableError("no answer from http://10.1.2.3:9000", place="s3://ledger/prod")
+    poller = pages_app.state.poller
+    client("vera").get(f"{PREFIX}/api/overview")
+    monkeypatch.setattr(poller, "_look", lambda: None)  # nobody looks meanwhile
+    monkeypatch.setattr(poller, "_trouble", for_viewers(error))
+    monkeypatch.setattr(poller, "whole_trouble", str(error))
+    for who, knows in (("vera", False), ("uma", False), ("otto", True), ("ada", True)):
+        trouble = client(who).get(f"{PREFIX}/api/health").json()["trouble"]
+        assert "[NETWORK_EXCEPTION]" in trouble
+        assert ("10.1.2.3" in trouble) == knows, who
+
+    def away(**_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(poller, "sight", away)
+    answer = client("vera").get(f"{PREFIX}/api/topics")
+    assert answer.status_code == 503
+    assert "10.1.2.3" not in answer.text
+    assert "NETWORK_EXCEPTION" in answer.text

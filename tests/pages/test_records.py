@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.pages import scene
+from tests.pages import busy_store
 from txn_engine import Engine, connect
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from txn_engine.maintain import MaintenancePolicy, merging
@@ -18,7 +18,7 @@ from txn_engine_airflow.pages.records import sample
 @pytest.fixture
 def engine(tmp_path: Path) -> Engine:
     with connect(f"file://{tmp_path}/ledger") as engine:
-        engine.admin.create_topic("payments", partitions=2, schema=scene.SCHEMA)
+        engine.admin.create_topic("payments", partitions=2, schema=busy_store.SCHEMA)
         yield engine
 
 
@@ -33,7 +33,7 @@ def test_a_sample_is_what_a_read_gives(engine: Engine) -> None:
         producer.init_transactions()
         for number in range(6):
             producer.begin_transaction()
-            producer.produce("payments", scene.records(10 * number, 3), partition=1)
+            producer.produce("payments", busy_store.records(10 * number, 3), partition=1)
             producer.flush()
             (producer.abort_transaction if number == 2 else producer.commit_transaction)()
     for _ in range(2):
@@ -54,7 +54,7 @@ def test_a_file_that_would_take_too_much_memory_is_refused_with_another_way(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A few bytes on the store, many once uncompressed."""
-    table = scene.records(0, 20_000)
+    table = busy_store.records(0, 20_000)
     long = table.set_column(2, "note", [["the very same words, again and again " * 20] * 20_000])
     engine.partition("payments", 1).append(long)
     (file,) = engine.partition("payments", 1).state.live.values()
@@ -79,7 +79,7 @@ def test_only_the_row_groups_that_are_needed_are_counted_and_read(
     """A merge writes several row groups; without gaps they go by rows, with gaps by statistics."""
     log = engine.partition("payments", 1)
     for number in range(4):
-        log.append(scene.records(0, 4_000))
+        log.append(busy_store.records(0, 4_000))
         if has_gaps and number == 0:
             log.append_marker(producer_id=7, producer_epoch=1, committed=True, coordinator_epoch=0)
     monkeypatch.setattr(merging, "_ROW_GROUP_ROWS", 4_000)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.pages import scene
+from tests.pages import busy_store
 from tests.pages.conftest import PREFIX
 from txn_engine import connect
 
@@ -29,16 +31,17 @@ def report(airflow_app: Any) -> Iterator[Path]:
         patch.setenv(
             "AIRFLOW_CONN_OTHER_STORE", '{"conn_type": "txn_engine", "extra": {"url": "memory://report"}}'
         )
-        engine.admin.create_topic("payments", partitions=1, schema=scene.SCHEMA)
+        patch.setenv("TXN_ENGINE_CONNECTIONS", "other_store")
+        engine.admin.create_topic("payments", partitions=1, schema=busy_store.SCHEMA)
         for _ in range(2):
-            engine.partition("payments", 0).append(scene.records(77, 1))
+            engine.partition("payments", 0).append(busy_store.records(77, 1))
         params = {"conn_id": "other_store", "topic": "payments", "record_id": "account_id", "scope": "everything",
                   "output_count": None}  # fmt: skip
         with pytest.raises(AlertError, match="record_ids_unique"):
             verify_exactly_once(
                 params, dag_id=DAG, run_id=RUN, announce=lambda *_: None, emit=lambda *_: None
             )
-    folder = report_folder(None, DAG, RUN)
+    folder = report_folder(None, dag_id=DAG, run_id=RUN)
     yield folder
     import shutil
 
@@ -156,6 +159,37 @@ def test_nothing_outside_of_a_report_is_served(report: Path, client: Callable[..
     assert client("ada").get(f"{PREFIX}/report-files/{path}").status_code == 404
 
 
+def test_a_run_that_left_no_report_is_listed_with_them(report: Path) -> None:
+    """A red run without a report, one with an earlier try's, and one that runs; not one that left its own."""
+    from txn_engine_airflow.pages.dag_runs import Run
+    from txn_engine_airflow.pages.quality_reports import ReportShelf, without_report
+
+    (own,) = ReportShelf().look()
+    reported = RUN
+    runs = [
+        Run("red", "failed", own.written_ms, own.written_ms),
+        Run("going", "running", own.written_ms, -1),
+        Run("waiting", "queued", -1, -1),
+        Run(reported, "success", own.written_ms - 60_000, own.written_ms),
+    ]
+    assert [run.run_id for run in without_report(runs, [own])] == ["red", "going", "waiting"]
+    cleared = Run(reported, "failed", own.written_ms + 60_000, own.written_ms + 90_000)
+    assert without_report([cleared], [own]) == (cleared,)
+
+
+def test_a_report_has_one_time(report: Path) -> None:
+    """The page's list, the report and Great Expectations' results say the same, whatever the file's time is."""
+    from txn_engine_airflow.pages.quality_reports import ReportShelf
+
+    content = json.loads((report / "validation.json").read_text())
+    os.utime(report / "validation.json", (1_800_000_000, 1_800_000_000))
+    (own,) = ReportShelf().look()
+    assert own.made_ms == content["gathered_ms"]
+    when = dt.datetime.fromtimestamp(own.made_ms / 1_000, dt.UTC)
+    assert f"{when:%d %b %Y, %H:%M:%S} UTC" in (report / "index.html").read_text()
+    assert f"{when:%Y-%m-%dT%H:%M:%S}" in json.dumps(content["great_expectations"])
+
+
 def test_a_report_that_cannot_be_read_is_left_out(report: Path) -> None:
     from txn_engine_airflow.pages.quality_reports import ReportShelf
 
@@ -192,3 +226,36 @@ def test_a_report_that_cannot_be_read_is_warned_of_once(
     finally:
         file.unlink()
         broken.rmdir()
+
+
+def test_one_report_that_is_none_keeps_no_other_from_being_shown(report: Path, tmp_path: Path) -> None:
+    """A FIFO that nobody writes to, a link out, a file that grows without end, numbers that no browser takes."""
+    from txn_engine_airflow.pages.quality_reports import ReportShelf
+    from txn_engine_airflow.verification import connection_of_report
+
+    content = json.loads((report / "validation.json").read_text())
+    bad = [report.parent / f"bad-{number}" for number in range(7)]
+    for folder in bad[:6]:
+        folder.mkdir()
+    try:
+        os.mkfifo(bad[0] / "validation.json")
+        (bad[1] / "validation.json").symlink_to(report / "validation.json")
+        with (bad[2] / "validation.json").open("wb") as huge:
+            huge.truncate(1 << 40)
+        for folder, seconds in ((bad[3], float("inf")), (bad[4], 10**400)):
+            wrong = content | {"statistics": content["statistics"] | {"seconds": seconds}}
+            (folder / "validation.json").write_text(json.dumps(wrong))
+        (bad[5] / "validation.json").write_text("[" * 200_000)
+        (tmp_path / "validation.json").write_text(json.dumps(content))
+        bad[6].symlink_to(tmp_path)
+        shelf = ReportShelf()
+        assert {found.folder for found in shelf.look()} == {report.name}
+        assert {found.folder for found in shelf.look()} == {report.name}
+        os.mkfifo(bad[0] / "connection.json")
+        assert connection_of_report(bad[0]) is None
+    finally:
+        import shutil
+
+        bad[6].unlink(missing_ok=True)
+        for folder in bad[:6]:
+            shutil.rmtree(folder)

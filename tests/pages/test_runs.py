@@ -58,7 +58,7 @@ def test_the_last_sweep_is_shown_with_what_it_did(client: Callable[..., Any]) ->
     (sweep,) = [dag for dag in dags if dag["dag_id"] == "txn_coordinator_sweep"]
     assert [run["state"] for run in sweep["runs"]] == ["success"]
     assert sweep["runs"][0]["end_ms"] >= sweep["runs"][0]["start_ms"] > 0
-    assert sweep["numbers"]["transactions"] >= 1
+    assert (sweep["did"], sweep["did_in_last"]) == ("aborted 1 transaction", True)
     found = browser.get(f"{PREFIX}/api/transaction", params={"id": "nightly/import of accounts"}).json()
     assert found["line"]["state"] == "CompleteAbort"
 
@@ -66,7 +66,7 @@ def test_the_last_sweep_is_shown_with_what_it_did(client: Callable[..., Any]) ->
 def test_runs_and_what_tasks_returned_are_asked_about_by_themselves(
     client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who may see a DAG, but no runs, gets none here either; who may see runs, but no XCom, gets no numbers."""
+    """Who may see a DAG, but no runs, gets none here either; who may see runs, but no XCom, not what they did."""
     from airflow.api_fastapi.app import get_auth_manager
     from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 
@@ -76,7 +76,7 @@ def test_runs_and_what_tasks_returned_are_asked_about_by_themselves(
 
         monkeypatch.setattr(type(get_auth_manager()), "is_authorized_dag", may)
         dags = client("vera").get(f"{PREFIX}/api/runs").json()["dags"]
-        return [(dag["dag_id"], dag["numbers"] != {}) for dag in dags if dag["runs"]]
+        return [(dag["dag_id"], dag["did"] != "") for dag in dags if dag["runs"]]
 
     assert shown() == []
     assert shown(DagAccessEntity.XCOM) == []

@@ -7,11 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.pages import scene
+from tests.pages import busy_store
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.testing import ManualClock
 from txn_engine_airflow.pages.moment import Moment, look
+from txn_engine_airflow.pages.tails import TailRows
 from txn_engine_airflow.pages.views_groups import describe_group, group_lines
 from txn_engine_airflow.pages.views_overview import overview, topic_lines
 from txn_engine_airflow.pages.views_partition import KINDS, describe_partition
@@ -26,7 +27,7 @@ DAY_MS = 86_400_000
 
 
 def seen(engine: Engine) -> Moment:
-    return look(engine, engine.admin.list_topics())
+    return look(engine, engine.logs.topics.survey())
 
 
 def kinds_of(engine: Engine, topic: str = "payments") -> list[str]:
@@ -43,7 +44,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def engine(tmp_path: Path, clock: ManualClock) -> Engine:
     with connect(f"file://{tmp_path}/ledger", clock=clock) as engine:
-        engine.admin.create_topic("payments", partitions=1, schema=scene.SCHEMA)
+        engine.admin.create_topic("payments", partitions=1, schema=busy_store.SCHEMA)
         yield engine
 
 
@@ -51,7 +52,7 @@ def transaction(engine: Engine, count: int, *, committed: bool) -> None:
     with engine.producer(transactional_id="load") as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.produce("payments", scene.records(0, count), partition=0)
+        producer.produce("payments", busy_store.records(0, count), partition=0)
         producer.flush()
         (producer.commit_transaction if committed else producer.abort_transaction)()
 
@@ -77,11 +78,11 @@ def test_merged_neighbours_stay_committed_with_the_abort_between_them(engine: En
 
 
 def test_what_retention_took_is_trimmed(engine: Engine, clock: ManualClock) -> None:
-    engine.admin.create_topic("short", partitions=1, schema=scene.SCHEMA, retention_ms=DAY_MS)
+    engine.admin.create_topic("short", partitions=1, schema=busy_store.SCHEMA, retention_ms=DAY_MS)
     log = engine.partition("short", 0)
-    log.append(scene.records(0, 3))
+    log.append(busy_store.records(0, 3))
     clock.advance(3 * DAY_MS)
-    log.append(scene.records(3, 2))
+    log.append(busy_store.records(3, 2))
     engine.maintenance.retain()
     found = describe_partition(seen(engine), "short", 0, first=0)
     assert found is not None
@@ -91,7 +92,7 @@ def test_what_retention_took_is_trimmed(engine: Engine, clock: ManualClock) -> N
 
 def test_a_long_log_is_drawn_in_few_cells_that_leave_nothing_out(engine: Engine) -> None:
     for _ in range(3):
-        engine.partition("payments", 0).append(scene.records(0, 333))
+        engine.partition("payments", 0).append(busy_store.records(0, 333))
     found = describe_partition(seen(engine), "payments", 0)
     assert found is not None
     assert len(found.cells) <= 200
@@ -107,7 +108,7 @@ def test_partition_numbers_in_few_words(numbers: list[int], text: str) -> None:
 
 
 def test_a_topic_made_anew_shows_nothing_of_the_old_one(engine: Engine) -> None:
-    engine.partition("payments", 0).append(scene.records(0, 5))
+    engine.partition("payments", 0).append(busy_store.records(0, 5))
     engine.admin.delete_topic("payments")
     engine.admin.create_topic("payments", partitions=1, schema=pa.schema([("x", pa.int64())]))
     found = describe_partition(seen(engine), "payments", 0)
@@ -119,7 +120,7 @@ def test_a_filter_by_age_counts_open_transactions(engine: Engine, clock: ManualC
     producer = engine.producer(transactional_id="slow", transaction_timeout_ms=600_000)
     producer.init_transactions()
     producer.begin_transaction()
-    producer.produce("payments", scene.records(0, 1), partition=0)
+    producer.produce("payments", busy_store.records(0, 1), partition=0)
     producer.flush()
     for later_s, found in ((59, 0), (2, 1)):
         clock.advance(later_s * 1_000)
@@ -167,7 +168,7 @@ def test_another_s_marker_among_aborted_records_stays_a_marker_while_their_files
 
     def batch(producer_id: int, sequence: int) -> None:
         log.append(
-            scene.records(0, 2),
+            busy_store.records(0, 2),
             producer_id=producer_id,
             producer_epoch=0,
             base_sequence=sequence,
@@ -186,14 +187,14 @@ def test_another_s_marker_among_aborted_records_stays_a_marker_while_their_files
 
 def test_what_compaction_by_key_dropped_is_compacted(engine: Engine, clock: ManualClock) -> None:
     engine.admin.create_topic(
-        "latest", partitions=1, schema=scene.SCHEMA, key="account_id", cleanup_policy="compact"
+        "latest", partitions=1, schema=busy_store.SCHEMA, key="account_id", cleanup_policy="compact"
     )
     log = engine.partition("latest", 0)
     for _ in range(3):
-        log.append(scene.records(0, 4))
+        log.append(busy_store.records(0, 4))
     assert drawn(engine, "latest") == [(0, 11, "committed")]
     clock.advance(3 * DAY_MS)
-    log.append(scene.records(0, 4))
+    log.append(busy_store.records(0, 4))
     engine.maintenance.compact(policy=MaintenancePolicy(min_files=2))
     found = drawn(engine, "latest")
     assert found[0] == (0, 11, "compacted"), found
@@ -205,13 +206,13 @@ def test_what_compaction_by_key_dropped_is_compacted(engine: Engine, clock: Manu
 
 def test_records_are_those_that_readers_get(engine: Engine) -> None:
     """Below the last stable offset: what is committed behind an open transaction is nobody's yet."""
-    engine.partition("payments", 0).append(scene.records(0, 3))
+    engine.partition("payments", 0).append(busy_store.records(0, 3))
     producer = engine.producer(transactional_id="holder")
     producer.init_transactions()
     producer.begin_transaction()
-    producer.produce("payments", scene.records(0, 1), partition=0)
+    producer.produce("payments", busy_store.records(0, 1), partition=0)
     producer.flush()
-    engine.partition("payments", 0).append(scene.records(0, 100))
+    engine.partition("payments", 0).append(busy_store.records(0, 100))
     moment = seen(engine)
     found = describe_partition(moment, "payments", 0)
     assert found is not None
@@ -224,12 +225,12 @@ def test_records_are_those_that_readers_get(engine: Engine) -> None:
 def test_the_overview_lists_the_topics_that_trail_most(engine: Engine) -> None:
     """What matters is not cut off behind the names that come first."""
     for number in range(3):
-        engine.admin.create_topic(f"a{number}", partitions=1, schema=scene.SCHEMA)
+        engine.admin.create_topic(f"a{number}", partitions=1, schema=busy_store.SCHEMA)
     producer = engine.producer(transactional_id="holder")
     producer.init_transactions()
     producer.begin_transaction()
     for name, count in (("payments", 5), ("a1", 2)):
-        producer.produce(name, scene.records(0, count), partition=0)
+        producer.produce(name, busy_store.records(0, count), partition=0)
     producer.flush()
     moment = seen(engine)
     found = overview(moment, group_lines(moment))
@@ -245,7 +246,7 @@ def test_the_overview_lists_the_topics_that_trail_most(engine: Engine) -> None:
 
 def test_a_lag_that_nobody_knows_is_not_zero(engine: Engine) -> None:
     """Of a pending commit alone, and of a topic that was deleted, also once another has its name."""
-    engine.partition("payments", 0).append(scene.records(0, 9))
+    engine.partition("payments", 0).append(busy_store.records(0, 9))
     producer = engine.producer(transactional_id="load")
     producer.init_transactions()
     producer.begin_transaction()
@@ -262,8 +263,8 @@ def test_a_lag_that_nobody_knows_is_not_zero(engine: Engine) -> None:
     producer.abort_transaction()
     engine.admin.delete_topic("payments")
     assert [(line.group_id, line.lag) for line in group_lines(seen(engine))] == [("audit", -1)]
-    engine.admin.create_topic("payments", partitions=1, schema=scene.SCHEMA)
-    engine.partition("payments", 0).append(scene.records(0, 2))
+    engine.admin.create_topic("payments", partitions=1, schema=busy_store.SCHEMA)
+    engine.partition("payments", 0).append(busy_store.records(0, 2))
     engine.consumer(group_id="audit").commit({at: OffsetAndMetadata(1)})
     moment = seen(engine)
     assert [(line.group_id, line.lag) for line in group_lines(moment)] == [("audit", 1)]
@@ -281,7 +282,7 @@ def test_a_transaction_began_when_it_did_however_few_rows_are_read(
     engine: Engine, clock: ManualClock
 ) -> None:
     """Its first row is none of those read: the start is the log's own, and what came before is said to be unknown."""
-    engine.admin.create_topic("other", partitions=3, schema=scene.SCHEMA)
+    engine.admin.create_topic("other", partitions=3, schema=busy_store.SCHEMA)
     producer = engine.producer(transactional_id="slow", transaction_timeout_ms=900_000)
     producer.init_transactions()
     began = []
@@ -289,7 +290,7 @@ def test_a_transaction_began_when_it_did_however_few_rows_are_read(
         producer.begin_transaction()
         began.append(clock())
         for number in range(3):
-            producer.produce("other", scene.records(0, 1), partition=number)
+            producer.produce("other", busy_store.records(0, 1), partition=number)
             producer.flush()
             clock.advance(100_000)
         if not times:
@@ -297,7 +298,7 @@ def test_a_transaction_began_when_it_did_however_few_rows_are_read(
     moment = seen(engine)
     stored = moment.transactions["slow"]
     rows = tuple(engine.logs.coordinator("slow").batches())
-    whole = describe_transaction(moment, stored, rows, 0)
+    whole = describe_transaction(moment, stored, TailRows(rows, ()), 0)
     assert whole.current is not None
     assert [(step.name, step.time_ms, step.detail) for step in whole.current.steps][:3] == [
         ("Began", began[1], "other 0"),
@@ -305,7 +306,7 @@ def test_a_transaction_began_when_it_did_however_few_rows_are_read(
         ("Partitions added", began[1] + 200_000, "other 2"),
     ]
     assert [each.began_ms for each in whole.earlier] == [began[0]]
-    cut = describe_transaction(moment, stored, rows[-2:], 0)
+    cut = describe_transaction(moment, stored, TailRows(rows[-2:], ()), 0)
     assert cut.current is not None
     assert cut.current.began_ms == cut.line.began_ms == began[1]
     assert [(step.name, step.time_ms, step.detail) for step in cut.current.steps][:3] == [
@@ -314,6 +315,6 @@ def test_a_transaction_began_when_it_did_however_few_rows_are_read(
         ("Partitions added", began[1] + 200_000, "other 2"),
     ]
     assert cut.earlier == ()
-    earlier = describe_transaction(moment, stored, rows[3:], 0).earlier
+    earlier = describe_transaction(moment, stored, TailRows(rows[3:], ()), 0).earlier
     assert [(each.outcome, each.began_ms) for each in earlier] == [("commit", -1)]
     producer.abort_transaction()

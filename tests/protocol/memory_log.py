@@ -50,7 +50,9 @@ class Log:
     ) -> DataProposal:
         name_pid, name_epoch = named or (pid, epoch)
         path = f"data/{log_end:020d}-p{name_pid}-e{name_epoch}-{next(self.write_ids):032x}.parquet"
-        return DataProposal(count, self.now, self.now, FileRef(path, 1, "c"), pid, epoch, seq, transactional)
+        return DataProposal(
+            count, self.now, self.now, FileRef(path, 1, "c" * 32), pid, epoch, seq, transactional
+        )
 
     def data(self, pid: int, epoch: int, seq: int, **more: Any) -> Verdict:
         return self.append(self.propose(pid, epoch, seq, **more))[0]
@@ -75,7 +77,7 @@ class Log:
             sum(file.record_count for file in inputs),
             min(file.first_timestamp for file in inputs),
             max(file.max_timestamp for file in inputs),
-            FileRef(path, 1, "merged"),
+            FileRef(path, 1, "d" * 32),
         )
         return RewriteProposal(inputs, (replace(output, **changes),))
 

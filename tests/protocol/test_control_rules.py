@@ -439,7 +439,9 @@ def test_control_values_are_the_formats() -> None:
     assert encode_control(Expire((4, 2))) == '{"producer_ids":[4,2]}'
     assert encode_control(Floor(9)) == '{"floor":9}'
     assert encode_control(value) == (
-        '{"inputs":["data/a"],"outputs":[{"base_offset":0,"checksum":"merged","data_bytes":1,"data_path":'
+        '{"inputs":["data/a"],"outputs":[{"base_offset":0,"checksum":"'
+        + "d" * 32
+        + '","data_bytes":1,"data_path":'
         '"data/00000000000000000000-p-1-e-1-00000000000000000000000000000001.parquet","first_timestamp":1000,'
         '"last_offset":1,"max_timestamp":1000,"producer_epoch":-1,"producer_id":-1,"record_count":2}],"tombstones_to":-1}'
     )

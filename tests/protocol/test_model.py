@@ -286,7 +286,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     def propose_data(self, pid: int, epoch: int, seq: int, number: int, txn: bool, together: bool) -> None:
         path = f"data/{0:020d}-p{pid}-e{epoch}-{next(self.numbers):032x}.parquet"
-        proposal = DataProposal(number, 1_000, 1_000, FileRef(path, 1, "c"), pid, epoch, seq, txn)
+        proposal = DataProposal(number, 1_000, 1_000, FileRef(path, 1, "c" * 32), pid, epoch, seq, txn)
         self.submit(proposal, self.model.data(pid, epoch, seq, number, txn), together)
 
     @rule(
@@ -410,7 +410,7 @@ WEEK_MS = 7 * DAY_MS
 
 
 class NaiveId:
-    """One transactional id as one dict, and the tables of kafka-rules as nested ifs."""
+    """One transactional id as one dict, and the tables of KAFKA.md as nested ifs."""
 
     def __init__(self) -> None:
         self.row: dict[str, Any] | None = None

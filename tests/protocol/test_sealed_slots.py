@@ -1,4 +1,4 @@
-"""What a state still says of a put whose slot holds a seal (protocol, section 2)."""
+"""What a state still says of a put whose slot holds a seal (PROTOCOL.md, section 2)."""
 
 from __future__ import annotations
 

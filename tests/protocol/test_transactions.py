@@ -1,4 +1,4 @@
-"""The coordinator's decisions on the pure core: the tables of kafka-rules.md."""
+"""The coordinator's decisions on the pure core: the tables of KAFKA.md."""
 
 from __future__ import annotations
 

@@ -11,9 +11,17 @@ from pathlib import Path
 import pyarrow as pa
 
 from txn_engine.quality import ExactlyOnceCheck
-from txn_engine.quality.evidence import Evidence, LogFile, PartitionState, TopicRows, TransactionState
+from txn_engine.quality.evidence import (
+    AbortedRange,
+    Evidence,
+    LogFile,
+    PartitionEvidence,
+    ReplayedPartition,
+    TopicRows,
+    TransactionState,
+)
 from txn_engine.quality.input_file import InputRows
-from txn_engine.types import AbortedTransaction, GroupOffset
+from txn_engine.types import GroupOffset
 
 CHECK = ExactlyOnceCheck(
     topic="payments",
@@ -146,7 +154,6 @@ def good_evidence(tmp_path: Path) -> Evidence:
         committed=placed(payments_table(records), places),
         logged=offsets_table(sorted([*places, (0, 3), (0, 4)])),
         files=(LogFile(0, 0, 7), LogFile(0, 3, 9), LogFile(0, 6, 7), LogFile(1, 0, 7), LogFile(1, 3, 7)),
-        aborted={0: (AbortedTransaction(9, 3, 5, 3),), 1: ()},
         ends={0: 9, 1: 6},
     )
     columns = {name: [str(row[at]) for row in ROWS] for at, name in enumerate(HEADER.split(";"))}
@@ -157,9 +164,14 @@ def good_evidence(tmp_path: Path) -> Evidence:
         input=InputRows(tmp_path / "trans.csv", columns, list(range(2, 2 + len(ROWS)))),
         rows={"payments": payments, "balances": output_rows()},
         partitions=(
-            PartitionState("payments", 0, 0, 9, 9, 0),
-            PartitionState("payments", 1, 0, 6, 6, 0),
-            PartitionState("balances", 0, 0, 6, 6, 0),
+            PartitionEvidence("payments", 0, 0, 9, 9, 0),
+            PartitionEvidence("payments", 1, 0, 6, 6, 0),
+            PartitionEvidence("balances", 0, 0, 6, 6, 0),
+        ),
+        replayed=(
+            ReplayedPartition("payments", 0, 9, 9, 4, aborted=(AbortedRange(9, 3, 5),)),
+            ReplayedPartition("payments", 1, 6, 6, 4),
+            ReplayedPartition("balances", 0, 6, 6, len(TURNOVERS)),
         ),
         group=(
             GroupOffset("payments", 0, 9, -1, -1, 9, 0, "", 0),
@@ -167,6 +179,39 @@ def good_evidence(tmp_path: Path) -> Evidence:
         ),
         transactions=(TransactionState("load", "CompleteCommit"), TransactionState("lost", "CompleteAbort")),
     )
+
+
+def with_replayed(evidence: Evidence, topic: str, partition: int, **changes: object) -> Evidence:
+    """The evidence with one partition as the auditor replayed it changed."""
+    found = tuple(
+        replace(state, **changes)  # type: ignore[arg-type]
+        if (state.topic, state.partition) == (topic, partition)
+        else state
+        for state in evidence.replayed
+    )
+    return replace(evidence, replayed=found)
+
+
+def all_visible(evidence: Evidence) -> Evidence:
+    """The evidence with a log that holds as many live records as readers see, and ends where the engine says."""
+    counts: dict[tuple[str, int], int] = {}
+    for topic, rows in evidence.rows.items():
+        for number in rows.committed["_partition"].to_pylist():
+            counts[topic, number] = counts.get((topic, number), 0) + 1
+    aborted = {(found.topic, found.partition): found.aborted for found in evidence.replayed}
+    found = tuple(
+        ReplayedPartition(
+            state.topic,
+            state.partition,
+            state.last_stable_offset,
+            state.high_watermark,
+            counts.get((state.topic, state.partition), 0),
+            state.log_start_offset,
+            aborted=aborted.get((state.topic, state.partition), ()),
+        )
+        for state in evidence.partitions
+    )
+    return replace(evidence, replayed=found)
 
 
 def with_payments(evidence: Evidence, **changes: object) -> Evidence:

@@ -68,6 +68,13 @@ def test_another_value_is_written_otherwise(cell: str, value: object, kind: pa.D
     assert cells_text([cell], kind, "%y%m%d").to_pylist() != column_text(pa.array([value], kind)).to_pylist()
 
 
+@pytest.mark.parametrize("cell", ["\uff11993-01-01", "1993-01-0\u0661"])
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("ms", "UTC")])
+def test_digits_of_another_script_are_no_digits(cell: str, kind: pa.DataType) -> None:
+    """Also where the format's parser takes them: the loader takes no such date either."""
+    assert cells_text([cell], kind, "%Y-%m-%d").to_pylist() == [cell]
+
+
 def test_chunked_and_empty_columns() -> None:
     """A scan's columns come in chunks, or without any."""
     chunked = pa.chunked_array([[dt.date(1993, 1, 1)], [None]], pa.date32())

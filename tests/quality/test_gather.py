@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from immutables import Map
 
 import txn_engine
 from tests.quality.ledger import (
@@ -22,6 +26,7 @@ from tests.quality.ledger import (
     write_input,
 )
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
+from txn_engine.admin import Admin
 from txn_engine.errors import (
     InvalidRecordError,
     InvalidRequestError,
@@ -29,10 +34,16 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
 )
 from txn_engine.maintain import MaintenancePolicy, by_key
+from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer
+from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.quality import ExactlyOnceCheck, QualityResult, check_exactly_once
+from txn_engine.quality.frames import build_frames
 from txn_engine.quality.gather import gather
+from txn_engine.quality.judge import judge
+from txn_engine.quality.suite import named_checks
 from txn_engine.testing import ManualClock
+from txn_engine.types import AbortedTransaction
 
 PLACES = [TopicPartition("payments", number) for number in range(2)]
 
@@ -154,16 +165,23 @@ def test_an_open_transaction(engine: Engine, tmp_path: Path) -> None:
     )
 
 
-def test_a_consumer_between_output_and_commit(engine: Engine, tmp_path: Path) -> None:
-    """Its offsets are pending, its output is not visible yet."""
-    load(engine)
+@contextmanager
+def output_without_commit(engine: Engine) -> Iterator[None]:
+    """The balances' output and offsets are flushed, and aborted in the end."""
     with engine.producer(transactional_id="balances") as producer:
         producer.init_transactions()
         producer.begin_transaction()
         produce_output(engine, producer, TURNOVERS)
         producer.flush()
-        found = not_passed(prove(engine, tmp_path))
+        yield
         producer.abort_transaction()
+
+
+def test_a_consumer_between_output_and_commit(engine: Engine, tmp_path: Path) -> None:
+    """Its offsets are pending, its output is not visible yet."""
+    load(engine)
+    with output_without_commit(engine):
+        found = not_passed(prove(engine, tmp_path))
     assert {"nothing_pending", "group_at_lso", "transactions_final", "lso_at_log_end"} <= found.keys()
     assert set(found.values()) == {"failed"}
 
@@ -255,16 +273,107 @@ def test_the_evidence_names_the_producers_of_files(engine: Engine, tmp_path: Pat
     files = evidence.rows["payments"].files
     assert files
     assert all(file.producer_id is not None for file in files)
-    aborted = {one.producer_id for spans in evidence.rows["payments"].aborted.values() for one in spans}
+    aborted = {one.producer_id for found in evidence.replayed for one in found.aborted}
+    assert aborted
     assert aborted <= {file.producer_id for file in files}
     assert evidence.failures == {}
     assert evidence.store == engine.url
+
+
+# --- an engine that says what the raw entries do not -----------------------------------------------------------
+
+BOTH_SIDES = {"no_open_transaction", "transactions_final", "nothing_pending"}
+
+
+def failed_checks(engine: Engine) -> set[str]:
+    evidence = gather(engine, CHECK, input_file=None, progress=lambda _: None)
+    checks = named_checks(CHECK, has_input=False)
+    judgement = judge(
+        build_frames(evidence), checks, not_applicable={}, run_name="x", run_time=dt.datetime.now(dt.UTC)
+    )
+    assert [check.name for check in judgement.checks if check.status == "errored"] == []
+    return {check.name for check in judgement.checks if check.status == "failed"}
+
+
+def falsify(
+    monkeypatch: pytest.MonkeyPatch, *, state: str, pending: int, open_transactions: Map[int, int]
+) -> None:
+    """The engine gives these answers, whatever is on the store."""
+    list_transactions, describe_group = Admin.list_transactions, Admin.describe_group
+    state_of = PartitionLog.state.fget
+
+    def transactions(admin: Admin) -> Any:
+        return [replace(each, state=state) for each in list_transactions(admin)]
+
+    def group(admin: Admin, group_id: str) -> Any:
+        found = describe_group(admin, group_id)
+        offsets = tuple(replace(each, pending_producer_id=pending) for each in found.partitions)
+        return replace(found, partitions=offsets)
+
+    monkeypatch.setattr(Admin, "list_transactions", transactions)
+    monkeypatch.setattr(Admin, "describe_group", group)
+    monkeypatch.setattr(
+        PartitionLog,
+        "state",
+        property(lambda log: replace(state_of(log), open_transactions=open_transactions)),
+    )
+
+
+def test_an_engine_that_overlooks_what_is_open(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says that all has ended; by the raw entries a transaction is open and its offsets are pending."""
+    load(engine)
+    consume(engine)
+    with output_without_commit(engine), monkeypatch.context() as falsified:
+        falsify(falsified, state="CompleteCommit", pending=-1, open_transactions=Map())
+        failed = failed_checks(engine)
+    assert failed >= BOTH_SIDES
+
+
+def test_an_engine_that_makes_up_what_is_open(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All has ended by the raw entries; it says otherwise, and sweeps and readers go by what it says."""
+    load(engine)
+    consume(engine)
+    falsify(monkeypatch, state="Ongoing", pending=3, open_transactions=Map({3: 0}))
+    assert failed_checks(engine) >= BOTH_SIDES
+
+
+def test_an_engine_that_makes_up_an_abort(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It withholds a committed file and lists its producer's offsets as aborted: the raw entries say committed."""
+    load(engine)
+    consume(engine)
+    scan = Engine.scan
+    withheld = scan(engine, "balances").files()[0]
+
+    class Withholding:
+        def __init__(self, real: Any) -> None:
+            self.offsets, self.files = real.offsets, real.files
+            self._table = real.to_table()
+
+        def to_table(self, columns: Any = None) -> pa.Table:
+            at = pc.field("_offset") >= withheld.base_offset + withheld.record_count
+            table = self._table.filter(at)
+            return table if columns is None else table.select(columns)
+
+    def falsified(of: Engine, topic: str, **how: Any) -> Any:
+        real = scan(of, topic, **how)
+        is_hidden = topic == "balances" and how.get("isolation_level") == "read_committed"
+        return Withholding(real) if is_hidden else real
+
+    aborted = (AbortedTransaction(_producer(withheld), 0, withheld.base_offset + withheld.record_count, 0),)
+    monkeypatch.setattr(Engine, "scan", falsified)
+    monkeypatch.setattr(PartitionLog, "aborted_transactions", lambda *_: aborted)
+    assert "hidden_records_explained" in failed_checks(engine)
+
+
+def _producer(file: Any) -> int:
+    return parse_data_path(f"data/{file.uri.rpartition('/')[2]}").producer_id
 
 
 # --- up to the group's position, while others go on -----------------------------------------------------------
 
 CONSUMED = replace(CHECK, up_to_position=True)
 UNDER_WAY = {
+    "visible_records_counted",
     "lso_at_log_end",
     "no_open_transaction",
     "group_at_lso",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import traceback
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.quality.ledger import CHECK, HEADER, ROWS, write_input
-from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.quality.check import ExactlyOnceCheck
 from txn_engine.quality.input_file import check_amounts, read_input
 
@@ -43,7 +45,7 @@ def test_another_delimiter(tmp_path: Path) -> None:
     [
         ("", "it is empty"),
         (HEADER + "\n", "it has a header and no rows"),
-        ("trans_id;date\n1;930101\n", "no column account_id, amount, type among trans_id, date"),
+        ("trans_id;date\n1;930101\n", "no column account_id, amount, type among its 2"),
         (HEADER + "\n1;2;930101;PRIJEM;1.00;\n2;2;930101;PRIJEM\n", "line 3"),
         (HEADER + "\n1;2;930101;PRIJEM;1.00;;\n", "7 cells"),
         (HEADER + '\n1;2;930101;PRIJEM;1.00;"cut off\n', "delimited text"),
@@ -71,13 +73,38 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
         read_input(tmp_path / "latin.csv", CHECK)
 
 
-@pytest.mark.parametrize("amount", ["", "12,50", "1e3", "NaN", "0.001", "ten"])
+@pytest.mark.parametrize("amount", ["", "12,50", "1e-3", ".", "NaN", "0.001", "ten"])
 def test_a_bad_amount_names_its_line(amount: str, tmp_path: Path) -> None:
     """Money that is no exact decimal of the topic's scale is refused with its line."""
     path = write_input(tmp_path / "trans.csv", [*ROWS[:2], (103, 1, "930102", "VYDAJ", amount, "")])
     rows = read_input(path, CHECK)
-    with pytest.raises(InvalidRecordError, match=r"trans\.csv line 4"):
+    with pytest.raises(InvalidRecordError, match=r"trans\.csv line 4") as caught:
         check_amounts(rows, "amount", 2)
+    assert caught.value.value == repr(amount)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hunter2",
+        "hunter2;x\n1;2\n",
+        HEADER + ";hunter2;hunter2\n1;2;930101;PRIJEM;1.00;;;\n",
+        HEADER + "\n1;2;930101;PRIJEM;1.00;hunter2;\n",
+        HEADER + '\n1;2;930101;PRIJEM;1.00;"hunter2\n',
+        HEADER + "\n1;2;930101;PRIJEM;hunter2;\n",
+        (HEADER + "\n1;2;930101;PRIJEM;1.00;hunter2").encode() + b"\xff\n",
+    ],
+)
+def test_no_error_quotes_the_file(text: str | bytes, tmp_path: Path) -> None:
+    """Whatever file was named, a password's or another's: no cell and no header in text, repr, trace or pickle."""
+    path = tmp_path / "trans.csv"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(TxnEngineError) as caught:
+        check_amounts(read_input(path, CHECK), "amount", 2)
+    told = [str(caught.value), repr(caught.value), str(pickle.loads(pickle.dumps(caught.value)).__dict__)]
+    told += traceback.format_exception(caught.value)
+    assert "hunter2" not in "".join(told)
+    assert str(path) in told[0]
 
 
 @pytest.mark.parametrize(

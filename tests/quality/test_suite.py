@@ -16,22 +16,23 @@ from tests.quality.ledger import (
     CHECK,
     ROWS,
     TURNOVERS,
+    all_visible,
     good_evidence,
     offsets_table,
     output_rows,
     payments_table,
     placed,
     with_payments,
+    with_replayed,
 )
 from txn_engine.errors import StoreAccessError
 from txn_engine.quality import CheckResult, exactly_once
-from txn_engine.quality.evidence import AuditFinding, Evidence, LogFile, TransactionState
+from txn_engine.quality.evidence import AbortedRange, AuditFinding, Evidence, LogFile, TransactionState
 from txn_engine.quality.exactly_once import report_evidence
 from txn_engine.quality.frames import build_frames
 from txn_engine.quality.history import not_applicable
 from txn_engine.quality.judge import judge
 from txn_engine.quality.suite import NamedCheck, named_checks
-from txn_engine.types import AbortedTransaction
 
 Breaker = Callable[[Evidence], Evidence]
 Gone = Callable[[Evidence, str], Evidence]
@@ -79,9 +80,8 @@ def _added(evidence: Evidence, row: tuple[object, ...], offset: int) -> Evidence
     """One more committed record in partition 1, with room for it in the log."""
     committed = pa.concat_tables([_committed(evidence), placed(payments_table([row]), [(1, offset)])])
     logged = pa.concat_tables([evidence.rows["payments"].logged, offsets_table([(1, offset)])])
-    return with_payments(
-        _longer(evidence, offset + 1), committed=committed, logged=logged, ends={0: 9, 1: offset + 1}
-    )
+    longer = _longer(evidence, offset + 1)
+    return all_visible(with_payments(longer, committed=committed, logged=logged, ends={0: 9, 1: offset + 1}))
 
 
 def _longer(evidence: Evidence, end: int) -> Evidence:
@@ -92,7 +92,7 @@ def _longer(evidence: Evidence, end: int) -> Evidence:
         for state in evidence.partitions
     )
     group = (evidence.group[0], replace(evidence.group[1], committed_offset=end, last_stable_offset=end))
-    return replace(evidence, partitions=(*states, *evidence.partitions[2:]), group=group)
+    return all_visible(replace(evidence, partitions=(*states, *evidence.partitions[2:]), group=group))
 
 
 def duplicate_row(evidence: Evidence) -> Evidence:
@@ -101,7 +101,7 @@ def duplicate_row(evidence: Evidence) -> Evidence:
 
 def missing_row(evidence: Evidence) -> Evidence:
     logged = [(0, 0), (0, 1), (0, 3), (0, 4), (0, 6), (0, 7), (1, 1), (1, 3), (1, 4)]
-    return with_payments(evidence, committed=_without(evidence, 4), logged=offsets_table(logged))
+    return all_visible(with_payments(evidence, committed=_without(evidence, 4), logged=offsets_table(logged)))
 
 
 def withheld_row(evidence: Evidence) -> Evidence:
@@ -121,9 +121,14 @@ def changed_text(evidence: Evidence) -> Evidence:
 
 
 def aborted_visible(evidence: Evidence) -> Evidence:
-    return with_payments(
-        evidence, aborted={0: (AbortedTransaction(9, 3, 5, 3), AbortedTransaction(7, 6, 8, 6)), 1: ()}
-    )
+    """By the raw entries producer 7 aborted what readers see; what the engine says of it does not count."""
+    aborted = (AbortedRange(9, 3, 5), AbortedRange(7, 6, 8))
+    return with_replayed(evidence, "payments", 0, aborted=aborted)
+
+
+def abort_made_up(evidence: Evidence) -> Evidence:
+    """The engine hides two records as aborted: by the raw entries they are not."""
+    return with_replayed(evidence, "payments", 0, aborted=())
 
 
 def undecided_visible(evidence: Evidence) -> Evidence:
@@ -146,13 +151,32 @@ def lso_behind(evidence: Evidence) -> Evidence:
         evidence.partitions[2],
     )
     logged = pa.concat_tables([evidence.rows["payments"].logged, offsets_table([(1, 6), (1, 7)])])
-    return with_payments(replace(evidence, partitions=states), logged=logged)
+    behind = with_payments(replace(evidence, partitions=states), logged=logged)
+    return with_replayed(behind, "payments", 1, log_end_offset=8)
 
 
 def open_transaction(evidence: Evidence) -> Evidence:
     return replace(
         evidence, partitions=(replace(evidence.partitions[0], open_transactions=1), *evidence.partitions[1:])
     )
+
+
+def open_transaction_overlooked(evidence: Evidence) -> Evidence:
+    """The engine knows of none; the raw entries have one."""
+    return with_replayed(evidence, "payments", 0, open_transactions=1)
+
+
+def pending_commit_overlooked(evidence: Evidence) -> Evidence:
+    return replace(evidence, replayed_pending={1: 7})
+
+
+def end_made_up(evidence: Evidence) -> Evidence:
+    """The engine says CompleteCommit; the id's latest row in the raw entries is Ongoing."""
+    return replace(evidence, replayed_transactions=(TransactionState("load", "Ongoing"),))
+
+
+def transactional_id_overlooked(evidence: Evidence) -> Evidence:
+    return replace(evidence, replayed_transactions=(TransactionState("nobody listed", "PrepareCommit"),))
 
 
 def lag_left(evidence: Evidence) -> Evidence:
@@ -171,6 +195,21 @@ def wrong_lag(evidence: Evidence) -> Evidence:
     return replace(evidence, group=(replace(evidence.group[0], lag=4), evidence.group[1]))
 
 
+def lag_of_a_shorter_log(evidence: Evidence) -> Evidence:
+    """The engine has not seen the log's last entries: its lag of 0 agrees with its own last stable offset."""
+    return with_replayed(evidence, "payments", 0, last_stable_offset=12, log_end_offset=12)
+
+
+def moved_on_over_an_open_transaction(evidence: Evidence) -> Evidence:
+    """The engine overlooks an open transaction: all its own figures agree, the raw entries say otherwise."""
+    return with_replayed(evidence, "payments", 1, last_stable_offset=3)
+
+
+def abort_overlooked(evidence: Evidence) -> Evidence:
+    """The engine overlooks an abort: its index of aborted transactions has none, and its readers see the records."""
+    return with_replayed(evidence, "payments", 0, live_records=2)
+
+
 def commit_pending(evidence: Evidence) -> Evidence:
     return replace(
         evidence,
@@ -185,21 +224,22 @@ def not_ended(evidence: Evidence) -> Evidence:
 def wrong_turnover(evidence: Evidence) -> Evidence:
     """One cent on an amount that floats of cents cannot tell from its neighbour."""
     rows = [*TURNOVERS[:2], (3, "90071992547409.91", 2), *TURNOVERS[3:]]
-    return replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)})
+    return all_visible(replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)}))
 
 
 def wrong_count(evidence: Evidence) -> Evidence:
     rows = [(1, "649.95", 3), *TURNOVERS[1:]]
-    return replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)})
+    return all_visible(replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)}))
 
 
 def account_left_out(evidence: Evidence) -> Evidence:
     rows = [row for row in TURNOVERS if row[0] != 3]
-    return replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)})
+    return all_visible(replace(evidence, rows={**evidence.rows, "balances": output_rows(rows)}))
 
 
 def run_counted_twice(evidence: Evidence) -> Evidence:
-    return replace(evidence, rows={**evidence.rows, "balances": output_rows([*TURNOVERS, TURNOVERS[3]])})
+    twice = [*TURNOVERS, TURNOVERS[3]]
+    return all_visible(replace(evidence, rows={**evidence.rows, "balances": output_rows(twice)}))
 
 
 def audit_finding(evidence: Evidence) -> Evidence:
@@ -221,21 +261,29 @@ def out_of_order(evidence: Evidence) -> Evidence:
 VIOLATIONS: list[tuple[Breaker, set[str]]] = [
     (duplicate_row, {"record_ids_unique"}),
     (missing_row, {"no_input_row_missing"}),
-    (withheld_row, {"no_input_row_missing", "hidden_records_explained"}),
+    (withheld_row, {"no_input_row_missing", "hidden_records_explained", "visible_records_counted"}),
     (extra_row, {"no_record_beyond_input"}),
     (changed_amount, {"row_values_equal"}),
     (changed_text, {"row_values_equal"}),
     (aborted_visible, {"nothing_aborted_visible"}),
     (undecided_visible, {"nothing_undecided_visible"}),
     (hidden_by_another_producer, {"hidden_records_explained"}),
+    (abort_made_up, {"hidden_records_explained"}),
     (lso_behind, {"lso_at_log_end"}),
     (open_transaction, {"no_open_transaction"}),
+    (open_transaction_overlooked, {"no_open_transaction"}),
     (lag_left, {"group_at_lso"}),
     (never_committed, {"group_at_lso"}),
     (past_the_end, {"group_at_lso"}),
     (wrong_lag, {"group_lag_agrees"}),
+    (lag_of_a_shorter_log, {"group_lag_agrees", "lso_at_log_end"}),
+    (moved_on_over_an_open_transaction, {"nothing_undecided_visible", "lso_at_log_end"}),
+    (abort_overlooked, {"visible_records_counted"}),
     (commit_pending, {"nothing_pending"}),
+    (pending_commit_overlooked, {"nothing_pending"}),
     (not_ended, {"transactions_final"}),
+    (end_made_up, {"transactions_final"}),
+    (transactional_id_overlooked, {"transactions_final"}),
     (wrong_turnover, {"turnover_per_account"}),
     (wrong_count, {"payments_per_account"}),
     (account_left_out, {"turnover_per_account", "payments_per_account"}),
@@ -251,7 +299,7 @@ def test_a_right_ledger_passes_every_check(evidence: Evidence, tmp_path: Path) -
     result = report_evidence(evidence, report_folder=tmp_path / "report")
     assert [check.name for check in result.checks if check.status != "passed"] == []
     assert result.success
-    assert len(result.checks) == 19
+    assert len(result.checks) == 20
     assert result.report.is_file()
     assert result.json.is_file()
     assert result.statistics["committed_records"] == 8
@@ -293,17 +341,11 @@ def test_a_file_that_repeats_an_id_is_said(evidence: Evidence) -> None:
     [
         (
             "offsets",
-            {
-                "nothing_aborted_visible",
-                "lso_at_log_end",
-                "no_open_transaction",
-                "group_at_lso",
-                "nothing_pending",
-            },
+            {"lso_at_log_end", "no_open_transaction", "group_at_lso", "nothing_pending"},
         ),
         ("group", {"group_at_lso", "group_lag_agrees", "nothing_pending"}),
         ("transactions", {"transactions_final"}),
-        ("audit", {"audit_clean"}),
+        ("audit", {"audit_clean", "nothing_aborted_visible", "nothing_undecided_visible", "lso_at_log_end"}),
         ("log:payments", {"hidden_records_explained"}),
         ("rows:balances", {"turnover_per_account", "payments_per_account", "no_offset_twice"}),
         (
@@ -347,7 +389,7 @@ def test_an_expectation_that_raises_is_errored(
     assert [(check.name, check.status) for check in result.checks if check.status != "passed"] == [
         ("record_ids_unique", "errored")
     ]
-    assert "no_such_column" in result.errored[0].detail
+    assert "no_such_column" in result.errored[0].examples[0]["said"]
     assert not result.success
     assert "could not be made" in result.report.read_text(encoding="utf-8")
 
@@ -386,8 +428,8 @@ def test_warnings_of_the_audit_do_not_fail(evidence: Evidence, tmp_path: Path) -
 
 def test_an_aborted_range_of_another_producer_hides_nothing(evidence: Evidence) -> None:
     """Transactions interleave: a committed record inside another producer's aborted range is rightly visible."""
-    aborted = {0: (AbortedTransaction(9, 1, 5, 3),), 1: ()}
-    assert all(check.status == "passed" for check in judged(with_payments(evidence, aborted=aborted)))
+    reaching = with_replayed(evidence, "payments", 0, aborted=(AbortedRange(9, 1, 5),))
+    assert all(check.status == "passed" for check in judged(reaching))
 
 
 def test_a_rewritten_file_does_not_name_its_producer(evidence: Evidence) -> None:
@@ -420,7 +462,7 @@ def test_without_output_and_group_less_is_checked(evidence: Evidence, tmp_path: 
     )
     result = report_evidence(alone, report_folder=tmp_path)
     assert result.success
-    assert len(result.checks) == 14
+    assert len(result.checks) == 15
     page = result.report.read_text(encoding="utf-8")
     assert "no output topic was named" in page
     assert "no group was named" in page
@@ -434,13 +476,14 @@ def test_an_empty_topic_and_no_transactions_pass(evidence: Evidence, tmp_path: P
             committed=rows.committed.slice(0, 0),
             logged=offsets_table([]),
             files=(),
-            aborted={},
             ends={},
         )
         for name, rows in evidence.rows.items()
     }
     states = tuple(replace(state, last_stable_offset=0, high_watermark=0) for state in evidence.partitions)
-    nothing = replace(evidence, input=None, rows=empty, partitions=states, group=(), transactions=())
+    nothing = all_visible(
+        replace(evidence, input=None, rows=empty, partitions=states, group=(), transactions=())
+    )
     result = report_evidence(nothing, report_folder=tmp_path)
     assert [check.name for check in result.checks if check.status != "passed"] == []
 
@@ -523,7 +566,7 @@ def trimmed(evidence: Evidence, topic: str, start: int = 3) -> Evidence:
     )
     rows = evidence.rows[topic]
     left = replace(rows, committed=_from(rows.committed, start), logged=_from(rows.logged, start))
-    return replace(evidence, partitions=states, rows={**evidence.rows, topic: left})
+    return all_visible(replace(evidence, partitions=states, rows={**evidence.rows, topic: left}))
 
 
 def _from(table: pa.Table | None, start: int) -> pa.Table:

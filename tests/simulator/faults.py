@@ -21,7 +21,19 @@ PUT_FAULTS = (
 READ_FAULTS = ("refused", "unconnected", "lost-reply")
 LIST_FAULTS = ("refused", "lagging")  # lagging: objects of the last seconds are missing from the answer
 PROCESS_FAULTS = ("crash-before", "crash-after", "pause-before", "pause-after", "clock-jump")
-ALL_FAULTS = tuple(dict.fromkeys((*PUT_FAULTS, *LIST_FAULTS, "slow", *PROCESS_FAULTS)))
+DISK_FAULTS = (
+    "refused",  # the disk fails before anything was done
+    "crash-inside",  # the process dies between two system calls of one operation
+    "power-cut",  # the machine goes off between two of them: all its processes die, what was not synced is lost
+)
+BUCKET_FAULTS = tuple(dict.fromkeys((*PUT_FAULTS, *LIST_FAULTS, "slow", *PROCESS_FAULTS)))
+"""What can go wrong where the store is a bucket behind a network."""
+LOCAL_FAULTS = (*DISK_FAULTS, "slow", *PROCESS_FAULTS)
+"""What can go wrong where it is a folder of one machine."""
+ALL_FAULTS = tuple(dict.fromkeys((*BUCKET_FAULTS, *LOCAL_FAULTS)))
+LONGEST_JUMP = 6 * HOUR
+_EVERY_KIND_RATE = 0.02
+_RARE = (*PROCESS_FAULTS, "crash-inside", "power-cut")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +49,16 @@ class FaultPlan:
     """Which fault comes at which site (a store operation of one process; `Process.next_site`).
 
     Every kind has its own rate, drawn once a run (swarm testing: many kinds are off in a given run, so that the others
-    get room). `only`: when not None, nothing fails but at these sites, which is how a failing run is shrunk.
+    get room); `every_kind` turns all of them on. `only`: when not None, nothing fails but at these sites, which is how
+    a failing run is shrunk. `local`: the store is a folder.
     """
 
     chance: Chance
     intensity: float = 1.0
     longest_pause: int = 6 * HOUR
     only: frozenset[str] | None = None
+    every_kind: bool = False
+    local: bool = False
     enabled: bool = True
     injected: Counter[str] = field(default_factory=Counter)
     sites: dict[str, str] = field(default_factory=dict)
@@ -51,9 +66,11 @@ class FaultPlan:
 
     def __post_init__(self) -> None:
         for kind in ALL_FAULTS:
-            on = self.chance.at("swarm", kind) < 0.5
+            on = self.every_kind or self.chance.at("swarm", kind) < 0.5
             rate = self.chance.spread(5, 1_000, "rate", kind) / 10_000  # 0.05 % to 10 %
-            if kind in PROCESS_FAULTS:
+            if self.every_kind:
+                rate = _EVERY_KIND_RATE
+            if kind in _RARE:
                 rate /= 5
             self.rates[kind] = rate * self.intensity if on else 0.0
 
@@ -70,7 +87,7 @@ class FaultPlan:
 
     def _kind(self, site: str, operation: str) -> str | None:
         drawn = self.chance.at("fault", site)
-        for kind in _kinds(operation):
+        for kind in possible(operation, local=self.local):
             drawn -= self.rates[kind]
             if drawn < 0:
                 return kind
@@ -86,7 +103,7 @@ class FaultPlan:
             return self.chance.spread(100 * MS, self.longest_pause, "length", site)
         if kind == "clock-jump":
             back = self.chance.at("back", site) < 0.5
-            return self.chance.spread(SECOND, 10 * MINUTE, "length", site) * (-1 if back else 1)
+            return self.chance.spread(SECOND, LONGEST_JUMP, "length", site) * (-1 if back else 1)
         if kind == "slow":
             return self.chance.spread(20 * MS, 10 * SECOND, "length", site)
         if kind == "lagging":
@@ -94,7 +111,10 @@ class FaultPlan:
         return 0
 
 
-def _kinds(operation: str) -> tuple[str, ...]:
+def possible(operation: str, *, local: bool) -> tuple[str, ...]:
+    """The kinds of fault that can come at an operation."""
+    if local:
+        return LOCAL_FAULTS
     if operation == "put_if_absent":
         own = PUT_FAULTS
     elif operation in ("put", "delete"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.simulator.chance import Chance
-from tests.simulator.kernel import HOUR
+from tests.simulator.kernel import DAY, HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class Knobs:
     id_expiration_ms: int = 604_800_000
     producer_id_expiration_ms: int = 86_400_000
     max_lives: int = 6
+    every_kind: bool = False
+    local_store: bool = False
     longest_pause: int = 6 * HOUR
     only_sites: frozenset[str] | None = None
     without_clients: frozenset[str] = frozenset()
@@ -37,6 +39,9 @@ class Knobs:
             skewed_clocks=chance.at("knob", "skew") < 0.5,
             clock_tick_ms=(1, 1, 30_000)[chance.between(0, 2, "knob", "tick")],
             partitions=chance.between(1, 3, "knob", "partitions"),
-            coordinator_partitions=chance.between(1, 2, "knob", "coordinator"),
+            coordinator_partitions=chance.between(1, 3, "knob", "coordinator"),
             transactions=chance.between(12, 36, "knob", "transactions"),
+            every_kind=chance.at("knob", "every kind") < 0.2,
+            local_store=chance.at("knob", "local store") < 0.2,
+            longest_pause=(6 * HOUR, 6 * HOUR, 21 * DAY)[chance.between(0, 2, "knob", "pause")],
         )

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
 
-from storage import decode_parquet
+from storage import open_parquet
 from tests.simulator.kernel import Condition, Event, Lock, RLock, current_task
 from txn_engine.log.entry_format import decode_entry
 from txn_engine.log.snapshot_format import decode_snapshot
@@ -97,7 +97,7 @@ def simulated() -> Iterator[None]:
             changes.append((module, "threading", fake_threading))
         if getattr(module, "os", None) is os:
             changes.append((module, "os", fake_os))
-    remembering = {decode: _remembering(decode) for decode in (decode_entry, decode_snapshot, decode_parquet)}
+    remembering = {decode: _remembering(decode) for decode in (decode_entry, decode_snapshot, open_parquet)}
     for module in _engine_modules():
         for name, value in list(vars(module).items()):
             if isinstance(value, FunctionType) and value in remembering:

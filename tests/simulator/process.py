@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from greenlet import GreenletExit, getcurrent
 
 from tests.simulator.kernel import MS, SECOND, EndlessError, StuckError, Task, sleep
-from tests.simulator.store import ClientStore
 from txn_engine import Engine
 from txn_engine.clock import Waiting
 from txn_engine.errors import IllegalStateError, TxnEngineError
@@ -36,7 +35,7 @@ class Process:
         self._sites: Counter[str] = Counter()
         self._ids = 0
         self._pauses = 0
-        self.store = ClientStore(world.shelf, self)
+        self.store = world.store_of(self)
 
     # --- what the engine is given ---------------------------------------------------------------------------
 
@@ -63,6 +62,7 @@ class Process:
     def clock(self) -> int:
         """This machine's clock: the true time and its skew."""
         now_ms = self.world.kernel.now_ms + self.skew_ms
+        self.world.latest_ms = max(self.world.latest_ms, now_ms)
         return now_ms - now_ms % self.world.knobs.clock_tick_ms
 
     def new_id(self) -> str:

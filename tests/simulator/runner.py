@@ -6,13 +6,14 @@ import logging
 import time
 import traceback
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
 import xxhash
 
 from tests.simulator.checks import Final, check_history
-from tests.simulator.kernel import HOUR, StuckError
+from tests.simulator.kernel import StuckError
 from tests.simulator.knobs import Knobs
 from tests.simulator.log_rules import check_landed
 from tests.simulator.patches import simulated
@@ -42,6 +43,7 @@ class RunResult:
     trace_hash: str = ""
     operations: int = 0
     crashes: int = 0
+    lost_in_cuts: int = 0
     faults: Counter[str] = field(default_factory=Counter)
     fault_sites: dict[str, str] = field(default_factory=dict)
     clients: list[str] = field(default_factory=list)
@@ -69,8 +71,8 @@ def run(workload: str, seed: int, knobs: Knobs | None = None) -> RunResult:
     result = RunResult(workload, seed, knobs or knobs_of(workload, seed))
     logging.disable(logging.CRITICAL)
     try:
-        with simulated():
-            world = World(seed, result.knobs)
+        with simulated(), ExitStack() as machines:
+            world = World(seed, result.knobs, machines)
             try:
                 _play(module, world, result)
             except StuckError as error:
@@ -101,7 +103,7 @@ def _play(module: Any, world: World, result: RunResult) -> None:
         result.findings += [f"stuck at the end: {line}" for line in world.blocked()]
     if result.findings:
         return
-    world.let_time_pass(2 * HOUR)
+    world.let_clocks_catch_up()
     result.findings += world.run_alone("healer", lambda _, engine: finish_everything(engine))
     if hasattr(module, "heal"):
         module.heal(world)
@@ -165,6 +167,7 @@ def _sum_up(world: World, result: RunResult) -> None:
     result.trace_hash = digest.hexdigest()
     result.operations = world.operations
     result.crashes = world.crashes
+    result.lost_in_cuts = 0 if world.machine is None else world.machine.lost
     result.faults = world.plan.injected
     result.fault_sites = world.plan.sites
     result.clients = world.clients

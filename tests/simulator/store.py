@@ -18,7 +18,7 @@ from storage import (
     validate_key,
 )
 from storage.keys import validate_prefix
-from storage.ranges import short_range, validate_range
+from storage.ranges import check_size, short_range, validate_range
 from tests.simulator.faults import Fault
 from tests.simulator.kernel import MINUTE, MS, Kernel, current_task, sleep
 
@@ -58,11 +58,12 @@ class Shelf:
         self.objects[key] = (held, self._kernel.now)
         self.landed.append((self._kernel.now, key, held, operation))
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         validate_key(key)
         held = self.objects.get(key)
         if held is None:
             raise ObjectNotFoundError("there is no such object", actor="simulated store", place=self.uri(key))
+        check_size(self.uri(key), len(held[0]), max_bytes)
         return held[0]
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
@@ -154,8 +155,8 @@ class ClientStore:
         validate_key(key)
         self._write("delete", key, lambda: self._shelf.delete(key))
 
-    def get(self, key: str) -> bytes:
-        return self._read("get", key, lambda _: self._shelf.get(key))
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        return self._read("get", key, lambda _: self._shelf.get(key, max_bytes=max_bytes))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         return self._read("get_range", key, lambda _: self._shelf.get_range(key, start, length))

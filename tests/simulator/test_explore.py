@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.simulator.explore.configurations import CONFIGURATIONS, Configuration
 from tests.simulator.explore.contents import Library
 from tests.simulator.explore.hunting import WHERE, hunt_all
+from tests.simulator.explore.page import (
+    COLUMNS,
+    HUNTS,
+    PAGE,
+    SEARCHES,
+    STATES_MAX,
+    hunt_words,
+    read_rows,
+    render,
+    search_words,
+    write_search,
+)
 from tests.simulator.explore.remembering import searching
 from tests.simulator.explore.search import Result, Search
 from tests.simulator.explore.words import readable
@@ -83,6 +97,35 @@ def test_contents_are_the_same_whatever_the_way_to_them() -> None:
 def test_the_bugs_to_find_are_of_the_catalogue() -> None:
     assert WHERE.keys() <= {mutant.name for mutant in MUTANTS}
     assert set(WHERE.values()) <= CONFIGURATIONS.keys()
+
+
+def test_the_page_is_of_these_configurations_and_bugs() -> None:
+    """docs/SIMULATOR.md has a row for each search and each hunt and for no other, in the generator's form and order,
+    counted at a named commit: no search with a finding, none cut below the page's limit, every bug found.
+    """
+    searches, hunts = read_rows(SEARCHES), read_rows(HUNTS)
+    assert [row[:2] for row in searches.values()] == [search_words(each) for each in CONFIGURATIONS.values()]
+    assert [row[:2] for row in hunts.values()] == [hunt_words(name) for name in WHERE]
+    text = PAGE.read_text(encoding="utf-8")
+    for command, rows in ((SEARCHES, searches), (HUNTS, hunts)):
+        assert f"<!-- made by {command} -->\n\n{render(command, rows)}\n<!-- to here -->\n" in text
+        for row in rows.values():
+            cells = dict(zip(COLUMNS[command], row, strict=True))
+            assert re.fullmatch(r"[0-9a-f]{8}\+?", cells["code"])
+            assert re.fullmatch(r"[0-9,]+", cells["states"])
+    for row in searches.values():
+        cells = dict(zip(COLUMNS[SEARCHES], row, strict=True))
+        assert cells["seen whole"] == "yes" or int(cells["states"].replace(",", "")) > STATES_MAX
+    assert not any("**" in cell for row in hunts.values() for cell in row)
+
+
+def test_the_smallest_search_counts_what_the_page_says(tmp_path: Path) -> None:
+    """Its row is still that of the code: a search that is written again changes nothing but the commit."""
+    page = tmp_path / "SIMULATOR.md"
+    page.write_text(PAGE.read_text(encoding="utf-8"))
+    name, _ = search_words(CONFIGURATIONS["d"])
+    write_search(CONFIGURATIONS["d"], _search(CONFIGURATIONS["d"]), read_rows(SEARCHES)[name][-1], page)
+    assert page.read_text(encoding="utf-8") == PAGE.read_text(encoding="utf-8")
 
 
 def test_a_few_bugs_are_found_again() -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
 from storage import encode_json
 from tests.simulator.chance import Chance
-from tests.simulator.faults import FaultPlan
+from tests.simulator.disk import DiskShelf, LocalClient, Machine, machine_of
+from tests.simulator.faults import LONGEST_JUMP, FaultPlan
 from tests.simulator.history import History
-from tests.simulator.kernel import HOUR, SECOND, START_MS, Kernel, Task, sleep
+from tests.simulator.kernel import HOUR, MS, SECOND, START_MS, Kernel, Task, sleep
 from tests.simulator.knobs import Knobs
 from tests.simulator.process import Process
-from tests.simulator.store import Shelf
+from tests.simulator.store import ClientStore, Shelf
 from tests.simulator.tracing import HEALED
 from txn_engine import Engine
 from txn_engine.log.store_config import (
@@ -28,21 +30,35 @@ Body = Callable[[Process, Engine], None]
 
 
 class World:
-    """Everything of one run. Workloads put clients into it; the runner lets it go, heals it, and has it judged."""
+    """Everything of one run. Workloads put clients into it; the runner lets it go, heals it, and has it judged.
 
-    def __init__(self, seed: int, knobs: Knobs) -> None:
+    `machines`: what takes the machine of a local store down in the end.
+    """
+
+    def __init__(self, seed: int, knobs: Knobs, machines: ExitStack | None = None) -> None:
         self.seed = seed
         self.knobs = knobs
         self.chance = Chance(seed)
         self.kernel = Kernel(self.chance)
-        self.plan = FaultPlan(self.chance, knobs.intensity, knobs.longest_pause, knobs.only_sites)
-        self.shelf = Shelf(self.kernel)
+        self.plan = FaultPlan(
+            self.chance,
+            knobs.intensity,
+            knobs.longest_pause,
+            knobs.only_sites,
+            every_kind=knobs.every_kind,
+            local=knobs.local_store,
+        )
+        self.machine: Machine | None = None
+        if machines is not None and knobs.local_store:
+            self.machine = machines.enter_context(machine_of(self))
+        self.shelf = Shelf(self.kernel) if self.machine is None else DiskShelf(self.kernel, self.machine)
         self.history = History(self.kernel)
         self.processes: list[Process] = []
         self.clients: list[str] = []
         self.operations = 0
         self.crashes = 0
         self.stopping = False
+        self.latest_ms = START_MS  # the latest time that any clock has shown
         self.notes: dict[str, Any] = {}  # what the clients of one workload keep together
         self._restarts: dict[Process, Callable[[], None]] = {}
         self._working: dict[str, None] = {}
@@ -73,7 +89,14 @@ class World:
         """How far this machine's clock is off, for all lives of the process."""
         if not self.knobs.skewed_clocks or self.chance.at("skewed", name) < 0.5:
             return 0
-        return self.chance.between(-30_000, 30_000, "skew", name)
+        size = self.chance.spread(1_000, LONGEST_JUMP // MS, "skew", name)
+        return size if self.chance.at("ahead", name) < 0.5 else -size
+
+    def store_of(self, process: Process) -> ClientStore:
+        """The store as one process reaches it."""
+        if self.machine is None:
+            return ClientStore(self.shelf, process)
+        return LocalClient(self.shelf, process, self.machine)
 
     # --- processes ------------------------------------------------------------------------------------------
 
@@ -153,6 +176,11 @@ class World:
         """Move virtual time on with nothing running."""
         self.kernel.at(self.kernel.now + duration, lambda: None)
         self.kernel.drain("waiting")
+
+    def let_clocks_catch_up(self) -> None:
+        """Wait until the true time is where the furthest clock was, and all time-outs after it are over."""
+        ahead = max(self.latest_ms - self.kernel.now_ms, 0)
+        self.let_time_pass(2 * HOUR + ahead * MS)
 
     def bury(self) -> None:
         """The end of all processes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import pickle
 import shutil
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from txn_engine.errors import TxnEngineError
 from txn_engine.spark.cache_folder import cache_folder
-from txn_engine.spark.jars import s3a_jar_settings
+from txn_engine.spark.errors import SparkSessionError
+from txn_engine.spark.jars import S3A_JARS, Jar, checked_jars
 from txn_engine.spark.java import JavaNotFoundError, find_java_home
 from txn_engine.spark.trust_store import java_trust_store, system_certificates
 
@@ -185,14 +188,47 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
     assert cache_folder({}) == tmp_path / ".cache" / "txn-engine"
 
 
-def test_s3a_jars_come_without_the_sdk_bundle() -> None:
-    """13 MB, not 700: without the bundle, the modules used instead of one version, Ivy in a folder of its own."""
-    settings = s3a_jar_settings()
-    assert "software.amazon.awssdk:bundle" in settings["spark.jars.excludes"].split(",")
-    packages = [package.split(":") for package in settings["spark.jars.packages"].split(",")]
-    assert ["org.apache.hadoop", "hadoop-aws", "3.5.0"] in packages
-    assert {version for group, _, version in packages if group == "software.amazon.awssdk"} == {"2.35.4"}
-    assert settings["spark.jars.ivy"] == str(cache_folder() / "ivy")
+def test_s3a_jars_are_the_ones_listed_without_the_sdk_bundle() -> None:
+    """13 MB, not 700: without the bundle, the modules used instead of one version, Hadoop's the one of PySpark."""
+    lines = S3A_JARS.read_text(encoding="utf-8").splitlines()[1:]
+    jars = {line.split()[1]: Jar(*line.split()) for line in lines}
+    assert "bundle" not in jars
+    assert {jar.version for jar in jars.values() if jar.organisation == "software.amazon.awssdk"} == {
+        "2.35.4"
+    }
+    (hadoop,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+    assert hadoop.name == f"hadoop-client-api-{jars['hadoop-aws'].version}.jar"
+
+
+def test_a_jar_that_is_another_is_refused_and_named(tmp_path: Path) -> None:
+    """In the cache, and as it comes: neither is handed to Spark, and the next run asks again."""
+    listed, folder = tmp_path / "list", tmp_path / "jars"
+    listed.write_text(f"# a list\norg.x thing 1.0 {hashlib.sha256(b'good').hexdigest()}\n")
+    folder.mkdir()
+    jar = folder / "org.x.thing-1.0.jar"
+    jar.write_bytes(b"good")
+    assert checked_jars(listed, folder) == [jar]
+    jar.write_bytes(b"bad")
+    with pytest.raises(SparkSessionError, match=r"org\.x\.thing-1\.0\.jar has the SHA-256") as error:
+        checked_jars(listed, folder)
+    assert str(jar) in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"bad", None])
+def test_a_jar_that_comes_wrong_or_not_at_all_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    listed, folder = tmp_path / "list", tmp_path / "jars"
+    listed.write_text(f"org.x thing 1.0 {hashlib.sha256(b'good').hexdigest()}\n")
+    java = tmp_path / "home" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    put = "" if content is None else f'printf {content.decode()} >"${{1%/*}}/org.x.thing-1.0.jar"'
+    java.write_text(f'#!/bin/sh\nwhile [ "$1" != -retrieve ]; do shift; done\nshift\n{put}\n')
+    java.chmod(0o755)
+    monkeypatch.setattr("txn_engine.spark.jars.find_java_home", lambda: tmp_path / "home")
+    with pytest.raises(SparkSessionError, match="SHA-256" if content else "were not fetched"):
+        checked_jars(listed, folder)
+    assert list(folder.iterdir()) == []
 
 
 def test_certificates_come_from_the_file_that_the_user_names(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,21 @@ def test_deferred_markers(spark: SparkSession, ledger: Engine) -> None:
     assert ledger.scan("balances").to_table().num_rows == 0
     ledger.coordinator.write_pending_markers()
     assert balances_of(ledger) == sums(payments(0, 30))
+
+
+def test_a_sum_beyond_the_outputs_type_is_refused(spark: SparkSession, ledger: Engine) -> None:
+    """Also where the session gives null for it (`spark.sql.ansi.enabled` turned off): no money goes in silence."""
+    most = payments(0, 2).to_pylist()
+    for row in most:
+        row |= {"account_id": 1, "type": "PRIJEM", "amount": Decimal("9999999999999999.99")}
+    frame = spark.createDataFrame(most, read_topic(spark, ledger, "payments").df.select(*most[0]).schema)
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(SparkJobError, match="does not fit"):
+            write_topic(balances(frame), ledger, "balances", transactional_id="job")
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert ledger.scan("balances").to_table().num_rows == 0
 
 
 def test_payments_that_cannot_be_summed(spark: SparkSession, ledger: Engine) -> None:

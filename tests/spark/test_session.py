@@ -13,12 +13,11 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests.conftest import S3Bucket
+from tests.servers import REPOSITORY, SeaweedServer, minio_client
 from txn_engine.errors import InvalidRequestError
 from txn_engine.spark import read_topic, session, spark_session
 from txn_engine.spark.errors import SparkJobError, SparkSessionError, reason
 from txn_engine.spark.java import JavaNotFoundError
-
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.spark
@@ -102,10 +101,10 @@ def test_the_line_that_says_why() -> None:
 def test_a_session_without_the_s3a_jars(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket that the running session cannot read is refused with one line that says how to start one that can."""
     from storage.s3 import S3Config
-    from txn_engine.spark.s3a import open_bucket
+    from txn_engine.spark.s3a import bucket_options
 
     with pytest.raises(SparkSessionError, match="has no S3A jars"):
-        open_bucket(spark, S3Config("bucket", access_key="AKIA", secret_key="s3cr3t"))
+        bucket_options(spark, S3Config("bucket", access_key="AKIA", secret_key="s3cr3t"))
     assert spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.bucket.bucket.secret.key") is None
     assert read_topic  # the same call runs behind it
 
@@ -131,3 +130,36 @@ def test_s3a_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path) -> None:
     assert seen == {"rows_agree": True, "sums_agree": True, "records_out": 7, "skipped": True, "findings": []}
     for secret in (minio_bucket.access_key, minio_bucket.secret_key):
         assert secret not in log.read_text() + done.stdout + done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.minio
+@pytest.mark.slow
+def test_keys_stay_with_their_read(minio_bucket: S3Bucket, seaweed_server: SeaweedServer) -> None:
+    """Two servers with a bucket of one name, in one session: each read meets its own, and the session has no key."""
+    minio_client(seaweed_server.url, seaweed_server.access_key, seaweed_server.secret_key).make_bucket(
+        minio_bucket.name
+    )
+    environment = os.environ | {
+        "BUCKET": minio_bucket.name,
+        "FIRST": f"{minio_bucket.endpoint} {minio_bucket.access_key} {minio_bucket.secret_key}",
+        "SECOND": f"{seaweed_server.url} {seaweed_server.access_key} {seaweed_server.secret_key}",
+    }
+    environment.setdefault("TXN_ENGINE_CACHE", str(REPOSITORY / ".cache"))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.s3a_connections"],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert not seen.pop("stolen").isdigit()
+    assert seen == {
+        "counts": [100, 7, 100, 107],
+        "again": 7,
+        "in_the_plan": False,
+        "in_the_session": False,
+    }

@@ -19,6 +19,7 @@ from storage import (
     MappableStore,
     ObjectNotFoundError,
     ObjectStore,
+    OversizedObjectError,
     prove_put_if_absent,
     settle_put_if_absent,
 )
@@ -86,6 +87,27 @@ class StoreConformance:
     def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
         """Run `race_writer` for every writer at once, in processes where the store can be shared by them."""
         raise NotImplementedError
+
+    # -- get
+
+    def test_no_more_is_read_than_may_be_there(self, store: ObjectStore) -> None:
+        """An object of as many bytes as its kind may have is given; one of more is named and refused."""
+        self.raw_put(store, "a/b", b"12345")
+        assert store.get("a/b", max_bytes=5) == store.get("a/b", max_bytes=1 << 40) == b"12345"
+        for most in (4, 0):
+            with pytest.raises(OversizedObjectError, match=rf"a/b: 5 bytes; expected at most {most},"):
+                store.get("a/b", max_bytes=most)
+        with pytest.raises(ObjectNotFoundError):
+            store.get("a/c", max_bytes=0)
+        self.raw_put(store, "empty", b"")
+        assert store.get("empty", max_bytes=0) == b""
+
+    def test_what_is_too_large_to_be_ours_is_raised_and_not_read_back(self, store: ObjectStore) -> None:
+        """A put that met a giant knows that it lost; one of its own size is compared whole, whatever the limit."""
+        self.raw_put(store, "a/b", b"x" * 1_000)
+        with pytest.raises(OversizedObjectError, match="1000 bytes"):
+            settle_put_if_absent(store, "a/b", b"ours", max_bytes=999, pause=lambda _: None)
+        assert not settle_put_if_absent(store, "a/b", b"y" * 1_000, max_bytes=4).won
 
     # -- put_if_absent
 

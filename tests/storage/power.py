@@ -36,7 +36,7 @@ Tree = Mapping[str, bytes | None]
 
 STORE: Final = "store"
 _LITTER: Final = f"{STORE}/{TEMPORARY_FOLDER}"
-_ALL_SUBSETS_MAX: Final = 6
+ALL_SUBSETS_MAX: Final = 6
 _RANDOM_SUBSETS: Final = 4
 _FOLDER: Final = -1
 
@@ -199,8 +199,8 @@ class PromisingStore:
         self.inner.put(key, data)
         self.recorder.say("promise", key, bytes(data))
 
-    def get(self, key: str) -> bytes:
-        data = self.inner.get(key)
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        data = self.inner.get(key, max_bytes=max_bytes)
         self.recorder.say("promise", key, data)
         return data
 
@@ -296,6 +296,29 @@ class Disk:
                     self._build("", with_litter, torn, tree)
                     yield tree
 
+    def cut(self, chance: random.Random) -> Tree:
+        """One of these disks, by chance; its unsynced files are all torn in the same way."""
+        changes = sorted(when for folder in self._folders.values() for when, _, _ in folder.pending)
+        share = chance.choice((0.0, 0.5, 0.9, 1.0))
+        kept = {when for when in changes if chance.random() < share}
+        tree: dict[str, bytes | None] = {}
+        self._build("", kept, chance.choice((_lost, _half, _zeros, _whole)), tree)
+        return tree
+
+    @classmethod
+    def of(cls, tree: Tree) -> Disk:
+        """A disk that has come up again: all that is on it is there for good."""
+        disk = cls()
+        for file, (path, data) in enumerate(tree.items()):  # a folder comes before what is in it
+            folder, _, name = path.rpartition("/")
+            if data is None:
+                disk._folders[path] = _Folder()
+                disk._folders[folder].durable[name] = _FOLDER
+            else:
+                disk._files[-2 - file] = _File(data, data)
+                disk._folders[folder].durable[name] = -2 - file
+        return disk
+
     def _build(
         self, path: str, kept: set[int], torn: Callable[[_File], bytes], tree: dict[str, bytes | None]
     ) -> None:
@@ -326,7 +349,7 @@ def _applied(folder: _Folder, kept: set[int]) -> dict[str, int]:
 
 def _subsets(changes: list[int], chance: random.Random) -> Iterator[set[int]]:
     """All subsets of a few changes; of many none, all, each prefix, all but each one, and some by chance."""
-    if len(changes) <= _ALL_SUBSETS_MAX:
+    if len(changes) <= ALL_SUBSETS_MAX:
         for size in range(len(changes) + 1):
             yield from map(set, itertools.combinations(changes, size))
         return
@@ -357,10 +380,10 @@ def _whole(file: _File) -> bytes:
 class Promises:
     """What has been promised so far: which bytes may be at a key, and which must be."""
 
-    def __init__(self, tape: list[Step]) -> None:
+    def __init__(self, tape: list[Step], start: Tree) -> None:
         self.said: list[object] = []
-        self._proposed: dict[str, set[bytes]] = {}
-        self._must: dict[str, set[bytes]] = {}
+        self._proposed: dict[str, set[bytes]] = {key: {data} for key, data in objects_of(start).items()}
+        self._must: dict[str, set[bytes]] = {key: {data} for key, data in objects_of(start).items()}
         for step in tape:
             if step.kind in ("begin_put", "begin_create"):
                 self._proposed.setdefault(step.path, set()).add(step.data)
@@ -449,14 +472,15 @@ def survey(
     every: int = 1,
     seed: int = 0,
     broken_max: int = 1,
+    start: Tree | None = None,
 ) -> Survey:
     """Cut the power after every step of the tape, in every way; stop when `broken_max` breaks were found.
 
     Every disk is judged by the promises made until then; each distinct one is also given to `inspect`.
     `objects_only`: disks that differ in temporary files and empty folders only are one. `every`: of the distinct disks
-    only each so-many-th is given to `inspect`; promises are judged on all.
+    only each so-many-th is given to `inspect`; promises are judged on all. `start`: the disk that the tape began on.
     """
-    result, disk, promises = Survey(), Disk(), Promises(tape)
+    result, disk, promises = Survey(), Disk.of(start or {}), Promises(tape, start or {})
     chance = random.Random(seed)
     looked_into: set[tuple[int, frozenset[tuple[str, bytes | None]]]] = set()
     for number, step in enumerate(tape):

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
+import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -14,10 +17,12 @@ from pathlib import Path
 import pytest
 
 from storage import (
+    AccessDeniedError,
     BucketNotFoundError,
     DamagedObjectError,
     InvalidKeyError,
     LocalStore,
+    NotAFolderError,
     ObjectNotFoundError,
     ObjectStore,
     PutOutcomeUnknownError,
@@ -26,10 +31,15 @@ from storage import (
     settle_put_if_absent,
 )
 from storage.temporary import sweep_temporary, temporary_name
+from tests.damage import nested
 from tests.faults import keys_of, no_pause
 from tests.storage.conformance import StoreConformance, run_race_in_processes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 def path_of(store: ObjectStore, key: str) -> Path:
@@ -189,7 +199,7 @@ def _written(path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("failing", "stored"),
-    [("fdatasync", False), ("link", False), ("fsync a", True), ("unlink", True)],
+    [("fdatasync", False), ("link", False), ("unlink", True)],
 )
 def test_an_error_on_the_way_is_settled_by_reading_back(
     store: LocalStore, tape: Tape, failing: str, stored: bool
@@ -205,6 +215,41 @@ def test_an_error_on_the_way_is_settled_by_reading_back(
     tape.fail = lambda _call: False
     assert path_of(store, "a/1").exists() is stored
     assert settle_put_if_absent(store, "a/1", b"x", pause=no_pause).won
+
+
+@pytest.mark.parametrize("ask", ["the same store", "another of this process"])
+def test_a_sync_that_failed_is_not_made_good_by_one_that_succeeds(
+    store: LocalStore, tape: Tape, tmp_path: Path, ask: str
+) -> None:
+    """Linux tells a failed sync once, drops what it could not write, and answers the next one with success: so what was
+    put is unknown from then on, nothing else is acknowledged in that folder, and other folders go on.
+    """
+    store.put_if_absent("a/0", b"warm")
+    tape.fail = lambda call: call == "fsync a"
+    with pytest.raises(StorageError, match="did not confirm"):
+        store.put_if_absent("a/1", b"x")
+    tape.fail = lambda _call: False
+    asked = store if ask == "the same store" else LocalStore(tmp_path / "store")
+    with pytest.raises(PutOutcomeUnknownError):
+        settle_put_if_absent(asked, "a/1", b"x", pause=no_pause)
+    with pytest.raises(StorageError, match="failed before"):
+        asked.put("a/2", b"x")
+    with pytest.raises(StorageError, match="failed before"):
+        asked.get("a/1")
+    assert store.get("a/0") == b"warm"
+    assert asked.put_if_absent("b/1", b"x")
+
+
+def test_a_new_folder_whose_sync_failed_is_not_made_good_either(store: LocalStore, tape: Tape) -> None:
+    """The folder stands already when the put is tried again; its name may not be on the disk."""
+    store.put_if_absent("a/0", b"warm")
+    tape.fail = lambda call: call == "fsync a"
+    with pytest.raises(StoreNotWritableError):
+        store.put_if_absent("a/b/1", b"x")
+    tape.fail = lambda _call: False
+    with pytest.raises(StoreNotWritableError, match="failed before"):
+        store.put_if_absent("a/b/1", b"x")
+    assert not path_of(store, "a/b/1").exists()
 
 
 def test_a_name_that_the_disk_never_confirms_is_unknown(store: LocalStore, tape: Tape) -> None:
@@ -280,6 +325,45 @@ def test_a_folder_where_an_object_should_be(store: LocalStore) -> None:
     assert keys_of(store.list("")) == ["a/b", "file"]
 
 
+def test_an_empty_folder_in_an_object_s_place(store: LocalStore) -> None:
+    """Puts say what stands there and what to do; reads find no object; the walk over all folders gives it."""
+    store.put("a/1", b"x")
+    path_of(store, "a/2").mkdir()
+    for put in (store.put, store.put_if_absent):
+        with pytest.raises(
+            StoreNotWritableError, match=r"/a/2: a folder stands where this object is to be; .*remove"
+        ):
+            put("a/2", b"y")
+    with pytest.raises(ObjectNotFoundError):
+        store.get("a/2")
+    assert keys_of(store.list("")) == ["a/1"]
+    assert [*store.all_folders()] == ["a/", "a/2/"]
+
+
+def test_folders_of_any_depth_are_walked(store: LocalStore) -> None:
+    """Deeper than calls may be nested; in the order of keys, and past them."""
+    for key in ("p/a-b", "p/b/1"):
+        store.put(key, b"x")
+    deep = "p/" + "a/" * 1_200
+    with nested(path_of(store, "p"), "a", 1_200):
+        assert keys_of(store.list("")) == ["p/a-b", f"{deep}file", "p/b/1"]
+        assert keys_of(store.list("", start_after="p/a/b")) == ["p/b/1"]
+        assert store.list_folders("p") == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 255])
+def test_a_folder_too_deep_to_be_opened_hides_nothing_beside_it(store: LocalStore, name: str) -> None:
+    """A listing gives it as one object."""
+    for key in ("p/0", "p/b/1"):
+        store.put(key, b"x")
+    with nested(path_of(store, "p"), name, 8_200 // (len(name) + 1)):
+        first, deep, last = keys_of(store.list(""))
+        assert (first, last) == ("p/0", "p/b/1")
+        assert len(store.uri(deep)) > 3_800
+        assert set(deep.removeprefix("p/").split("/")) == {name}
+        assert store.list_folders("p") == [name, "b"]
+
+
 def test_a_foreign_file_is_listed_by_the_name_it_has(store: LocalStore, tmp_path: Path) -> None:
     """No key can name it, so it cannot be read; a list tells of it, as a list of S3 does, and goes on."""
     store.put("p/a", b"1")
@@ -309,9 +393,9 @@ def test_a_file_cut_short_while_read(store: LocalStore, monkeypatch: pytest.Monk
 
 
 def test_opening_makes_the_root_but_not_its_parent(tmp_path: Path) -> None:
-    """A missing root is made, with permissions by umask; a missing parent is a mistyped path."""
+    """A missing root is made, for its owner alone; a missing parent is a mistyped path."""
     LocalStore(tmp_path / "new")
-    assert (tmp_path / "new").is_dir()
+    assert mode_of(tmp_path / "new") == 0o700
     assert os.listdir(tmp_path / "new") == []
     with pytest.raises(StoreNotWritableError) as caught:
         LocalStore(tmp_path / "no" / "new")
@@ -335,15 +419,140 @@ def test_a_file_is_no_store(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_permissions_follow_the_umask(store: LocalStore) -> None:
-    """Objects and folders are as readable for others as the umask says."""
-    mask = os.umask(0o027)
+@pytest.mark.parametrize(
+    ("root", "umask", "file", "folder"),
+    [
+        (0o700, 0o022, 0o600, 0o700),
+        (0o755, 0o022, 0o600, 0o700),
+        (0o777, 0o000, 0o600, 0o700),
+        (0o2770, 0o002, 0o660, 0o2770),
+        (0o2770, 0o022, 0o640, 0o2750),
+        (0o2750, 0o022, 0o640, 0o2750),
+        (0o2755, 0o022, 0o644, 0o2755),
+        (0o2777, 0o000, 0o664, 0o2775),
+        (0o2770, 0o077, 0o600, 0o2700),
+    ],
+)
+def test_who_may_read(tmp_path: Path, root: int, umask: int, file: int, folder: int) -> None:
+    """Its owner alone, unless the root names a group: then as the root, less the umask, never writable for others."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store").chmod(root)
+    mask = os.umask(umask)
     try:
+        store = LocalStore(tmp_path / "store")
         store.put_if_absent("p/1", b"x")
+        store.put("q/1", b"x")
     finally:
         os.umask(mask)
-    assert stat.S_IMODE(path_of(store, "p/1").stat().st_mode) == 0o640
-    assert stat.S_IMODE(path_of(store, "p").stat().st_mode) == 0o750
+    assert {mode_of(path_of(store, key)) for key in ("p/1", "q/1")} == {file}
+    assert {mode_of(path_of(store, key)) for key in ("p", "q", ".tmp")} == {folder}
+
+
+def plant_link(path: Path, outside: Path) -> None:
+    path.symlink_to(outside)
+
+
+def plant_fifo(path: Path, _outside: Path) -> None:
+    os.mkfifo(path)
+
+
+def plant_socket(path: Path, _outside: Path) -> None:
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path.name)
+
+
+@pytest.mark.parametrize("plant", [plant_link, plant_fifo, plant_socket])
+def test_no_link_and_no_fifo_is_an_object(
+    store: LocalStore, tmp_path: Path, plant: Callable[[Path, Path], None]
+) -> None:
+    """No call reads through it or waits for it; each says what stands there. It keeps its name, and can be deleted."""
+    (tmp_path / "outside").write_bytes(b"secret")
+    store.put("a/1", b"x")
+    plant(path_of(store, "a/2"), tmp_path / "outside")
+    for call in (store.get, store.head, store.map, lambda key: store.get_range(key, 0, 1)):
+        with pytest.raises(DamagedObjectError, match="a symbolic link, a FIFO or a device stands there"):
+            call("a/2")
+    assert not store.put_if_absent("a/2", b"y")
+    assert keys_of(store.list("")) == ["a/1", "a/2"]
+    store.delete("a/2")
+    assert keys_of(store.list("")) == ["a/1"]
+    assert (tmp_path / "outside").read_bytes() == b"secret"
+
+
+def test_an_overwrite_takes_the_place_of_a_link(store: LocalStore, tmp_path: Path) -> None:
+    """A seal is put where the link stood, not through it."""
+    (tmp_path / "outside").write_bytes(b"secret")
+    store.put("a/1", b"x")
+    path_of(store, "a/2").symlink_to(tmp_path / "outside")
+    store.put("a/2", b"y")
+    assert (store.get("a/2"), (tmp_path / "outside").read_bytes()) == (b"y", b"secret")
+
+
+def test_no_linked_folder_is_followed(store: LocalStore, tmp_path: Path) -> None:
+    """Neither read, nor listed, nor written into, nor deleted from, at any depth."""
+    (tmp_path / "outside" / "b").mkdir(parents=True)
+    (tmp_path / "outside" / "b" / "1").write_bytes(b"secret")
+    store.put("a/1", b"x")
+    path_of(store, "link").symlink_to(tmp_path / "outside")
+    refused: list[Callable[[], object]] = [
+        lambda: store.get("link/b/1"),
+        lambda: store.head("link/b/1"),
+        lambda: store.put("link/b/2", b"y"),
+        lambda: store.put_if_absent("link/b/2", b"y"),
+        lambda: store.put_if_absent("link/c/1", b"y"),
+        lambda: store.delete("link/b/1"),
+        lambda: list(store.list("link/b")),
+        lambda: store.list_folders("link/"),
+    ]
+    for call in refused:
+        with pytest.raises(StorageError, match="a symbolic link"):
+            call()
+    assert keys_of(store.list("")) == ["a/1", "link"]
+    assert store.list_folders("") == ["a", "link"]
+    assert sorted(os.listdir(tmp_path / "outside" / "b")) == ["1"]
+
+
+@pytest.mark.parametrize("plant", [plant_link, plant_fifo, plant_socket])
+def test_what_may_have_been_a_folder_does_not_vanish(
+    store: LocalStore, tmp_path: Path, plant: Callable[[Path, Path], None]
+) -> None:
+    """It has its name among the folders, where a file has not; what is in it nobody can tell."""
+    (tmp_path / "outside").mkdir()
+    for key in ("topics/a/1", "topics/z/1", "topics/file"):
+        store.put(key, b"x")
+    plant(path_of(store, "topics/t"), tmp_path / "outside")
+    assert store.list_folders("topics") == ["a", "t", "z"]
+    for call in (lambda: store.list_folders("topics/t"), lambda: [*store.list("topics/t")]):
+        with pytest.raises(DamagedObjectError, match="/topics/t: "):
+            call()
+
+
+@pytest.mark.parametrize("leads_to", ["a folder", "nothing"])
+def test_a_linked_folder_of_temporary_files_is_refused(tmp_path: Path, leads_to: str) -> None:
+    """Nothing is written through it, nothing swept behind it; reading goes on."""
+    LocalStore(tmp_path / "store").put("a/1", b"x")
+    os.rmdir(tmp_path / "store" / ".tmp")
+    outside, store = tmp_path / "outside", LocalStore(tmp_path / "store")
+    (tmp_path / "store" / ".tmp").symlink_to(outside)
+    if leads_to == "a folder":
+        outside.mkdir()
+        host, pid, started = temporary_name().removeprefix("put-").split("-")[:3]
+        (outside / f"put-{host}-{pid}-{int(started) + 1}-0").write_bytes(b"of a dead process")
+    before = sorted(os.listdir(outside)) if outside.exists() else None
+    for each in (store, LocalStore(tmp_path / "store")):
+        for put in (each.put, each.put_if_absent):
+            with pytest.raises(StoreNotWritableError, match=r"/store/\.tmp: this is no folder; .*remove it"):
+                put("a/2", b"y")
+        assert each.get("a/1") == b"x"
+    assert (sorted(os.listdir(outside)) if outside.exists() else None) == before
+
+
+def test_the_root_may_be_a_link(tmp_path: Path) -> None:
+    """Where the store stands is its owner's business."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to(tmp_path / "disk")
+    LocalStore(tmp_path / "store").put("a/1", b"x")
+    assert LocalStore(tmp_path / "store").get("a/1") == b"x"
 
 
 def test_pickled_as_a_path(store: LocalStore) -> None:
@@ -392,6 +601,8 @@ def test_reading_a_folder_one_may_not_write(open_to_all: Path) -> None:
     missing.
     """
     root = open_to_all / "readonly"
+    root.mkdir()
+    root.chmod(0o2755)  # shared
     LocalStore(root).put("a/1", b"x")
     os.rmdir(root / ".tmp")
     for folder in (root / "a", root):
@@ -499,3 +710,44 @@ def test_a_swept_file_of_a_sleeping_writer_is_an_error(
         store.put_if_absent("a/1", b"x")
     with pytest.raises(ObjectNotFoundError):
         store.get("a/1")
+
+
+def test_a_file_where_a_folder_should_be_is_damage(tmp_path: Path) -> None:
+    """It is not an empty folder: what was below may have been anything."""
+    store = LocalStore(tmp_path / "store")
+    store.put_if_absent("p/log/1", b"x")
+    shutil.rmtree(tmp_path / "store/p/log")
+    (tmp_path / "store/p/log").write_bytes(b"a file")
+    for call in (
+        lambda: [*store.list("p/log")],
+        lambda: [*store.list("p/log/deeper")],
+        lambda: store.list_folders("p/log"),
+        lambda: store.list_folders("p/log/deeper"),
+    ):
+        with pytest.raises(DamagedObjectError, match=r"/p/log: a file stands there"):
+            call()
+    for read in (store.get, store.head, store.map):
+        with pytest.raises(NotAFolderError, match="p/log/1"):
+            read("p/log/1")
+    assert [info.key for info in store.list("p")] == ["p/log"]
+
+
+def test_a_folder_that_may_not_be_read_hides_none_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `lost+found` of a disk: it is named, and asking for what is in it says why it cannot be had."""
+    store = LocalStore(tmp_path / "store")
+    for key in ("topics/a/1", "topics/lost+found/1", "topics/z/deep/1"):
+        store.put_if_absent(key, b"x")
+    scandir = os.scandir
+
+    def refusing(path: str) -> object:
+        if "lost+found" in path:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    assert store.list_folders("topics") == ["a", "lost+found", "z"]
+    assert [*store.all_folders()] == ["topics/", "topics/a/", "topics/z/", "topics/z/deep/"]
+    with pytest.raises(AccessDeniedError):
+        store.list_folders("topics/lost+found")

@@ -96,6 +96,17 @@ def test_a_writer_that_is_gone_and_a_reader_that_saw_its_object(tmp_path: Path, 
     assert cuts > 100
 
 
+def test_a_root_that_its_maker_did_not_live_to_sync(tmp_path: Path, disks: Path) -> None:
+    """Who made the store's folder was stopped before its name was on the disk: the next one's puts survive."""
+    with recording(tmp_path) as recorder:
+        recorder.dies_at = 1  # between mkdir and the sync of the folder above
+        with pytest.raises(MachineOffError):
+            LocalStore(tmp_path / "store")
+        recorder.dies_at = None
+        assert promising(recorder, tmp_path).put_if_absent("log/0", b"first")
+    assert survey(recorder.tape, look_into(disks)).broken == []
+
+
 def _calls_of_a_put(base: Path) -> int:
     base.mkdir()
     with recording(base) as recorder:

@@ -17,6 +17,7 @@ import pytest
 from storage import (
     AccessDeniedError,
     BucketNotFoundError,
+    DamagedObjectError,
     InvalidStoreUrlError,
     NotConnectedError,
     ObjectNotFoundError,
@@ -114,6 +115,15 @@ class TestS3Store(S3Conformance):
             f"s3://{self.place.name}/pre/a",
             f"s3://{self.place.name}/a",
         ]
+
+    def test_a_name_that_cannot_be_listed_is_named(self, store: ObjectStore) -> None:
+        """S3 takes control characters. The folder that holds such a name is damaged, and said to be; others are not."""
+        store.put("other/a", b"x")
+        self.raw_put(store, "a/new\nline", b"x")
+        for call in (lambda: keys_of(store.list("")), lambda: store.list_folders("a")):
+            with pytest.raises(DamagedObjectError, match=r"pre/fix/a/new\\nline.*move it away"):
+                call()
+        assert keys_of(store.list("other")) == ["other/a"]
 
     def test_a_fork_gets_clients_of_its_own(self, store: ObjectStore) -> None:
         """A child forked after the parent used the store can use it too, instead of waiting for ever."""

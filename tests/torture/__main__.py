@@ -11,13 +11,17 @@ from collections.abc import Sequence
 from tests.numbers import Run
 from tests.torture.run import STORES, figures, torture
 
+ROUNDS = 20
 LIVES_PER_ROUND = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; 0 where nothing was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=20, help="rounds on each store (20)")
+    parser.add_argument("--rounds", type=int, default=None, help="rounds on each store (20)")
+    parser.add_argument(
+        "--minutes", type=float, help="instead of rounds: as many as fit, then stop between two"
+    )
     parser.add_argument("--seconds", type=float, default=5.0, help="how long a round's storm lasts (5)")
     parser.add_argument(
         "--seed", type=int, default=None, help="what is killed when; timing is the machine's (random)"
@@ -30,15 +34,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stores = STORES if chosen.store == "both" else (chosen.store,)
     for number in (signal.SIGINT, signal.SIGTERM):  # in the background too: whatever was started is ended
         signal.signal(number, signal.default_int_handler)
+    rounds = chosen.rounds
+    if rounds is None:
+        rounds = ROUNDS if chosen.minutes is None else sys.maxsize
     begun = Run("torture", arguments)
     try:
         toll = torture(
             stores,
-            rounds=chosen.rounds,
+            rounds=rounds,
+            minutes=chosen.minutes,
             seconds=chosen.seconds,
             seed=seed,
             keep=chosen.keep,
-            power_lives=LIVES_PER_ROUND * chosen.rounds,
+            lives_per_round=LIVES_PER_ROUND,
         )
     except KeyboardInterrupt:
         print("stopped; what was started is ended", file=sys.stderr)

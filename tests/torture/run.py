@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,20 +53,24 @@ def torture(
     seconds: float,
     seed: int,
     keep: bool = False,
-    power_lives: int = 0,
+    minutes: float | None = None,
+    lives_per_round: int = 0,
     console: Console | None = None,
 ) -> Toll:
     """Run rounds on each store, print the table, and return what they came to. With findings the folder stays, or if
-    told so. `power_lives`: so many random lives of the local store, with a power cut at every moment of each.
+    told so. `minutes`: for the rounds, each store its share; it stops between two rounds. `lives_per_round`: for each
+    round on the local store so many random lives of it, with a power cut at every moment of each.
     """
     console = console or Console()
-    console.print(f"torture: seed {seed}, {rounds} rounds of {seconds:g} s on {' and '.join(stores)}")
+    amount = f"{rounds} rounds" if minutes is None else f"{minutes:g} minutes, rounds"
+    console.print(f"torture: seed {seed}, {amount} of {seconds:g} s on {' and '.join(stores)}")
     total = Toll()
     tolls: dict[str, Toll] = {}
     for number, store in enumerate(stores):
-        tolls[store] = _of_store(store, rounds, seconds, seed + number, keep, console)
+        until = math.inf if minutes is None else time.monotonic() + minutes * 60 / len(stores)
+        tolls[store] = _of_store(store, rounds, until, seconds, seed + number, keep, console)
         if store == "local":
-            _cut_power(power_lives, seed, tolls[store], console)
+            _cut_power(lives_per_round * tolls[store].rounds, seed, tolls[store], console)
         total.add(tolls[store])
     console.print(_table(tolls, total))
     if total.errors:
@@ -76,7 +82,9 @@ def torture(
     return total
 
 
-def _of_store(store: str, rounds: int, seconds: float, seed: int, keep: bool, console: Console) -> Toll:
+def _of_store(
+    store: str, rounds: int, until: float, seconds: float, seed: int, keep: bool, console: Console
+) -> Toll:
     minio = minio_binary() if store == "minio" else None
     if store == "minio" and minio is None:
         raise FileNotFoundError("no MinIO server: run `make minio`, or set TXN_ENGINE_MINIO to the binary")
@@ -87,16 +95,16 @@ def _of_store(store: str, rounds: int, seconds: float, seed: int, keep: bool, co
             Arena(folder, minio=minio, seed=seed, toll=toll) as arena,
             Progress(*_columns(), console=console) as bar,
         ):
-            task = bar.add_task(store, total=rounds, state="")
-            while toll.rounds < rounds and not toll.findings:
+            task = bar.add_task(store, total=None if until < math.inf else rounds, state="")
+            while toll.rounds < rounds and not toll.findings and time.monotonic() < until:
                 with arena.ledger() as storms:
                     for _ in range(min(ROUNDS_PER_LEDGER, rounds - toll.rounds)):
                         findings = storms.round(seconds)
                         bar.update(task, advance=1, state=_state(toll))
-                        if findings:
+                        if findings or time.monotonic() >= until:
                             break
                 if not console.is_terminal:
-                    console.print(f"{store}: {toll.rounds} of {rounds} rounds, {_state(toll)}")
+                    console.print(f"{store}: {toll.rounds} rounds, {_state(toll)}")
     finally:
         if toll.findings or keep:
             console.print(f"store and journals stay in {folder}")

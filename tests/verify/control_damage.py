@@ -1,4 +1,4 @@
-"""Damage by control rows, seals and clean-up (protocol, section 6)."""
+"""Damage by control rows, seals and clean-up (PROTOCOL.md, section 6)."""
 
 from __future__ import annotations
 

@@ -61,26 +61,8 @@ def lives_lost_below_a_log(story: Story) -> str:
 
 @damage("object-misnamed")
 def folder_of_no_life(story: Story) -> str:
-    put(story, "topics/payments/7/x")
+    put(story, f"topics/payments/7/partitions/{0:020d}.json")
     return "topics/payments/7/"
-
-
-@damage("object-misnamed")
-def folder_with_a_great_number(story: Story) -> str:
-    put(story, "topics/payments/999999999/0/x")
-    return "topics/payments/999999999/"
-
-
-@damage("object-misnamed")
-def folder_with_a_number_of_two_zeros(story: Story) -> str:
-    put(story, "topics/payments/00/0/log/x")
-    return "topics/payments/00/"
-
-
-@damage("object-misnamed")
-def folder_that_no_topic_can_have(story: Story) -> str:
-    put(story, "topics/a+b/0/0/log/x")
-    return "topics/a+b/"
 
 
 @damage("object-misnamed")

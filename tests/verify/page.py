@@ -5,6 +5,7 @@ python -m tests.verify.page        writes them into the page
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.verify import test_damage
@@ -54,7 +55,10 @@ def _invariants() -> str:
 def _damage() -> str:
     lines = [
         f"## Damage that is tried\n\n{len(KINDS)} kinds, each done to a healthy ledger; these findings come of it, and",
-        "no others. Beside them every byte of an entry, a data file and a snapshot is changed in turn.\n",
+        "no others. Beside them every byte of an entry, a data file, a snapshot and a JSON object is changed in turn,",
+        "and the auditor's own reader lets none through (`tests/verify/test_checksums.py`). With an audit of the whole",
+        f"store behind each: every {_nth(test_damage.ENTRY_STEPS)} byte of an entry, every",
+        f"{_nth(test_damage.FILE_STEPS)} of a data file, every {_nth(test_damage.SNAPSHOT_STEPS)} of a snapshot.\n",
         "| damage | findings |",
         "|---|---|",
     ]
@@ -62,6 +66,11 @@ def _damage() -> str:
         told = ", ".join(f"`{code}`" for code in sorted(codes))
         lines.append(f"| {name.replace('_', ' ')} | {told} |")
     return "\n".join(lines) + "\n"
+
+
+def _nth(steps: Sequence[int]) -> str:
+    *others, last = [f"{step}{'st' if step % 10 == 1 and step % 100 != 11 else 'th'}" for step in steps]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def main() -> None:

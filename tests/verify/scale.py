@@ -3,6 +3,7 @@
     python -m tests.verify.scale                                  10 million records in batches of 100,000
     python -m tests.verify.scale --records 10_000_000 --batch 100 the same in 100,000 small entries
     python -m tests.verify.scale --workers 0 1 8                  several audits of the same log
+    python -m tests.verify.scale --write                          the logs of docs/VERIFY.md, and its table
 
 The log is written by docs/FORMAT.md, with no engine, into a folder that is removed at the end. Each audit runs in a
 process of its own.
@@ -18,16 +19,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from storage import open_store
 from storage.envelope import LARGE, SMALL, encode_parquet, stored_checksum
+from tests.numbers import Run
 from tests.verify.raw_ledger import PAYMENTS, Ledger, Row
 from txn_engine.verify import verify_store
+
+PAGE = Path(__file__).parents[2] / "docs" / "VERIFY.md"
+BEGIN, END = "<!-- made by python -m tests.verify.scale --write -->\n", "<!-- measured to here -->\n"
+COLUMNS = ("log", "objects", "processor seconds", "peak memory of the process", "code")
+LOGS = ((0, 1), (10_000_000, 100_000), (1_000_000, 100))
+"""Of the page: records, and how many of them to a batch."""
 
 _PRODUCERS = 16
 _LARGE_FROM = 1_000
@@ -116,6 +125,56 @@ def peak_rss_mb() -> int:
     return int(line.split()[1]) >> 10
 
 
+def measure(total: int, batch: int, workers: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Build a log, and audit it in a process of its own for each number of workers."""
+    with tempfile.TemporaryDirectory(prefix="txn-engine-scale-") as folder:
+        started = time.perf_counter()
+        size = build(Path(folder), total, batch)
+        built = round(time.perf_counter() - started, 1)
+        print(json.dumps({"entries": total // batch, "mb": size >> 20, "built_in_seconds": built}))
+        for number in workers:
+            told = subprocess.run(
+                [sys.executable, "-m", "tests.verify.scale", "--audit", folder, "--workers", str(number)],
+                check=True,
+                env={**os.environ, "PYTHONPATH": os.getcwd()},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            print(told.stdout, end="", flush=True)
+            yield json.loads(told.stdout)
+
+
+# --- the page ---------------------------------------------------------------------------------------------
+
+
+def words(total: int, batch: int) -> str:
+    """What a log is called in the table."""
+    return f"{total:,} records in {total // batch:,} batches" if total else "no records"
+
+
+def render(rows: Sequence[Sequence[str]]) -> str:
+    """The table with these rows."""
+    lines = [COLUMNS, ("---",) * len(COLUMNS), *rows]
+    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
+
+
+def table_of_page() -> str:
+    """What stands between the marks."""
+    return PAGE.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0]
+
+
+def write_page() -> None:
+    """Measure the logs of the page, and write its table."""
+    code = Run("damage", []).code
+    rows = []
+    for total, batch in LOGS:
+        (seen,) = measure(total, batch, [8])
+        figures = (f"{seen['objects']:,}", f"{seen['cpu_seconds']:.1f}", f"{seen['peak_rss_mb']} MB", code)
+        rows.append((words(total, batch), *figures))
+    text = PAGE.read_text(encoding="utf-8")
+    PAGE.write_text(text.replace(table_of_page(), render(rows)), encoding="utf-8")
+
+
 def main() -> None:
     """Build, audit, print a line of JSON for each audit."""
     parser = argparse.ArgumentParser(
@@ -124,29 +183,16 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--batch", type=int, default=100_000, help="records in a batch")
     parser.add_argument("--workers", type=int, nargs="+", default=[8])
+    parser.add_argument("--write", action="store_true", help="the logs of docs/VERIFY.md, into its table")
     parser.add_argument("--audit", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.audit is not None:
         print(json.dumps(audit(given.audit, given.workers[0])))
-        return
-    with tempfile.TemporaryDirectory(prefix="txn-engine-scale-") as folder:
-        started = time.perf_counter()
-        size = build(Path(folder), given.records, given.batch)
-        built = round(time.perf_counter() - started, 1)
-        print(
-            json.dumps({"entries": given.records // given.batch, "mb": size >> 20, "built_in_seconds": built})
-        )
-        for workers in given.workers:
-            command = [
-                sys.executable,
-                "-m",
-                "tests.verify.scale",
-                "--audit",
-                folder,
-                "--workers",
-                str(workers),
-            ]
-            subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.getcwd()})
+    elif given.write:
+        write_page()
+    else:
+        for _ in measure(given.records, given.batch, given.workers):
+            pass
 
 
 if __name__ == "__main__":

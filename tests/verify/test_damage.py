@@ -173,13 +173,6 @@ def append_time_going_back(story: Story) -> str:
     return story.entry("balances", 0, 2)
 
 
-@damage("object-misnamed")
-def foreign_object_in_a_log(story: Story) -> str:
-    key = "topics/payments/0/0/log/notes.txt"
-    story.ledger.store.put(key, b"hello")
-    return key
-
-
 @damage("descriptor-malformed")
 def more_offsets_than_records(story: Story) -> str:
     ledger = story.ledger
@@ -625,8 +618,19 @@ def test_enough_kinds_of_damage_are_tried() -> None:
     beside = {module.__name__ for module in (control_damage, key_damage, layout_damage, sealed_damage)}
     assert beside < {do.__module__ for _, do, _ in KINDS}
     tried = set().union(*(codes for _, _, codes in KINDS))
-    elsewhere = {"transaction-timed-out", "transaction-pending", "offset-beyond-end"}
+    elsewhere = {
+        "transaction-timed-out",
+        "transaction-pending",
+        "offset-beyond-end",
+        "object-foreign",
+        "keys-not-listed",
+        "folder-in-the-way",  # on a disk only: tests/engine/test_damage_isolation.py
+    }
     assert set(CODES) - tried - elsewhere == set()
+
+
+ENTRY_STEPS, FILE_STEPS, SNAPSHOT_STEPS = (197, 198, 199, 200), (101, 107), (701,)
+"""Every so many-th byte is changed, with an audit of the whole store behind each."""
 
 
 def _every_byte(story: Story, key: str, code: str, step: int) -> None:
@@ -641,21 +645,21 @@ def _every_byte(story: Story, key: str, code: str, step: int) -> None:
         ledger.store.put(key, whole)
 
 
-@pytest.mark.parametrize("offset", [0, 1, 2, 3])
-def test_any_byte_of_an_entry(offset: int) -> None:
+@pytest.mark.parametrize("step", ENTRY_STEPS)
+def test_any_byte_of_an_entry(step: int) -> None:
     """Whichever byte of an entry changes, the entry is named."""
     story = healthy()
-    _every_byte(story, story.entry("payments", 1, [0, 3][offset % 2]), "entry-damaged", 197 + offset)
+    _every_byte(story, story.entry("payments", 1, [3, 0][step % 2]), "entry-damaged", step)
 
 
-@pytest.mark.parametrize("step", [101, 107])
+@pytest.mark.parametrize("step", FILE_STEPS)
 def test_any_byte_of_a_data_file(step: int) -> None:
     """Whichever byte of a data file changes, the file is named."""
     story = healthy()
     _every_byte(story, story.path("payments/0/plain"), "data-file-damaged", step)
 
 
-@pytest.mark.parametrize("step", [701])
+@pytest.mark.parametrize("step", SNAPSHOT_STEPS)
 def test_any_byte_of_a_snapshot(step: int) -> None:
     """Whichever byte of a snapshot changes, the snapshot is named."""
     story = healthy()

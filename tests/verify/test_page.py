@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from tests.verify import scale
 from tests.verify.page import BEGIN, END, INVARIANTS, PAGE, generated
 from txn_engine.verify import CODES
 
@@ -15,6 +16,16 @@ def test_the_page_is_up_to_date() -> None:
     """`python -m tests.verify.page` writes its tables."""
     written = PAGE.read_text().split(BEGIN)[1].split(END)[0]
     assert written.strip() == generated().strip()
+
+
+def test_what_an_audit_costs_was_measured() -> None:
+    """The logs that `python -m tests.verify.scale --write` measures, in its form, at a named commit."""
+    lines = scale.table_of_page().strip().splitlines()[2:]
+    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in lines]
+    assert scale.table_of_page() == scale.render(rows)
+    assert [row[0] for row in rows] == [scale.words(total, batch) for total, batch in scale.LOGS]
+    for row in rows:
+        assert re.fullmatch(r"[0-9a-f]{8}\+?", row[-1])
 
 
 def test_every_code_is_used_and_every_used_one_is_explained() -> None:

@@ -386,11 +386,11 @@ class CleaningStore(MemoryStore):
         self._shelf = source._shelf
         self._key, self._work = key, work
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         if key == self._key:
             self._key = ""
             self._work()
-        return super().get(key)
+        return super().get(key, max_bytes=max_bytes)
 
 
 def test_a_clean_up_that_overtakes_the_audit() -> None:
@@ -581,7 +581,7 @@ def test_the_store_s_own_errors_are_raised() -> None:
     """An unreachable store is no finding."""
 
     class Unreachable(MemoryStore):
-        def get(self, key: str) -> bytes:
+        def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
             raise StoreUnreachableError("no route to host")
 
     store = Unreachable()

@@ -16,8 +16,8 @@ from tests.verify.damage import KINDS, Damage
 from tests.verify.raw_ledger import Ledger, marker
 from tests.verify.story import Story, healthy
 from txn_engine.verify import objects, verify_store
+from txn_engine.verify.audited_partition import AbortedEntry, AbortedIndex
 from txn_engine.verify.file_table import DataFile, FileTable
-from txn_engine.verify.partition_state import AbortedEntry, AbortedIndex
 from txn_engine.verify.ranged_file import RangedFile
 
 assert test_damage.KINDS is KINDS
@@ -40,9 +40,9 @@ class Counting(MemoryStore):
         self.calls.append(call)
         self.threads.add(threading.get_ident())
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         self._note(f"get {key}")
-        data = super().get(key)
+        data = super().get(key, max_bytes=max_bytes)
         self.largest = max(self.largest, len(data))
         return data
 

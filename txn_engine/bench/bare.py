@@ -27,7 +27,7 @@ def encode(table: pa.Table, profile: ParquetProfile) -> bytes:
         sink,
         compression=profile.compression,
         compression_level=profile.compression_level,
-        use_dictionary=bool(profile.use_dictionary),
+        use_dictionary=False,
         write_statistics=bool(profile.write_statistics),
         write_page_checksum=profile.page_checksum,
         row_group_size=profile.row_group_rows_max,

@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from storage.bucket import BucketReport
     from storage.s3 import S3Config
     from txn_engine.cli.command import Place
+    from txn_engine.verify.store_keys import KeySurvey
 
 Status = Literal["ok", "warning", "failed"]
 SKEW_MS_MAX = 5_000
+_DAMAGED_MAX = 10
+_KEYS_MAX = 100_000  # 100 requests to S3
 _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 
@@ -114,6 +117,9 @@ def _store_checks(store: ObjectStore) -> Iterator[Check]:
     is_set_up, facts = _facts(store)
     yield facts
     yield from _proof(store, writing_needed=not is_set_up)
+    if is_set_up:
+        yield _keys(store)
+        yield from _contents(store)
 
 
 def _credentials(config: S3Config) -> Check:
@@ -202,6 +208,54 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
     return True, Check("ledger", "ok", seen)
 
 
+def _keys(store: ObjectStore) -> Check:
+    """Whether all objects of the store, or the first 100,000 of them, have keys of the format."""
+    from txn_engine.names import printable
+    from txn_engine.verify.store_keys import survey_keys
+
+    survey = survey_keys(store, most=_KEYS_MAX)
+    looked_at = f"{'' if survey.complete else 'the first '}{survey.objects:,} objects"
+    if survey.refused:
+        remedy = "list with credentials that may, or move away the folder that cannot be read"
+        refused = f"not all may be listed: {printable(survey.refused[0])}"
+        return Check("keys", "warning", _named(survey, refused), remedy)
+    if survey.foreign:
+        remedy = "nothing reads it; look at who put it there before you move it away: it may stand in another's place"
+        return Check("keys", "warning", _named(survey, f"of {looked_at}"), remedy)
+    return Check("keys", "ok", f"{looked_at}, all at keys of the format")
+
+
+def _named(survey: KeySurvey, prefix: str) -> str:
+    from txn_engine.names import printable
+
+    if not survey.foreign:
+        return prefix
+    names = ", ".join(printable(key) for key in sorted(survey.foreign))
+    more = f"; and {survey.not_named:,} more objects" if survey.not_named else ""
+    return f"{prefix}, {survey.foreign_objects:,} are not the store's: {names}{more}"
+
+
+def _contents(store: ObjectStore) -> Iterator[Check]:
+    """Whether every topic and every log can be read to its end."""
+    from txn_engine.engine import Engine
+    from txn_engine.errors import TxnEngineError
+    from txn_engine.names import printable
+
+    try:
+        survey, looked = Engine(store).look_at_everything()
+    except TxnEngineError as error:
+        yield _failure("contents", error)
+        return
+    damaged = [*survey.unreadable, *looked.unreadable]
+    if damaged:
+        errors = "; ".join(printable(str(each)) for each in damaged[:_DAMAGED_MAX])
+        more = f"; and {len(damaged) - _DAMAGED_MAX} more" if len(damaged) > _DAMAGED_MAX else ""
+        remedy = "all else goes on; `txn-engine verify` says what is damaged, docs/operations.md what to do"
+        yield Check("contents", "failed", f"damaged, cannot be read ({len(damaged)}): {errors}{more}", remedy)
+    else:
+        yield Check("contents", "ok", f"{len(survey.topics)} topics, {len(looked.states)} logs can be read")
+
+
 def _instant(time_ms: int) -> str:
     import datetime as dt
 
@@ -241,7 +295,7 @@ def _skew(store: ObjectStore) -> Check:
 
     key = f"probes/clock-{new_write_id()}"
     before_ms = system_clock()
-    store.put(key, b"what time is it")
+    store.put_if_absent(key, b"what time is it")
     after_ms = system_clock()
     try:
         modified_ms = store.head(key).modified_ms

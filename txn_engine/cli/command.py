@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from txn_engine.cli.failures import UsageFailed, told_plainly
+from txn_engine.cli.failures import UsageFailed, errors_as_lines
 from txn_engine.cli.output import Output
 
 if TYPE_CHECKING:
@@ -127,14 +127,14 @@ class Root(Group):
                 "txn-engine: options go after the command: txn-engine topics list --url ...",
                 as_json=flags["as_json"],
             )
-        with told_plainly(**flags):
+        with errors_as_lines(**flags):
             ctx = super().make_context(info_name, args, parent, **extra)
         ctx.meta[__name__] = flags
         return ctx
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what it raises is told plainly."""
-        with told_plainly(**ctx.meta[__name__]):
+        with errors_as_lines(**ctx.meta[__name__]):
             return super().invoke(ctx)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.damage import as_fields, fail_for, name_each
 from txn_engine.cli.failures import CommandFailed
 from txn_engine.cli.output import Output, columns
 
@@ -83,12 +84,15 @@ def snapshot(topic: str | None, partition: int | None, place: Place, out: Output
         raise click.UsageError("--partition needs --topic")
     with place.open() as engine:
         written = engine.admin.snapshot(topic, partition)
-    out.done()
+    if not written.unreadable:
+        out.done()
     rows = [
         {"topic": tp.topic, "partition": tp.partition, "offset": offset}
         for tp, offset in sorted(written.items())
     ]
-    out.table("snapshots", columns("Topic", "Partition>", "Offset>"), rows)
+    fields = as_fields(written.unreadable)
+    out.table("snapshots", columns("Topic", "Partition>", "Offset>"), rows, **fields)
+    fail_for(written.unreadable, out)
     if not rows:
         out.note("no log has grown since its last snapshot")
 
@@ -99,7 +103,8 @@ def _tell(report: SweepReport, done: str, what: str, out: Output) -> None:
         out.done()
     count = len(report.transactional_ids)
     names = f": {', '.join(report.transactional_ids)}" if count else ""
-    markers = f"; {report.partitions_marked} partitions marked" if report.partitions_marked else ""
+    marked = report.partitions_marked
+    markers = f"; {marked} partition{'' if marked == 1 else 's'} marked" if marked else ""
     out.line(
         f"{done} {count} {what}{'' if count == 1 else 's'}{names}{markers}",
         transactional_ids=list(report.transactional_ids),
@@ -108,7 +113,7 @@ def _tell(report: SweepReport, done: str, what: str, out: Output) -> None:
         failures=list(report.failures),
     )
     if report.failures:
-        more = f" (and {len(report.failures) - 1} more)" if len(report.failures) > 1 else ""
+        more = name_each(out, report.failures)
         raise CommandFailed(
             "SWEEP_INCOMPLETE",
             f"not everything could be finished, run it again: {report.failures[0]}{more}",

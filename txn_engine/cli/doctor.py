@@ -47,7 +47,7 @@ def doctor(place: Place, out: Output) -> None:
 
 def _print(rows: list[tuple[str, str, str, str]]) -> None:
     """A table on a terminal; in a pipe a line each."""
-    from txn_engine.cli.output import printable
+    from txn_engine.names import printable
 
     width = max(len(name) for _, name, _, _ in rows)
     if not sys.stdout.isatty():

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
-from txn_engine.cli.output import Output, printable, snake_case
+from txn_engine.cli.output import Output, as_json_text, snake_case
+from txn_engine.names import printable
+from txn_engine.suggested import command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +88,8 @@ def dump_log(
         finally:
             shown.close(complete=complete)
     if shown.damaged:
-        out.note(f"{shown.damaged:,} damaged: `txn-engine verify --topic {topic}` says what to do about each")
+        look = command("verify", topic=topic)
+        out.note(f"{shown.damaged:,} damaged: `{look}` says what to do about each")
         raise click.exceptions.Exit(1)
 
 
@@ -224,10 +227,10 @@ class _TextDump(_Dump):
 
     def record(self, fields: Fields, payload: str) -> None:
         """`| offset: 5 CreateTime: ... sequence: 0 payload: {...}`."""
-        sys.stdout.write(printable(f"| {_told(fields)} payload: {payload}") + "\n")
+        sys.stdout.write(printable(f"| {_fields_text(fields)} payload: {payload}") + "\n")
 
     def _write_line(self, fields: Fields, inline: Fields | None) -> None:
-        sys.stdout.write(printable(_told(fields)) + "\n")
+        sys.stdout.write(printable(_fields_text(fields)) + "\n")
         if inline is not None:
             row = f"| offset: {fields['baseOffset']} {_row_text(inline)}"
             sys.stdout.write(printable(row) + "\n")
@@ -246,7 +249,7 @@ class _JsonDump(_Dump):
         super().__init__(place)
         self._batches = self._records = 0
         named = {"topic": place.topic, "partition": place.partition, "incarnation": place.incarnation}
-        sys.stdout.write(json.dumps(named, ensure_ascii=False)[:-1] + ', "batches": [')
+        sys.stdout.write(as_json_text(named)[:-1] + ', "batches": [')
 
     def record(self, fields: Fields, payload: str) -> None:
         """An item of the batch's `records`."""
@@ -269,7 +272,7 @@ class _JsonDump(_Dump):
         if self._records:
             sys.stdout.write("]")
         self._records = 0
-        sys.stdout.write(f', "records_problem": {json.dumps(problem, ensure_ascii=False)}')
+        sys.stdout.write(f', "records_problem": {as_json_text(problem)}')
 
     def _end_batch(self) -> None:
         if self._batches:
@@ -277,7 +280,7 @@ class _JsonDump(_Dump):
         self._records = 0
 
 
-def _told(fields: Fields) -> str:
+def _fields_text(fields: Fields) -> str:
     return " ".join(
         f"{name}: {str(value).lower() if isinstance(value, bool) else value}"
         for name, value in fields.items()
@@ -285,7 +288,7 @@ def _told(fields: Fields) -> str:
 
 
 def _json(fields: Fields) -> str:
-    return json.dumps({snake_case(name): value for name, value in fields.items()}, ensure_ascii=False)
+    return as_json_text({snake_case(name): value for name, value in fields.items()})
 
 
 def _row_text(row: Fields) -> str:

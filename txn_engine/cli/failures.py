@@ -11,6 +11,8 @@ from typing import IO, Any, NoReturn
 
 import click
 
+from txn_engine.names import json_printable, printable
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOT_TOLD = 3
@@ -54,8 +56,8 @@ class OutputClosed(BaseException):
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without secrets in any URL."""
-    return " ".join(without_secrets(text).split())
+    """The text on one line, without secrets in any URL and without what a terminal would act on."""
+    return printable(" ".join(without_secrets(text).split()))
 
 
 def without_secrets(text: str) -> str:
@@ -72,14 +74,15 @@ def tell_error(code: str, message: str, *, as_json: bool, file: IO[Any] | None =
     stream = file or sys.stderr
     with contextlib.suppress(OSError):
         if as_json:
-            stream.write(json.dumps({"error": {"code": code, "message": message}}, ensure_ascii=False) + "\n")
+            error = {"error": {"code": code, "message": message}}
+            stream.write(json_printable(json.dumps(error, ensure_ascii=False)) + "\n")
             return
         colour = stream.isatty() and "NO_COLOR" not in os.environ
         stream.write(f"{click.style('error:', fg='red', bold=True) if colour else 'error:'} {message}\n")
 
 
 @contextlib.contextmanager
-def told_plainly(*, as_json: bool, debug: bool) -> Iterator[None]:
+def errors_as_lines(*, as_json: bool, debug: bool) -> Iterator[None]:
     """Turn whatever is raised inside into an exit code and a line. With `debug` the traceback comes first."""
     try:
         yield
@@ -95,7 +98,8 @@ def told_plainly(*, as_json: bool, debug: bool) -> Iterator[None]:
         if debug:
             import traceback
 
-            sys.stderr.write(without_secrets(traceback.format_exc()))
+            lines = without_secrets(traceback.format_exc()).split("\n")
+            sys.stderr.write("\n".join(map(printable, lines)))
         _raise_failed(error, as_json)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txn_engine.cli.command import SETTINGS, Function, Group, Place, common_options
+from txn_engine.cli.damage import as_fields, fail_for
 from txn_engine.cli.output import Column, Output, Row, columns
 from txn_engine.cli.transactions import one_name
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from txn_engine.admin import ResetTarget
     from txn_engine.engine import Engine
-    from txn_engine.types import ForgottenOffset, GroupOffset, TopicPartition
+    from txn_engine.types import ForgottenOffset, GroupDescription, GroupOffset, TopicPartition
 
 DESCRIBE = columns(
     "GROUP",
@@ -26,6 +27,7 @@ DESCRIBE = columns(
     "CURRENT-OFFSET>",
     "LAST-STABLE-OFFSET>",
     "LAG>",
+    "HELD-BACK>",
     "PENDING-OFFSET>",
     "PENDING-PRODUCER-ID>",
 )
@@ -58,8 +60,10 @@ def execute_options(function: Function) -> Function:
 def list_groups(place: Place, out: Output) -> None:
     """List the groups that have offsets, committed or pending."""
     with place.open() as engine:
-        rows = [{"group": name} for name in engine.admin.list_groups()]
-    out.table("groups", columns("GROUP"), rows)
+        found = engine.admin.list_groups()
+    rows = [{"group": name} for name in found]
+    out.table("groups", columns("GROUP"), rows, **as_fields(found.unreadable))
+    fail_for(found.unreadable, out)
 
 
 @groups.command(context_settings=SETTINGS, examples=("txn-engine groups describe balances",))
@@ -69,8 +73,9 @@ def list_groups(place: Place, out: Output) -> None:
 def describe(group: str | None, named: str | None, place: Place, out: Output) -> None:
     """Show where GROUP is in each partition.
 
-    LAG counts offsets up to the last stable one, which is as far as read_committed readers get. A pending offset
-    belongs to a transaction that is not decided yet. Offsets in a topic that was deleted have neither.
+    LAG counts offsets up to the last stable one, which is as far as read_committed readers get. HELD-BACK counts those
+    behind it, up to the end of the log: they wait for an open transaction (`topics describe` names it). A pending
+    offset belongs to a transaction that is not decided yet. Offsets in a topic that was deleted have none of these.
     """
     name = one_name(group, named, "GROUP")
     with place.open() as engine:
@@ -83,13 +88,16 @@ def describe(group: str | None, named: str | None, place: Place, out: Output) ->
             "current_offset": _known(at.committed_offset),
             "last_stable_offset": _known(at.last_stable_offset),
             "lag": _known(at.lag),
+            "held_back": _known(at.held_back_offsets),
             "pending_offset": _known(at.pending_offset),
             "pending_producer_id": _known(at.pending_producer_id),
         }
         for at in found.partitions
     ]
-    out.table("offsets", DESCRIBE, rows)
-    _tell_gone(found.partitions, out)
+    out.table("offsets", DESCRIBE, rows, **as_fields(found.unreadable))
+    _tell_missed(found.partitions, out)
+    _tell_gone(found, out)
+    fail_for(found.unreadable, out)
 
 
 def _known(value: int) -> int | None:
@@ -203,8 +211,9 @@ def _all_partitions(engine: Engine, group: str, out: Output) -> list[TopicPartit
     from txn_engine.errors import InvalidRequestError
     from txn_engine.types import TopicPartition
 
-    known = engine.admin.describe_group(group).partitions
-    there = [TopicPartition(at.topic, at.partition) for at in known if not _is_gone(at)]
+    known = engine.admin.describe_group(group)
+    gone = _gone(known)
+    there = [TopicPartition(at.topic, at.partition) for at in known.partitions if at not in gone]
     if not there:
         raise InvalidRequestError(
             "all its offsets are in topics that were deleted",
@@ -215,12 +224,22 @@ def _all_partitions(engine: Engine, group: str, out: Output) -> list[TopicPartit
     return there
 
 
-def _is_gone(at: GroupOffset) -> bool:
-    return at.last_stable_offset < 0
+def _tell_missed(known: Iterable[GroupOffset], out: Output) -> None:
+    missed = [f"{at.topic}-{at.partition} {at.gone_offsets}" for at in known if at.gone_offsets > 0]
+    if missed:
+        out.note(f"offsets of the LAG that were deleted before the group read them: {', '.join(missed)}")
 
 
-def _tell_gone(known: Iterable[GroupOffset], out: Output) -> None:
-    gone = [f"{at.topic}-{at.partition}" for at in known if _is_gone(at)]
+def _gone(known: GroupDescription) -> list[GroupOffset]:
+    """The offsets in topics that were deleted; of a partition that cannot be read nobody knows."""
+    damaged = {(each.topic, each.partition) for each in known.unreadable}
+    return [
+        at for at in known.partitions if at.last_stable_offset < 0 and (at.topic, at.partition) not in damaged
+    ]
+
+
+def _tell_gone(known: GroupDescription, out: Output) -> None:
+    gone = [f"{at.topic}-{at.partition}" for at in _gone(known)]
     if gone:
         out.note(
             f"{', '.join(gone)}: offsets in a topic that was deleted; they move nobody, and go with the group"
@@ -294,6 +313,7 @@ def expire_offsets(retention_minutes: int, execute: bool, place: Place, out: Out
     if execute:
         out.done()
     _tell_forgotten(found, out, execute=execute)
+    fail_for(found.unreadable, out)
 
 
 def _tell_forgotten(found: Iterable[ForgottenOffset], out: Output, *, execute: bool) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txn_engine.cli.command import SETTINGS, Function, Group, Place, common_options
+from txn_engine.cli.damage import name_each
 from txn_engine.cli.failures import CommandFailed
 from txn_engine.cli.output import Column, Output, Row, columns
 
@@ -281,9 +282,13 @@ def _tell(
         out.note("a dry run: nothing was written")
     if failures:
         first = failures[0]
-        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        more = name_each(out, (f"{_place(each)}: {each.message}" for each in failures))
         raise CommandFailed(
             "MAINTENANCE_INCOMPLETE",
-            f"not everything could be done: {first.topic}-{first.partition}: {first.message}{more}",
+            f"not everything could be done: {_place(first)}: {first.message}{more}",
             as_json=out.as_json,
         )
+
+
+def _place(failure: PartitionFailure) -> str:
+    return failure.topic if failure.partition < 0 else f"{failure.topic}-{failure.partition}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from txn_engine.cli.failures import CommandFailed, ReportNotWritten
+from txn_engine.names import json_printable, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,7 +89,7 @@ class Output:
     def document(self, value: object) -> None:
         """One JSON document."""
         with self._writing():
-            sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+            sys.stdout.write(as_json_text(value, indent=2) + "\n")
 
     def line(self, text: str, **fields: object) -> None:
         """A sentence about what was done; as JSON the fields."""
@@ -96,7 +97,7 @@ class Output:
             self.document(fields)
             return
         with self._writing():
-            sys.stdout.write(text + "\n")
+            sys.stdout.write(printable(text) + "\n")
 
     def blank(self) -> None:
         """An empty line between two tables."""
@@ -111,7 +112,7 @@ class Output:
         with self._writing():
             pass  # what stdout still holds comes first
         with contextlib.suppress(OSError):
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(printable(text) + "\n")
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None, *, unit: str = "") -> Iterator[Advance]:
@@ -135,9 +136,11 @@ class Output:
         counts = (DownloadColumn(), TransferSpeedColumn()) if unit == "bytes" else (MofNCompleteColumn(),)
         shown = (TextColumn("{task.description}"), BarColumn(), *counts, TimeElapsedColumn())
         with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
-            task = progress.add_task(what, total=total)
+            task = progress.add_task(_on_a_bar(what), total=total)
 
             def advance(**state: Any) -> None:
+                if "description" in state:
+                    state["description"] = _on_a_bar(state["description"])
                 progress.update(task, **state)
 
             yield advance
@@ -160,9 +163,16 @@ def as_text(value: object) -> str:
     return printable(str(value))
 
 
-def printable(text: str) -> str:
-    """The text without anything that would move a terminal's cursor or break a table's line."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+def as_json_text(value: object, *, indent: int | None = None) -> str:
+    """The value as JSON with its letters as they are and nothing that a terminal would act on."""
+    return json_printable(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
+
+
+def _on_a_bar(text: str) -> str:
+    """A description as a bar shows it: names in square brackets are no markup."""
+    from rich.markup import escape
+
+    return escape(printable(text))
 
 
 def _silent(**_state: object) -> None:

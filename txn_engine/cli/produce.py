@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
-from txn_engine.cli.failures import CommandFailed, code_and_message
+from txn_engine.cli.failures import CommandFailed, code_and_message, one_line
 from txn_engine.cli.interrupts import Interrupted, held_back
 from txn_engine.cli.output import Advance, Output, columns
 
@@ -101,6 +102,11 @@ _PRODUCED = columns("Topic", "Partition>", "BaseOffset>", "LastOffset>", "Record
     default="text",
     help="What csv and jsonl hold for a binary column.",
 )
+@click.option(
+    "--show-values",
+    is_flag=True,
+    help="Let an error show the value, or the names in the file, that do not fit. A terminal shows them anyway.",
+)
 @common_options
 def produce(
     topic: str,
@@ -114,6 +120,7 @@ def produce(
     date_format: str | None,
     nulls: tuple[str, ...],
     binary: Literal["text", "base64"],
+    show_values: bool,
     place: Place,
     out: Output,
 ) -> None:
@@ -121,7 +128,8 @@ def produce(
 
     The files must have the topic's columns, under their names, in any order. Values are taken exactly: a decimal
     with too many digits, a date that is none, a missing or unknown column or a truncated line stops the load, and the
-    error names file, line and column. Money never passes through a float.
+    error names file, line and column. Money never passes through a float. The value itself is told to a terminal, and
+    elsewhere (a log, a task of Airflow) only with --show-values.
 
     With --transactional-id an error, Ctrl-C or SIGTERM aborts, and readers see nothing of the load. Without it, all
     files are read through and checked before the first record is sent; what was sent before the store failed, or
@@ -140,7 +148,8 @@ def produce(
         described = engine.admin.describe_topic(topic)
         if partition is not None:
             engine.partition(topic, partition)  # refused before any file is read
-        load = _Load(topic, files, partition, described.schema, reading, out)
+        shows_values = show_values or sys.stderr.isatty()
+        load = _Load(topic, files, partition, described.schema, reading, out, shows_values)
         if transactional_id is None:
             _load_plainly(engine, load)
         else:
@@ -158,11 +167,12 @@ class _Load:
     schema: Any
     reading: dict[str, Any]
     out: Output
+    shows_values: bool
     sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
 
     def batches(self, file: Path, done_bytes: int, advance: Advance) -> Iterator[pa.RecordBatch]:
         """A file's records, telling the progress."""
-        from txn_engine.loading import read_records
+        from txn_engine.files import read_records
 
         def tell(read_bytes: int) -> None:
             advance(completed=done_bytes + read_bytes, description=file.name)
@@ -354,10 +364,12 @@ def _commit(producer: Producer, load: _Load) -> None:
 
 
 def _not_known(producer: Producer) -> str:
-    name = producer.transactional_id
+    from txn_engine.suggested import command
+
+    name = str(producer.transactional_id)
     return (
         f"whether the transaction of {name!r} is committed is not known here: "
-        f"`txn-engine transactions describe {name}` tells; the same load with the same --run-id is safe"
+        f"`{command('transactions describe', name)}` tells; the same load with the same --run-id is safe"
     )
 
 
@@ -389,6 +401,8 @@ def _aborted(error: BaseException, producer: Producer, load: _Load) -> BaseExcep
 
 def _with_note(error: BaseException, note: str, load: _Load) -> BaseException:
     """The error, saying also what became of the load."""
+    from txn_engine.errors import InvalidRecordError
+
     if isinstance(error, Interrupted):
         return Interrupted(error.signum, note)
     if not isinstance(error, Exception):
@@ -397,5 +411,7 @@ def _with_note(error: BaseException, note: str, load: _Load) -> BaseException:
         code, message = error.code, error.message
     else:
         code, message = code_and_message(error)
+        if load.shows_values and isinstance(error, InvalidRecordError):
+            message = one_line(error.with_value())
     told = f"{message.removesuffix(f' [{code}]')}; {note} [{code}]"
     return CommandFailed(code, told, as_json=load.out.as_json)

@@ -19,8 +19,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
 
-from txn_engine.cli.output import printable
+from txn_engine.cli.output import as_json_text
 from txn_engine.errors import StoreAccessError
+from txn_engine.names import json_printable, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,7 +232,7 @@ class JsonDocument(JsonLines):
         """Close the list, and add what is to be told."""
         self._stream.write("\n]" if self._written else '{"records": []')
         for name, value in told.items():
-            self._stream.write(f",\n{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}")
+            self._stream.write(f",\n{json.dumps(name)}: {as_json_text(value)}")
         self._stream.write("}\n")
         self.flush()
 
@@ -241,23 +242,25 @@ def json_records(records: pa.Table, binary: BinaryText) -> list[str]:
     names = records.schema.names
     dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     columns = plain_columns(records, binary)
-    return [dump(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+    return [json_printable(dump(dict(zip(names, row, strict=True)))) for row in zip(*columns, strict=True)]
 
 
 class Csv(_TextWriter):
-    """A header line, then the records; null is the empty field."""
+    """A header line, then the records; null is the empty field. On a terminal control characters are escaped."""
 
     def __init__(self, stream: TextSink, binary: BinaryText, *, sync: bool = False) -> None:
         super().__init__(stream, binary, sync=sync)
         self._writer = csv.writer(stream, lineterminator="\n")
         self._headed = False
+        self._shown: Callable[[str], str] = printable if stream.isatty() else str
 
     def write(self, records: pa.Table) -> None:
         """Write the records, the header before the first."""
+        rows = _cells(records, self._binary, "")
         if not self._headed:
-            self._writer.writerow(records.schema.names)
+            rows = [records.schema.names, *rows]
             self._headed = True
-        self._writer.writerows(_cells(records, self._binary, ""))
+        self._writer.writerows([self._shown(cell) for cell in row] for row in rows)
 
 
 class Aligned(_TextWriter):
@@ -278,10 +281,10 @@ class Aligned(_TextWriter):
     def write(self, records: pa.Table) -> None:
         """Write the records; the titles before the first, and again when the columns are others."""
         rows = [[printable(cell) for cell in row] for row in _cells(records, self._binary, "null")]
-        names = records.schema.names
+        names = [printable(name) for name in records.schema.names]
         numbers = [_is_number(field.type) for field in records.schema]
         if names != self._names:
-            self._names, self._widths = list(names), self._fit(records.schema, rows)
+            self._names, self._widths = names, self._fit(names, records.schema, rows)
             if self._widths is not None or not rows:
                 self._stream.write(self._bold(self._line(names, numbers)) + "\n")
         for row in rows:
@@ -290,9 +293,11 @@ class Aligned(_TextWriter):
             else:
                 self._stream.write(self._line(row, numbers) + "\n")
 
-    def _fit(self, schema: pa.Schema, rows: Sequence[Sequence[str]]) -> list[int] | None:
+    def _fit(
+        self, names: Sequence[str], schema: pa.Schema, rows: Sequence[Sequence[str]]
+    ) -> list[int] | None:
         """Widths that show the cells whole; on a terminal the widest texts give way. None: that is not enough."""
-        widths = [max(len(name), *(len(row[i]) for row in rows), 1) for i, name in enumerate(schema.names)]
+        widths = [max(len(name), *(len(row[i]) for row in rows), 1) for i, name in enumerate(names)]
         if not self._width_max:
             return widths
         texts = [i for i, field in enumerate(schema) if _is_text(field.type)]
@@ -301,7 +306,7 @@ class Aligned(_TextWriter):
         room = self._width_max - len(_GAP) * (len(widths) - 1)
         while sum(widths) > room:
             widest = max(texts, key=lambda i: widths[i], default=None)
-            if widest is None or widths[widest] <= max(_CELL_CHARS_MIN, len(schema.names[widest])):
+            if widest is None or widths[widest] <= max(_CELL_CHARS_MIN, len(names[widest])):
                 return None
             widths[widest] -= 1
         return widths

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TYPES = "int32, int64, float64, bool, string, binary, date32, timestamp, decimal(18,2)"
-_DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)")
+_DECIMAL = re.compile(r"decimal\(\s*([0-9]{1,3})\s*,\s*([0-9]{1,3})\s*\)")
 _PRECISION_MAX = 38
 
 
@@ -35,23 +35,30 @@ def parse_schema(text: str) -> pa.Schema:
 def read_schema(path: Path) -> pa.Schema:
     """The schema of a Parquet or Arrow file."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
+    expected = "a Parquet file (.parquet) or an Arrow one"
     if not path.is_file():
         raise click.BadParameter(f"there is no file {path}", param_hint="--schema-file")
     try:
-        if path.suffix == ".parquet":
-            return pq.read_schema(path).remove_metadata()
-        with path.open("rb") as stream:
-            data = stream.read()
-        if data.startswith(b"ARROW1"):
-            return pa.ipc.open_file(pa.py_buffer(data)).schema.remove_metadata()
-        return pa.ipc.read_schema(pa.py_buffer(data)).remove_metadata()
-    except (pa.ArrowException, OSError) as error:
-        raise click.BadParameter(
-            f"{path} holds no schema: expected a Parquet file (.parquet) or an Arrow one",
-            param_hint="--schema-file",
-        ) from error
+        return _schema_in(path)
+    except UnicodeDecodeError:
+        expected = "column names in UTF-8"  # the error holds the bytes: it is not passed on
+    except (pa.ArrowException, OSError):
+        pass  # and theirs may quote the file
+    raise click.BadParameter(f"{path} holds no schema: expected {expected}", param_hint="--schema-file")
+
+
+def _schema_in(path: Path) -> pa.Schema:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.suffix == ".parquet":
+        return pq.read_schema(path).remove_metadata()
+    with path.open("rb") as stream:
+        data = stream.read()
+    if data.startswith(b"ARROW1"):
+        return pa.ipc.open_file(pa.py_buffer(data)).schema.remove_metadata()
+    return pa.ipc.read_schema(pa.py_buffer(data)).remove_metadata()
 
 
 def _parts(text: str) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.damage import DAMAGED, as_fields, fail_for
 from txn_engine.cli.output import Output, columns
 from txn_engine.cli.schema_text import TYPES, parse_schema, read_schema, type_text
 
@@ -22,6 +23,18 @@ _CONFIGS = {
     "min.compaction.lag.ms": "min_compaction_lag_ms",
 }
 """Kafka's names of what a topic is made with, and ours."""
+PARTITIONS = columns(
+    "Partition>",
+    "LogStartOffset>",
+    "LastStableOffset>",
+    "HighWatermark>",
+    "HeldBack>",
+    "HeldBy",
+    "HeldForMs>",
+    "Records>",
+    "Files>",
+    "Bytes>",
+)
 
 
 @click.group(cls=Group)
@@ -129,7 +142,7 @@ def _parsed(configs: Sequence[str]) -> dict[str, Any]:
     return chosen
 
 
-def _told(found: TopicDescription) -> dict[str, Any]:
+def _settings(found: TopicDescription) -> dict[str, Any]:
     """What the topic was made with, by Kafka's names."""
     return {name: getattr(found, field) for name, field in _CONFIGS.items()}
 
@@ -143,35 +156,55 @@ def _told(found: TopicDescription) -> dict[str, Any]:
 def list_topics(place: Place, out: Output) -> None:
     """List the topics, without the internal ones."""
     with place.open() as engine:
-        rows = []
-        for name in engine.admin.list_topics():
-            found = engine.admin.describe_topic(name)
-            rows.append({"topic": name, "partition_count": found.partitions, "key": found.key})
-    out.table("topics", columns("Topic", "PartitionCount>", "Key"), rows)
+        survey = engine.logs.topics.survey()
+    rows: list[dict[str, object]] = [
+        {"topic": found.name, "partition_count": found.partitions, "key": found.key}
+        for found in survey.topics
+    ]
+    rows += [{"topic": each.topic, "state": DAMAGED} for each in survey.unreadable]
+    titles = ("Topic", "PartitionCount>", "Key", *(("State",) if survey.unreadable else ()))
+    rows.sort(key=lambda row: str(row["topic"]))
+    out.table("topics", columns(*titles), rows, **as_fields(survey.unreadable))
+    fail_for(survey.unreadable, out)
 
 
 @topics.command(context_settings=SETTINGS, examples=("txn-engine topics describe payments",))
 @click.argument("topic")
 @common_options
 def describe(topic: str, place: Place, out: Output) -> None:
-    """Show TOPIC's columns, and the offsets of each partition.
+    """Show TOPIC's columns, and of each partition its offsets, and what holds its readers back.
 
-    LastStableOffset is how far read_committed readers see; it stays behind HighWatermark while a transaction is open.
+    LastStableOffset is how far read_committed readers see; Records are those that they get. It stays behind
+    HighWatermark, by HeldBack offsets, while a transaction is open: HeldBy is its transactional id, or its producer
+    where no coordinator knows it, and HeldForMs how long it has been open (None where a clock is wrong).
     """
     with place.open() as engine:
         found = engine.admin.describe_topic(topic)
-        offsets = engine.admin.list_offsets(topic)
+        partitions = engine.admin.measure_partitions(topic)
+        now_ms = engine.clock()
     schema: Any = found.schema
     fields = [{"column": field.name, "type": type_text(field)} for field in schema]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
-            "partition": tp.partition,
+            "partition": at.partition,
             "log_start_offset": at.log_start_offset,
             "last_stable_offset": at.last_stable_offset,
             "high_watermark": at.high_watermark,
+            "held_back": at.held_back_offsets,
+            "held_by": at.holder.name if at.holder else None,
+            "held_for_ms": _known(at.holder.held_for_ms(now_ms)) if at.holder else None,
+            "records": at.readable.records,
+            "files": at.readable.files,
+            "bytes": at.readable.bytes,
         }
-        for tp, at in offsets.items()
+        for at in partitions
     ]
+    rows += [
+        {"partition": each.partition, "held_by": DAMAGED}
+        for each in partitions.unreadable
+        if each.topic == topic
+    ]
+    rows.sort(key=lambda row: row["partition"])
     if out.as_json:
         out.document(
             {
@@ -180,22 +213,29 @@ def describe(topic: str, place: Place, out: Output) -> None:
                 "key": found.key,
                 "incarnation": found.incarnation,
                 "created_ms": found.created_ms,
-                "configs": _told(found),
+                "configs": _settings(found),
                 "schema": fields,
                 "partitions": rows,
+                **as_fields(partitions.unreadable),
             }
         )
+        fail_for(partitions.unreadable, out)
         return
     out.line(f"Topic: {found.topic}  PartitionCount: {found.partitions}  Key: {found.key}")
-    out.line(f"Configs: {'  '.join(f'{name}={value}' for name, value in _told(found).items())}")
+    out.line(f"Configs: {'  '.join(f'{name}={value}' for name, value in _settings(found).items())}")
     out.blank()
     out.table("schema", columns("Column", "Type"), fields)
     out.blank()
     out.table(
         "partitions",
-        columns("Partition>", "LogStartOffset>", "LastStableOffset>", "HighWatermark>"),
+        PARTITIONS,
         rows,
     )
+    fail_for(partitions.unreadable, out)
+
+
+def _known(value: int) -> int | None:
+    return None if value < 0 else value
 
 
 @topics.command(context_settings=SETTINGS, examples=("txn-engine topics alter payments --partitions 8",))

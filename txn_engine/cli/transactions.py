@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.damage import as_fields, fail_for
 from txn_engine.cli.output import Output, columns
 
 LIST = columns("TransactionalId", "Coordinator>", "ProducerId>", "TransactionState")
@@ -104,6 +105,7 @@ def list_transactions(
     Coordinator is the partition of __transaction_state that keeps the id.
     """
     with place.open() as engine:
+        listed = engine.admin.list_transactions(states or None, producer_ids or None, duration_ms, pattern)
         rows = [
             {
                 "transactional_id": found.transactional_id,
@@ -111,11 +113,10 @@ def list_transactions(
                 "producer_id": found.producer_id,
                 "transaction_state": found.state,
             }
-            for found in engine.admin.list_transactions(
-                states or None, producer_ids or None, duration_ms, pattern
-            )
+            for found in listed
         ]
-    out.table("transactions", LIST, rows)
+    out.table("transactions", LIST, rows, **as_fields(listed.unreadable))
+    fail_for(listed.unreadable, out)
 
 
 @transactions.command(context_settings=SETTINGS, examples=("txn-engine transactions describe load-payments",))
@@ -123,13 +124,15 @@ def list_transactions(
 @click.option("--transactional-id", metavar="ID", help="The id, as kafka-transactions.sh takes it.")
 @common_options
 def describe(id: str | None, transactional_id: str | None, place: Place, out: Output) -> None:  # noqa: A002
-    """Show all about one transactional ID. Times in milliseconds; None where no transaction is open."""
+    """Show all about one transactional ID.
+
+    Start and duration are in milliseconds, by the log's time, as time-outs are judged; None where no transaction is
+    open or waits for its markers.
+    """
     name = one_name(id, transactional_id, "ID")
     with place.open() as engine:
         found = engine.admin.describe_transaction(name)
         coordinator = engine.admin.coordinator_partition(name)
-        now_ms = engine.clock()
-    start_ms = found.transaction_start_ms if found.transaction_start_ms >= 0 else None
     row = {
         "coordinator_id": coordinator,
         "transactional_id": found.transactional_id,
@@ -137,8 +140,8 @@ def describe(id: str | None, transactional_id: str | None, place: Place, out: Ou
         "producer_epoch": found.producer_epoch,
         "transaction_state": found.state,
         "transaction_timeout_ms": found.transaction_timeout_ms,
-        "current_transaction_start_time_ms": start_ms,
-        "transaction_duration_ms": None if start_ms is None else now_ms - start_ms,
+        "current_transaction_start_time_ms": found.began_ms if found.began_ms >= 0 else None,
+        "transaction_duration_ms": found.age_ms if found.age_ms >= 0 else None,
         "topic_partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in found.partitions],
     }
     if out.as_json:
@@ -223,7 +226,8 @@ def find_hanging(topic: str | None, partition: int | None, minutes: int, place: 
         }
         for hanging in found
     ]
-    out.table("hanging_transactions", HANGING, rows)
+    out.table("hanging_transactions", HANGING, rows, **as_fields(found.unreadable))
+    fail_for(found.unreadable, out)
 
 
 @transactions.command(

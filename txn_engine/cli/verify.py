@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
-from txn_engine.cli.output import Output, columns, printable
+from txn_engine.cli.output import Output, columns
+from txn_engine.names import printable
 
 if TYPE_CHECKING:
     from txn_engine.verify import Finding, VerifyReport
@@ -48,7 +49,7 @@ def verify(topics: tuple[str, ...], no_data: bool, explain: str | None, place: P
 
     Exit code 1 with at least one error; each finding names the object (relative to the store), the offsets, the
     producer, since when (the log's time), what was seen, what was expected, and what to do. A warning is work that a
-    sweep will do, and is no error.
+    sweep will do, or an object that is not the store's, and is no error.
     """
     if explain is not None:
         _explain(explain, out)
@@ -96,7 +97,7 @@ def _tell(report: VerifyReport, url: str) -> None:
     told = _count(errors, "error") + (f", {_count(warnings, 'warning')}" if warnings else "")
     decided = ", ".join(f"{count:,} {state}" for state, count in stats.transactions.items())
     sys.stdout.write(
-        f"{told} in {url}: {stats.objects:,} objects, {stats.records:,} records, "
+        f"{told} in {printable(url)}: {stats.objects:,} objects, {stats.records:,} records, "
         f"{len(stats.partitions):,} partitions, transactions {decided or 'none'}; {stats.seconds:.1f} s\n"
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -48,6 +49,32 @@ DEFAULT_MAX_RECORDS = 100_000
 _POLL_PAUSE_MS = 50
 
 
+class _OpenFile:
+    """A file that is read on from poll to poll, a part of it in memory at a time."""
+
+    def __init__(self, path: str, tables: Iterator[pa.Table]) -> None:
+        self.path = path
+        self._tables = tables
+        self._table: pa.Table | None = next(tables, None)
+        self._begins_at = 0
+
+    def holds(self, path: str, position: int) -> bool:
+        """Whether it can be read on from there."""
+        return self.path == path and position >= self._begins_at
+
+    def rest(self, position: int) -> pa.Table | None:
+        """The records in memory from this offset on, or the next part's that has such; None for no more."""
+        while self._table is not None:
+            left = between(self._table, position, sys.maxsize)
+            if left.num_rows:
+                return left
+            del left
+            self._table = None  # one part at a time
+            self._table = next(self._tables, None)
+            self._begins_at = position
+        return None
+
+
 @dataclass(slots=True)
 class _Cursor:
     """Where the consumer is in one partition, and the file it is in the middle of.
@@ -59,7 +86,7 @@ class _Cursor:
     partition: int
     is_late: bool = False
     position: int = -1
-    open_file: tuple[str, pa.Table] | None = None
+    open_file: _OpenFile | None = None
 
     @property
     def key(self) -> TransactionPartition:
@@ -70,7 +97,7 @@ class Consumer:
     """Reads partitions from a position on, each record once and in order. For one thread at a time.
 
     With a group id it begins where the group is, and commits from there: a commit names the row that was
-    fetched, so of two overlapping readers one is refused (protocol, section 5).
+    fetched, so of two overlapping readers one is refused (PROTOCOL.md, section 5).
     """
 
     def __init__(
@@ -218,12 +245,12 @@ class Consumer:
             return None  # the topic was made again with fewer partitions
         self._start(cursors)
         states = self._logs.refresh_all([self._logs.of(cursor.key) for cursor in cursors])
-        before = [(cursor.position, cursor.open_file) for cursor in cursors]
+        before = [cursor.position for cursor in cursors]
         try:
             return self._read(cursors, states, max_records)
         except BaseException:
-            for cursor, (position, open_file) in zip(cursors, before, strict=True):
-                cursor.position, cursor.open_file = position, open_file  # nobody has seen what was read
+            for cursor, position in zip(cursors, before, strict=True):
+                cursor.position, cursor.open_file = position, None  # nobody has seen what was read
             raise
 
     def _read(
@@ -250,23 +277,26 @@ class Consumer:
         for part in present_files(self._logs.tools.objects, cursor.topic, parts):
             if limit <= 0:
                 return tables
-            table = self._records(cursor, part).slice(0, limit)
-            tables.append(table)
-            limit -= table.num_rows
-            cursor.position = table.column("_offset")[-1].as_py() + 1
-            if cursor.position <= part.log_file.last_offset:
+            opened = self._opened(cursor, part)
+            while limit > 0 and (rest := opened.rest(cursor.position)) is not None:
+                table = rest.slice(0, limit)
+                tables.append(table)
+                limit -= table.num_rows
+                cursor.position = table.column("_offset")[-1].as_py() + 1
+            if limit <= 0 and cursor.position <= part.log_file.last_offset:
                 return tables
             cursor.open_file = None
         cursor.position = max(cursor.position, end)
         return tables
 
-    def _records(self, cursor: _Cursor, part: FileSlice) -> pa.Table:
-        """What is left of a file from the cursor's position on; the file is kept open for the next poll."""
+    def _opened(self, cursor: _Cursor, part: FileSlice) -> _OpenFile:
+        """The file, to be read from the cursor's position on; it is kept open for the next poll."""
         file, path = part.log_file, part.log_file.file.data_path
-        if cursor.open_file is None or cursor.open_file[0] != path:
+        if cursor.open_file is None or not cursor.open_file.holds(path, cursor.position):
             whole = FileSlice(part.partition, file, file.base_offset, file.last_offset + 1)
-            cursor.open_file = (path, read_slice(self._logs.tools.objects, cursor.topic, whole))
-        return between(cursor.open_file[1], cursor.position, file.last_offset + 1)
+            tables = read_slice(self._logs.tools.objects, cursor.topic, whole)
+            cursor.open_file = _OpenFile(path, tables)
+        return cursor.open_file
 
     def _with_topic(self, cursor: _Cursor, table: pa.Table) -> pa.Table:
         if len({tp.topic for tp in self._cursors}) == 1:
@@ -498,10 +528,11 @@ class Consumer:
         return found
 
     def _first_at(self, topic: Topic, part: FileSlice, time_ms: int) -> int | None:
-        table = read_slice(self._logs.tools.objects, topic, part, ["_offset", "_timestamp"])
-        stamps = table.column("_timestamp").cast(pa.int64()).to_numpy()
-        offsets: list[int] = table.column("_offset").to_numpy()[stamps >= time_ms].tolist()
-        return offsets[0] if offsets else None
+        for table in read_slice(self._logs.tools.objects, topic, part, ["_offset", "_timestamp"]):
+            late = table.column("_timestamp").cast(pa.int64()).to_numpy() >= time_ms
+            if late.any():
+                return int(table.column("_offset").to_numpy()[late][0])
+        return None
 
     def _states(
         self, partitions: Iterable[TopicPartition]

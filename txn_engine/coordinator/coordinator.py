@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,10 +15,9 @@ from txn_engine.errors import (
     InvalidRequestError,
     TxnEngineError,
 )
-from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.names import is_storable
+from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol import transactions
 from txn_engine.protocol.proposals import Appended, TransactionProposal
 from txn_engine.protocol.transaction_rows import (
@@ -29,6 +28,7 @@ from txn_engine.protocol.transaction_rows import (
 )
 from txn_engine.protocol.transactions import Decision
 from txn_engine.types import MarkerMode, ProducerIdAndEpoch, SweepReport, TopicPartition
+from txn_engine.unreadable import Listing
 
 MAX_TRANSACTIONAL_ID_CHARS = 1_000
 _LOGGER = logging.getLogger(__name__)
@@ -74,6 +74,8 @@ class Coordinator:
         expected = ProducerIdAndEpoch(producer_id, producer_epoch) if producer_id >= 0 else None
 
         def decide(current: StoredRow | None, new_producer_id: int) -> Decision:
+            if current is None:
+                _check_new_id(transactional_id)
             return transactions.init_producer_id(
                 current,
                 transactional_id=transactional_id,
@@ -255,20 +257,23 @@ class Coordinator:
         never = run_id is not None and latest is not None and latest.row.has_committed(run_id) is False
         return False if never else None
 
-    def rows(self, partitions: Sequence[int] | None = None) -> Iterator[StoredRow]:
-        """The latest row of every id as of now, tombstones too, by coordinator partition and id."""
-        for state in self._logs.refresh_all(self._coordinator_logs(partitions)):
-            for _, stored in sorted(state.transactions.items()):
-                yield stored
+    def rows(self, partitions: Sequence[int] | None = None) -> Listing[StoredRow]:
+        """The latest row of every id as of now, tombstones too, by coordinator partition and id.
 
-    def _coordinator_logs(self, partitions: Sequence[int] | None) -> list[EntryLog]:
-        logs = self._logs.internal(TRANSACTION_STATE_TOPIC)
+        A coordinator partition that cannot be read is named in `unreadable`; its ids are not among the rows.
+        """
+        looked = self._logs.look(self._coordinators(partitions))
+        rows = [row for state in looked.states.values() for _, row in sorted(state.transactions.items())]
+        return Listing(rows, looked.unreadable)
+
+    def _coordinators(self, partitions: Sequence[int] | None) -> list[TransactionPartition]:
+        every = self._logs.internal(TRANSACTION_STATE_TOPIC)
         if partitions is None:
-            return logs
-        unknown = [number for number in partitions if not 0 <= number < len(logs)]
+            return every
+        unknown = [number for number in partitions if not 0 <= number < len(every)]
         if unknown:
-            raise InvalidRequestError(f"coordinator partitions {unknown}", expected=f"0 to {len(logs) - 1}")
-        return [logs[number] for number in partitions]
+            raise InvalidRequestError(f"coordinator partitions {unknown}", expected=f"0 to {len(every) - 1}")
+        return [every[number] for number in partitions]
 
     def resolve(self, partition: TopicPartition) -> TransactionPartition:
         """The partition with the incarnation that its topic has now."""
@@ -308,9 +313,9 @@ class Coordinator:
 
     def write_pending_markers(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
         """Finish every decided transaction, however young."""
-        return self._markers.finish(
-            [stored for stored in self.rows(partitions) if stored.row.state.is_prepared]
-        )
+        rows = self.rows(partitions)
+        report = self._markers.finish([stored for stored in rows if stored.row.state.is_prepared])
+        return replace(report, failures=(*map(str, rows.unreadable), *report.failures))
 
     def expire_transactional_ids(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
         """Put a tombstone for every id idle for the store's expiration time; its run ids stay known."""
@@ -328,21 +333,20 @@ class Coordinator:
         self, partitions: Sequence[int] | None, propose: Callable[[StoredRow], TransactionProposal | None]
     ) -> SweepReport:
         """Put what `propose` asks for, one entry a coordinator partition; an id that moved on meanwhile is
-        left alone.
+        left alone. A coordinator partition that cannot be read is among the failures; the others are swept.
         """
-        logs = self._coordinator_logs(partitions)
-        states = self._logs.refresh_all(logs)
+        looked = self._logs.look(self._coordinators(partitions))
         swept: list[str] = []
-        failures: list[str] = []
+        failures = [str(each) for each in looked.unreadable]
         objects = 0
-        for log, state in zip(logs, states, strict=True):
+        for partition, state in looked.states.items():
             proposals = [
                 p for _, stored in sorted(state.transactions.items()) if (p := propose(stored)) is not None
             ]
             if not proposals:
                 continue
             try:
-                verdicts = log.append(proposals)
+                verdicts = self._logs.of(partition).append(proposals)
             except TxnEngineError as error:
                 failures.append(str(error))
                 continue
@@ -365,3 +369,13 @@ def _check_id(transactional_id: str) -> None:
         )
     if not is_storable(transactional_id):
         raise InvalidRequestError(f"transactional id {transactional_id!r}", expected="UTF-8")
+
+
+def _check_new_id(transactional_id: str) -> None:
+    """Of an id that the log does not know yet: those that it has from before this rule can still be used and ended."""
+    if not is_new_name(transactional_id):
+        raise InvalidRequestError(
+            f"transactional id {transactional_id!r}",
+            expected=NEW_NAME,
+            action="choose another id",
+        )

@@ -14,7 +14,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
-from txn_engine.names import is_storable
+from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol.offset_commits import (
     FETCHED_NOTHING,
     NO_ROW,
@@ -35,6 +35,7 @@ from txn_engine.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
+from txn_engine.unreadable import Listing
 
 MAX_METADATA_CHARS = 4_096
 
@@ -143,7 +144,7 @@ class GroupCoordinator:
         topic: str | None = None,
         partition: int | None = None,
         dry_run: bool = False,
-    ) -> list[ForgottenOffset]:
+    ) -> Listing[ForgottenOffset]:
         """Put a tombstone for every offset committed at least so long ago, by the log's time, in this topic and this
         partition, where they are named; one entry a partition.
 
@@ -151,8 +152,8 @@ class GroupCoordinator:
         what was forgotten, group by group; with `dry_run` what would be, and nothing is written.
         """
         forgotten: list[StoredCommit] = []
-        logs = self._logs.internal(CONSUMER_OFFSETS_TOPIC)
-        for log, state in zip(logs, self._logs.refresh_all(logs), strict=True):
+        looked = self._logs.look(self._logs.internal(CONSUMER_OFFSETS_TOPIC))
+        for home, state in looked.states.items():
             now_ms, offsets = self._clock(), state.group_offsets
             old = [
                 stored
@@ -165,11 +166,13 @@ class GroupCoordinator:
             if dry_run or not old:
                 forgotten += old
                 continue
-            verdicts = log.append([OffsetCommitProposal(tombstone(stored, now_ms)) for stored in old])
+            proposals = [OffsetCommitProposal(tombstone(stored, now_ms)) for stored in old]
+            verdicts = self._logs.of(home).append(proposals)
             forgotten += [
                 stored for stored, verdict in zip(old, verdicts, strict=True) if isinstance(verdict, Appended)
             ]
-        return [_forgotten(stored) for stored in sorted(forgotten, key=lambda stored: stored.commit.key)]
+        forgotten.sort(key=lambda stored: stored.commit.key)
+        return Listing(map(_forgotten, forgotten), looked.unreadable)
 
     def target(self, group: ConsumerGroupMetadata, partition: TopicPartition) -> TransactionPartition:
         """The partition that a position of this group is about: of the topic that was read, never of a later one of its
@@ -195,6 +198,7 @@ class GroupCoordinator:
         self, group: ConsumerGroupMetadata, partition: TransactionPartition, position: OffsetAndMetadata
     ) -> OffsetCommit:
         """The row of a commit, naming what its reader fetched."""
+        self._check_new_group(group.group_id)
         if position.offset < 0:
             raise InvalidRequestError(
                 f"offset {position.offset}", actor=f"group {group.group_id!r}", expected="0 or more"
@@ -219,19 +223,29 @@ class GroupCoordinator:
             fetched.log_end if fetched else -1,
         )
 
+    def _check_new_group(self, group_id: str) -> None:
+        """Refuse a group id that is no new name, unless the group has offsets from before this rule."""
+        if not is_new_name(group_id) and all(
+            stored.commit.key.group_id != group_id for stored in self.offsets(group_id).live()
+        ):
+            raise InvalidGroupIdError(
+                f"group id {group_id!r:.60}", expected=NEW_NAME, action="choose another id"
+            )
+
     def offsets(self, group_id: str) -> GroupOffsets:
         """All that the group's partition of `__consumer_offsets` keeps, as of now."""
         check_group_id(group_id)
         return self._logs.of(self._logs.group_partition(group_id)).refresh().group_offsets
 
-    def group_ids(self) -> list[str]:
+    def group_ids(self) -> Listing[str]:
         """All groups with a committed or pending offset, sorted."""
         names: set[str] = set()
-        for state in self._logs.refresh_all(self._logs.internal(CONSUMER_OFFSETS_TOPIC)):
+        looked = self._logs.look(self._logs.internal(CONSUMER_OFFSETS_TOPIC))
+        for state in looked.states.values():
             offsets = state.group_offsets
             names |= {stored.commit.key.group_id for stored in offsets.live()}
             names |= {key.group_id for pending in offsets.pending.values() for key in pending}
-        return sorted(names)
+        return Listing(sorted(names), looked.unreadable)
 
 
 def _forgotten(stored: StoredCommit) -> ForgottenOffset:

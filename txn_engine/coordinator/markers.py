@@ -1,4 +1,4 @@
-"""Rolling decided transactions forward: markers into every partition, then the Complete row (protocol, section 4)."""
+"""Rolling decided transactions forward: markers in every partition, then the Complete row (PROTOCOL.md, section 4)."""
 
 from __future__ import annotations
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 
+from storage import JSON_BYTES_MAX
 from txn_engine.clock import Clock
+from txn_engine.errors import CorruptObjectError
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects, encode_json
 from txn_engine.log.own_process import OwnLock
 
 BLOCK_SIZE = 1_000
+_BLOCKS = (1 << 63) // BLOCK_SIZE  # ids have 63 bits: an object of a higher number is not ours
 _PREFIX = "producer_ids"
+_BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
 
 
 class ProducerIds:
@@ -31,16 +36,26 @@ class ProducerIds:
             return self._free.popleft()
 
     def _claim_block(self) -> range:
-        known = self._objects.keys(_PREFIX)
-        block = int(known[-1].rsplit("/", 1)[1].removesuffix(".json")) + 1 if known else 0
+        matches = (_BLOCK.fullmatch(info.key) for info in self._objects.infos(_PREFIX))
+        numbers = (int(match[1]) for match in matches if match is not None)
+        block = max((number for number in numbers if number < _BLOCKS), default=-1) + 1
         while True:
             first = block * BLOCK_SIZE
+            if block >= _BLOCKS:
+                raise CorruptObjectError(
+                    f"a producer id block {block - 1}", place=_key(block - 1), expected="ids of 63 bits"
+                )
             claim = {
                 "first_producer_id": first,
                 "count": BLOCK_SIZE,
                 "claimed_ms": self._clock(),
                 "write_id": self._new_id(),
             }
-            if self._objects.create(f"{_PREFIX}/{block:020d}.json", encode_json(claim, "producer_ids")).won:
+            data = encode_json(claim, "producer_ids")
+            if self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX).won:
                 return range(first, first + BLOCK_SIZE)
             block += 1
+
+
+def _key(block: int) -> str:
+    return f"{_PREFIX}/{block:020d}.json"

@@ -36,6 +36,7 @@ def airflow_environment(home: Path, url: str) -> Mapping[str, str]:
         "AIRFLOW__CORE__UNIT_TEST_MODE": "False",
         "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        "TXN_ENGINE_CONNECTIONS": f"{STORE},{WARM_UP}",
         f"AIRFLOW_CONN_{STORE.upper()}": _connection(url),
         f"AIRFLOW_CONN_{WARM_UP.upper()}": _connection(_warm_up_store(home).as_uri()),
     }

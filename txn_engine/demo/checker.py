@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from txn_engine.demo.wire import Order, Wire, serve
+from txn_engine.demo.pipe import Order, Pipe, serve
 from txn_engine.engine import connect
 from txn_engine.quality import ExactlyOnceCheck, QualityResult, check_exactly_once
 
 
-def work(wire: Wire) -> None:
+def work(pipe: Pipe) -> None:
     """Say `ready` when all is imported; for the order `check` say what is being done (`doing`), then `checked`."""
     import great_expectations  # noqa: F401 - seconds that would be missed later
 
@@ -19,12 +19,12 @@ def work(wire: Wire) -> None:
     import txn_engine.quality.judge
     import txn_engine.quality.report  # noqa: F401
 
-    wire.say("ready")
-    while (order := wire.next_order()) is not None:
-        wire.say("checked", **_facts(_check(order, wire)))
+    pipe.say("ready")
+    while (order := pipe.next_order()) is not None:
+        pipe.say("checked", **_facts(_check(order, pipe)))
 
 
-def _check(order: Order, wire: Wire) -> QualityResult:
+def _check(order: Order, pipe: Pipe) -> QualityResult:
     check = ExactlyOnceCheck(**{**order["check"], "credit_values": tuple(order["check"]["credit_values"])})
     with connect(order["url"]) as engine:
         return check_exactly_once(
@@ -33,7 +33,7 @@ def _check(order: Order, wire: Wire) -> QualityResult:
             input_file=Path(order["input_file"]),
             report_folder=Path(order["report_folder"]),
             run_name="txn-engine demo",
-            progress=lambda text: wire.say("doing", text=text),
+            progress=lambda text: pipe.say("doing", text=text),
         )
 
 

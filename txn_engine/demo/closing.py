@@ -63,7 +63,7 @@ class Closing:
         return sum(batch["last_offset"] - batch["base_offset"] + 1 for batch in batches)
 
     @property
-    def not_as_told(self) -> list[str]:
+    def unexpected(self) -> list[str]:
         """Where the run left the story; empty for a good one."""
         return [told for told, holds in self._story() if not holds]
 
@@ -90,8 +90,8 @@ class Closing:
     def document(self) -> dict[str, Any]:
         """The outcome as JSON values."""
         return {
-            "ok": not self.not_as_told,
-            "not_as_told": self.not_as_told,
+            "ok": not self.unexpected,
+            "unexpected": self.unexpected,
             "rows": {"in": self.rows_in, "committed": self.rows_committed, "aborted": self.rows_aborted},
             "duplicates_dropped": {"batches": len(self.load.duplicates), "rows": self.rows_dropped},
             "refused": [dict(said) for said in self.refused],

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from txn_engine.demo.airflow_home import STORE, WARM_UP, make_home
-from txn_engine.demo.wire import Wire, serve
+from txn_engine.demo.pipe import Pipe, serve
 from txn_engine.errors import IllegalStateError, InvalidRequestError
 
 
-def work(wire: Wire) -> None:
+def work(pipe: Pipe) -> None:
     """Say `ready` when Airflow has parsed the DAGs, and `ran` for each order `run`, with what the tasks returned."""
     make_home()
     from airflow.configuration import conf
@@ -22,9 +22,9 @@ def work(wire: Wire) -> None:
         path, text = next(iter(bag.import_errors.items()))
         raise InvalidRequestError(text.strip().splitlines()[-1], actor="airflow", place=path)
     _warm_up(bag.dags["txn_coordinator_sweep"])
-    wire.say("ready", dags=sorted(bag.dags))
-    while (order := wire.next_order()) is not None:
-        wire.say("ran", **_run(bag.dags[order["dag_id"]]))
+    pipe.say("ready", dags=sorted(bag.dags))
+    while (order := pipe.next_order()) is not None:
+        pipe.say("ran", **_run(bag.dags[order["dag_id"]]))
 
 
 def _warm_up(dag: Any) -> None:

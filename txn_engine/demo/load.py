@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from txn_engine.demo.child import Child, ChildFailedError, Children
-from txn_engine.demo.deck import Deck
+from txn_engine.demo.day_queue import DayQueue
 from txn_engine.demo.loader import FENCED
 from txn_engine.demo.payments import PAYMENTS, Day
 from txn_engine.demo.screen import Advance, Screen
@@ -40,7 +40,7 @@ class LoadReport:
 
 
 class Load:
-    """The loaders and the deck that they load. A day is on the deck, with a loader, lost with a dead one, or loaded."""
+    """The loaders and the days that they load. A day is on the days, with a loader, lost with a dead one, or loaded."""
 
     def __init__(
         self, children: Children, screen: Screen, url: str, payments_file: Path, days: Sequence[Day]
@@ -49,7 +49,7 @@ class Load:
         self._screen = screen
         self._arguments = ("--url", url, "--topic", PAYMENTS, "--payments", str(payments_file))
         self._days = days
-        self._deck = Deck(days, kept=KEPT_DAYS)
+        self._deck = DayQueue(days, kept=KEPT_DAYS)
         self._advance: Advance = lambda _: None
         self._lost: Day | None = None
         self._lock = threading.Lock()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txn_engine.demo.wire import Order, Wire, serve
+from txn_engine.demo.pipe import Order, Pipe, serve
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import ProducerFencedError
 from txn_engine.producer import Producer
@@ -51,23 +51,23 @@ class Loader:
         producer.init_transactions()
         return producer
 
-    def serve(self, wire: Wire) -> None:
+    def serve(self, pipe: Pipe) -> None:
         """Take orders until there are no more. An order it cannot keep ends it."""
-        wire.say("ready", **self._identity())
-        while (order := wire.next_order()) is not None:
+        pipe.say("ready", **self._identity())
+        while (order := pipe.next_order()) is not None:
             try:
-                self._load(order, wire)
+                self._load(order, pipe)
             except ProducerFencedError as error:
-                wire.say("fenced", day=order["day"], code=error.code, text=str(error), **self._identity())
+                pipe.say("fenced", day=order["day"], code=error.code, text=str(error), **self._identity())
                 raise SystemExit(FENCED) from error
         self._producer.close()
 
-    def _load(self, order: Order, wire: Wire) -> None:
+    def _load(self, order: Order, pipe: Pipe) -> None:
         day = str(order["day"])
         self._use_markers(order["markers"])
         producer, rows = self._producer, self._payments.slice(order["first_row"], order["rows"])
         if producer.has_committed(day):
-            wire.say("known", day=day)
+            pipe.say("known", day=day)
             return
         producer.begin_transaction(run_id=day)
         identity = self._identity()
@@ -78,14 +78,14 @@ class Loader:
         if order["twice"]:
             facts["again"] = self._send_again(rows, placed.result()[0])._asdict()
         if order["ending"] == "wait":
-            wire.say("written", **facts, placed=_places(placed.result()))
-            wire.next_order()
+            pipe.say("written", **facts, placed=_places(placed.result()))
+            pipe.next_order()
         if order["ending"] == "abort":
             producer.abort_transaction()
-            wire.say("aborted", **facts, placed=_places(placed.result()))
+            pipe.say("aborted", **facts, placed=_places(placed.result()))
             return
         producer.commit_transaction()
-        wire.say("committed", **facts, placed=_places(placed.result()))
+        pipe.say("committed", **facts, placed=_places(placed.result()))
 
     def _use_markers(self, markers: MarkerMode) -> None:
         if markers != self._markers:
@@ -124,10 +124,10 @@ def main() -> int:
     parser.add_argument("--timeout-ms", type=int, required=True)
     given = parser.parse_args()
 
-    def work(wire: Wire) -> None:
+    def work(pipe: Pipe) -> None:
         with pa.memory_map(str(given.payments)) as source, connect(given.url) as engine:
             payments = pa.ipc.open_file(source).read_all()
-            Loader(engine, given.topic, payments, given.transactional_id, given.timeout_ms).serve(wire)
+            Loader(engine, given.topic, payments, given.transactional_id, given.timeout_ms).serve(pipe)
 
     return serve(work)
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError
-from txn_engine.loading import read_records
+from txn_engine.files import read_records
 
 PAYMENTS, PARTITIONS, KEY = "payments", 4, "account_id"
 MONEY: pa.DataType = pa.decimal128(18, 2)

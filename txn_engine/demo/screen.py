@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from txn_engine.clock import monotonic_ms
+from txn_engine.names import printable
 
 _LOUD = r"\b(SIG[A-Z]+|[A-Z]+_[A-Z_]+|Complete[A-Z][a-z]+|duplicate)\b"
 Advance = Callable[[int], None]
@@ -37,7 +38,7 @@ class Screen:
     def say(self, line: str, *, style: str = "") -> None:
         """One line and when it was said; a terminal too narrow for it wraps it with an indent."""
         when = Text(f"{(monotonic_ms() - self._started_ms) / 1_000:6.1f}  ", style="dim")
-        text = Text(line, style=style)
+        text = Text(printable(line), style=style)
         text.highlight_regex(_LOUD, "bold yellow")
         if self._console.is_terminal:
             wrapped = Table.grid()
@@ -48,7 +49,7 @@ class Screen:
 
     def note(self, line: str, *, style: str = "") -> None:
         """One line as it is, never wrapped: what somebody may copy."""
-        self._console.print(Text(line, style=style), soft_wrap=True)
+        self._console.print(Text(printable(line), style=style), soft_wrap=True)
 
     def heading(self, title: str) -> None:
         """The heading of the next part."""

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from txn_engine.demo.balances import BALANCES, GROUP
 from txn_engine.demo.payments import PAYMENTS
-from txn_engine.demo.wire import Order, Wire, serve
+from txn_engine.demo.pipe import Order, Pipe, serve
 from txn_engine.errors import OffsetsMovedError
 from txn_engine.spark.balances import balances
 from txn_engine.spark.job import ConsumeResult, Transform, run_consume_job
@@ -24,10 +24,10 @@ _OVERLAP_S = 300
 class Runner:
     """One Spark session that takes orders: `run` the job, once, or two runs that `overlap`."""
 
-    def __init__(self, spark: SparkSession, url: str, wire: Wire) -> None:
+    def __init__(self, spark: SparkSession, url: str, pipe: Pipe) -> None:
         self._spark = spark
         self._url = url
-        self._wire = wire
+        self._wire = pipe
 
     def run(self, order: Order) -> None:
         """Run the job to its end; or, `until` its commit, say `about to commit` and wait there."""
@@ -112,12 +112,12 @@ def main() -> int:
     parser.add_argument("--url", required=True)
     url = parser.parse_args().url
 
-    def work(wire: Wire) -> None:
+    def work(pipe: Pipe) -> None:
         spark = spark_session(url, app_name="txn-engine demo", extra=SHORT_JOB)
         spark.range(1_000).selectExpr("id % 7 AS key", "id").groupBy("key").count().collect()
-        wire.say("ready", version=spark.version)
-        runner = Runner(spark, url, wire)
-        while (order := wire.next_order()) is not None:
+        pipe.say("ready", version=spark.version)
+        runner = Runner(spark, url, pipe)
+        while (order := pipe.next_order()) is not None:
             {"run": runner.run, "overlap": runner.overlap}[order["do"]](order)
         spark.stop()
 

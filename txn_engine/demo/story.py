@@ -35,6 +35,7 @@ from txn_engine.demo.sweep import Sweep
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import IllegalStateError, InvalidRequestError, TopicExistsError
 from txn_engine.spark.java import find_java_home
+from txn_engine.suggested import command
 
 _NEEDED = {"airflow": "airflow", "great_expectations": "quality", "pyspark": "spark"}
 _AIRFLOW, _FIRST_SPARK, _SECOND_SPARK, _CHECKER = 1, 2, 4, 5
@@ -66,7 +67,7 @@ class Story:
         with scene.engine, Children(scene.folder.logs, {}) as children:
             closing = self._play(scene, children)
         self._close(scene, closing)
-        return 1 if closing.not_as_told else 0
+        return 1 if closing.unexpected else 0
 
     def _set_up(self, url: str | None, input_file: Path | None) -> _Scene:
         """The input read whole, a store that is free, a folder: in this order, so that an error leaves nothing."""
@@ -129,10 +130,11 @@ class Story:
         screen = self._screen
         screen.heading("What became of it")
         screen.show(closing.table())
-        for told in closing.not_as_told:
+        for told in closing.unexpected:
             screen.note(f"not as it was to go: {told}", style="bold red")
         screen.note(f"report  {closing.proof.report.as_uri()}")
-        screen.note(f"store   {scene.engine.url}   (txn-engine transactions list --url {scene.engine.url})")
+        look = command("transactions list", url=scene.engine.url)
+        screen.note(f"store   {scene.engine.url}   ({look})")
         if self._json_output:
             document = {
                 "url": scene.engine.url,

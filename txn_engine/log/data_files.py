@@ -4,20 +4,36 @@ topic's schema.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from storage import LARGE, SMALL, decode_parquet, encode_parquet, stored_checksum
-from txn_engine.errors import CorruptObjectError, InvalidRecordError
+from storage import (
+    LARGE,
+    ROW_BYTES_MAX,
+    ROW_NULLS_MAX,
+    SMALL,
+    UNREADABLE,
+    OpenedParquet,
+    ParquetProfile,
+    encode_parquet,
+    open_parquet,
+    row_too_large,
+    stored_checksum,
+)
+from txn_engine.errors import CorruptObjectError, InvalidRecordError, RecordTooLargeError
+from txn_engine.exact import InexactError, require_whole
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.file_names import DataFileName
+from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.partition import LogFile
 
 TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
@@ -26,7 +42,10 @@ TIMESTAMP = "_timestamp"
 PARTITION = "_partition"
 OFFSET = "_offset"
 _LARGE_FROM_BYTES = 256 * 1024
+_SHORT_STATISTICS_MAX = 256
+_LONG_STATISTICS_MAX = 16  # two values of up to 4 kB each, in every row group
 _THREADS_FROM_ROWS = 100_000
+_PART_BYTES = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +60,40 @@ class EncodedFile:
 
 def conform(table: pa.Table, schema: pa.Schema, *, topic: str) -> pa.Table:
     """The records with the topic's columns, in its order. Raises `InvalidRecordError` naming what does not
-    fit.
+    fit, and `RecordTooLargeError` for a record that no reader would take.
 
     Nothing is cast that could lose anything: only between a string's or binary's layouts, and from a
-    dictionary to its values.
+    dictionary to its values. A value that its own type does not have (a decimal of more digits than its precision,
+    which `cast(safe=False)` leaves behind) is refused: the file would cut it without a word.
     """
+    found = _in_order(table, schema, topic=topic)
+    for field, column in zip(found.schema, found.columns, strict=True):
+        try:
+            require_whole(column)
+        except InexactError as error:
+            raise InvalidRecordError(
+                f"a value of column {field.name!r}, row {error.index}, that {field.type} does not have",
+                actor=f"produce to {topic!r}",
+                expected="values that fit their type",
+                action="cast with safe=True to see which; nothing was written",
+            ) from None
+    _check_sizes(found, topic=topic)
+    return found
+
+
+def _check_sizes(records: pa.Table, *, topic: str) -> None:
+    found = row_too_large(records)
+    if found is None:
+        return
+    row, load = found
+    size, most = (load.bytes, ROW_BYTES_MAX) if load.bytes > ROW_BYTES_MAX else (load.nulls, ROW_NULLS_MAX)
+    unit = "bytes" if load.bytes > ROW_BYTES_MAX else "nulls and empty lists in a column"
+    raise RecordTooLargeError(
+        f"record {row} of {size} {unit}", actor=f"produce to {topic!r}", expected=f"at most {most}"
+    )
+
+
+def _in_order(table: pa.Table, schema: pa.Schema, *, topic: str) -> pa.Table:
     if table.schema.equals(schema) and all(field.nullable for field in schema):
         return table.replace_schema_metadata(None)
     actor = f"produce to {topic!r}"
@@ -92,16 +140,55 @@ def physical_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*schema, *own])
 
 
+@lru_cache(maxsize=256)
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """The physical schema as Parquet gives it back: some types have no name there, and become their nearest."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(physical_schema(schema).empty_table(), sink, store_schema=False)
+    stored: pa.Schema = pq.read_schema(pa.BufferReader(sink.getvalue()))
+    return stored
+
+
 def encode_data_file(records: pa.Table, name: DataFileName, timestamp_ms: int) -> tuple[bytes, EncodedFile]:
     """The bytes of a batch's file; `records` conform to the topic's schema and all get the one timestamp."""
     count = records.num_rows
     deltas = pa.array(np.arange(count, dtype=np.int64))
     stamps = pa.array(np.full(count, timestamp_ms, dtype=np.int64)).view(TIMESTAMP_TYPE)
     table = pa.Table.from_arrays([*records.columns, deltas, stamps], schema=physical_schema(records.schema))
-    profile = LARGE if records.nbytes >= _LARGE_FROM_BYTES else SMALL
-    data = encode_parquet(table, kind="data", metadata={"write_id": name.write_id}, profile=profile)
+    profile = large_profile(table.schema) if records.nbytes >= _LARGE_FROM_BYTES else SMALL
+    try:
+        with store_errors():
+            data = encode_parquet(table, kind="data", metadata={"write_id": name.write_id}, profile=profile)
+    except pa.ArrowInvalid:  # its words hold the value
+        raise InvalidRecordError(
+            "a value that its column cannot hold in Parquet",
+            expected="times of seconds within those of milliseconds",
+        ) from None
     file = FileRef(name.data_path, len(data), stored_checksum(data))
     return data, EncodedFile(file, count, timestamp_ms, timestamp_ms)
+
+
+@lru_cache(maxsize=256)
+def large_profile(schema: pa.Schema) -> ParquetProfile:
+    """How a large data file of this physical schema is written.
+
+    Statistics of very many columns, or of many with long values, would make a footer larger than readers take: then
+    the first columns have some, and offsets and times.
+    """
+    flat = [field.name for field in schema if not field.type.num_fields]
+    long = [name for name in flat if not _is_short(schema.field(name).type)]
+    short = [
+        name for name in flat if _is_short(schema.field(name).type) and name not in (OFFSET_DELTA, TIMESTAMP)
+    ]
+    if len(schema) <= _SHORT_STATISTICS_MAX and len(schema) - len(short) <= _LONG_STATISTICS_MAX:
+        return LARGE
+    chosen = (*short[:_SHORT_STATISTICS_MAX], *long[:_LONG_STATISTICS_MAX], OFFSET_DELTA, TIMESTAMP)
+    return replace(LARGE, write_statistics=chosen)
+
+
+def _is_short(kind: pa.DataType) -> bool:
+    """Whether a value has few bytes, so that the least and the greatest in a footer have."""
+    return pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
 
 
 def read_data_file(
@@ -111,36 +198,124 @@ def read_data_file(
     schema: pa.Schema,
     partition: int,
     columns: Sequence[str] | None = None,
-) -> pa.Table:
+) -> Iterator[pa.Table]:
     """The records of a file, with `_partition`, `_offset` and `_timestamp`; `columns` chooses among all of these.
 
+    In parts, one at the least: as many row groups as take 128 MiB of memory together, or one that takes more.
     Raises `CorruptObjectError` unless the object is, byte for byte, the one that the log names.
     """
     key = f"{prefix}/{log_file.file.data_path}"
     wanted = [*schema.names, PARTITION, OFFSET, TIMESTAMP] if columns is None else list(columns)
-    data = objects.read(key)
+    physical = [name for name in wanted if name not in (PARTITION, OFFSET)]
+    if OFFSET in wanted or not physical:
+        physical.append(OFFSET_DELTA)
+    opened = open_data_file(objects, key, log_file, schema, physical)
+    behind = 0
+    for groups in _parts(opened.row_group_bytes):
+        table = _read(opened, groups, physical, key)
+        check_records(table, log_file, key, first_delta=behind)
+        if OFFSET_DELTA in physical and len(table):
+            behind = table.column(OFFSET_DELTA)[-1].as_py() + 1
+        logical = _logical(table, schema, wanted, partition, log_file.base_offset)
+        del table  # one part at a time
+        yield logical
+        del logical
+
+
+def begun(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same tables, the first of them read now: by who reads ahead."""
+    first = next(tables, None)
+    return iter(()) if first is None else chain((first,), tables)
+
+
+def _parts(row_group_bytes: Sequence[int]) -> Iterator[list[int]]:
+    """The row groups in order, so many together as are read at once."""
+    part: list[int] = []
+    held = 0
+    for number, needed in enumerate(row_group_bytes):
+        if part and held + needed > _PART_BYTES:
+            yield part
+            part, held = [], 0
+        part.append(number)
+        held += needed
+    yield part
+
+
+def _read(opened: OpenedParquet, groups: list[int], columns: list[str], key: str) -> pa.Table:
+    rows = sum(opened.footer.row_groups[number].rows for number in groups)
+    try:
+        return opened.file.read_row_groups(groups, columns=columns, use_threads=rows >= _THREADS_FROM_ROWS)
+    except UNREADABLE as error:
+        raise CorruptObjectError(f"records that cannot be read: {error}", place=key) from error
+
+
+def open_data_file(
+    objects: Objects, key: str, log_file: LogFile, schema: pa.Schema, columns: Sequence[str]
+) -> OpenedParquet:
+    """The file that the log names, for these columns of it to be read: none of its records is read yet.
+
+    Raises `CorruptObjectError` unless the object is, byte for byte, that one, with the topic's columns and as many
+    records as the log says, within the format's limits.
+    """
+    data = objects.read(key, max_bytes=log_file.file.data_bytes)
     if len(data) != log_file.file.data_bytes:
         raise CorruptObjectError(
             f"{len(data)} bytes", place=key, expected=f"{log_file.file.data_bytes}, as the log says"
         )
-    physical = [name for name in wanted if name not in (PARTITION, OFFSET)]
-    if OFFSET in wanted or not physical:
-        physical.append(OFFSET_DELTA)
     with store_errors():
-        table, metadata = decode_parquet(
-            data,
-            key=key,
-            kind="data",
-            columns=physical,
-            use_threads=log_file.record_count >= _THREADS_FROM_ROWS,
-        )
-    if metadata.get("checksum") != log_file.file.checksum or table.num_rows != log_file.record_count:
+        opened = open_parquet(data, key=key, kind="data", columns=columns)
+    checksum, rows = opened.metadata.get("checksum"), opened.file.metadata.num_rows
+    if checksum != log_file.file.checksum or rows != log_file.record_count:
         raise CorruptObjectError(
-            f"checksum {metadata.get('checksum')}, {table.num_rows} rows",
+            f"checksum {checksum}, {rows} rows",
             place=key,
             expected=f"checksum {log_file.file.checksum}, {log_file.record_count} rows, as the log says",
         )
-    return _logical(table, schema, wanted, partition, log_file.base_offset)
+    found, stored = opened.file.schema_arrow, stored_schema(schema)
+    if found.names != stored.names or any(
+        found.field(name).type != stored.field(name).type for name in columns
+    ):
+        raise CorruptObjectError(
+            f"columns {', '.join(map(str, found))}"[:400], place=key, expected="the columns of the topic"
+        )
+    return opened
+
+
+def check_records(
+    table: pa.Table | pa.RecordBatch, log_file: LogFile, key: str, *, first_delta: int = 0
+) -> None:
+    """Raise `CorruptObjectError` unless these records, or the next of them, can be those that the log names; none of
+    them lies before `first_delta`.
+    """
+    names = table.schema.names
+    if OFFSET_DELTA in names:
+        last = log_file.last_offset - log_file.base_offset
+        _check_deltas(table.column(OFFSET_DELTA), first_delta, last, key)
+    if TIMESTAMP in names and len(table):
+        oldest, newest = map(bounded_time, _extremes(table.column(TIMESTAMP), key))
+        if oldest < log_file.first_timestamp or newest > log_file.max_timestamp:
+            raise CorruptObjectError(
+                f"timestamps {oldest} to {newest}",
+                place=key,
+                expected=f"{log_file.first_timestamp} to {log_file.max_timestamp}, as the log says",
+            )
+
+
+def _check_deltas(column: pa.ChunkedArray[Any] | pa.Array[Any], first: int, last: int, key: str) -> None:
+    deltas = column.to_numpy()
+    inside = not len(deltas) or (deltas[0] >= first and deltas[-1] <= last)
+    if column.null_count or not inside or not (deltas[1:] > deltas[:-1]).all():
+        raise CorruptObjectError(
+            "offset deltas out of order", place=key, expected=f"ascending, {first} to {last}"
+        )
+
+
+def _extremes(column: pa.ChunkedArray[Any] | pa.Array[Any], key: str) -> tuple[int, int]:
+    """The lowest and the highest time of a column, in ms."""
+    if column.null_count:
+        raise CorruptObjectError(f"{column.null_count} nulls in {TIMESTAMP}", place=key, expected="none")
+    found: Any = pc.min_max(column.cast(pa.int64()))
+    return found["min"].as_py(), found["max"].as_py()
 
 
 def _logical(

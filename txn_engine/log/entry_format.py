@@ -9,12 +9,28 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from storage import decode_parquet, encode_parquet
+from storage import UNCOMPRESSED, UNREADABLE, ParquetLimits, encode_parquet, open_parquet
 from txn_engine.errors import CorruptObjectError, UnsupportedFormatError
 from txn_engine.log.objects import store_errors
+from txn_engine.log.row_checks import batch_problem
 from txn_engine.protocol.batches import NO_FILE, BatchDescriptor, Control, FileRef
+from txn_engine.protocol.log_time import LATEST_MS, bounded_time
 from txn_engine.protocol.offset_commits import OffsetCommit, OffsetKey
 from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow, TransactionState
+
+ENTRY_LIMITS = ParquetLimits(
+    object_bytes=16 << 20,
+    footer_bytes=256 << 10,
+    rows=65_536,
+    row_group_rows=65_536,
+    row_group_bytes=16 << 20,
+    row_group_memory=128 << 20,
+    values=131_072,
+    values_per_byte=1,
+    values_free=0,
+    codecs=frozenset({UNCOMPRESSED}),
+)
+"""Of entries (docs/FORMAT.md, "Limits"): one that keeps them takes less than 256 MiB to read."""
 
 DESCRIPTOR_FIELDS: list[pa.Field[Any]] = [
     pa.field("base_offset", pa.int64(), nullable=False),
@@ -84,13 +100,30 @@ def transaction_to_dict(row: TransactionRow) -> dict[str, Any]:
 
 def transaction_from_dict(values: Mapping[str, Any]) -> TransactionRow:
     """The transaction row of a Parquet struct."""
-    fields = {name: values[name] for name, _ in TRANSACTION_FIELDS}
+    fields = {name: _held(values, name) for name, _ in TRANSACTION_FIELDS if name != "run_id"}
+    fields["run_id"] = values["run_id"]
     fields["state"] = TransactionState(values["state"])
-    fields["partitions"] = tuple(TransactionPartition(**part) for part in values["partitions"])
+    fields["start_ms"], fields["update_ms"] = (
+        bounded_time(values["start_ms"]),
+        bounded_time(values["update_ms"]),
+    )
+    fields["partitions"] = tuple(
+        TransactionPartition(*(_held(part, name) for name in _PARTITION_FIELDS))
+        for part in values["partitions"]
+    )
     fields["committed_run_ids"] = tuple(values["committed_run_ids"])
     return TransactionRow(**fields)
 
 
+def _held(values: Mapping[str, Any], name: str) -> Any:
+    """A field that is not null in any row; ValueError where it is."""
+    value = values[name]
+    if value is None:
+        raise ValueError(f"null in {name}")
+    return value
+
+
+_PARTITION_FIELDS = ("topic", "incarnation", "partition")
 _KEY_FIELDS = ("group_id", "topic", "incarnation", "partition")
 
 
@@ -103,8 +136,9 @@ def offset_commit_to_dict(commit: OffsetCommit) -> dict[str, Any]:
 
 def offset_commit_from_dict(values: Mapping[str, Any]) -> OffsetCommit:
     """The group's offset of a Parquet struct."""
-    key = OffsetKey(**{name: values[name] for name in _KEY_FIELDS})
-    rest = {name: values[name] for name, _ in OFFSET_COMMIT_FIELDS if name not in _KEY_FIELDS}
+    key = OffsetKey(**{name: _held(values, name) for name in _KEY_FIELDS})
+    rest = {name: _held(values, name) for name, _ in OFFSET_COMMIT_FIELDS if name not in _KEY_FIELDS}
+    rest["commit_ms"] = bounded_time(rest["commit_ms"])
     return OffsetCommit(key, **rest)
 
 
@@ -117,6 +151,7 @@ class LogKind:
     row_column: str | None = None
     row_to_dict: Callable[[Any], dict[str, Any]] | None = None
     row_from_dict: Callable[[Mapping[str, Any]], Any] | None = None
+    row_class: type[TransactionRow | OffsetCommit] | None = None
 
     @cached_property
     def row_type(self) -> pa.StructType:
@@ -131,6 +166,7 @@ TRANSACTION_LOG = LogKind(
     "transaction",
     transaction_to_dict,
     transaction_from_dict,
+    TransactionRow,
 )
 OFFSETS_LOG = LogKind(
     "offset_commit",
@@ -138,6 +174,7 @@ OFFSETS_LOG = LogKind(
     "offset_commit",
     offset_commit_to_dict,
     offset_commit_from_dict,
+    OffsetCommit,
 )
 
 
@@ -175,8 +212,10 @@ def _entry_row(kind: LogKind, batch: BatchDescriptor) -> dict[str, Any]:
 
 
 def encode_entry(kind: LogKind, batches: Sequence[BatchDescriptor], write_id: str) -> bytes:
-    """An entry's bytes; the write id makes them this writer's own."""
-    return encode_parquet(entry_table(kind, batches), kind="entry", metadata={"write_id": write_id})
+    """An entry's bytes; the write id makes them this writer's own. `InvalidRequestError` for more than one may hold."""
+    table = entry_table(kind, batches)
+    with store_errors():
+        return encode_parquet(table, kind="entry", metadata={"write_id": write_id}, limits=ENTRY_LIMITS)
 
 
 def encode_seal(kind: LogKind, write_id: str) -> bytes:
@@ -187,32 +226,47 @@ def encode_seal(kind: LogKind, write_id: str) -> bytes:
 def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> list[BatchDescriptor]:
     """The batches of an entry; none of a seal.
 
-    Raises `CorruptObjectError` for a damaged one and for one that does not belong in this slot, and
-    `UnsupportedFormatError` for what a later version wrote.
+    Raises `CorruptObjectError` for a damaged one, one that does not belong in this slot, and one that says what no
+    writer may: a right checksum is no reason to go by it. `UnsupportedFormatError` for what a later version wrote.
+    Takes less than 256 MiB, whatever the object claims.
     """
     with store_errors():
-        table, metadata = decode_parquet(data, key=key)
-    if metadata.get("kind") == "seal" and not table.num_rows:
+        opened = open_parquet(data, key=key, limits=ENTRY_LIMITS)
+    file, metadata = opened.file, opened.metadata
+    rows = file.metadata.num_rows
+    if metadata.get("kind") == "seal" and not rows:
         return []
     if metadata.get("kind") != "entry":
         raise UnsupportedFormatError(
             f"an object of kind {metadata.get('kind')!r}", place=key, expected="an entry"
         )
-    if table.schema.names != kind.schema.names or not table.num_rows:
+    if not file.schema_arrow.equals(kind.schema) or not rows:
         raise CorruptObjectError(
-            f"columns {table.schema.names}, {table.num_rows} rows", place=key, expected="an entry's"
+            f"columns {file.schema_arrow.names}, {rows} rows", place=key, expected="an entry's"
         )
-    batches = _batches(kind, table, key)
-    expected = base_offset
+    try:
+        batches = _batches(kind, file.read(use_threads=False), key)
+    except UNREADABLE as error:
+        raise CorruptObjectError(
+            f"rows that cannot be read: {error}", place=key, expected="an entry's"
+        ) from error
+    _check(kind, batches, key, base_offset)
+    return batches
+
+
+def _check(kind: LogKind, batches: Sequence[BatchDescriptor], key: str, base_offset: int) -> None:
+    expected, time_ms = base_offset, batches[0].append_time
     for batch in batches:
-        if batch.base_offset != expected or batch.last_offset < batch.base_offset:
+        problem = batch_problem(batch, kind.row_class)
+        if problem is not None:
+            raise CorruptObjectError(problem, place=key, expected="a row as the format has it")
+        if batch.base_offset != expected or batch.append_time != time_ms:
             raise CorruptObjectError(
-                f"a batch with offsets {batch.base_offset} to {batch.last_offset}",
+                f"a batch with offsets {batch.base_offset} to {batch.last_offset}, of time {batch.append_time}",
                 place=key,
-                expected=f"one from offset {expected} on",
+                expected=f"one from offset {expected} on, of time {time_ms}",
             )
         expected = batch.last_offset + 1
-    return batches
 
 
 def _batches(kind: LogKind, table: pa.Table, key: str) -> list[BatchDescriptor]:
@@ -230,15 +284,15 @@ def _batches(kind: LogKind, table: pa.Table, key: str) -> list[BatchDescriptor]:
             BatchDescriptor(
                 base_offset=values[0],
                 last_offset=values[1],
-                append_time=values[14],
+                append_time=min(values[14], LATEST_MS),
                 producer_id=values[2],
                 producer_epoch=values[3],
                 base_sequence=values[4],
                 is_transactional=values[5],
                 control=_CONTROLS[values[6]],
                 coordinator_epoch=values[7],
-                first_timestamp=values[8],
-                max_timestamp=values[9],
+                first_timestamp=bounded_time(values[8]),
+                max_timestamp=bounded_time(values[9]),
                 record_count=values[10],
                 file=FileRef(values[11], values[12], values[13]) if values[11] else None,
                 control_value=values[15],

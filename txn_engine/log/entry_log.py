@@ -1,4 +1,4 @@
-"""The append: a view of a log, moved forward entry by entry, and the one way to add to it (protocol, sections
+"""The append: a view of a log, moved forward entry by entry, and the one way to add to it (PROTOCOL.md, sections
 1 and 2).
 """
 
@@ -8,21 +8,24 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from storage import LogKeys
+from storage import LogKeys, PutOutcome
 from txn_engine.clock import Clock
 from txn_engine.errors import (
     CorruptObjectError,
+    InvalidTimestampError,
     OutcomeUnknownError,
     RequestTimedOutError,
+    StoreAccessError,
     TxnEngineError,
 )
 from txn_engine.ids import IdSource
-from txn_engine.log.entry_format import LogKind, decode_entry, encode_entry
+from txn_engine.log.entry_format import ENTRY_LIMITS, LogKind, decode_entry, encode_entry
 from txn_engine.log.objects import Objects
 from txn_engine.log.own_process import OwnLock
-from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
+from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot, encode_snapshot
 from txn_engine.protocol.appends import EntryPlan, FirstWriteCheck, allow_first_write, plan_entry
 from txn_engine.protocol.batches import BatchDescriptor, Control
+from txn_engine.protocol.log_time import LATEST_MS
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import Appended, Duplicate, Proposal, Refused, Verdict
 from txn_engine.protocol.replay import apply
@@ -106,7 +109,7 @@ class EntryLog:
 
     def recent(self) -> PartitionState:
         """The state at the log's end at most an hour ago: for the name of a file whose upload begins now, which a floor
-        refuses once it is days old (protocol, section 6).
+        refuses once it is days old (PROTOCOL.md, section 6).
         """
         with self._lock.here():
             state = self._loaded()
@@ -142,25 +145,44 @@ class EntryLog:
 
     def _newest_snapshot(self, damaged: list[str]) -> PartitionState:
         """The newest sound snapshot, else the empty state. A damaged one is passed over and noted, never deleted."""
-        for key in reversed(self._tools.objects.keys(self.keys.snapshots_prefix)):
-            data = self._tools.objects.find(key)
-            if data is None:
-                continue
+        objects = self._tools.objects
+        try:
+            found = list(objects.ours(self.keys.snapshots_prefix, self.keys.parse_snapshot))
+        except (
+            CorruptObjectError
+        ):  # a file stands where their folder should be: the entries tell all, or are sealed
+            damaged.append(self.keys.snapshots_prefix)
+            return PartitionState()
+        for info, end in reversed(found):
             try:
-                state = decode_snapshot(data, key=key)
-            except CorruptObjectError:
-                damaged.append(key)
+                data = self._find_snapshot(info.key)
+                if data is None:
+                    continue
+                state = decode_snapshot(data, key=info.key)
+            except (CorruptObjectError, StoreAccessError):
+                damaged.append(info.key)
                 continue
-            if state.log_end_offset == self.keys.parse_snapshot(key):
+            if state.log_end_offset == end:
                 return state
         return PartitionState()
+
+    def _find_snapshot(self, key: str) -> bytes | None:
+        return self._tools.objects.find(key, max_bytes=SNAPSHOT_LIMITS.object_bytes)
 
     def _has_entries_beyond(self, state: PartitionState) -> bool:
         """Whether the log goes on behind an empty slot: an operator may have removed the seals that stood there."""
         end = self.keys.entry(state.log_end_offset)
-        return bool(self._tools.objects.keys(self.keys.log_prefix, start_after=end)) and (
-            self._tools.objects.find(end) is None
-        )
+        return bool(self._entry_keys(end)) and self._find_entry(end) is None
+
+    def _find_entry(self, key: str) -> bytes | None:
+        return self._tools.objects.find(key, max_bytes=ENTRY_LIMITS.object_bytes)
+
+    def _create_entry(self, key: str, data: bytes) -> PutOutcome:
+        return self._tools.objects.create(key, data, max_bytes=ENTRY_LIMITS.object_bytes)
+
+    def _entry_keys(self, start_after: str) -> list[str]:
+        found = self._tools.objects.ours(self.keys.log_prefix, self.keys.parse_entry, start_after=start_after)
+        return [info.key for info, _ in found]
 
     def _advance(self, state: PartitionState) -> PartitionState:
         """Move the view forward over what follows `state`; where that was sealed meanwhile, load another view."""
@@ -173,7 +195,7 @@ class EntryLog:
     def _follow(self, state: PartitionState) -> PartitionState:
         """Replay what follows `state`, slot by slot until one is empty. A listing only says what to read ahead."""
         replayed, now_ms = 0, self._tools.clock()
-        while (data := self._tools.objects.find(key := self.keys.entry(state.log_end_offset))) is not None:
+        while (data := self._find_entry(key := self.keys.entry(state.log_end_offset))) is not None:
             state = self._replay(state, key, data)
             replayed += 1
             if replayed == _ENTRIES_ALONE:
@@ -182,15 +204,28 @@ class EntryLog:
         return state
 
     def _read_ahead(self, state: PartitionState) -> PartitionState:
-        objects = self._tools.objects
-        keys = objects.keys(self.keys.log_prefix, start_after=self.keys.entry(state.log_end_offset - 1))
+        keys = self._entry_keys(self.keys.entry(state.log_end_offset - 1))
         for start in range(0, len(keys), _ENTRIES_AHEAD):
             chunk = keys[start : start + _ENTRIES_AHEAD]
-            for key, data in zip(chunk, self._tools.executor.map(objects.find, chunk), strict=True):
+            for key, data in zip(chunk, self._tools.executor.map(self._find_entry, chunk), strict=True):
                 if data is None or key != self.keys.entry(state.log_end_offset):
+                    self._check_gap(self.keys.entry(state.log_end_offset), key)
                     return state
                 state = self._replay(state, key, data)
         return state
+
+    def _check_gap(self, slot: str, listed: str) -> None:
+        """Raise where a later entry stands behind an empty slot: none was ever put there before that slot was filled.
+
+        A listing may lag behind, so the slot itself is asked.
+        """
+        if listed > slot and self._find_entry(slot) is None and self._tools.objects.exists(listed):
+            raise CorruptObjectError(
+                f"no such object, and a later entry {listed.rpartition('/')[2]}",
+                actor="load",
+                place=slot,
+                expected="an entry in every slot up to the log's end",
+            )
 
     def _replay(self, state: PartitionState, key: str, data: bytes) -> PartitionState:
         batches = decode_entry(self.kind, data, key=key, base_offset=state.log_end_offset)
@@ -213,7 +248,7 @@ class EntryLog:
         Raises `OutcomeUnknownError` where a slot is sealed while it reads.
         """
         offset = self.refresh().entries_start if start is None else start
-        while (data := self._tools.objects.find(key := self.keys.entry(offset))) is not None:
+        while (data := self._find_entry(key := self.keys.entry(offset))) is not None:
             batches = decode_entry(self.kind, data, key=key, base_offset=offset)
             if not batches:
                 raise OutcomeUnknownError(
@@ -227,8 +262,8 @@ class EntryLog:
         back a little, nothing may rest on it.
         """
         after = self.keys.entry(offset - 1) if offset > 0 else None
-        first = next(self._tools.objects.infos(self.keys.log_prefix, start_after=after), None)
-        return None if first is None else self.keys.parse_entry(first.key)
+        found = self._tools.objects.ours(self.keys.log_prefix, self.keys.parse_entry, start_after=after)
+        return next((base for _, base in found), None)
 
     # --- the append -----------------------------------------------------------------------------------------
 
@@ -247,7 +282,7 @@ class EntryLog:
             fresh = False
             for _ in range(MAX_LOST_RACES):
                 state = self._loaded()
-                plan = plan_entry(state, proposals, self._tools.clock(), check_first_write)
+                plan = plan_entry(state, proposals, self._now(), check_first_write)
                 if plan.batches:
                     verdicts = self._put(plan, proposals)
                     if verdicts is not None:
@@ -262,6 +297,19 @@ class EntryLog:
         raise RequestTimedOutError(
             f"{MAX_LOST_RACES} lost races for the log's end", actor="append", place=self.keys.log_prefix
         )
+
+    def _now(self) -> int:
+        """This machine's time, if it can be one: others would bear it for as long as the log is written to."""
+        now_ms = self._tools.clock()
+        if not 0 <= now_ms <= LATEST_MS:
+            raise InvalidTimestampError(
+                f"this machine's clock says {now_ms} ms since 1970",
+                actor="append",
+                place=self.keys.log_prefix,
+                expected=f"0 to {LATEST_MS} (the year 9999)",
+                action="set the clock right; nothing was written, and others write on",
+            )
+        return now_ms
 
     def append_one(
         self, proposal: Proposal, check_first_write: FirstWriteCheck = allow_first_write
@@ -279,7 +327,7 @@ class EntryLog:
         key = self.keys.entry(plan.base_offset)
         data = encode_entry(self.kind, plan.batches, self._tools.new_id())
         try:
-            outcome = self._tools.objects.create(key, data)
+            outcome = self._create_entry(key, data)
         except OutcomeUnknownError:
             self._unsettled = _Unsettled(key, data, plan)
             raise
@@ -313,7 +361,7 @@ class EntryLog:
         pending = self._unsettled
         if pending is None:
             return
-        outcome = self._tools.objects.create(pending.key, pending.data)
+        outcome = self._create_entry(pending.key, pending.data)
         self._unsettled = None
         state = self._loaded()
         if state.log_end_offset != pending.plan.base_offset:
@@ -334,9 +382,11 @@ class EntryLog:
         reader = EntryLog(self._tools, self.keys.prefix, self.kind)
         state = reader.refresh()
         key = self.keys.snapshot(state.log_end_offset)
-        if state.log_end_offset == 0 or self._tools.objects.find(key) is not None:
+        if state.log_end_offset == 0 or self._find_snapshot(key) is not None:
             return None
-        outcome = self._tools.objects.create(key, encode_snapshot(state))
+        outcome = self._tools.objects.create(
+            key, encode_snapshot(state), max_bytes=SNAPSHOT_LIMITS.object_bytes
+        )
         if not outcome.won and decode_snapshot(outcome.winner, key=key) != state:
             raise CorruptObjectError(
                 "another state", place=key, expected="the state that replaying the log gives"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 
 from storage import MappableStore
 from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError
@@ -17,6 +18,15 @@ from txn_engine.log.topics import TopicRegistry, partition_prefix
 from txn_engine.protocol.hashing import partition_for_id
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.unreadable import DAMAGE, Unreadable, raise_if_refused_everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The states of the logs that could be read, in the order asked, and the partitions that could not."""
+
+    states: Mapping[TransactionPartition, PartitionState]
+    unreadable: tuple[Unreadable, ...]
 
 
 class Logs:
@@ -70,9 +80,10 @@ class Logs:
                 f"partition {partition} of {topic!r}", expected=f"0 to {count - 1}"
             )
 
-    def internal(self, topic: str) -> list[EntryLog]:
-        """All logs of an internal topic, in the order of its partitions."""
-        return [self.get(topic, 0, number) for number in range(self.config.internal_partitions[topic])]
+    def internal(self, topic: str) -> list[TransactionPartition]:
+        """All partitions of an internal topic."""
+        count = self.config.internal_partitions[topic]
+        return [TransactionPartition(topic, 0, number) for number in range(count)]
 
     def ask_whether_current(self, topic: str, incarnation: int) -> Future[bool]:
         """Ask whether this incarnation is still the topic of its name, while the caller goes on to upload.
@@ -87,8 +98,30 @@ class Logs:
         return answer
 
     def refresh_all(self, logs: Iterable[EntryLog]) -> list[PartitionState]:
-        """Look at the ends of several logs at once."""
+        """Look at the ends of several logs at once; raises where one of them cannot be read."""
         return list(self.workers.map(EntryLog.refresh, logs))
+
+    def look(self, partitions: Iterable[TransactionPartition]) -> Looked:
+        """Look at the ends of many logs at once: all that can be read, and the names of those that cannot.
+
+        Raises where the store does not answer, or refuses every one of them.
+        """
+        asked = list(dict.fromkeys(partitions))
+        states: dict[TransactionPartition, PartitionState] = {}
+        unreadable: list[Unreadable] = []
+        for partition, found in zip(asked, self.workers.map(self._state_or_damage, asked), strict=True):
+            if isinstance(found, Unreadable):
+                unreadable.append(found)
+            else:
+                states[partition] = found
+        raise_if_refused_everywhere(unreadable, found_any=bool(states))
+        return Looked(states, tuple(unreadable))
+
+    def _state_or_damage(self, partition: TransactionPartition) -> PartitionState | Unreadable:
+        try:
+            return self.of(partition).refresh()
+        except DAMAGE as error:
+            return Unreadable(partition.topic, partition.partition, error)
 
 
 def _kind(topic: str) -> LogKind:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from storage import (
     DamagedObjectError,
     InvalidKeyError,
     InvalidStoreUrlError,
     MappableStore,
+    NotAFolderError,
     ObjectInfo,
     ObjectNotFoundError,
     ObjectStore,
+    ObjectTooLargeError,
     PutOutcome,
     PutOutcomeUnknownError,
     StorageError,
@@ -34,6 +36,8 @@ from txn_engine.errors import (
     UnsupportedFormatError,
 )
 
+Named = TypeVar("Named")
+
 
 def translated(error: StorageError) -> TxnEngineError:
     """The engine's error for one of the store's, with the same words."""
@@ -48,7 +52,7 @@ def translated(error: StorageError) -> TxnEngineError:
         kind = StoreUnavailableError
     elif isinstance(error, ObjectNotFoundError):
         kind = CorruptObjectError
-    elif isinstance(error, (InvalidStoreUrlError, InvalidKeyError)):
+    elif isinstance(error, (InvalidStoreUrlError, InvalidKeyError, ObjectTooLargeError)):
         kind = InvalidRequestError
     else:
         kind = StoreAccessError
@@ -72,25 +76,27 @@ class Objects:
     def __init__(self, store: ObjectStore, pause: Callable[[int], None] = default_jittered_pause) -> None:
         self.store = store
         self._pause = pause
-        self._read: Callable[[str], bytes | memoryview] = (
-            store.map if isinstance(store, MappableStore) else store.get
-        )
+        self._map = store.map if isinstance(store, MappableStore) else None
 
-    def find(self, key: str) -> bytes | None:
-        """The whole object, or None where there is none."""
-        with store_errors():
-            try:
-                return self.store.get(key)
-            except ObjectNotFoundError:
-                return None
-
-    def read(self, key: str) -> bytes | memoryview:
-        """The whole object, without a copy where the store can. A missing one is `CorruptObjectError`:
-        something named it.
+    def find(self, key: str, *, max_bytes: int) -> bytes | None:
+        """The whole object, or None where there is none. `CorruptObjectError` for one of more than `max_bytes`, which
+        is what its kind may have: it is not read.
         """
         with store_errors():
             try:
-                return self._read(key)
+                return self.store.get(key, max_bytes=max_bytes)
+            except NotAFolderError:
+                raise  # damage: what was there may have been anything
+            except ObjectNotFoundError:
+                return None
+
+    def read(self, key: str, *, max_bytes: int) -> bytes | memoryview:
+        """The whole object, without a copy where the store can, and else of at most `max_bytes`. A missing one is
+        `CorruptObjectError`: something named it.
+        """
+        with store_errors():
+            try:
+                return self.store.get(key, max_bytes=max_bytes) if self._map is None else self._map(key)
             except ObjectNotFoundError as error:
                 raise CorruptObjectError(
                     "the object is gone",
@@ -105,19 +111,31 @@ class Objects:
         with store_errors():
             try:
                 self.store.head(key)
+            except NotAFolderError:
+                raise
             except ObjectNotFoundError:
                 return False
             return True
 
-    def create(self, key: str, data: bytes) -> PutOutcome:
-        """Put-if-absent, settled by reading back. `OutcomeUnknownError` where that cannot be learned."""
+    def create(self, key: str, data: bytes, *, max_bytes: int) -> PutOutcome:
+        """Put-if-absent, settled by reading back. `OutcomeUnknownError` where that cannot be learned;
+        `CorruptObjectError` where something stands there that is larger than `max_bytes`, and than `data`.
+        """
         with store_errors():
-            return settle_put_if_absent(self.store, key, data, pause=self._pause)
+            return settle_put_if_absent(self.store, key, data, pause=self._pause, max_bytes=max_bytes)
 
-    def keys(self, prefix: str, *, start_after: str | None = None) -> list[str]:
-        """All keys below a prefix, ascending."""
-        with store_errors():
-            return [info.key for info in self.store.list(prefix, start_after=start_after)]
+    def ours(
+        self, prefix: str, parse: Callable[[str], Named], *, start_after: str | None = None
+    ) -> Iterator[tuple[ObjectInfo, Named]]:
+        """What is below a prefix under a name that the format gives there, each with what `parse` makes of its key.
+
+        A key that `parse` refuses with `InvalidKeyError` is somebody else's: it is passed over, and `verify` names it.
+        """
+        for info in self.infos(prefix, start_after=start_after):
+            try:
+                yield info, parse(info.key)
+            except InvalidKeyError:
+                continue
 
     def infos(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """What is below a prefix, by ascending key, a page at a time."""
@@ -145,8 +163,9 @@ class Objects:
 
 
 def encode_json(value: Mapping[str, Any], kind: str) -> bytes:
-    """A JSON object that checks itself."""
-    return storage_encode_json(value, kind)
+    """A JSON object that checks itself; `InvalidRequestError` for one that is larger than readers take."""
+    with store_errors():
+        return storage_encode_json(value, kind)
 
 
 def decode_json(data: bytes, *, key: str, kind: str, needed: Collection[str]) -> dict[str, Any]:
@@ -162,8 +181,26 @@ def decode_json(data: bytes, *, key: str, kind: str, needed: Collection[str]) ->
 
 def check_fields(held: Collection[str], needed: Collection[str], *, key: str, kind: str) -> None:
     """Raise `CorruptObjectError` unless the object has every field that is needed."""
+    if not isinstance(held, Collection):
+        raise CorruptObjectError(f"{held!r:.80}", place=key, expected=f"the fields of a {kind} object")
     missing = [name for name in needed if name not in held]
     if missing:
         raise CorruptObjectError(
             f"no {', '.join(missing)}", place=key, expected=f"every field of a {kind} object"
         )
+
+
+def checked_number(values: Mapping[str, Any], name: str, low: int, high: int, *, key: str) -> int:
+    """The field, a whole number from `low` to `high`; `CorruptObjectError` for anything else."""
+    value = values[name]
+    if type(value) is not int or not low <= value <= high:
+        raise CorruptObjectError(f"{name} {value!r:.80}", place=key, expected=f"{low} to {high}")
+    return value
+
+
+def checked_text(values: Mapping[str, Any], name: str, *, key: str) -> str:
+    """The field, a text that UTF-8 can hold; `CorruptObjectError` for anything else."""
+    value = values[name]
+    if not isinstance(value, str) or not value.isprintable():
+        raise CorruptObjectError(f"{name} {value!r:.80}", place=key, expected="printable text")
+    return value

@@ -1,4 +1,4 @@
-"""Choosing the files that a read needs, and reading them: whole files, no row filter (protocol, section 1)."""
+"""Choosing the files that a read needs, and reading them: whole files, no row filter (PROTOCOL.md, section 1)."""
 
 from __future__ import annotations
 
@@ -108,15 +108,17 @@ def check_start(state: PartitionState, topic: str, partition: int, offset: int) 
 
 def read_slice(
     objects: Objects, topic: Topic, part: FileSlice, columns: Sequence[str] | None = None
-) -> pa.Table:
-    """The records of a file that belong to the read."""
+) -> Iterator[pa.Table]:
+    """The records of a file that belong to the read, in parts as `read_data_file` has them; none for none."""
     prefix = topic.prefix(part.partition)
     if part.is_whole:
-        return read_data_file(objects, prefix, part.log_file, topic.schema, part.partition, columns)
+        yield from read_data_file(objects, prefix, part.log_file, topic.schema, part.partition, columns)
+        return
     wanted = None if columns is None else list(dict.fromkeys([*columns, OFFSET]))
-    table = read_data_file(objects, prefix, part.log_file, topic.schema, part.partition, wanted)
-    table = between(table, part.start_offset, part.end_offset)
-    return table if columns is None else table.select(list(columns))
+    for table in read_data_file(objects, prefix, part.log_file, topic.schema, part.partition, wanted):
+        inside = between(table, part.start_offset, part.end_offset)
+        if inside.num_rows:
+            yield inside if columns is None else inside.select(list(columns))
 
 
 def between(table: pa.Table, start: int, end: int) -> pa.Table:
@@ -134,11 +136,13 @@ def rows_of(objects: Objects, topic: Topic, part: FileSlice) -> tuple[int, int]:
         return 0, file.record_count
     if not file.has_gaps:
         return part.start_offset - file.base_offset, part.end_offset - file.base_offset
-    offsets = read_data_file(
-        objects, topic.prefix(part.partition), file, topic.schema, part.partition, [OFFSET]
-    )
-    first, behind = np.searchsorted(offsets.column(OFFSET).to_numpy(), [part.start_offset, part.end_offset])
-    return int(first), int(behind)
+    first = behind = 0
+    prefix = topic.prefix(part.partition)
+    for table in read_data_file(objects, prefix, file, topic.schema, part.partition, [OFFSET]):
+        offsets = table.column(OFFSET).to_numpy()
+        first += int(np.searchsorted(offsets, part.start_offset))
+        behind += int(np.searchsorted(offsets, part.end_offset))
+    return first, behind
 
 
 def read_slices(
@@ -146,7 +150,7 @@ def read_slices(
 ) -> Iterator[pa.Table]:
     """The records file by file, in the order given."""
     for part in parts:
-        yield read_slice(objects, topic, part, columns)
+        yield from read_slice(objects, topic, part, columns)
 
 
 def empty_table(topic: Topic, columns: Sequence[str] | None = None) -> pa.Table:

@@ -7,9 +7,10 @@ from dataclasses import asdict, fields
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from immutables import Map
 
-from storage import decode_parquet, encode_parquet
+from storage import UNCOMPRESSED, UNREADABLE, ParquetLimits, encode_parquet, open_parquet
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log.entry_format import (
     OFFSET_COMMIT_FIELDS,
@@ -20,12 +21,35 @@ from txn_engine.log.entry_format import (
     transaction_to_dict,
 )
 from txn_engine.log.objects import check_fields, store_errors
+from txn_engine.log.row_checks import (
+    MAX_OFFSET,
+    log_file_problem,
+    offset_commit_problem,
+    transaction_problem,
+)
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.cleaning import Cleaning
+from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.offset_commits import GroupOffsets, OffsetKey, StoredCommit
 from txn_engine.protocol.partition import AbortedRange, DeadFile, LogFile, PartitionState
-from txn_engine.protocol.producers import BatchMetadata, ProducerEntry
+from txn_engine.protocol.producers import BATCHES_TO_RETAIN, BatchMetadata, ProducerEntry
 from txn_engine.protocol.transaction_rows import StoredRow
+
+SNAPSHOT_LIMITS = ParquetLimits(
+    object_bytes=1 << 30,
+    footer_bytes=256 << 10,
+    rows=(1 << 31) - 1,
+    row_group_rows=1 << 20,
+    row_group_bytes=1 << 30,
+    row_group_memory=1 << 30,
+    values=(1 << 31) - 1,
+    values_per_byte=1,
+    values_free=0,
+    codecs=frozenset({UNCOMPRESSED}),
+)
+"""Of snapshots (docs/FORMAT.md, "Limits"): nothing in one is larger in memory than some times its stored bytes."""
+_ROWS_AT_ONCE = 8_192
+_DEAD = ("aborted", "replaced")
 
 _I16, _I32, _I64, _STR = pa.int16(), pa.int32(), pa.int64(), pa.string()
 
@@ -98,9 +122,11 @@ _COLUMNS = _columns(SNAPSHOT_SCHEMA)
 
 
 def encode_snapshot(state: PartitionState) -> bytes:
-    """The snapshot of a state that was built from entries read back."""
+    """The snapshot of a state that was built from entries read back; `InvalidRequestError` above 1 GiB."""
     rows = [{"section": section, section: values} for section, values in _sections(state)]
-    return encode_parquet(pa.Table.from_pylist(rows, schema=SNAPSHOT_SCHEMA), kind="snapshot")
+    table = pa.Table.from_pylist(rows, schema=SNAPSHOT_SCHEMA)
+    with store_errors():
+        return encode_parquet(table, kind="snapshot", limits=SNAPSHOT_LIMITS)
 
 
 def _sections(state: PartitionState) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -141,14 +167,48 @@ def _file_row(log_file: LogFile, status: str, died_ms: int) -> dict[str, Any]:
 
 
 def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
-    """The state of a snapshot; `CorruptObjectError` where it is damaged."""
+    """The state of a snapshot; `CorruptObjectError` where it is damaged, or says what no log can have led to.
+
+    Memory: in proportion to the object's size, whatever it claims.
+    """
     with store_errors():
-        table, _ = decode_parquet(data, key=key, kind="snapshot")
-    check_fields(_columns(table.schema), _COLUMNS, key=key, kind="snapshot")
+        file = open_parquet(data, key=key, kind="snapshot", limits=SNAPSHOT_LIMITS).file
+    check_fields(_columns(file.schema_arrow), _COLUMNS, key=key, kind="snapshot")
+    if not file.schema_arrow.equals(SNAPSHOT_SCHEMA):
+        raise CorruptObjectError("columns of other types", place=key, expected="a snapshot's")
+    try:
+        state, stable = _state(_rows_by_section(file))
+        problem = _problem(state)
+    except (*UNREADABLE, AttributeError) as error:
+        raise CorruptObjectError(
+            f"rows that cannot be read: {error}", place=key, expected="a snapshot's"
+        ) from error
+    if problem is not None:
+        raise CorruptObjectError(problem, place=key, expected="rows as the format has them")
+    if state.last_stable_offset != stable:
+        raise CorruptObjectError(
+            f"last stable offset {stable}", place=key, expected=str(state.last_stable_offset)
+        )
+    return state
+
+
+def _rows_by_section(file: pq.ParquetFile) -> dict[str, list[dict[str, Any]]]:
+    """Each row's one struct, by the name of its section; some thousand rows are read at a time."""
     sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SNAPSHOT_SCHEMA.names[1:]}
-    for row in table.to_pylist():
-        sections[row["section"]].append(row[row["section"]])
-    header = sections["partition"][0]
+    for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
+        for row in batch.to_pylist():
+            values = row[row["section"]]
+            if values is None or None in [value for name, value in values.items() if name != "run_id"]:
+                raise ValueError(f"null in a row of section {row['section']!r:.80}")
+            sections[row["section"]].append(values)
+    return sections
+
+
+def _state(sections: dict[str, list[dict[str, Any]]]) -> tuple[PartitionState, int]:
+    """The state, and the last stable offset that stands beside it."""
+    (header,) = sections["partition"]
+    header["last_append_time"] = bounded_time(header["last_append_time"])
+    header["horizon_ms"] = bounded_time(header["horizon_ms"])
     producers = [_producer(values) for values in sections["producer"]]
     state = PartitionState(
         **{name: header[name] for name in _PARTITION if name != "last_stable_offset"},
@@ -161,7 +221,10 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
         transactions=Map(
             {
                 v["transactional_id"]: StoredRow(
-                    v["row_offset"], transaction_from_dict(v), v["append_time"], v["start_append_time"]
+                    v["row_offset"],
+                    transaction_from_dict(v),
+                    bounded_time(v["append_time"]),
+                    bounded_time(v["start_append_time"]),
                 )
                 for v in sections["transaction"]
             }
@@ -169,18 +232,50 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
         group_offsets=_group_offsets(sections["offset_commit"]),
         **_files(sections["file"]),
     )
-    if state.last_stable_offset != header["last_stable_offset"]:
-        raise CorruptObjectError(
-            f"last stable offset {header['last_stable_offset']}",
-            place=key,
-            expected=str(state.last_stable_offset),
-        )
-    return state
+    return state, header["last_stable_offset"]
+
+
+def _problem(state: PartitionState) -> str | None:
+    """What no log can have led to; None where there is nothing of it."""
+    end = state.log_end_offset
+    starts = (state.log_start_offset, state.entries_start, state.floor, state.cleaning.cleaned_to)
+    if not 0 <= end <= MAX_OFFSET + 1 or min(starts) < 0 or max(starts) > end:
+        return f"starts {starts} of a log that ends at {end}"
+    return next((problem for problem in _problems(state, end) if problem is not None), None)
+
+
+def _problems(state: PartitionState, end: int) -> Iterator[str | None]:
+    for entry in state.producers.values():
+        yield _producer_problem(entry, end)
+    for file in (*state.live.values(), *state.undecided.values()):
+        yield log_file_problem(file, end)
+    for dead in state.dead.values():
+        yield log_file_problem(dead.log_file, end)
+        yield None if dead.status in _DEAD else f"a file of status {dead.status!r:.80}"
+    for stored in state.transactions.values():
+        yield transaction_problem(stored.row)
+        yield None if 0 <= stored.offset < end else f"a row at offset {stored.offset}"
+    pending = (commit for commits in state.group_offsets.pending.values() for commit in commits.values())
+    for commit in (*state.group_offsets.committed.values(), *pending):
+        yield offset_commit_problem(commit.commit)
+        yield None if 0 <= commit.offset < end else f"a commit at offset {commit.offset}"
+
+
+def _producer_problem(entry: ProducerEntry, end: int) -> str | None:
+    if min(entry.producer_id, entry.producer_epoch) < 0 or not -1 <= entry.open_first_offset < end:
+        return f"producer {entry.producer_id} at epoch {entry.producer_epoch}"
+    if len(entry.batches) > BATCHES_TO_RETAIN or any(kept.last_offset >= end for kept in entry.batches):
+        return f"{len(entry.batches)} batches of producer {entry.producer_id}"
+    return None
 
 
 def _producer(values: Mapping[str, Any]) -> ProducerEntry:
-    batches = tuple(BatchMetadata(**batch) for batch in values["batches"])
-    return ProducerEntry(**{**values, "batches": batches})
+    batches = tuple(
+        BatchMetadata(**{**batch, "timestamp": bounded_time(batch["timestamp"])})
+        for batch in values["batches"]
+    )
+    times = {name: bounded_time(values[name]) for name in ("last_timestamp", "append_time")}
+    return ProducerEntry(**{**values, **times, "batches": batches})
 
 
 def _files(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -189,8 +284,10 @@ def _files(rows: list[dict[str, Any]]) -> dict[str, Any]:
     dead: dict[str, DeadFile] = {}
     named: dict[str, int] = {}
     for values in rows:
-        status, died_ms = values.pop("status"), values.pop("died_ms")
+        status, died_ms = values.pop("status"), bounded_time(values.pop("died_ms"))
         file = FileRef(values.pop("data_path"), values.pop("data_bytes"), values.pop("checksum"))
+        for name in ("first_timestamp", "max_timestamp"):
+            values[name] = bounded_time(values[name])
         log_file = LogFile(**values, file=file)
         named[file.data_path] = log_file.base_offset
         if status == "live":
@@ -206,7 +303,9 @@ def _group_offsets(rows: list[dict[str, Any]]) -> GroupOffsets:
     committed: dict[OffsetKey, StoredCommit] = {}
     pending: dict[int, dict[OffsetKey, StoredCommit]] = {}
     for values in rows:
-        stored = StoredCommit(values["row_offset"], offset_commit_from_dict(values), values["append_time"])
+        stored = StoredCommit(
+            values["row_offset"], offset_commit_from_dict(values), bounded_time(values["append_time"])
+        )
         producer_id = values["pending_producer_id"]
         target = committed if producer_id == -1 else pending.setdefault(producer_id, {})
         target[stored.commit.key] = stored

@@ -1,4 +1,4 @@
-"""`store.json`: what everybody who opens the store must agree on, written once (protocol, section 1)."""
+"""`store.json`: what everybody who opens the store must agree on, written once (PROTOCOL.md, section 1)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,27 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from storage import ObjectStore, prove_put_if_absent
+from storage import JSON_BYTES_MAX, ObjectStore, prove_put_if_absent
 from txn_engine.clock import Clock
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.ids import IdSource
-from txn_engine.log.objects import Objects, check_fields, decode_json, encode_json, store_errors
+from txn_engine.log.objects import (
+    Objects,
+    check_fields,
+    checked_number,
+    checked_text,
+    decode_json,
+    encode_json,
+    store_errors,
+)
+from txn_engine.protocol.log_time import bounded_time
 
 STORE_KEY = "store.json"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+_INTERNAL_TOPICS = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
+_PARTITIONS_MAX = 10_000
+_INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +53,7 @@ class StoreConfig:
 
 def read_store_config(objects: Objects) -> StoreConfig | None:
     """The store's configuration, or None for a store that was never used."""
-    data = objects.find(STORE_KEY)
+    data = objects.find(STORE_KEY, max_bytes=JSON_BYTES_MAX)
     return None if data is None else _decode(data)
 
 
@@ -57,7 +69,7 @@ def open_store_config(objects: Objects, clock: Clock, new_id: IdSource) -> Store
         return _set_up_meanwhile(objects)
     proof = _prove(objects.store)
     fresh = StoreConfig(new_id(), clock(), proof)
-    outcome = objects.create(STORE_KEY, encode_json(asdict(fresh), "store"))
+    outcome = objects.create(STORE_KEY, encode_json(asdict(fresh), "store"), max_bytes=JSON_BYTES_MAX)
     return _decode(outcome.winner)
 
 
@@ -85,12 +97,14 @@ def _decode(data: bytes) -> StoreConfig:
     )
     limits, counts = values["limits"], values["internal_partitions"]
     named = [each.name for each in fields(StoreLimits)]
-    check_fields(limits, named, key=STORE_KEY, kind="store")
-    check_fields(counts, (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC), key=STORE_KEY, kind="store")
+    for part, names in ((limits, named), (counts, _INTERNAL_TOPICS), (values["put_if_absent_proof"], ())):
+        check_fields(part, names, key=STORE_KEY, kind="store")
+        if not isinstance(part, dict):
+            raise CorruptObjectError(f"{part!r:.80}", place=STORE_KEY, expected="a JSON object")
     return StoreConfig(
-        values["store_id"],
-        values["created_ms"],
+        checked_text(values, "store_id", key=STORE_KEY),
+        bounded_time(checked_number(values, "created_ms", 0, _INT64_MAX, key=STORE_KEY)),
         values["put_if_absent_proof"],
-        StoreLimits(**{name: limits[name] for name in named}),
-        counts,
+        StoreLimits(**{name: checked_number(limits, name, 1, _INT64_MAX, key=STORE_KEY) for name in named}),
+        {name: checked_number(counts, name, 1, _PARTITIONS_MAX, key=STORE_KEY) for name in _INTERNAL_TOPICS},
     )

@@ -6,12 +6,22 @@ A topic grows by small objects too, one after the other below its incarnation: t
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from storage import InvalidKeyError, validate_name
+from storage import (
+    JSON_BYTES_MAX,
+    UNREADABLE,
+    InvalidKeyError,
+    ObjectTooLargeError,
+    PutOutcome,
+    encode_parquet,
+    validate_name,
+)
 from txn_engine.clock import Clock, monotonic_ms
 from txn_engine.errors import (
     CorruptObjectError,
@@ -23,10 +33,14 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
 )
 from txn_engine.ids import IdSource
-from txn_engine.log.objects import Objects, decode_json, encode_json
+from txn_engine.log.data_files import physical_schema
+from txn_engine.log.objects import Objects, checked_number, checked_text, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.names import NEW_NAME, is_new_name, is_storable
+from txn_engine.protocol.log_time import bounded_time
 from txn_engine.types import CleanupPolicy
+from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, raise_if_refused_everywhere
 
 KAFKA_SCHEMA = pa.schema(
     [
@@ -36,6 +50,8 @@ KAFKA_SCHEMA = pa.schema(
     ]
 )
 MAX_PARTITIONS = 10_000
+FOOTER_BYTES_MAX = 1 << 20
+"""Of an empty data file."""
 _KEY_TYPES = (pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 DELETE_RETENTION_MS = 86_400_000
 """Kafka's default of `delete.retention.ms`."""
@@ -54,6 +70,7 @@ TOPIC_FIELDS = (
     "deleted",
 )
 _CACHED_MS = 5_000
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +126,28 @@ class Topic:
             )
 
 
+class _Latest(NamedTuple):
+    """The highest incarnation of a topic (-1: none), the topic unless that is a tombstone, how often it has grown."""
+
+    incarnation: int
+    topic: Topic | None
+    growths: int
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What is below `topics/`: the topics, those whose own objects cannot be read, and folders that are no topic's."""
+
+    topics: tuple[Topic, ...]
+    unreadable: tuple[Unreadable, ...]
+    foreign: tuple[str, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """All topics that there are, those that cannot be read too, sorted."""
+        return sorted([topic.name for topic in self.topics] + [each.topic for each in self.unreadable])
+
+
 def partition_prefix(topic: str, incarnation: int, partition: int) -> str:
     """The folder that holds a partition's log, data and snapshots."""
     return f"topics/{topic}/{incarnation}/{partition}"
@@ -159,34 +198,44 @@ class TopicRegistry:
 
     def look_up(self, name: str) -> Topic:
         """The topic as the store has it now. Raises `UnknownTopicOrPartitionError`."""
+        return self._look_up(name)[0]
+
+    def _look_up(self, name: str) -> tuple[Topic, int]:
+        """The topic as the store has it now, and how often it has grown."""
         _check_name(name)
-        incarnation, topic = self._latest(name)
+        latest = self._latest(name)
+        topic = latest.topic
         with self._lock.here():
             if topic is None:
                 self._known.pop(name, None)
             else:
                 self._known[name] = (self._cache_clock(), topic)
         if topic is None:
-            gone = "was deleted" if incarnation >= 0 else "does not exist"
+            gone = "was deleted" if latest.incarnation >= 0 else "does not exist"
             raise UnknownTopicOrPartitionError(f"topic {name!r} {gone}", place=self._objects.store.url)
-        return topic
+        return topic, latest.growths
 
     def is_current(self, name: str, incarnation: int) -> bool:
         """Whether this incarnation is still the topic of its name, as of now: one look at the store."""
-        if self._objects.find(topic_key(name, incarnation + 1)) is None:
+        if self._find(topic_key(name, incarnation + 1)) is None:
             return True
         with self._lock.here():
             self._known.pop(name, None)
         return False
 
     def exists(self, name: str, incarnation: int) -> bool:
-        """Whether this very incarnation is in use."""
+        """Whether this very incarnation, which something on the store names, is in use; False once it was deleted.
+
+        Raises `CorruptObjectError` where no object says so: one that was there once never goes.
+        """
         if name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
             return incarnation == 0
-        try:
-            return self.look_up(name).incarnation == incarnation
-        except UnknownTopicOrPartitionError:
-            return False
+        latest = self._latest(name)
+        if latest.incarnation < incarnation:
+            raise _lost(
+                topic_key(name, latest.incarnation + 1), f"something that names incarnation {incarnation}"
+            )
+        return latest.topic is not None and latest.incarnation == incarnation
 
     def create(
         self,
@@ -203,17 +252,19 @@ class TopicRegistry:
         """Make the topic; exactly one of several callers does. Raises `TopicExistsError`, `InvalidConfigError`."""
         _check_name(name)
         schema, key = _checked_schema(name, schema, key)
+        _refuse_unreadable(name, schema)
+        _refuse_too_wide(name, schema)
         policy = _checked_policy(name, cleanup_policy)
         _check_times(name, delete_retention_ms, min_compaction_lag_ms)
         if "compact" in policy:
             schema = _with_key_in_every_record(name, schema, key)
         _check_count(name, partitions, 1)
-        incarnation, there = self._latest(name)
-        if there is not None:
+        latest = self._latest(name)
+        if latest.topic is not None:
             raise _exists(name)
         topic = Topic(
             name,
-            incarnation + 1,
+            latest.incarnation + 1,
             partitions,
             schema,
             key,
@@ -223,7 +274,7 @@ class TopicRegistry:
             delete_retention_ms,
             min_compaction_lag_ms,
         )
-        outcome = self._objects.create(
+        outcome = self._create(
             topic_key(name, topic.incarnation), _encode(topic, self._new_id(), deleted=False)
         )
         if not outcome.won:
@@ -237,9 +288,8 @@ class TopicRegistry:
         Raises `InvalidPartitionsError` unless the number is above the present one.
         """
         while True:  # at most MAX_PARTITIONS times: each race that is lost has made the topic larger
-            topic = self.look_up(name)
-            number, present = self._growths(topic)
-            _check_count(name, total_partitions, present + 1)
+            topic, growths = self._look_up(name)
+            _check_count(name, total_partitions, topic.partitions + 1)
             growth = {
                 "topic": name,
                 "incarnation": topic.incarnation,
@@ -247,28 +297,29 @@ class TopicRegistry:
                 "created_ms": self._clock(),
                 "write_id": self._new_id(),
             }
-            key = _growth_key(name, topic.incarnation, number)
-            if not self._objects.create(key, encode_json(growth, "partitions")).won:
+            key = _growth_key(name, topic.incarnation, growths)
+            if not self._create(key, encode_json(growth, "partitions")).won:
                 continue
             if not self.is_current(name, topic.incarnation):
                 raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
             return self.look_up(name)
 
-    def _growths(self, topic: Topic) -> tuple[int, int]:
-        """How often the topic has grown, and to how many partitions."""
-        number, partitions = 0, topic.partitions
+    def _grown(self, created: Topic) -> tuple[Topic, int]:
+        """The topic, which is as its own object says, with the partitions it has by now; and how often it has grown."""
+        growths, partitions = 0, created.partitions
         while (
-            data := self._objects.find(key := _growth_key(topic.name, topic.incarnation, number))
+            data := self._find(key := _growth_key(created.name, created.incarnation, growths))
         ) is not None:
-            partitions = decode_json(data, key=key, kind="partitions", needed=["partitions"])["partitions"]
-            number += 1
-        return number, partitions
+            growth = decode_json(data, key=key, kind="partitions", needed=["partitions"])
+            partitions = checked_number(growth, "partitions", partitions + 1, MAX_PARTITIONS, key=key)
+            growths += 1
+        return replace(created, partitions=partitions), growths
 
     def delete(self, name: str) -> Topic:
         """Put a tombstone as the next incarnation; the objects stay until the clean-up. Returns what was deleted."""
         topic = self.look_up(name)
         tombstone = replace(topic, incarnation=topic.incarnation + 1, created_ms=self._clock())
-        outcome = self._objects.create(
+        outcome = self._create(
             topic_key(name, tombstone.incarnation), _encode(tombstone, self._new_id(), deleted=True)
         )
         with self._lock.here():
@@ -277,19 +328,59 @@ class TopicRegistry:
             raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
         return topic
 
-    def names(self) -> list[str]:
-        """All topics there are, without the internal ones, sorted."""
-        internal = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
-        names = [name for name in self._objects.folders("topics") if name not in internal]
-        return sorted(name for name in names if self._latest(name)[1] is not None)
+    def survey(self) -> Survey:
+        """Look at all topics, without the internal ones, each by itself: one that is damaged hides no other."""
+        topics: list[Topic] = []
+        unreadable: list[Unreadable] = []
+        foreign: list[str] = []
+        for name in self._objects.folders("topics"):
+            if name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
+                continue
+            if not is_topic_name(name):
+                foreign.append(name)
+                continue
+            try:
+                latest = self._latest(name)
+                if latest.topic is not None:
+                    topics.append(latest.topic)
+                elif latest.incarnation < 0:
+                    foreign.append(name)
+            except DAMAGE as error:
+                unreadable.append(Unreadable(name, WHOLE_TOPIC, error))
+        raise_if_refused_everywhere(unreadable, found_any=bool(topics))
+        return Survey(tuple(sorted(topics, key=lambda topic: topic.name)), tuple(unreadable), tuple(foreign))
 
-    def _latest(self, name: str) -> tuple[int, Topic | None]:
-        """The highest incarnation (-1: none), and the topic unless that is a tombstone."""
+    def _has_log(self, name: str) -> bool:
+        """Whether a folder that no topic object speaks for holds a partition's log all the same."""
+        folder = f"topics/{name}"
+        return any(
+            "log" in self._objects.folders(f"{folder}/{incarnation}/{partition}")
+            for incarnation in filter(_NUMBER.fullmatch, self._objects.folders(folder))
+            for partition in filter(_NUMBER.fullmatch, self._objects.folders(f"{folder}/{incarnation}"))
+        )
+
+    def _find(self, key: str) -> bytes | None:
+        return self._objects.find(key, max_bytes=JSON_BYTES_MAX)
+
+    def _create(self, key: str, data: bytes) -> PutOutcome:
+        return self._objects.create(key, data, max_bytes=JSON_BYTES_MAX)
+
+    def _latest(self, name: str) -> _Latest:
+        """The highest incarnation.
+
+        Raises `CorruptObjectError` where a log is there and no object: one made anew would take that log for its own.
+        """
         incarnation, topic = -1, None
-        while (data := self._objects.find(key := topic_key(name, incarnation + 1))) is not None:
+        while (data := self._find(key := topic_key(name, incarnation + 1))) is not None:
             incarnation += 1
-            topic = _decode(data, key)
-        return incarnation, None if topic is None else replace(topic, partitions=self._growths(topic)[1])
+            topic = _decode(data, key, name, incarnation)
+        if incarnation < 0 and self._has_log(name):
+            if self._objects.exists(key):  # made just now
+                return self._latest(name)
+            raise _lost(key, "a log of the topic")
+        if topic is None:
+            return _Latest(incarnation, None, 0)
+        return _Latest(incarnation, *self._grown(topic))
 
 
 def _check_count(name: str, partitions: int, least: int) -> None:
@@ -301,6 +392,21 @@ def _check_count(name: str, partitions: int, least: int) -> None:
 
 def _exists(name: str) -> TopicExistsError:
     return TopicExistsError(f"topic {name!r} exists", action="choose another name, or delete it first")
+
+
+def _lost(key: str, witness: str) -> CorruptObjectError:
+    return CorruptObjectError(
+        f"no such object, and {witness}", place=key, expected="an object that says what the topic is"
+    )
+
+
+def is_topic_name(name: str) -> bool:
+    """Whether a topic can have this name: what is below `topics/` under another one is not ours."""
+    try:
+        _check_name(name)
+    except InvalidTopicError:
+        return False
+    return True
 
 
 def _check_name(name: str) -> None:
@@ -322,6 +428,8 @@ def _checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tup
     actor = f"topic {name!r}"
     if not len(schema):
         raise InvalidRecordError("a schema without columns", actor=actor, expected="at least one column")
+    if not _has_utf8_names(schema):
+        raise InvalidRecordError("a column whose name is not UTF-8", actor=actor, expected="names in UTF-8")
     if len(set(schema.names)) != len(schema.names):
         raise InvalidRecordError("a schema with a column twice", actor=actor, expected="different names")
     reserved = [column for column in schema.names if column.startswith("_") or not column]
@@ -340,6 +448,50 @@ def _checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tup
             expected="int64, int32, string or binary",
         )
     return schema.remove_metadata(), key
+
+
+def _refuse_unreadable(name: str, schema: pa.Schema) -> None:
+    """Of new topics; old ones are read, and shown escaped."""
+    unreadable = [name for name in _all_names(schema) if not is_new_name(name)]
+    if unreadable:
+        raise InvalidRecordError(
+            f"column {unreadable[0]!r}",
+            actor=f"topic {name!r}",
+            expected=NEW_NAME,
+        )
+
+
+def _refuse_too_wide(name: str, schema: pa.Schema) -> None:
+    """Of new topics: the footer of a data file names each column, and readers take footers of some MiB."""
+    try:
+        footer_bytes = len(encode_parquet(physical_schema(schema).empty_table(), kind="data"))
+    except (pa.ArrowException, ObjectTooLargeError) as error:
+        raise InvalidRecordError(
+            f"columns that no data file can hold: {error}",
+            actor=f"topic {name!r}",
+            expected="fewer, or others",
+        ) from error
+    if footer_bytes > FOOTER_BYTES_MAX:
+        raise InvalidRecordError(
+            f"{len(schema)} columns, which make a footer of {footer_bytes} bytes",
+            actor=f"topic {name!r}",
+            expected=f"at most {FOOTER_BYTES_MAX}: about 10,000 columns with short names",
+        )
+
+
+def _has_utf8_names(schema: pa.Schema) -> bool:
+    """Whether pyarrow can say the names: it keeps those of a file as they are, and decodes them when it is asked."""
+    try:
+        return all(is_storable(name) for name in _all_names(schema))
+    except UnicodeDecodeError:
+        return False
+
+
+def _all_names(fields: Iterable[pa.Field[Any]]) -> Iterator[str]:
+    """The names of the fields and of those inside them."""
+    for field in fields:
+        yield field.name
+        yield from _all_names(field.type.field(i) for i in range(field.type.num_fields))
 
 
 def _checked_policy(name: str, cleanup_policy: str) -> CleanupPolicy:
@@ -394,27 +546,52 @@ def _encode(topic: Topic, write_id: str, *, deleted: bool) -> bytes:
     )
 
 
-def _decode(data: bytes, key: str) -> Topic | None:
+def _decode(data: bytes, key: str, name: str, incarnation: int) -> Topic | None:
+    """The topic that the object says, None for a tombstone; `CorruptObjectError` for what `create` cannot have put."""
     values: dict[str, Any] = decode_json(data, key=key, kind="topic", needed=TOPIC_FIELDS)
+    seen = (values["topic"], values["incarnation"], type(values["deleted"]))
+    if seen != (name, incarnation, bool):
+        raise CorruptObjectError(
+            f"topic {seen[0]!r:.80}, incarnation {seen[1]!r:.80}, deleted {values['deleted']!r:.80}",
+            place=key,
+            expected=f"topic {name!r}, incarnation {incarnation}",
+        )
     if values["deleted"]:
         return None
+    policy = values["cleanup_policy"]
+    if policy not in CLEANUP_POLICIES:
+        raise CorruptObjectError(f"cleanup_policy {policy!r:.80}", place=key, expected=str(CLEANUP_POLICIES))
+    schema, key_column = _decoded_schema(values, key)
+
+    def number(field: str, low: int = 0, high: int = 2**63 - 1) -> int:
+        return checked_number(values, field, low, high, key=key)
+
+    return Topic(
+        name,
+        incarnation,
+        number("partitions", 1, MAX_PARTITIONS),
+        schema,
+        key_column,
+        number("retention_ms", -(2**63)),
+        bounded_time(number("created_ms", -(2**63))),
+        policy,
+        number("delete_retention_ms"),
+        number("min_compaction_lag_ms"),
+    )
+
+
+def _decoded_schema(values: Mapping[str, Any], key: str) -> tuple[pa.Schema, str | None]:
+    """The columns and the key column."""
+    encoded = checked_text(values, "arrow_schema", key=key)
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(values["arrow_schema"])))
-    except (pa.ArrowException, ValueError, OSError, TypeError) as error:
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded, validate=True)))
+        checked, key_column = _checked_schema(str(values["topic"]), schema, values["key"])
+    except UNREADABLE as error:
         raise CorruptObjectError(
             f"an arrow_schema that cannot be read: {' '.join(str(error).split())[:120]}",
             place=key,
             expected="base64 of an Arrow IPC schema message",
         ) from error
-    return Topic(
-        values["topic"],
-        values["incarnation"],
-        values["partitions"],
-        schema,
-        values["key"],
-        values["retention_ms"],
-        values["created_ms"],
-        values["cleanup_policy"],
-        values["delete_retention_ms"],
-        values["min_compaction_lag_ms"],
-    )
+    except InvalidRecordError as error:
+        raise CorruptObjectError(error.seen, place=key, expected=error.expected) from error
+    return checked, key_column

@@ -30,7 +30,7 @@ def upload_records(
     name = DataFileName(log_end, producer_id, producer_epoch, new_id())
     data, encoded = encode_data_file(records, name, timestamp_ms)
     key = f"{prefix}/{name.data_path}"
-    if not objects.create(key, data).won:
+    if not objects.create(key, data, max_bytes=len(data)).won:
         raise CorruptObjectError("another object", place=key, expected="a fresh name for every data file")
     return encoded
 

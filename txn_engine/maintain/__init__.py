@@ -1,4 +1,4 @@
-"""Keeping a ledger small: compaction, retention, sealing, clean-up (protocol, section 6)."""
+"""Keeping a ledger small: compaction, retention, sealing, clean-up (PROTOCOL.md, section 6)."""
 
 from txn_engine.maintain.maintenance import Maintenance
 from txn_engine.maintain.policy import MaintenancePolicy

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import OFFSET, TIMESTAMP
 from txn_engine.log.topics import Topic
+from txn_engine.maintain.merged_files import Count, replace_inputs, upload
 from txn_engine.maintain.merging import FileMerger, Kept
+from txn_engine.maintain.neighbours import Run, committed_files, groups, span_of
 from txn_engine.maintain.offset_map import OffsetMap
-from txn_engine.maintain.outputs import Count, replace_inputs, upload
 from txn_engine.maintain.policy import MaintenancePolicy
-from txn_engine.maintain.runs import Run, committed_files, groups, span_of
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.partition import LogFile, PartitionState
 from txn_engine.protocol.proposals import Appended, CleanProposal, RewriteProposal
@@ -125,8 +125,9 @@ class KeyCompactor:
         """The latest offset of each key from the first dirty offset on, and up to which offset the map has room."""
         cleaned_to = plan.state.cleaning.cleaned_to
         latest = OffsetMap(self._topic.schema.field(self._key).type, self._policy.offset_map_bytes)
-        for file, table in self._merger.read(plan.dirty, [self._key, OFFSET]):
-            latest.add(table.column(self._key), table.column(OFFSET))
+        for file, tables in self._merger.read(plan.dirty, [self._key, OFFSET]):
+            for table in tables:
+                latest.add(table.column(self._key), table.column(OFFSET))
             cleaned_to = file.last_offset + 1
             if latest.is_full:
                 break
@@ -166,7 +167,8 @@ class KeyCompactor:
         read = self._merger.read(run, [*columns, *looked_at])
         return pa.concat_tables(
             table.select(columns).append_column(_IS_TOMBSTONE, pa.array(_is_tombstone(table, looked_at)))
-            for _, table in read
+            for _, tables in read
+            for table in tables
         )
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.by_key import KeyCompactor
+from txn_engine.maintain.merged_files import Count, replace_inputs, upload
 from txn_engine.maintain.merging import FileMerger
-from txn_engine.maintain.outputs import Count, replace_inputs, upload
+from txn_engine.maintain.neighbours import committed_files, runs, span_of
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.maintain.reports import Compacted
-from txn_engine.maintain.runs import committed_files, runs, span_of
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.proposals import Appended, RewriteProposal
 

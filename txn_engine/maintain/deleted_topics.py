@@ -8,11 +8,11 @@ incarnations are counted by them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from storage import InvalidKeyError, LogKeys
-from txn_engine.log.objects import Objects, decode_json
+from storage import JSON_BYTES_MAX, LogKeys
+from txn_engine.log.objects import Objects, checked_number, decode_json
 from txn_engine.log.topics import TOPIC_FIELDS, partition_prefix, topic_key
 from txn_engine.maintain.reports import Removed
 from txn_engine.protocol.controls import GRACE_MS
@@ -46,12 +46,12 @@ def dead_incarnations(objects: Objects, topic: str, now_ms: int) -> list[DeadInc
 
 def _is_long_dead(objects: Objects, topic: str, incarnation: int, now_ms: int) -> bool:
     key = topic_key(topic, incarnation + 1)
-    data = objects.find(key)
+    data = objects.find(key, max_bytes=JSON_BYTES_MAX)
     if data is None:
         return False
     held = decode_json(data, key=key, kind="topic", needed=TOPIC_FIELDS)
     is_its_own = (held["topic"], held["incarnation"], held["deleted"]) == (topic, incarnation + 1, True)
-    return is_its_own and now_ms - held["created_ms"] >= GRACE_MS
+    return is_its_own and now_ms - checked_number(held, "created_ms", 0, 2**63 - 1, key=key) >= GRACE_MS
 
 
 def remove(objects: Objects, dead: DeadIncarnation, *, dry_run: bool) -> Removed | None:
@@ -81,15 +81,11 @@ def _objects_of(objects: Objects, dead: DeadIncarnation) -> Iterator[tuple[str, 
 
 
 def _objects_of_log(objects: Objects, keys: LogKeys) -> Iterator[tuple[str, int]]:
-    kinds = (
+    kinds: tuple[tuple[str, Callable[[str], object]], ...] = (
         (keys.log_prefix, keys.parse_entry),
         (keys.data_prefix, keys.parse_data),
         (keys.snapshots_prefix, keys.parse_snapshot),
     )
     for folder, parse in kinds:
-        for info in objects.infos(folder):
-            try:
-                parse(info.key)
-            except InvalidKeyError:
-                continue  # not ours
+        for info, _ in objects.ours(folder, parse):
             yield info.key, info.size

@@ -1,4 +1,4 @@
-"""Deleting what nobody needs: snapshots, files that died, files that no entry ever named (protocol, section 6).
+"""Deleting what nobody needs: snapshots, files that died, files that no entry ever named (PROTOCOL.md, section 6).
 
 The only place that deletes. A key is taken apart and built again by `storage.keys`; an object of any other name, or in
 any other folder, is left alone.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from storage import InvalidKeyError
 from txn_engine.errors import InvalidRequestError
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import MaintenancePolicy
@@ -144,11 +143,10 @@ class Cleaner:
     def _data_files(self) -> Iterator[tuple[str, int, DataFileName]]:
         """Key, size and name of what is in the partition's data folder and named as the format says."""
         keys = self._target.keys
-        for info in self._target.objects.infos(keys.data_prefix):
+        for info, segment in self._target.objects.ours(keys.data_prefix, keys.parse_data):
             try:
-                segment = keys.parse_data(info.key)
                 name = parse_data_path(f"data/{segment}")
-            except (InvalidKeyError, InvalidRequestError):
+            except InvalidRequestError:
                 continue  # not ours
             yield keys.data(segment), info.size, name
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -13,11 +12,10 @@ from txn_engine.errors import (
     StoreAccessError,
     StoreUnavailableError,
     TxnEngineError,
-    UnknownTopicOrPartitionError,
 )
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.log.topics import Topic
+from txn_engine.log.topics import Topic, is_topic_name
 from txn_engine.maintain import compaction, idle_producers, retention, sealing
 from txn_engine.maintain.deleted_topics import dead_incarnations, remove
 from txn_engine.maintain.deleting import Cleaner
@@ -34,6 +32,7 @@ from txn_engine.maintain.reports import (
     Trimmed,
 )
 from txn_engine.maintain.target import Target
+from txn_engine.unreadable import DAMAGE, Unreadable, raise_if_refused_everywhere
 
 Done = TypeVar("Done")
 Result = TypeVar("Result")
@@ -45,7 +44,7 @@ _INTERNAL = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
 
 
 class Maintenance:
-    """Retention, compaction and clean-up (protocol, sections 1 and 6), by hand or on a schedule.
+    """Retention, compaction and clean-up (PROTOCOL.md, sections 1 and 6), by hand or on a schedule.
 
     Every job may be run at any time, beside writers, readers and another run of itself, and may be killed anywhere:
     the next run goes on. It does what is due, and nothing where nothing is. Each decides on what it read back from the
@@ -53,7 +52,8 @@ class Maintenance:
 
     All take a topic, or a topic and a partition; none means all of them, the internal topics too. With `dry_run`
     nothing is written, and the report says what would be. A partition that fails is in the report's `failures`, and the
-    others are done all the same; `StoreUnavailableError` and `StoreAccessError` end the job.
+    others are done all the same. `StoreUnavailableError` ends the job, and so does `StoreAccessError` unless it is that
+    partition which the store does not give.
     """
 
     def __init__(self, logs: Logs, clock: Clock) -> None:
@@ -84,8 +84,7 @@ class Maintenance:
                 return None
             return compaction.compact(target, target.records, policy, now_ms, dry_run=dry_run)
 
-        targets = [target for target in self._targets(topic, partition) if target.records is not None]
-        return self._run(job, targets, dry_run, progress, at_once=False)
+        return self._run(job, topic, partition, dry_run, progress, at_once=False, with_internal=False)
 
     def retain(
         self,
@@ -104,7 +103,7 @@ class Maintenance:
         and sealed by `clean` and `seal`.
         """
         job = partial(retention.retain, policy=policy, now_ms=self._clock(), dry_run=dry_run)
-        return self._run(job, self._targets(topic, partition), dry_run, progress)
+        return self._run(job, topic, partition, dry_run, progress)
 
     def seal(
         self,
@@ -119,7 +118,7 @@ class Maintenance:
         Only below an `entries_start` that was read back, and only where two sound snapshots reach beyond it.
         """
         job = partial(sealing.seal, dry_run=dry_run)
-        return self._run(job, self._targets(topic, partition), dry_run, progress)
+        return self._run(job, topic, partition, dry_run, progress)
 
     def clean(
         self,
@@ -140,7 +139,7 @@ class Maintenance:
         def job(target: Target) -> Cleaned | None:
             return Cleaner(target, policy, now_ms, dry_run=dry_run).run()
 
-        return self._run(job, self._targets(topic, partition), dry_run, progress)
+        return self._run(job, topic, partition, dry_run, progress)
 
     def expire_producers(
         self,
@@ -157,7 +156,7 @@ class Maintenance:
         """
         idle_since_ms = self._clock() - self._logs.config.limits.producer_id_expiration_ms
         job = partial(idle_producers.expire_producers, idle_since_ms=idle_since_ms, dry_run=dry_run)
-        return self._run(job, self._targets(topic, partition), dry_run, progress)
+        return self._run(job, topic, partition, dry_run, progress)
 
     def remove_deleted_topics(
         self, topic: str | None = None, *, dry_run: bool = False
@@ -168,12 +167,10 @@ class Maintenance:
         """
         now_ms = self._clock()
         objects = self._logs.tools.objects
-        names = [topic] if topic is not None else objects.folders("topics")
+        folders = [topic] if topic is not None else objects.folders("topics")
         done: list[Removed] = []
         failures: list[PartitionFailure] = []
-        for name in names:
-            if name in _INTERNAL:
-                continue
+        for name in filter(is_topic_name, folders):  # what is under any other name is not ours
             try:
                 for dead in dead_incarnations(objects, name, now_ms):
                     removed = remove(objects, dead, dry_run=dry_run)
@@ -181,61 +178,75 @@ class Maintenance:
             except (StoreUnavailableError, StoreAccessError):
                 raise
             except TxnEngineError as error:
-                failures.append(PartitionFailure(name, -1, error.code, str(error)))
+                failures.append(PartitionFailure(name, -1, error.code, str(error), error.retry_helps))
         return MaintenanceReport(tuple(done), tuple(failures), dry_run)
 
     # --- which partitions, and one after the other ------------------------------------------------------------
 
-    def _targets(self, topic: str | None, partition: int | None) -> list[Target]:
+    def _targets(self, topic: str | None, partition: int | None) -> tuple[list[Target], list[Unreadable]]:
+        """The partitions that a job is about, and the topics of which no partition is known: their own objects cannot
+        be read.
+        """
         if topic is None and partition is not None:
             raise InvalidRequestError(
                 "a partition without a topic", expected="both, or a topic alone, or neither"
             )
         if topic is not None:
-            return list(self._partitions(topic, partition))
-        targets: list[Target] = []
-        for name in (*_INTERNAL, *self._logs.topics.names()):
-            with suppress(UnknownTopicOrPartitionError):  # deleted since it was listed
-                targets += self._partitions(name, None)
-        return targets
+            return list(self._partitions(topic, partition)), []
+        survey = self._logs.topics.survey()
+        targets = [target for name in _INTERNAL for target in self._partitions(name, None)]
+        targets += [target for info in survey.topics for target in self._partitions_of(info)]
+        return targets, list(survey.unreadable)
 
     def _partitions(self, name: str, partition: int | None) -> Iterator[Target]:
-        records: Topic | None = None
-        if name in _INTERNAL:
-            if partition is not None:
-                self._logs.check_internal(name, partition)
-            count, incarnation = self._logs.config.internal_partitions[name], 0
-        else:
-            records = self._logs.topics.look_up(name)
-            if partition is not None:
-                records.check_partition(partition)
-            count, incarnation = records.partitions, records.incarnation
-        for number in range(count) if partition is None else (partition,):
-            log = self._logs.get(name, incarnation, number)
-            yield Target(name, number, log, self._logs.tools, records)
+        if name not in _INTERNAL:
+            yield from self._partitions_of(self._logs.topics.look_up(name), partition)
+            return
+        if partition is not None:
+            self._logs.check_internal(name, partition)
+        for at in self._logs.internal(name):
+            if partition in (None, at.partition):
+                yield Target(name, at.partition, self._logs.of(at), self._logs.tools, None)
+
+    def _partitions_of(self, topic: Topic, partition: int | None = None) -> Iterator[Target]:
+        if partition is not None:
+            topic.check_partition(partition)
+        for number in range(topic.partitions) if partition is None else (partition,):
+            log = self._logs.get(topic.name, topic.incarnation, number)
+            yield Target(topic.name, number, log, self._logs.tools, topic)
 
     def _run(
         self,
         job: Callable[[Target], Done | None],
-        targets: list[Target],
+        topic: str | None,
+        partition: int | None,
         dry_run: bool,
         progress: Progress | None,
         *,
         at_once: bool = True,
+        with_internal: bool = True,
     ) -> MaintenanceReport[Done]:
-        """Do the job on each partition, several at once unless each needs much memory."""
+        """Do the job on each partition, several at once unless each needs much memory; what cannot be read is among
+        the failures.
+        """
+        targets, unreadable = self._targets(topic, partition)
+        if not with_internal:
+            targets = [target for target in targets if target.records is not None]
         attempt = partial(_attempt, job)
         results = self._at_once(attempt, targets) if at_once else map(attempt, targets)
         done: list[Done] = []
         failures: list[PartitionFailure] = []
         for number, (target, result) in enumerate(zip(targets, results, strict=True), start=1):
-            if isinstance(result, PartitionFailure):
+            if isinstance(result, Unreadable):
+                unreadable.append(result)
+            elif isinstance(result, PartitionFailure):
                 failures.append(result)
             elif result is not None:
                 done.append(result)
             if progress is not None:
                 progress(f"{target.topic}-{target.partition}", number, len(targets))
-        return MaintenanceReport(tuple(done), tuple(failures), dry_run)
+        raise_if_refused_everywhere(unreadable, found_any=len(unreadable) < len(targets))
+        return MaintenanceReport(tuple(done), (*map(_failure, unreadable), *failures), dry_run)
 
     def _at_once(self, attempt: Callable[[Target], Result], targets: list[Target]) -> Iterator[Result]:
         """The results in the targets' order; whoever stops asking leaves those undone that were not begun."""
@@ -248,16 +259,39 @@ class Maintenance:
                 future.cancel()
 
 
-def _attempt(job: Callable[[Target], Done | None], target: Target) -> Done | PartitionFailure | None:
-    """The job on one partition; again from the start where another run was quicker."""
+def _attempt(
+    job: Callable[[Target], Done | None], target: Target
+) -> Done | PartitionFailure | Unreadable | None:
+    """The job on one partition; again from the start where another run was quicker.
+
+    A store that refuses what a job writes or deletes would do so everywhere, and ends the job; one that refuses to give
+    what stands in this partition is the partition's damage.
+    """
     for _ in range(_TRIES):
         try:
             return job(target)
         except OvertakenError as error:
             overtaken = str(error)
-        except (StoreUnavailableError, StoreAccessError):
+        except StoreUnavailableError:
             raise
+        except StoreAccessError as error:
+            if _can_be_read(target):
+                raise
+            return Unreadable(target.topic, target.partition, error)
         except TxnEngineError as error:
-            return PartitionFailure(target.topic, target.partition, error.code, str(error))
+            return PartitionFailure(target.topic, target.partition, error.code, str(error), error.retry_helps)
     seen = f"another run of maintenance was quicker {_TRIES} times; the last time {overtaken}; run it again"
     return PartitionFailure(target.topic, target.partition, "OVERTAKEN", seen)
+
+
+def _can_be_read(target: Target) -> bool:
+    try:
+        target.read_back()
+    except DAMAGE:
+        return False
+    return True
+
+
+def _failure(unreadable: Unreadable) -> PartitionFailure:
+    error = unreadable.error
+    return PartitionFailure(unreadable.topic, unreadable.partition, error.code, str(error))

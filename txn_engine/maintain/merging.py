@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from itertools import chain
 from typing import Self
 
 import numpy as np
@@ -13,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from storage import LARGE, encode_parquet_parts
-from txn_engine.log.data_files import OFFSET, TIMESTAMP, physical_schema, read_data_file
-from txn_engine.log.objects import Objects
+from storage import encode_parquet_parts
+from txn_engine.log.data_files import OFFSET, TIMESTAMP, begun, large_profile, physical_schema, read_data_file
+from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import LogFile
 
@@ -46,7 +47,7 @@ class Kept:
         return cls(None, files[0].base_offset, files[-1].last_offset, oldest, newest)
 
     def of(self, table: pa.Table, at: int) -> pa.Table:
-        """What is kept of a file whose first record is number `at` of all."""
+        """What is kept of a table whose first record is number `at` of all."""
         return table if self.mask is None else table.filter(pa.array(self.mask[at : at + table.num_rows]))
 
 
@@ -68,20 +69,24 @@ class FileMerger:
         Offsets and timestamps stay as they are. Raises `CorruptObjectError` unless each file is, byte for byte, the
         one that the log names.
         """
-        return encode_parquet_parts(
-            self._row_groups(files, kept or Kept.all_of(files)),
-            physical_schema(self._topic.schema),
-            kind="data",
-            metadata={"write_id": write_id},
-            profile=LARGE,
-        )
+        schema = physical_schema(self._topic.schema)
+        with store_errors():
+            return encode_parquet_parts(
+                self._row_groups(files, kept or Kept.all_of(files)),
+                schema,
+                kind="data",
+                metadata={"write_id": write_id},
+                profile=large_profile(schema),
+            )
 
-    def read(self, files: Sequence[LogFile], columns: Sequence[str]) -> Iterator[tuple[LogFile, pa.Table]]:
-        """These columns of the files' records, file by file; a few are read ahead.
+    def read(
+        self, files: Sequence[LogFile], columns: Sequence[str]
+    ) -> Iterator[tuple[LogFile, Iterator[pa.Table]]]:
+        """These columns of the files' records, file by file, each in parts; a few files are read ahead.
 
         Raises `CorruptObjectError` unless each file is, byte for byte, the one that the log names.
         """
-        ahead: deque[tuple[LogFile, Future[pa.Table]]] = deque()
+        ahead: deque[tuple[LogFile, Future[Iterator[pa.Table]]]] = deque()
         size = 0
         try:
             for file in files:
@@ -101,7 +106,8 @@ class FileMerger:
     def _row_groups(self, files: Sequence[LogFile], kept: Kept) -> Iterator[pa.Table]:
         held: list[pa.Table] = []
         rows = size = at = 0
-        for _, table in self.read(files, [*self._topic.schema.names, OFFSET, TIMESTAMP]):
+        read = self.read(files, [*self._topic.schema.names, OFFSET, TIMESTAMP])
+        for table in chain.from_iterable(tables for _, tables in read):
             staying = kept.of(table, at)
             at += table.num_rows
             held.append(self._at_deltas(staying, kept.first_offset))
@@ -123,6 +129,7 @@ class FileMerger:
         ]
         return pa.Table.from_arrays(columns, schema=physical_schema(self._topic.schema))
 
-    def _read(self, file: LogFile, columns: Sequence[str]) -> pa.Table:
+    def _read(self, file: LogFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         prefix = self._topic.prefix(self._partition)
-        return read_data_file(self._objects, prefix, file, self._topic.schema, self._partition, columns)
+        schema = self._topic.schema
+        return begun(read_data_file(self._objects, prefix, file, schema, self._partition, columns))

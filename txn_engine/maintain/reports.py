@@ -101,7 +101,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFailure:
-    """A partition where the job stopped, and why: `code` is the error's, `message` one readable line.
+    """A partition where the job stopped, and why. `code` and `retry_helps` are the error's, `message` is one line.
 
     `partition` -1: a job that works on topics.
     """
@@ -110,6 +110,7 @@ class PartitionFailure:
     partition: int
     code: str
     message: str
+    retry_helps: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Sealing: an entry that only a snapshot still needs is overwritten, never deleted (protocol, section 6).
+"""Sealing: an entry that only a snapshot still needs is overwritten, never deleted (PROTOCOL.md, section 6).
 
 A writer that slept finds its slot filled for ever, and a reader that meets a seal knows that its view is void.
 """

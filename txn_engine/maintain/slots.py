@@ -8,7 +8,7 @@ from itertools import islice
 
 from storage import LogKeys
 from txn_engine.errors import CorruptObjectError
-from txn_engine.log.entry_format import LogKind, decode_entry
+from txn_engine.log.entry_format import ENTRY_LIMITS, LogKind, decode_entry
 from txn_engine.log.entry_log import LogTools
 from txn_engine.log.objects import Objects
 from txn_engine.maintain.overtaken import OvertakenError
@@ -47,7 +47,10 @@ class Slots:
 
     def read(self, base_offset: int) -> Slot:
         """The slot at this offset, which must be there."""
-        return self._slot(base_offset, self._objects.find(self._keys.entry(base_offset)))
+        return self._slot(base_offset, self._find(self._keys.entry(base_offset)))
+
+    def _find(self, key: str) -> bytes | None:
+        return self._objects.find(key, max_bytes=ENTRY_LIMITS.object_bytes)
 
     def walk(self, start: int, end: int) -> Iterator[Slot]:
         """The entries from `start` to `end`, each beginning where the one before ends. `OvertakenError`: a seal."""
@@ -69,7 +72,7 @@ class Slots:
     def _chunk(self, start: int, end: int) -> Iterator[Slot]:
         bases = list(islice(self._bases(start, end), _READ_AHEAD)) or [start]
         keys = [self._keys.entry(base) for base in bases]
-        for base, data in zip(bases, self._executor.map(self._objects.find, keys), strict=True):
+        for base, data in zip(bases, self._executor.map(self._find, keys), strict=True):
             yield self._slot(base, data)
 
     def first(self, start: int, end: int, is_past: Callable[[Slot], bool]) -> int | None:
@@ -100,8 +103,8 @@ class Slots:
 
     def _bases(self, start: int, end: int) -> Iterator[int]:
         before = None if start == 0 else self._keys.entry(start - 1)
-        for info in self._objects.infos(self._keys.log_prefix, start_after=before):
-            base = self._keys.parse_entry(info.key)
+        found = self._objects.ours(self._keys.log_prefix, self._keys.parse_entry, start_after=before)
+        for _, base in found:
             if base >= end:
                 return
             yield base

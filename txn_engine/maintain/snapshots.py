@@ -1,4 +1,4 @@
-"""A partition's snapshots: which are sound, which a replay agrees with, and which may go (protocol, section 6)."""
+"""A partition's snapshots: which are sound, which a replay agrees with, and which may go (PROTOCOL.md, section 6)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from storage import InvalidKeyError, LogKeys
-from txn_engine.errors import CorruptObjectError
+from storage import LogKeys
+from txn_engine.errors import CorruptObjectError, StoreAccessError
 from txn_engine.log.entry_log import LogTools
-from txn_engine.log.snapshot_format import decode_snapshot
+from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.maintain.slots import Slots
@@ -39,11 +39,7 @@ class Snapshots:
     def read_all(self) -> list[Snapshot]:
         """All that are there, oldest first, each read back as a whole. Objects of other names are left alone."""
         found = []
-        for info in self._objects.infos(self._keys.snapshots_prefix):
-            try:
-                end = self._keys.parse_snapshot(info.key)
-            except InvalidKeyError:
-                continue
+        for info, end in self._objects.ours(self._keys.snapshots_prefix, self._keys.parse_snapshot):
             state = self._sound(end)
             at = -1 if state is None else state.last_append_time
             found.append(Snapshot(end, info.size, state is not None, at))
@@ -85,14 +81,14 @@ class Snapshots:
         return self._sound(first) or PartitionState()
 
     def _sound(self, end: int) -> PartitionState | None:
-        """The state of the snapshot at `end`, None where it is damaged. `OvertakenError`: it was deleted."""
+        """The state of the snapshot at `end`, None where it is damaged or refused. `OvertakenError`: it was deleted."""
         key = self._keys.snapshot(end)
-        data = self._objects.find(key)
-        if data is None:
-            raise OvertakenError(f"{key} was deleted meanwhile")
         try:
+            data = self._objects.find(key, max_bytes=SNAPSHOT_LIMITS.object_bytes)
+            if data is None:
+                raise OvertakenError(f"{key} was deleted meanwhile")
             state = decode_snapshot(data, key=key)
-        except CorruptObjectError:
+        except (CorruptObjectError, StoreAccessError):
             return None
         return state if state.log_end_offset == end else None
 

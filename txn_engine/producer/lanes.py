@@ -22,7 +22,7 @@ from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_log import EntryLog, LogTools, ViewToken
 from txn_engine.log.uploads import upload_records
 from txn_engine.producer.receipts import Receipt
-from txn_engine.producer.states import told
+from txn_engine.producer.states import describe_error
 from txn_engine.producer.waiters import Waiters
 from txn_engine.protocol.appends import FirstWriteCheck
 from txn_engine.protocol.proposals import DataProposal, Refused
@@ -194,12 +194,14 @@ class Lane:
     def _send(self, batches: list[Batch]) -> None:
         if self._failure is not None:
             raise TransactionAbortableError(
-                f"an earlier batch for this partition failed: {told(self._failure)}"
+                f"an earlier batch for this partition failed: {describe_error(self._failure)}"
             )
         uploaded = [(batch, self._upload(batch)) for batch in batches]
         self._admission.wait_for(lambda: self._is_admitted or self._failure is not None)
         if self._failure is not None:
-            raise TransactionAbortableError(f"the transaction failed elsewhere: {told(self._failure)}")
+            raise TransactionAbortableError(
+                f"the transaction failed elsewhere: {describe_error(self._failure)}"
+            )
         if not all(batch.is_current.result() for batch in batches):
             raise UnknownTopicOrPartitionError(
                 f"topic {self.partition.topic!r} was deleted since (its incarnation {self.partition.incarnation})",

@@ -37,12 +37,12 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.own_process import OwnProcess
 from txn_engine.log.topics import Topic
 from txn_engine.log.uploads import slices
-from txn_engine.names import is_storable
+from txn_engine.names import NEW_NAME, is_new_name
 from txn_engine.producer.group_memory import GroupMemory
 from txn_engine.producer.lanes import Lane
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.sender import Records, Sender, tables_of
-from txn_engine.producer.states import ProducerState, is_fatal_to_a_write, told
+from txn_engine.producer.states import ProducerState, describe_error, is_fatal_to_a_write
 from txn_engine.protocol.appends import FirstWriteCheck, allow_first_write
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import OffsetCommitProposal, Proposal, Refused
@@ -175,8 +175,9 @@ class Producer:
 
     @property
     def state(self) -> ProducerState:
-        """What the producer may do next."""
-        return self._state
+        """What the producer may do next; after a failed write it says so at once, not with the next call."""
+        failure = self._sender.failure
+        return self._state if failure is None else self._state_after(failure)
 
     @property
     def last_committed_run_id(self) -> str | None:
@@ -220,7 +221,7 @@ class Producer:
         if self._state is ProducerState.ABORTABLE_ERROR and self._state not in allowed:
             failure = self._sender.failure
             raise TransactionAbortableError(
-                f"the transaction failed: {told(failure)}", actor=self._actor()
+                f"the transaction failed: {describe_error(failure)}", actor=self._actor()
             ) from failure
         if self._state not in allowed:
             raise IllegalStateError(
@@ -306,13 +307,21 @@ class Producer:
             return
         if not isinstance(failure, Exception):
             failure = OutcomeUnknownError(
-                f"produce() was broken off ({told(failure)}): some of its records may be there",
+                f"produce() was broken off ({describe_error(failure)}): some of its records may be there",
                 actor=self._actor(),
             )
-        if self.transactional_id is None or is_fatal_to_a_write(failure):
+        if self._state_after(failure) is ProducerState.FATAL_ERROR:
             self._fatal(failure)
-        elif self._state is ProducerState.IN_TRANSACTION:
-            self._state = ProducerState.ABORTABLE_ERROR
+        else:
+            self._state = self._state_after(failure)
+
+    def _state_after(self, failure: BaseException) -> ProducerState:
+        if self._state is ProducerState.CLOSED:
+            return self._state
+        if self.transactional_id is None or is_fatal_to_a_write(failure):
+            return ProducerState.FATAL_ERROR
+        is_open = self._state is ProducerState.IN_TRANSACTION
+        return ProducerState.ABORTABLE_ERROR if is_open else self._state
 
     def _fatal(self, error: BaseException) -> BaseException:
         self._state = ProducerState.FATAL_ERROR
@@ -385,8 +394,10 @@ class Producer:
         """Begin; nothing is written yet. `run_id` names this run of a load, for `has_committed` of a later one."""
         if run_id == "":
             raise InvalidRequestError("an empty run id", actor=self._actor(), expected="a name, or None")
-        if run_id is not None and not is_storable(run_id):
-            raise InvalidRequestError(f"run id {run_id!r}", actor=self._actor(), expected="UTF-8")
+        if run_id is not None and not is_new_name(run_id):
+            raise InvalidRequestError(
+                f"run id {run_id!r}", actor=self._actor(), expected=f"UTF-8, {NEW_NAME}"
+            )
         self._run_id = run_id
         self._answered = None  # of the last transaction, where Ctrl-C kept it
         self._state = ProducerState.IN_TRANSACTION
@@ -433,7 +444,8 @@ class Producer:
             raise self._error
         if self._sender.failure is not None:
             raise TransactionAbortableError(
-                f"a write of the transaction failed: {told(self._sender.failure)}", actor=self._actor()
+                f"a write of the transaction failed: {describe_error(self._sender.failure)}",
+                actor=self._actor(),
             ) from self._sender.failure
 
     def abort_transaction(self) -> None:
@@ -645,7 +657,7 @@ class Producer:
         self._sender.admit(new)
 
     def _first_write_check(self, lane: Lane) -> FirstWriteCheck:
-        """The stalled first write (protocol, section 4): on a view that is not the one from before AddPartitions,
+        """The stalled first write (PROTOCOL.md, section 4): on a view that is not the one from before AddPartitions,
         ask the coordinator again, for each slot anew, and for the very producer and epoch that the batch is of.
         """
         if self.transactional_id is None:

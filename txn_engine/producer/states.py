@@ -29,6 +29,6 @@ def is_fatal_to_a_write(error: BaseException) -> bool:
     return isinstance(error, TxnEngineError) and error.fatal and not isinstance(error, InvalidTxnStateError)
 
 
-def told(error: BaseException | None) -> str:
+def describe_error(error: BaseException | None) -> str:
     """An error in words; those of an interrupt are its name."""
     return str(error) or type(error).__name__

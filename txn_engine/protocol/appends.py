@@ -57,7 +57,7 @@ def plan_entry(
     """The entry that may be written at the end of `state`, out of these proposals in this order.
 
     Each is judged alone: an illegal one is left out and does not block the rest. `check_first_write` is asked about a
-    batch that would open a transaction here (the stalled first write; protocol, section 4).
+    batch that would open a transaction here (the stalled first write; PROTOCOL.md, section 4).
     """
     append_time = max(now_ms, state.last_append_time)
     batches: list[BatchDescriptor] = []

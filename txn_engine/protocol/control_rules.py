@@ -1,4 +1,4 @@
-"""When a trim, expire, floor, rewrite or clean row may be appended (protocol, sections 1, 3 and 6)."""
+"""When a trim, expire, floor, rewrite or clean row may be appended (PROTOCOL.md, sections 1, 3 and 6)."""
 
 from __future__ import annotations
 

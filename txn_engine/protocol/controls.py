@@ -10,8 +10,11 @@ from typing import Any
 from txn_engine.errors import CorruptObjectError, UnsupportedFormatError
 from txn_engine.protocol.batches import BatchDescriptor, Control, FileRef
 from txn_engine.protocol.file_names import parse_data_path
+from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.partition import DeadFile, LogFile, PartitionState
 
+CONTROL_CHARS_MAX = 4 << 20
+"""Of a `control_value`."""
 KEEPS_ALL = -1
 """`tombstones_to` of a rewrite that leaves no record out."""
 GRACE_MS = 24 * 60 * 60 * 1_000
@@ -98,20 +101,22 @@ def decode_control(batch: BatchDescriptor) -> ControlValue:
     control kind that this version does not know.
     """
     try:
+        if len(batch.control_value) > CONTROL_CHARS_MAX:
+            raise ValueError(f"{len(batch.control_value)} characters")
         fields = json.loads(batch.control_value)
         if batch.control is Control.TRIM:
-            return Trim(int(fields["log_start_offset"]), int(fields["entries_start"]))
+            return Trim(_number(fields, "log_start_offset"), _number(fields, "entries_start"))
         if batch.control is Control.EXPIRE:
-            return Expire(tuple(int(producer_id) for producer_id in fields["producer_ids"]))
+            return Expire(tuple(_checked(producer_id) for producer_id in _listed(fields, "producer_ids")))
         if batch.control is Control.FLOOR:
-            return Floor(int(fields["floor"]))
+            return Floor(_number(fields, "floor"))
         if batch.control is Control.REWRITE:
-            outputs = tuple(_output(output) for output in fields["outputs"])
-            inputs = tuple(str(path) for path in fields["inputs"])
-            return Rewrite(inputs, outputs, int(fields["tombstones_to"]))
+            outputs = tuple(_output(output) for output in _listed(fields, "outputs"))
+            inputs = tuple(str(path) for path in _listed(fields, "inputs"))
+            return Rewrite(inputs, outputs, _number(fields, "tombstones_to"))
         if batch.control is Control.CLEAN:
-            return Clean(int(fields["cleaned_to"]), int(fields["tombstones_to"]))
-    except (KeyError, TypeError, ValueError) as error:
+            return Clean(_number(fields, "cleaned_to"), _number(fields, "tombstones_to"))
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptObjectError(
             f"a {batch.control.value} row at offset {batch.base_offset} with the value {batch.control_value[:80]!r}",
             expected=f"the format's JSON with {error}"
@@ -124,10 +129,35 @@ def decode_control(batch: BatchDescriptor) -> ControlValue:
     )
 
 
+def _number(fields: Mapping[str, Any], name: str) -> int:
+    """A field of JSON that is a whole number of 63 bits, or -1."""
+    return _checked(fields[name])
+
+
+def _checked(value: object) -> int:
+    if type(value) is not int or not -1 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.80} is no offset, count or id")
+    return value
+
+
+def _listed(fields: Mapping[str, Any], name: str) -> list[Any]:
+    held = fields[name]
+    if not isinstance(held, list):
+        raise TypeError(f"{name} is no list")
+    return held
+
+
 def _output(fields: Mapping[str, Any]) -> LogFile:
-    file = FileRef(str(fields["data_path"]), int(fields["data_bytes"]), str(fields["checksum"]))
-    numbers = [name for name in LogFile.__dataclass_fields__ if name != "file"]
-    return LogFile(**{name: int(fields[name]) for name in numbers}, file=file)
+    file = FileRef(str(fields["data_path"]), _number(fields, "data_bytes"), str(fields["checksum"]))
+    times = {name: bounded_time(_whole(fields[name])) for name in ("first_timestamp", "max_timestamp")}
+    numbers = [name for name in LogFile.__dataclass_fields__ if name != "file" and name not in times]
+    return LogFile(**{name: _number(fields, name) for name in numbers}, **times, file=file)
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{value!r:.80} is no time")
+    return value
 
 
 # --- replay -----------------------------------------------------------------------------------------------

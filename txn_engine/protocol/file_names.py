@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from txn_engine.errors import InvalidRequestError
 
-_NAME = re.compile(r"data/(\d{20})-p(-1|\d+)-e(-1|\d+)-([0-9a-f]{32})\.parquet")
+_NAME = re.compile(
+    r"data/([0-9]{20})-p(-1|0|[1-9][0-9]{0,18})-e(-1|0|[1-9][0-9]{0,4})-([0-9a-f]{32})\.parquet"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def parse_data_path(data_path: str) -> DataFileName:
 
 
 def check_not_below_floor(name: DataFileName, floor: int) -> None:
-    """Raise for a name strictly below the partition's floor: the clean-up may have deleted that file (protocol,
+    """Raise for a name strictly below the partition's floor: the clean-up may have deleted that file (PROTOCOL.md,
     section 6).
     """
     if name.log_end < floor:

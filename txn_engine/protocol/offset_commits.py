@@ -1,7 +1,7 @@
 """Group offsets: what a commit names, when it is refused, and what a marker does to the pending ones.
 
-Kafka's `OffsetMetadataManager` and KIP-447, and beyond them the rule on start positions (protocol, section 5): a commit
-names the row of the group's log that its reader fetched, so that of two overlapping runs one is refused.
+Kafka's `OffsetMetadataManager` and KIP-447, and beyond them the rule on start positions (PROTOCOL.md, section 5): a
+commit names the row of the group's log that its reader fetched, so that of two overlapping runs one is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A put that found a seal in its slot: what the state reloaded afterwards can still say of it (protocol, section 2).
+"""A put that found a seal in its slot: what the state reloaded afterwards can still say of it (PROTOCOL.md, section 2).
 
 The slot may have held this very entry, or another's: the seal does not tell. Only a row that the state identifies is
 known to be there or not; anything else is unknown, and is never sent again.

@@ -53,8 +53,8 @@ VALID_PREVIOUS_STATES: dict[TransactionState, frozenset[TransactionState]] = {
     ),
     TransactionState.DEAD: _AT_REST,
 }
-"""Which states may come before a state. Two moves are ours (protocol, section 4): `Dead` to `Empty`, since a tombstone
-keeps its run ids, and a Complete* row to itself, the daily renewal of an id whose job runs for days.
+"""Which states may come before a state. Two moves are ours (PROTOCOL.md, section 4): `Dead` to `Empty`, since a
+tombstone keeps its run ids, and a Complete* row to itself, the daily renewal of an id whose job runs for days.
 """
 
 

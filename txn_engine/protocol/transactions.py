@@ -249,7 +249,7 @@ def end_transaction(
     new_producer_id: int,
     now_ms: int,
 ) -> Decision:
-    """Decide a transaction, with the epoch bump of transactions V2, by the table of kafka-rules.md."""
+    """Decide a transaction, with the epoch bump of transactions V2, by the table in KAFKA.md."""
     row = _known(current, producer_id)
     over = _is_retry_after_rotation(row, producer_id, producer_epoch)
     if row.producer_id != producer_id and not over:

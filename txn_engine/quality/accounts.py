@@ -55,8 +55,8 @@ def account_sums(evidence: Evidence) -> pa.Table:
             "account": pa.array([row.account for row in rows], pa.string()),
             "expected_turnover": pa.array(expected, pa.string()),
             "output_turnover": pa.array(seen, pa.string()),
-            "expected_payments": pa.array([row.expected_payments for row in rows], pa.int64()),
-            "output_payments": pa.array([row.output_payments for row in rows], pa.int64()),
+            "expected_payments": pa.array([str(row.expected_payments) for row in rows], pa.string()),
+            "output_payments": pa.array([str(row.output_payments) for row in rows], pa.string()),
         }
     )
 
@@ -113,7 +113,7 @@ def _input_sums(
         number = unscaled_of_text(cell, scale)
         if number is None:
             raise EvidenceMissingError(
-                f"{columns.amount} is {cell!r} at {rows.path} line {rows.lines[place]}"
+                f"{columns.amount} is no amount at {rows.path} line {rows.lines[place]}"
             )
         if directions is not None and directions[place] not in credits_up:
             number = -number
@@ -136,28 +136,24 @@ def _record_sums(
 
 
 def _output_sums(table: pa.Table, check: ExactlyOnceCheck, scale: int) -> dict[str, tuple[int, int]]:
-    counts = (
-        pc.cast(table[check.output_count], pa.int64())
-        if check.output_count
-        else pa.array(np.zeros(table.num_rows, np.int64))
-    )
+    counts = table[check.output_count] if check.output_count else pa.array(np.zeros(table.num_rows, np.int64))
     return _grouped_sums(
         column_text(table[check.output_account]), wide(table[check.output_total], scale), counts, scale
     )
 
 
 def _grouped_sums(names: Any, amounts: Any, counts: Any, scale: int) -> dict[str, tuple[int, int]]:
+    """By name: both sums, in a type in which neither wraps around."""
     grouped = (
-        pa.table({"name": names, "amount": amounts, "count": counts})
+        pa.table({"name": names, "amount": amounts, "count": wide(counts, 0)})
         .group_by("name")
         .aggregate([("amount", "sum"), ("count", "sum")])
     )
     turnovers = unscaled_of_decimals(grouped["amount_sum"].to_pylist(), scale)
+    sums = unscaled_of_decimals(grouped["count_sum"].to_pylist(), 0)
     group_names: list[Any] = grouped["name"].to_pylist()
-    group_counts: list[Any] = grouped["count_sum"].to_pylist()
     return {
-        name: (turnover, count or 0)
-        for name, turnover, count in zip(group_names, turnovers, group_counts, strict=True)
+        name: (turnover, count) for name, turnover, count in zip(group_names, turnovers, sums, strict=True)
     }
 
 

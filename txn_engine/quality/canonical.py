@@ -1,6 +1,8 @@
 """One way to write a value down, so that a cell of a text file and a value of a topic can be compared exactly.
 
-Nothing and the empty string are written alike: a text file cannot tell them apart.
+Two texts are alike only where both mean the same, to the last digit: a cell with a digit, a time of day or a zone that
+the topic's type does not keep is left as it is, and so differs from whatever the topic holds. Nothing and the empty
+string are written alike: a text file cannot tell them apart.
 """
 
 from __future__ import annotations
@@ -8,26 +10,39 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.quality.money import text_of_unscaled, unscaled_of_text
 
-_INTEGER = re.compile(r"[+-]?\d+")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,1000}")
+_FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_FLOAT_CHARS_MAX = 1_000
+_MOMENT = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[T ]([0-9]{2}:[0-9]{2}(?::[0-9]{2})?)(?:\.([0-9]+))?(Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+)
+_JOINED = re.compile(r"%[A-Za-z]%[A-Za-z]")
+_NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_PLAIN_SCALE_MAX = 6
+"""Up to this scale Arrow writes a decimal without an exponent."""
 
 
 def column_text(column: Any) -> Any:
     """A topic's column as text, value by value; no nulls in the answer."""
     kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_decimal(kind) or _is_text(kind):
+    is_plain = pa.types.is_decimal(kind) and kind.scale <= _PLAIN_SCALE_MAX
+    if pa.types.is_integer(kind) or is_plain or _is_text(kind):
         return pc.fill_null(pc.cast(column, pa.string()), "")
     encoded = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(encoded, pa.ChunkedArray):  # no rows: combine_chunks may keep it chunked
         encoded = pa.array([], kind)
     encoded = encoded.dictionary_encode()
-    words = pa.array([_value_text(value) for value in encoded.dictionary.to_pylist()], pa.string())
+    words = pa.array(_value_texts(encoded.dictionary), pa.string())
     taken: Any = words.take(encoded.indices)
     return pc.fill_null(taken, "")
 
@@ -69,19 +84,19 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
-def _cell_writer(kind: pa.DataType, date_format: str) -> Callable[[str], str]:
+def _cell_writer(kind: Any, date_format: str) -> Callable[[str], str]:
     if pa.types.is_integer(kind):
         return lambda cell: str(int(cell)) if _INTEGER.fullmatch(cell) else cell
     if pa.types.is_decimal(kind):
         return lambda cell: _decimal_text(cell, max(int(kind.scale), 0))
     if pa.types.is_floating(kind):
-        return _float_text
+        return lambda cell: _float_text(cell, kind)
     if pa.types.is_boolean(kind):
-        return str.lower
+        return lambda cell: {"1": "true", "0": "false"}.get(cell, cell.lower())
     if pa.types.is_date(kind):
-        return lambda cell: _date_text(cell, date_format, time=False)
+        return lambda cell: _day_text(cell, date_format)
     if pa.types.is_timestamp(kind):
-        return lambda cell: _date_text(cell, date_format, time=True)
+        return lambda cell: _moment_text(cell, date_format, is_zoned=kind.tz is not None)
     return lambda cell: cell
 
 
@@ -90,22 +105,94 @@ def _decimal_text(cell: str, scale: int) -> str:
     return cell if number is None else text_of_unscaled(number, scale)
 
 
-def _float_text(cell: str) -> str:
-    try:
+def _float_text(cell: str, kind: Any) -> str:
+    """The float nearest to the cell, where it lies within half of the last digit that the cell has."""
+    if cell.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return repr(float(cell))
+    if _FLOAT.fullmatch(cell) is None or len(cell) > _FLOAT_CHARS_MAX:
+        return cell
+    with np.errstate(over="ignore"):
+        number = float(np.dtype(kind.to_pandas_dtype()).type(cell))
+    mantissa, _, exponent = cell.lower().partition("e")
+    digits = len(mantissa.partition(".")[2])
+    written, last_digit = Fraction(cell), Fraction(10) ** (int(exponent or 0) - digits)
+    if number in (float("inf"), float("-inf")) or (written != 0) != (number != 0):
+        return cell
+    return repr(number) if 2 * abs(Fraction(number) - written) <= last_digit else cell
+
+
+def _parsed(cell: str, date_format: str) -> dt.datetime | None:
+    """The cell by the input file's own format, every digit of it there."""
+    if any(char.isdecimal() and not char.isascii() for char in cell):
+        return None  # strptime takes digits of any script, a topic's text of a date has none
+    try:
+        found = dt.datetime.strptime(cell, date_format)  # noqa: DTZ007 -- the caller judges the zone
+    except ValueError:
+        return None
+    if _JOINED.search(date_format) and found.strftime(date_format) != cell:
+        return None  # "93011" as %y%m%d
+    return found
+
+
+def _day_text(cell: str, date_format: str) -> str:
+    found = _parsed(cell, date_format)
+    if found is not None:
+        return found.date().isoformat() if found.timetz() == dt.time() else cell
+    try:
+        return dt.date.fromisoformat(cell).isoformat()
     except ValueError:
         return cell
 
 
-def _date_text(cell: str, date_format: str, *, time: bool) -> str:
-    try:
-        moment = dt.datetime.strptime(cell, date_format).replace(tzinfo=dt.UTC)
-    except ValueError:
+def _moment_text(cell: str, date_format: str, *, is_zoned: bool) -> str:
+    """A cell without a zone is UTC where the topic's times have one; one with a zone fits no topic whose times have
+    none.
+    """
+    found, nanos = _parsed(cell, date_format), 0
+    if found is not None:
+        nanos = found.microsecond * 1_000
+    elif (match := _MOMENT.fullmatch(cell)) is not None:
+        digits = (match[3] or "").rstrip("0")
+        if len(digits) > 9:
+            return cell
+        nanos = int(digits.ljust(9, "0"))
         try:
-            moment = dt.datetime.fromisoformat(cell)
+            found = dt.datetime.fromisoformat(f"{match[1]}T{match[2] or '00:00'}{match[4] or ''}")
         except ValueError:
             return cell
-    return _value_text(moment if time else moment.date())
+    if found is None or (found.tzinfo is not None and not is_zoned):
+        return cell
+    whole = found.replace(microsecond=0, tzinfo=found.tzinfo or dt.UTC)
+    seconds = (whole - _EPOCH) // dt.timedelta(seconds=1)
+    return _text_of_nanos(seconds * 10**9 + nanos)
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def _text_of_nanos(nanos: int) -> str:
+    """A moment to its last digit; one that the calendar has no day for as its number."""
+    seconds, fraction = divmod(nanos, 10**9)
+    try:
+        moment = _EPOCH + dt.timedelta(seconds=seconds)
+    except OverflowError:
+        return f"{nanos} ns since 1970"
+    shown = f".{fraction:09d}".rstrip("0") if fraction else ""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}{shown}+00:00".rjust(25 + len(shown), "0")
+
+
+def _value_texts(values: Any) -> list[str]:
+    """Of each value; "" for nothing."""
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        counts: list[Any] = values.cast(pa.int64()).to_pylist()
+        return ["" if count is None else _text_of_nanos(count * _NANOS[kind.unit]) for count in counts]
+    if pa.types.is_decimal(kind):
+        scale = int(kind.scale)
+        return ["" if value is None else _decimal_text(f"{value:f}", scale) for value in values.to_pylist()]
+    if pa.types.is_floating(kind):
+        values = pc.cast(values, pa.float64())
+    return [_value_text(value) for value in values.to_pylist()]
 
 
 def _value_text(value: object) -> str:
@@ -113,9 +200,6 @@ def _value_text(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, dt.datetime):
-        moment = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
-        return moment.isoformat()
     if isinstance(value, dt.date):
         return value.isoformat()
     if isinstance(value, bytes):

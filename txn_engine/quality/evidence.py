@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from txn_engine.quality.check import ExactlyOnceCheck
 from txn_engine.quality.input_file import InputRows
-from txn_engine.types import AbortedTransaction, GroupOffset
+from txn_engine.types import GroupOffset
 
 FINAL_STATES = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 """States of a transactional id in which nothing is left to be done."""
@@ -33,19 +34,18 @@ class TopicRows:
     """What reading one topic returned.
 
     `committed`: all columns, as read_committed returns them; `logged`: `_partition` and `_offset` of read_uncommitted,
-    None where that could not be read; `files`: those that the read_uncommitted scan lists; `aborted`: the aborted
-    index by partition; `ends`: where the read_committed scan ended, by partition.
+    None where that could not be read; `files`: those that the read_uncommitted scan lists; `ends`: where the
+    read_committed scan ended, by partition.
     """
 
     committed: pa.Table
     logged: pa.Table | None
     files: tuple[LogFile, ...] = ()
-    aborted: Mapping[int, tuple[AbortedTransaction, ...]] = field(default_factory=dict)
     ends: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionEvidence:
     """A partition's offsets and how many producers have a transaction open on it.
 
     `is_compacted`: compaction by key may have left records of it out.
@@ -58,6 +58,32 @@ class PartitionState:
     high_watermark: int
     open_transactions: int
     is_compacted: bool = False
+
+
+class AbortedRange(NamedTuple):
+    """A transaction that its producer aborted: what it wrote lies from `first_offset` to the marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedPartition:
+    """A partition as the auditor's replay of the raw entries gives it, which shares no code with the engine's own.
+
+    `live_records`: those of committed files that nothing has replaced; `open_transactions`: producers without a marker;
+    `aborted`: what was aborted and not trimmed.
+    """
+
+    topic: str
+    partition: int
+    last_stable_offset: int
+    log_end_offset: int
+    live_records: int
+    log_start_offset: int = 0
+    open_transactions: int = 0
+    aborted: tuple[AbortedRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +107,8 @@ class AuditFinding:
 class Evidence:
     """Everything that the suite judges.
 
+    `replayed_transactions`: by the raw rows, those that have not ended; `replayed_pending`: by partition of the checked
+    topic, the producer whose commit for the group is pending by them.
     A part that could not be had is absent, and `failures` says why, under the part's name: `rows:<topic>`,
     `log:<topic>` (read_uncommitted), `offsets`, `group`, `transactions`, `audit`. Checks that need it error; they
     never pass.
@@ -91,7 +119,10 @@ class Evidence:
     gathered_ms: int
     input: InputRows | None = None
     rows: Mapping[str, TopicRows] = field(default_factory=dict)
-    partitions: tuple[PartitionState, ...] = ()
+    partitions: tuple[PartitionEvidence, ...] = ()
+    replayed: tuple[ReplayedPartition, ...] = ()
+    replayed_transactions: tuple[TransactionState, ...] = ()
+    replayed_pending: Mapping[int, int] = field(default_factory=dict)
     group: tuple[GroupOffset, ...] = ()
     transactions: tuple[TransactionState, ...] = ()
     findings: tuple[AuditFinding, ...] = ()
@@ -108,6 +139,15 @@ def need(evidence: Evidence, *parts: str) -> None:
     for part in parts:
         if part in evidence.failures:
             raise EvidenceMissingError(evidence.failures[part])
+
+
+def replayed(evidence: Evidence, topic: str, partition: int) -> ReplayedPartition:
+    """The auditor's side of a partition. Raises EvidenceMissingError where it could not replay it to its end."""
+    need(evidence, "audit")
+    for found in evidence.replayed:
+        if (found.topic, found.partition) == (topic, partition):
+            return found
+    raise EvidenceMissingError(f"the audit could not replay {topic}-{partition} to its end: see its findings")
 
 
 def rows_of(evidence: Evidence, topic: str) -> TopicRows:

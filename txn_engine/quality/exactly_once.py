@@ -113,7 +113,10 @@ def _write_report(
         json=folder / JSON_NAME,
         statistics=_statistics(evidence, judgement.checks, seconds),
     )
-    _write(result.json, json.dumps(_as_json(result, run_name, judgement), indent=1, default=str))
+    _write(
+        result.json,
+        json.dumps(_as_json(result, run_name, evidence.gathered_ms, judgement), indent=1, default=str),
+    )
     _write(result.report, render(page))  # last: where the page is, everything it links to is
     return result
 
@@ -141,9 +144,10 @@ def _statistics(
     }
 
 
-def _as_json(result: QualityResult, run_name: str, judgement: Judgement) -> dict[str, Any]:
+def _as_json(result: QualityResult, run_name: str, gathered_ms: int, judgement: Judgement) -> dict[str, Any]:
     return {
         "run_name": run_name,
+        "gathered_ms": gathered_ms,  # the one time of the report, on its page and in Great Expectations' results
         "success": result.success,
         "statistics": dict(result.statistics),
         "checks": [asdict(check) for check in result.checks],

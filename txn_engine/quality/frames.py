@@ -14,7 +14,7 @@ from txn_engine.quality.accounts import account_sums
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError
 from txn_engine.quality.positions import audit, group, partitions, transactions
 from txn_engine.quality.records import input_rows, matched, records
-from txn_engine.quality.visibility import hidden, visible
+from txn_engine.quality.visibility import counted, hidden, visible
 
 
 def build_frames(evidence: Evidence) -> dict[str, pa.Table | EvidenceMissingError]:
@@ -29,6 +29,7 @@ def build_frames(evidence: Evidence) -> dict[str, pa.Table | EvidenceMissingErro
     makers |= {
         "visible": visible,
         "hidden": hidden,
+        "counted": counted,
         "partitions": partitions,
         "transactions": transactions,
         "audit": audit,

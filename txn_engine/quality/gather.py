@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,10 +24,12 @@ from txn_engine.quality.check import ExactlyOnceCheck
 from txn_engine.quality.evidence import (
     FINAL_STATES,
     NOT_KNOWN,
+    AbortedRange,
     AuditFinding,
     Evidence,
     LogFile,
-    PartitionState,
+    PartitionEvidence,
+    ReplayedPartition,
     TopicRows,
     TransactionState,
 )
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from txn_engine.engine import Engine
     from txn_engine.protocol.partition import LogFile as LoggedFile
     from txn_engine.protocol.partition import PartitionState as LogState
+    from txn_engine.verify.report import PartitionStats
 
 _ACTOR = "exactly-once check"
 _REST_TRIES, _REST_PAUSE_MS = 60, 500
@@ -78,10 +81,26 @@ def gather(
         partitions=partitions or (),
         group=group or (),
         transactions=transactions or (),
-        findings=audit[0] if audit else (),
-        findings_not_listed=audit[1] if audit else 0,
+        replayed=audit.partitions if audit else (),
+        replayed_transactions=audit.transactions if audit else (),
+        replayed_pending=audit.pending if audit else {},
+        findings=audit.findings if audit else (),
+        findings_not_listed=audit.findings_not_listed if audit else 0,
         failures=reader.failures,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Audit:
+    """What the audit found, how many more it counted without listing them, and partitions, transactions that have not
+    ended, and pending commits as it replayed them.
+    """
+
+    findings: tuple[AuditFinding, ...]
+    findings_not_listed: int
+    partitions: tuple[ReplayedPartition, ...]
+    transactions: tuple[TransactionState, ...]
+    pending: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +191,10 @@ class _Reader:
         logged = self.part(f"log:{topic}", lambda: everything.to_table(columns=["_partition", "_offset"]))
         scan = self._engine.scan(topic, end=end, isolation_level="read_committed")
         committed = scan.to_table().combine_chunks()
-        partitions = sorted(place.partition for place in scan.offsets)
         return TopicRows(
             committed=committed,
             logged=None if logged is None else logged.combine_chunks(),
             files=tuple(_log_file(file) for file in everything.files()),
-            aborted={
-                number: tuple(self._engine.partition(topic, number).aborted_transactions(0, _END))
-                for number in partitions
-            },
             ends={place.partition: offset for place, offset in scan.offsets.items()},
         )
 
@@ -192,7 +206,7 @@ class _Reader:
         except GroupIdNotFoundError:
             return ()
 
-    def partitions(self) -> tuple[PartitionState, ...]:
+    def partitions(self) -> tuple[PartitionEvidence, ...]:
         """Offsets and open transactions of every partition, and whether compaction by key has been there."""
         return tuple(
             self._partition(topic, number)
@@ -200,9 +214,9 @@ class _Reader:
             for number in range(topic.partitions)
         )
 
-    def _partition(self, topic: TopicDescription, number: int) -> PartitionState:
+    def _partition(self, topic: TopicDescription, number: int) -> PartitionEvidence:
         state = self._engine.partition(topic.topic, number).state
-        return PartitionState(
+        return PartitionEvidence(
             topic.topic,
             number,
             state.log_start_offset,
@@ -228,20 +242,54 @@ class _Reader:
             partitions = self._engine.admin.describe_transaction(transactional_id).partitions
         except TransactionalIdNotFoundError:
             return True
-        topics = {place.topic for place in partitions if not place.topic.startswith("__")}
-        return not topics or not topics.isdisjoint(self._check.topics)
+        return self._touches({place.topic for place in partitions})
 
-    def audit(self) -> tuple[tuple[AuditFinding, ...], int]:
-        """The audit's findings, and how many more it counted without listing them."""
+    def _touches(self, topics: Collection[str]) -> bool:
+        """Whether a transaction over these topics touches the checked ones, or nobody can tell."""
+        named = {topic for topic in topics if not topic.startswith("__")}
+        return not named or not named.isdisjoint(self._check.topics)
+
+    def audit(self) -> _Audit:
+        """A replay of the whole store from its raw objects, by code of its own."""
         self._tell("replaying the whole store (verify)")
         report = self._engine.admin.verify()
+        replay = report.replay
         findings = tuple(
             AuditFinding(str(finding), finding.severity == "error") for finding in report.findings
         )
-        return findings, report.stats.findings_not_listed
-
-
-_END = 2**63 - 1
+        latest: dict[tuple[str, int], PartitionStats] = {}
+        for (
+            stats
+        ) in report.stats.partitions:  # by topic and partition; of a topic made again the last life counts
+            place = (stats.topic, stats.partition)
+            if stats.topic in self._check.topics and (
+                place not in latest or latest[place].incarnation < stats.incarnation
+            ):
+                latest[place] = stats
+        partitions = tuple(
+            ReplayedPartition(
+                stats.topic,
+                stats.partition,
+                stats.last_stable_offset,
+                stats.log_end_offset,
+                stats.records.get("live", 0),
+                stats.log_start_offset,
+                len(replay.open.get(stats.place, ())),
+                tuple(AbortedRange(*entry[:3]) for entry in replay.aborted.get(stats.place, ())),
+            )
+            for stats in latest.values()
+            if stats.judged
+        )
+        transactions = tuple(
+            TransactionState(each.transactional_id, each.state, self._touches(each.topics))
+            for each in replay.open_ids
+        )
+        pending = {
+            each.place.partition: each.producer_id
+            for each in replay.pending
+            if (each.group_id, each.place.topic) == (self._check.group_id, self._check.topic)
+        }
+        return _Audit(findings, report.stats.findings_not_listed, partitions, transactions, pending)
 
 
 def _log_file(file: ScanFile) -> LogFile:

@@ -39,16 +39,21 @@ def read_input(path: Path, check: ExactlyOnceCheck) -> InputRows:
         raise _refused(
             path, None, f"it cannot be read: {error.strerror or error}", "a readable file"
         ) from error
-    except UnicodeDecodeError as error:
-        raise _refused(path, None, f"it is not UTF-8 text: {error.reason}", "UTF-8") from error
+    except UnicodeDecodeError:
+        pass  # it holds the bytes
+    raise _refused(path, None, "it is not UTF-8 text", "UTF-8")
 
 
 def check_amounts(rows: InputRows, column: str, scale: int) -> None:
-    """Raise InvalidRecordError, naming the line, for an amount that is no decimal of at most `scale` digits."""
+    """Raise InvalidRecordError, naming the line, for an amount that is no decimal of at most `scale` digits.
+
+    As everywhere here, the text quotes nothing of the file, which may be another than was meant.
+    """
     for line, cell in zip(rows.lines, rows.columns[column], strict=True):
         if unscaled_of_text(cell, scale) is None:
             raise InvalidRecordError(
-                f"{column} is {cell!r}",
+                f"{column} does not fit",
+                value=repr(cell),
                 actor=_ACTOR,
                 place=f"{rows.path} line {line}",
                 expected=f"a decimal with at most {scale} digits after the point",
@@ -87,11 +92,11 @@ def _check_header(path: Path, header: list[str], check: ExactlyOnceCheck) -> Non
         raise _refused(
             path,
             1,
-            f"no column {', '.join(missing)} among {', '.join(header)}",
+            f"no column {', '.join(missing)} among its {len(header)}",
             "the columns that the check names",
         )
     if len(set(header)) != len(header):
-        raise _refused(path, 1, f"a column is named twice in {', '.join(header)}", "distinct names")
+        raise _refused(path, 1, f"a column is named twice among its {len(header)}", "distinct names")
 
 
 def _refused(path: Path, line: int | None, seen: str, expected: str) -> InvalidRequestError:

@@ -11,7 +11,7 @@ import datetime as dt
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
 
 EXAMPLES_MAX = 20
+_PLACES = ("topic", "partition", "offset", "line", "transactional_id")
 _NOTHING_SAID = "Great Expectations returned no result for this check"
 
 
@@ -68,7 +69,7 @@ def judge(
         try:
             validation = _validate(context, source, batch, frame, mine, run_name, run_time)
         except Exception as error:  # noqa: BLE001 - whatever it is, these checks were not made: they must not pass
-            results |= {check.name: _errored(check, f"{type(error).__name__}: {error}") for check in mine}
+            results |= {check.name: _raised(check, type(error).__name__, str(error)) for check in mine}
             continue
         validations[batch] = dict(validation.to_json_dict())  # type: ignore[no-untyped-call]
         results |= _read_results(validation, mine)
@@ -154,7 +155,7 @@ def _read(check: NamedCheck, result: ExpectationValidationResult) -> CheckResult
     exception = _exception(result.exception_info)
     counts: Mapping[str, Any] = result.result or {}
     if exception is not None:
-        return _errored(check, exception)
+        return _raised(check, "an exception", exception)
     if "element_count" not in counts or "unexpected_count" not in counts:
         return _errored(check, _NOTHING_SAID)
     examples = _examples(check, counts)
@@ -164,12 +165,22 @@ def _read(check: NamedCheck, result: ExpectationValidationResult) -> CheckResult
         status="passed" if result.success else "failed",
         observed=_observed(check, counts),
         expected="0",
-        detail=", ".join(f"{name} {value}" for name, value in examples[0].items()) if examples else "",
+        detail=_place(examples[0]) if examples else "",
         section=check.section,
         meaning=check.meaning,
         action=check.action,
         examples=examples,
     )
+
+
+def _place(example: Mapping[str, str]) -> str:
+    """Where the first of them is, in words that may stand in a log or an alert: no id, account or value of a record."""
+    return ", ".join(f"{name} {example[name]}" for name in _PLACES if name in example)
+
+
+def _raised(check: NamedCheck, kind: str, said: str) -> CheckResult:
+    """An expectation that could not be evaluated. What was said may quote the data: only the report shows it."""
+    return replace(_errored(check, f"Great Expectations raised {kind}"), examples=({"said": said},))
 
 
 def _errored(check: NamedCheck, why: str) -> CheckResult:

@@ -15,7 +15,10 @@ import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRequestError
 
-_DECIMAL = re.compile(r"([+-]?)(\d+)(?:\.(\d+))?")
+_DECIMAL = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:[eE]([+-]?[0-9]{1,3}))?")
+_CHARS_MAX = 1_000
+"""Of a number that anybody wrote down."""
+
 _DIGITS_MAX = 76
 """Of decimal256, in which all sums are taken."""
 
@@ -23,12 +26,19 @@ _DIGITS_MAX = 76
 def unscaled_of_text(text: str, scale: int) -> int | None:
     """The whole number behind a decimal written out; None where it is none, or has more digits than the scale keeps."""
     match = _DECIMAL.fullmatch(text)
-    if match is None:
+    if match is None or len(text) > _CHARS_MAX:
         return None
-    sign, whole, fraction = match[1], match[2], (match[3] or "").rstrip("0")
-    if len(fraction) > scale:
+    sign, whole, fraction, exponent = match[1], match[2], match[3] or "", int(match[4] or 0)
+    if not whole + fraction:
         return None
-    number = int(whole + fraction.ljust(scale, "0"))
+    number = int(whole + fraction)
+    shift: int = scale + exponent - len(fraction)
+    if shift < 0:
+        number, cut = divmod(number, int(10**-shift))
+        if cut:
+            return None
+    else:
+        number *= int(10**shift)
     return -number if sign == "-" else number
 
 

@@ -7,22 +7,34 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.quality.evidence import NOT_KNOWN, Evidence, PartitionState, need
+from txn_engine.quality.evidence import FINAL_STATES, NOT_KNOWN, Evidence, PartitionEvidence, need, replayed
 from txn_engine.types import GroupOffset
 
 
 def partitions(evidence: Evidence) -> pa.Table:
-    """Each partition of every topic: its offsets and how many transactions are open on it."""
+    """Each partition of every topic: its offsets and how many transactions are open on it, by the engine or by the
+    auditor's replay, whichever knows of more.
+
+    `replayed_stable_offset`: the last stable offset that the replay gives.
+    """
     need(evidence, "offsets")
     states = evidence.partitions
+    replays = [replayed(evidence, state.topic, state.partition) for state in states]
     return pa.table(
         {
             "topic": pa.array([state.topic for state in states], pa.string()),
             "partition": pa.array([state.partition for state in states], pa.int32()),
             "log_start_offset": pa.array([state.log_start_offset for state in states], pa.int64()),
             "last_stable_offset": pa.array([state.last_stable_offset for state in states], pa.int64()),
+            "replayed_stable_offset": pa.array([found.last_stable_offset for found in replays], pa.int64()),
             "high_watermark": pa.array([state.high_watermark for state in states], pa.int64()),
-            "open_transactions": pa.array([state.open_transactions for state in states], pa.int64()),
+            "open_transactions": pa.array(
+                [
+                    max(state.open_transactions, found.open_transactions)
+                    for state, found in zip(states, replays, strict=True)
+                ],
+                pa.int64(),
+            ),
         }
     )
 
@@ -32,7 +44,8 @@ def group(evidence: Evidence) -> pa.Table:
 
     A partition on which nothing was ever written and nothing committed counts as read to its end, and so does one with
     no record behind the group's position: maintenance appends rows of its own. `lag` is what the engine reports,
-    `measured_lag` the last stable offset less the committed one.
+    `measured_lag` the last stable offset of the auditor's replay less the committed one. `pending_producer_id`: whose
+    commit is pending, by the engine or by the replay.
     """
     need(evidence, "offsets", "group")
     committed = {
@@ -49,7 +62,8 @@ def group(evidence: Evidence) -> pa.Table:
         position = offset.committed_offset if offset else NOT_KNOWN
         if position == NOT_KNOWN and state.high_watermark == state.log_start_offset:
             position = state.last_stable_offset
-        measured = max(state.last_stable_offset - position, 0) if position != NOT_KNOWN else NOT_KNOWN
+        stable = replayed(evidence, state.topic, state.partition).last_stable_offset
+        measured = max(stable - position, 0) if position != NOT_KNOWN else NOT_KNOWN
         to_come = _is_record_between(evidence, state, position)
         rows.append(
             {
@@ -58,7 +72,7 @@ def group(evidence: Evidence) -> pa.Table:
                 "last_stable_offset": state.last_stable_offset,
                 "lag": _reported_lag(offset, measured),
                 "measured_lag": measured,
-                "pending_producer_id": offset.pending_producer_id if offset else NOT_KNOWN,
+                "pending_producer_id": _pending(evidence, state.partition, offset),
             }
         )
     names = (
@@ -72,7 +86,7 @@ def group(evidence: Evidence) -> pa.Table:
     return pa.table({name: pa.array([row[name] for row in rows], pa.int64()) for name in names})
 
 
-def _is_record_between(evidence: Evidence, state: PartitionState, position: int) -> bool:
+def _is_record_between(evidence: Evidence, state: PartitionEvidence, position: int) -> bool:
     """Whether readers see a record behind the position; also where that is not known, and for a position at fault."""
     rows = evidence.rows.get(state.topic)
     if rows is None or not 0 <= position <= state.last_stable_offset:
@@ -88,10 +102,26 @@ def _reported_lag(offset: GroupOffset | None, measured: int) -> int:
     return measured if offset is None or offset.lag == NOT_KNOWN else offset.lag
 
 
+def _pending(evidence: Evidence, partition: int, offset: GroupOffset | None) -> int:
+    if offset is not None and offset.pending_producer_id != NOT_KNOWN:
+        return offset.pending_producer_id
+    return evidence.replayed_pending.get(partition, NOT_KNOWN)
+
+
 def transactions(evidence: Evidence) -> pa.Table:
-    """Each transactional id whose transaction concerns the checked topics, and its state."""
-    need(evidence, "transactions")
-    states = [state for state in evidence.transactions if state.concerns]
+    """Each transactional id whose transaction concerns the checked topics, and its state: the engine's, and by the
+    auditor's replay where that has not ended.
+    """
+    need(evidence, "transactions", "audit")
+    concerned = [state for state in evidence.transactions if state.concerns]
+    open_by_engine = {state.transactional_id for state in concerned if state.state not in FINAL_STATES}
+    open_by_replay = {
+        state.transactional_id: state
+        for state in evidence.replayed_transactions
+        if state.concerns and state.transactional_id not in open_by_engine
+    }
+    states = [state for state in concerned if state.transactional_id not in open_by_replay]
+    states += open_by_replay.values()
     return pa.table(
         {
             "transactional_id": pa.array([state.transactional_id for state in states], pa.string()),

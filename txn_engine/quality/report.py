@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -14,8 +15,8 @@ import pyarrow as pa
 from txn_engine.quality.accounts import Account, Accounts, accounts
 from txn_engine.quality.check import ExactlyOnceCheck
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError
+from txn_engine.quality.log_strip import HEIGHT, WIDTH, LogStrip, draw_topic
 from txn_engine.quality.money import text_of_unscaled
-from txn_engine.quality.picture import HEIGHT, WIDTH, LogStrip, draw_topic
 from txn_engine.quality.records import compared_columns
 from txn_engine.quality.result import CheckResult
 from txn_engine.quality.suite import SECTIONS
@@ -176,11 +177,15 @@ def visible_records(evidence: Evidence, topic: str) -> int | None:
 
 
 def hidden_records(evidence: Evidence, topic: str, reason: str) -> int | None:
-    """How many records read_committed withheld for this reason; None where the topic could not be read."""
+    """How many records read_committed withheld for this reason; None where topic or log could not be read."""
     rows = evidence.rows.get(topic)
     if rows is None or rows.logged is None:
         return None
-    return sum(int((reasons == reason).sum()) for _, reasons in hidden_offsets(rows).values())
+    try:
+        hidden = hidden_offsets(evidence, topic)
+    except EvidenceMissingError:
+        return None
+    return sum(int((reasons == reason).sum()) for _, reasons in hidden.values())
 
 
 def _verdict(counts: Mapping[str, int], *, success: bool) -> str:
@@ -296,7 +301,10 @@ def _strips(evidence: Evidence) -> tuple[tuple[LogStrip, ...], int]:
     for topic in evidence.check.topics:
         if topic in evidence.rows:
             states = [state for state in evidence.partitions if state.topic == topic]
-            strips += draw_topic(states, evidence.rows[topic])
+            with suppress(
+                EvidenceMissingError
+            ):  # without the raw entries nobody can say why a record is hidden
+                strips += draw_topic(states, evidence.rows[topic], hidden_offsets(evidence, topic))
     return tuple(strips[:PARTITIONS_MAX]), max(len(strips) - PARTITIONS_MAX, 0)
 
 

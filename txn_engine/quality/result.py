@@ -17,8 +17,9 @@ good by the topics' own rules, and that is no fault.
 class CheckResult:
     """One named check.
 
-    `examples` are up to 20 rows that broke it; `detail` is one line: the first of them, or why the check could not be
-    made or does not apply.
+    `examples` are up to 20 rows that broke it, with their values: for the report, which is guarded. `detail` is one
+    line for logs and alerts, which quotes no record and no file: where the first of them is, or why the check could
+    not be made or does not apply.
     """
 
     name: str

@@ -7,23 +7,59 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txn_engine.quality.evidence import NOT_KNOWN, Evidence, TopicRows, need, rows_of
+from txn_engine.quality.evidence import (
+    NOT_KNOWN,
+    Evidence,
+    ReplayedPartition,
+    TopicRows,
+    need,
+    replayed,
+    rows_of,
+)
 
 
 def visible(evidence: Evidence) -> pa.Table:
     """Each record that read_committed returned, of every topic, in the order it came.
 
     `step`: its offset less that of the record before it in its partition (1 for the first); `aborted_by`: the producer
-    whose aborted transaction it belongs to, null as it should be; `last_stable_offset` of its partition.
+    whose aborted transaction it belongs to, null as it should be; `last_stable_offset` of its partition; both as the
+    auditor's replay gives them.
     """
-    need(evidence, "offsets")
-    stable = {(state.topic, state.partition): state.last_stable_offset for state in evidence.partitions}
     parts = [
-        _visible_part(topic, partition, offsets, rows_of(evidence, topic), stable.get((topic, partition), 0))
+        _visible_part(
+            topic,
+            partition,
+            offsets,
+            rows_of(evidence, topic),
+            replayed(evidence, topic, partition),
+        )
         for topic in evidence.check.topics
         for partition, offsets in by_partition(rows_of(evidence, topic).committed).items()
     ]
     return pa.concat_tables(parts) if parts else _VISIBLE.empty_table()
+
+
+def counted(evidence: Evidence) -> pa.Table:
+    """Each partition in which all is decided: how many records read_committed returned, and how many live ones the
+    auditor's replay counts.
+    """
+    rows: list[tuple[str, int, int, int]] = []
+    for topic in evidence.check.topics:
+        returned = by_partition(rows_of(evidence, topic).committed)
+        need(evidence, "audit")
+        rows += [
+            (topic, found.partition, len(returned.get(found.partition, ())), found.live_records)
+            for found in evidence.replayed
+            if found.topic == topic and found.last_stable_offset == found.log_end_offset
+        ]
+    names = ("topic", "partition", "visible_records", "replayed_records")
+    kinds = (pa.string(), pa.int32(), pa.int64(), pa.int64())
+    return pa.table(
+        {
+            name: pa.array([row[place] for row in rows], kind)
+            for place, (name, kind) in enumerate(zip(names, kinds, strict=True))
+        }
+    )
 
 
 _VISIBLE_FIELDS: list[Any] = [
@@ -37,12 +73,14 @@ _VISIBLE_FIELDS: list[Any] = [
 _VISIBLE = pa.schema(_VISIBLE_FIELDS)
 
 
-def _visible_part(topic: str, partition: int, offsets: Any, rows: TopicRows, stable: int) -> pa.Table:
+def _visible_part(
+    topic: str, partition: int, offsets: Any, rows: TopicRows, replay: ReplayedPartition
+) -> pa.Table:
     count = len(offsets)
     steps = np.diff(offsets, prepend=offsets[0] - 1) if count else offsets
     owner, known = _owners(rows, partition, offsets)
     aborted_by = np.full(count, NOT_KNOWN, np.int64)
-    for transaction in rows.aborted.get(partition, ()):
+    for transaction in replay.aborted:
         inside = (offsets >= transaction.first_offset) & (offsets <= transaction.last_offset)
         aborted_by[inside & known & (owner == transaction.producer_id)] = transaction.producer_id
     aborters = [None if producer == NOT_KNOWN else f"producer {producer}" for producer in aborted_by.tolist()]
@@ -52,7 +90,7 @@ def _visible_part(topic: str, partition: int, offsets: Any, rows: TopicRows, sta
         pa.array(offsets),
         pa.array(steps),
         pa.array(aborters, pa.string()),
-        pa.array(np.full(count, stable, np.int64)),
+        pa.array(np.full(count, replay.last_stable_offset, np.int64)),
     ]
     return pa.table(columns, schema=_VISIBLE)
 
@@ -61,12 +99,12 @@ def hidden(evidence: Evidence) -> pa.Table:
     """Each record that read_uncommitted returned and read_committed did not, and `reason`: why that is right.
 
     `aborted`: it lies in a transaction that its own producer aborted; `undecided`: it lies at or above the last stable
-    offset at which the read_committed scan ended; `unexplained`: neither.
+    offset; both by the auditor's replay. `unexplained`: neither.
     """
     parts = []
     for topic in evidence.check.topics:
         need(evidence, f"log:{topic}")
-        for partition, (offsets, reasons) in hidden_offsets(rows_of(evidence, topic)).items():
+        for partition, (offsets, reasons) in hidden_offsets(evidence, topic).items():
             columns: list[Any] = [
                 pa.repeat(topic, len(offsets)),
                 pa.array(np.full(len(offsets), partition, np.int32)),
@@ -86,8 +124,9 @@ _HIDDEN_FIELDS: list[Any] = [
 _HIDDEN = pa.schema(_HIDDEN_FIELDS)
 
 
-def hidden_offsets(rows: TopicRows) -> dict[int, tuple[Any, Any]]:
-    """By partition: the offsets that read_committed does not return, and the reason of each."""
+def hidden_offsets(evidence: Evidence, topic: str) -> dict[int, tuple[Any, Any]]:
+    """By partition: the offsets that read_committed does not return (but those trimmed since), and why not."""
+    rows = rows_of(evidence, topic)
     if rows.logged is None:
         return {}
     logged, committed = by_partition(rows.logged), by_partition(rows.committed)
@@ -96,10 +135,12 @@ def hidden_offsets(rows: TopicRows) -> dict[int, tuple[Any, Any]]:
         missing = np.setdiff1d(offsets, committed.get(partition, np.array([], np.int64)))
         if not len(missing):
             continue
+        replay = replayed(evidence, topic, partition)
+        missing = missing[missing >= replay.log_start_offset]
         reasons = np.full(len(missing), "unexplained", dtype="<U11")
-        reasons[missing >= rows.ends.get(partition, 2**63 - 1)] = "undecided"
+        reasons[missing >= replay.last_stable_offset] = "undecided"
         owner, known = _owners(rows, partition, missing)
-        for transaction in rows.aborted.get(partition, ()):
+        for transaction in replay.aborted:
             inside = (missing >= transaction.first_offset) & (missing <= transaction.last_offset)
             reasons[inside & (~known | (owner == transaction.producer_id))] = "aborted"
         found[partition] = (missing, reasons)

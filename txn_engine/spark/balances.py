@@ -29,8 +29,11 @@ def balances(payments: DataFrame) -> DataFrame:
         .when(sf.col("type").isin(*DEBIT_TYPES), -amount)
         .otherwise(_refused("a payment that is neither credit nor debit, trans_id "))
     )
+    # Where spark.sql.ansi.enabled is turned off, a sum or a cast that overflows is null and no error.
+    too_large = sf.raise_error(sf.lit(f"an account's turnover does not fit {_MONEY}")).cast(_MONEY)
+    turnover = sf.coalesce(sf.sum(signed).cast(_MONEY), too_large)
     return payments.groupBy("account_id").agg(
-        sf.sum(signed).cast(_MONEY).alias("turnover"), sf.count(sf.lit(1)).alias("payments")
+        turnover.alias("turnover"), sf.count(sf.lit(1)).alias("payments")
     )
 
 

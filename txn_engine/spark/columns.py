@@ -9,6 +9,7 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.types import DataType, StructField, StructType
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP, conform
 
 _SIMPLE: dict[pa.DataType, DataType] = {
@@ -109,13 +110,15 @@ def conform_to_topic(records: pa.Table, schema: pa.Schema, *, topic: str) -> pa.
     columns, fields = [], []
     for name in records.schema.names:
         column, field = records.column(name), schema.field(name)
-        if column.type != field.type:
-            try:
-                column = column.cast(field.type, safe=True)
-            except pa.ArrowException as error:
-                raise InvalidRecordError(
-                    f"column {name!r}: {error}", actor=f"write_topic to {topic!r}", expected=str(field.type)
-                ) from error
+        try:
+            column = cast_exactly(column, field.type)
+        except InexactError:
+            raise InvalidRecordError(
+                f"a value of column {name!r} that does not fit",
+                actor=f"write_topic to {topic!r}",
+                expected=str(field.type),
+                action="round it as you mean it, or leave it out; nothing was written",
+            ) from None
         columns.append(column)
         fields.append(pa.field(name, field.type))
     return conform(pa.Table.from_arrays(columns, schema=pa.schema(fields)), schema, topic=topic)

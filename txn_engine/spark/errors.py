@@ -24,12 +24,14 @@ class SparkSessionError(TxnEngineError):
     """There is no Spark session, or not one that can do what was asked. Nothing was read or written."""
 
     code = "SPARK_SESSION"
+    retry_helps = True
 
 
 class SparkJobError(TxnEngineError):
     """A Spark job failed after Spark's own retries. Nothing of it is visible: its files are orphans."""
 
     code = "SPARK_JOB_FAILED"
+    retry_helps = True
     default_action = "mend the job and run it again: nothing of this run is visible"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,8 +30,10 @@ _READ_OPTIONS = {
 _BLOCK_BYTES = 128 * 1024 * 1024
 
 
-def read_files(spark: SparkSession, files: Sequence[ScanFile], schema: StructType) -> DataFrame:
-    """The rows of these files, read by Spark's own Parquet reader.
+def read_files(
+    spark: SparkSession, files: Sequence[ScanFile], schema: StructType, options: Mapping[str, str]
+) -> DataFrame:
+    """The rows of these files, read by Spark's own Parquet reader; `options` say how it gets at them.
 
     A file that is missing fails the read when it comes to that file.
     """
@@ -40,7 +42,8 @@ def read_files(spark: SparkSession, files: Sequence[ScanFile], schema: StructTyp
         manifest.parent.mkdir()
         manifest.write_text("\n".join(["v1", *map(_line, files)]))
         # The manifest is read here and now, and never again.
-        frame = spark.read.schema(schema).options(**_READ_OPTIONS).parquet(Path(folder).as_uri())
+        reader = spark.read.schema(schema).options(**_READ_OPTIONS, **options)
+        frame = reader.parquet(Path(folder).as_uri())
     taken = len(frame._jdf.inputFiles())
     if taken != len(files):
         raise SparkSessionError(

@@ -1,40 +1,112 @@
-"""The jars that let Spark read and write S3: 13 MB, resolved by Spark itself through Ivy, once.
+"""The jars that let Spark read and write S3: 13 MB, fetched once, and each the one whose SHA-256 `s3a-jars.txt` names.
 
-As resolved by default, hadoop-aws pulls the AWS SDK's 686 MB bundle; the modules that it really uses are
-named here instead. Versions belong together: pyspark 4.3 carries Hadoop 3.5.0.
+As resolved by default, hadoop-aws pulls the AWS SDK's 686 MB bundle; the list names the modules that it really uses
+instead. Versions belong together: pyspark 4.3 carries Hadoop 3.5.0.
 """
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pyspark
+
 from txn_engine.spark.cache_folder import cache_folder
+from txn_engine.spark.errors import SparkSessionError
+from txn_engine.spark.java import find_java_home
 
-HADOOP_VERSION = "3.5.0"
-AWS_SDK_VERSION = "2.35.4"
+S3A_JARS = Path(__file__).with_name("s3a-jars.txt")
+FETCH_TIMEOUT_S = 900
+_SAID_CHARS_MAX = 300
 
-S3A_PACKAGES = (
-    f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}",
-    *(
-        f"software.amazon.awssdk:{module}:{AWS_SDK_VERSION}"
-        for module in ("s3", "s3-transfer-manager", "sts", "apache-client")
-    ),
-)
-S3A_EXCLUDES = (
-    "software.amazon.awssdk:bundle",
-    "software.amazon.awssdk:netty-nio-client",
-    "org.slf4j:slf4j-api",
-    "org.apache.hadoop:hadoop-common",
-    "org.wildfly.openssl:wildfly-openssl",
-)
+
+class Jar(NamedTuple):
+    """One jar of Maven's, and the sum of its bytes."""
+
+    organisation: str
+    name: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """Its name in the folder."""
+        return f"{self.organisation}.{self.name}-{self.version}.jar"
 
 
 def s3a_jar_settings() -> dict[str, str]:
-    """The Spark settings that bring the S3A jars; to be set before the session's JVM starts.
+    """The Spark settings that bring the S3A jars, every one checked; to be set before the session's JVM starts.
 
-    The Ivy folder is our own: Ivy stops at a cache that holds a module's description without its jar, as a
-    user's may.
+    Raises:
+        SparkSessionError: a jar is missing and could not be fetched, or is not the one that the list names.
     """
-    return {
-        "spark.jars.packages": ",".join(S3A_PACKAGES),
-        "spark.jars.excludes": ",".join(S3A_EXCLUDES),
-        "spark.jars.ivy": str(cache_folder() / "ivy"),
-    }
+    return {"spark.jars": ",".join(map(str, checked_jars(S3A_JARS, cache_folder() / "jars")))}
+
+
+def checked_jars(listed: Path, folder: Path) -> list[Path]:
+    """The jars of that list, in that folder: what is missing is fetched, and nothing with another sum is returned.
+
+    Processes that fetch at once do no harm: each moves whole, checked files into place.
+    """
+    lines = listed.read_text(encoding="utf-8").splitlines()
+    wanted = [Jar(*line.split()) for line in lines if line and not line.startswith("#")]
+    if missing := [jar for jar in wanted if not (folder / jar.file_name).is_file()]:
+        _fetch(missing, folder)
+    _check(wanted, folder)
+    return [folder / jar.file_name for jar in wanted]
+
+
+def _check(jars: list[Jar], folder: Path) -> None:
+    for jar in jars:
+        seen = hashlib.sha256((folder / jar.file_name).read_bytes()).hexdigest()
+        if seen != jar.sha256:
+            raise SparkSessionError(
+                f"{jar.file_name} has the SHA-256 {seen}",
+                actor="spark",
+                place=str(folder / jar.file_name),
+                expected=jar.sha256,
+                action="remove the file, so that it is fetched anew; if it comes again, somebody gives you another jar",
+            )
+
+
+def _fetch(jars: list[Jar], folder: Path) -> None:
+    """By the Ivy that PySpark brings, exactly these; nothing that does not fit its sum gets into the folder."""
+    dependency = '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default->master"/>'
+    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as made:
+        new = Path(made)
+        (new / "ivy.xml").write_text(
+            '<ivy-module version="2.0"><info organisation="txn-engine" module="jars"/>'
+            '<configurations><conf name="default"/></configurations><dependencies>'
+            + "".join(dependency.format(*jar[:3]) for jar in jars)
+            + "</dependencies></ivy-module>",
+            encoding="utf-8",
+        )
+        done = subprocess.run(
+            [
+                *(find_java_home() / "bin" / "java", "-jar", ivy, "-ivy", new / "ivy.xml", "-cache", new / "ivy"),
+                *("-types", "jar", "bundle", "-retrieve", f"{new}/[organisation].[artifact]-[revision].[ext]"),
+            ],
+            check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            encoding="utf-8", errors="replace", timeout=FETCH_TIMEOUT_S,
+        )  # fmt: skip
+        absent = [jar.file_name for jar in jars if not (new / jar.file_name).is_file()]
+        if done.returncode != 0 or absent:
+            raise SparkSessionError(
+                f"jars were not fetched: {', '.join(absent)}: {done.stdout.strip()[-_SAID_CHARS_MAX:]}",
+                actor="spark",
+                place=str(folder),
+                expected="Maven Central, or the jars put into the folder by hand",
+            )
+        _check(jars, new)
+        for jar in jars:
+            (new / jar.file_name).replace(folder / jar.file_name)
+
+
+if __name__ == "__main__":
+    checked_jars(Path(sys.argv[1]), Path(sys.argv[2]))

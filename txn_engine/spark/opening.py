@@ -30,14 +30,15 @@ def opened(url_or_engine: UrlOrEngine, **connect_kwargs: Any) -> Iterator[Engine
         yield engine
 
 
-def let_spark_read(spark: SparkSession, store: ObjectStore) -> None:
-    """Give Spark's own readers what they need: for a bucket its endpoint and credentials, for a folder nothing."""
+def read_options(spark: SparkSession, store: ObjectStore) -> dict[str, str]:
+    """The options of Spark's own reader for this store: a bucket's endpoint and credentials; for a folder none."""
     if store.url.startswith("s3:"):
         from storage.s3 import S3Store
-        from txn_engine.spark.s3a import open_bucket
+        from txn_engine.spark.s3a import bucket_options
 
         if isinstance(store, S3Store):
-            open_bucket(spark, store.config)
+            return bucket_options(spark, store.config)
+    return {}
 
 
 def store_for_executors(store: ObjectStore) -> ObjectStore:

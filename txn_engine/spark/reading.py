@@ -18,7 +18,7 @@ from txn_engine.errors import CorruptObjectError, UnknownTopicOrPartitionError
 from txn_engine.log.data_files import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP
 from txn_engine.spark.columns import check_told_apart, read_schema, spark_schema
 from txn_engine.spark.file_list import read_files
-from txn_engine.spark.opening import UrlOrEngine, let_spark_read, opened
+from txn_engine.spark.opening import UrlOrEngine, opened, read_options
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, ScanFile, TopicPartition
 
 _FILE = "_file"
@@ -94,13 +94,14 @@ def read_topic(
                 place=engine.url,
                 action="read again, where it was made again",
             )
-        if files:
-            let_spark_read(spark, engine.store)
+        options = read_options(spark, engine.store) if files else {}
     count = sum(file.end_row - file.first_row for file in files)
-    return TopicRead(_frame(spark, files, schema), offsets, count, len(files))
+    return TopicRead(_frame(spark, files, schema, options), offsets, count, len(files))
 
 
-def _frame(spark: SparkSession, files: Sequence[ScanFile], schema: StructType) -> DataFrame:
+def _frame(
+    spark: SparkSession, files: Sequence[ScanFile], schema: StructType, options: Mapping[str, str]
+) -> DataFrame:
     """Whole files as they are; those with a bound inside apart, with a filter."""
     if not files:
         return spark.createDataFrame([], read_schema(schema))
@@ -116,7 +117,7 @@ def _frame(spark: SparkSession, files: Sequence[ScanFile], schema: StructType) -
     def read(chosen: Sequence[ScanFile]) -> DataFrame:
         # A column of its own, below everything else: above a Python function Spark would already be at a later file.
         # (`_metadata.file_path` is no choice: a plan that mentions `_metadata` reads all of it, pruned or not.)
-        return read_files(spark, chosen, stored).withColumn(_FILE, sf.input_file_name())
+        return read_files(spark, chosen, stored, options).withColumn(_FILE, sf.input_file_name())
 
     whole = [file for file in files if _is_whole(file)]
     cut = [file for file in files if not _is_whole(file)]

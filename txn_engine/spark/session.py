@@ -66,7 +66,7 @@ def spark_session(
 
     Raises:
         JavaNotFoundError: no Java of version 17 or later.
-        SparkSessionError: Spark did not start, or one is running that lacks the S3A jars.
+        SparkSessionError: Spark did not start, one is running that lacks the S3A jars, or these did not come.
     """
     wanted = os.fspath(url) if url is not None else os.environ.get(URL_VARIABLE, "")
     check_spark_url(wanted)
@@ -95,9 +95,11 @@ def _settings(url: str, extra: Mapping[str, str] | None) -> dict[str, str]:
     settings["spark.sql.files.openCostInBytes"] = str(
         _OPEN_COST_BYTES_S3 if remote else _OPEN_COST_BYTES_LOCAL
     )
+    own = dict(extra or {})
     if remote:
-        settings |= s3a_jar_settings()
-    return settings | dict(extra or {})
+        jars = s3a_jar_settings()["spark.jars"]
+        own["spark.jars"] = ",".join(filter(None, (jars, own.get("spark.jars"))))
+    return settings | own
 
 
 def _start(
@@ -121,12 +123,11 @@ def _start(
     except (PySparkException, Py4JError, OSError) as error:
         exited = isinstance(error, PySparkException) and error.getCondition() == "JAVA_GATEWAY_EXITED"
         said = _said(Path(log_path), begin) if exited and log_path is not None else reason(error)
-        jars = settings.get("spark.jars.ivy")
         raise SparkSessionError(
             f"Spark did not start: {said}",
             actor="spark",
             place=None if log_path is None else str(log_path),
-            action="read what Spark said" + ("" if jars is None else f"; its S3A jars come into {jars}"),
+            action="read what Spark said",
         ) from error
     finally:
         if log is not None:

@@ -38,10 +38,27 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 _RESTORE,
             ),
             "object-misnamed": Code(
-                "A folder in a topic's folder, or an object in a log, its snapshots or the producer id blocks, "
-                "where the format has none.",
+                "A folder with objects of the format, of a partition or an incarnation that the store does not have.",
                 "format",
                 _FOREIGN,
+            ),
+            "folder-in-the-way": Code(
+                "On a local disk a folder has the name of an object: what is written there next, as an entry, is "
+                "refused.",
+                "format",
+                "remove the folder if it is empty, else look at who put it there",
+            ),
+            "object-foreign": Code(
+                "An object, or a folder with objects, of a name that the format does not have there. Nothing reads it.",
+                "format",
+                _FOREIGN,
+                "warning",
+            ),
+            "keys-not-listed": Code(
+                "The store refuses to list its root, or a folder: foreign keys may be there unseen.",
+                "format",
+                "list with credentials that may, or move away the folder that cannot be read",
+                "warning",
             ),
             "entry-damaged": Code("An entry's bytes are not those that were written.", "1", _RESTORE),
             "entry-missing": Code("A slot of the log is empty, and later ones are filled.", "1", _RESTORE),

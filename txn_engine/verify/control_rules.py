@@ -1,4 +1,4 @@
-"""Rewrite, clean, trim, expire and floor rows: what they may do (protocol, sections 1 and 6)."""
+"""Rewrite, clean, trim, expire and floor rows: what they may do (PROTOCOL.md, sections 1 and 6)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from txn_engine.verify.audited_partition import AuditedPartition, control_value, output_file
 from txn_engine.verify.descriptors import Batch, parse_data_path
 from txn_engine.verify.file_table import DataFile
+from txn_engine.verify.judged_entry import JudgedEntry
 from txn_engine.verify.layout import Layout
-from txn_engine.verify.partition_state import PartitionState, control_value, output_file
-from txn_engine.verify.scene import Scene
 
 
 class ControlRule:
@@ -22,40 +22,40 @@ class ControlRule:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
 
-    def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
+    def judge(self, state: AuditedPartition, batch: Batch, entry: JudgedEntry) -> None:
         """Note what the row must not have done in this state."""
-        if not scene.sound or batch.control == "none" or batch.is_marker:
+        if not entry.sound or batch.control == "none" or batch.is_marker:
             return
         value = control_value(batch)
         if value is None:
             return
         if batch.control in ("rewrite", "clean"):
-            self._judge_by_key(state, value, batch, scene)
+            self._judge_by_key(state, value, batch, entry)
         if batch.control == "rewrite":
-            _judge_rewrite(state, value, batch, scene)
+            _judge_rewrite(state, value, batch, entry)
         elif batch.control == "clean":
-            _judge_clean(state, value, batch, scene)
+            _judge_clean(state, value, batch, entry)
         elif batch.control == "trim":
-            _judge_trim(state, value, batch, scene)
+            _judge_trim(state, value, batch, entry)
         elif batch.control == "expire":
             for producer_id in value["producer_ids"]:
                 if producer_id in state.open:
                     seen = f"producer {producer_id} forgotten with a transaction open since {state.open[producer_id]}"
-                    scene.note("expire-illegal", batch, seen, "its marker first")
+                    entry.note("expire-illegal", batch, seen, "its marker first")
         else:
-            _judge_floor(state, value["floor"], batch, scene)
+            _judge_floor(state, value["floor"], batch, entry)
 
     def _judge_by_key(
-        self, state: PartitionState, value: Mapping[str, Any], batch: Batch, scene: Scene
+        self, state: AuditedPartition, value: Mapping[str, Any], batch: Batch, entry: JudgedEntry
     ) -> None:
         """Records are left out of compacted topics only, and tombstones only when they have had their time."""
-        topic = self._layout.topics.get(scene.place.topic)
+        topic = self._layout.topics.get(entry.place.topic)
         is_told = topic is None or topic.schema is not None
         if (batch.control == "rewrite" and value["tombstones_to"] < 0) or not is_told:
             return
         code = f"{batch.control}-illegal"
         if topic is None or topic.keys is None:
-            scene.note(code, batch, f"a {batch.control} by key", "none: the topic is not compacted")
+            entry.note(code, batch, f"a {batch.control} by key", "none: the topic is not compacted")
             return
         limit = state.tombstones_to
         if batch.append_time - state.horizon_ms >= topic.keys.delete_retention_ms:
@@ -64,84 +64,90 @@ class ControlRule:
             expected = (
                 f"at most {limit}: the others have not stood alone for {topic.keys.delete_retention_ms} ms"
             )
-            scene.note(code, batch, f"tombstones left out below offset {value['tombstones_to']}", expected)
+            entry.note(code, batch, f"tombstones left out below offset {value['tombstones_to']}", expected)
 
 
-def _judge_rewrite(state: PartitionState, value: Mapping[str, Any], batch: Batch, scene: Scene) -> None:
+def _judge_rewrite(
+    state: AuditedPartition, value: Mapping[str, Any], batch: Batch, entry: JudgedEntry
+) -> None:
     inputs: list[DataFile] = []
     for path in value["inputs"]:
         file = state.files.get(path)
         if file is None or file.status != "live":
             seen = f"input {path}, {'never named' if file is None else file.status}"
-            scene.note("rewrite-illegal", batch, seen, "live files only")
+            entry.note("rewrite-illegal", batch, seen, "live files only")
         elif file.last_offset >= state.last_stable_offset:
             expected = f"files below the last stable offset {state.last_stable_offset}"
-            scene.note("rewrite-illegal", batch, f"input {path} up to offset {file.last_offset}", expected)
+            entry.note("rewrite-illegal", batch, f"input {path} up to offset {file.last_offset}", expected)
         else:
             inputs.append(file)
     outputs = [file for output in value["outputs"] if (file := output_file(output)) is not None]
     for file in outputs:
-        _judge_output(state, file, batch, scene)
+        _judge_output(state, file, batch, entry)
     if len(inputs) == len(value["inputs"]) and value["tombstones_to"] < 0:
-        _judge_exchange(state, inputs, outputs, batch, scene)
+        _judge_exchange(state, inputs, outputs, batch, entry)
     elif len(inputs) == len(value["inputs"]):
-        _judge_kept(state, inputs, outputs, batch, scene)
+        _judge_kept(state, inputs, outputs, batch, entry)
 
 
-def _judge_output(state: PartitionState, file: DataFile, batch: Batch, scene: Scene) -> None:
+def _judge_output(state: AuditedPartition, file: DataFile, batch: Batch, entry: JudgedEntry) -> None:
     name = parse_data_path(file.data_path)
     if name is None or not (
         name.producer_id == file.producer_id == name.producer_epoch == file.producer_epoch == -1
     ):
         seen = f"output {file.data_path} of producer {file.producer_id} epoch {file.producer_epoch}"
-        scene.note(
+        entry.note(
             "data-file-misnamed", batch, seen, "data/<log end>-p-1-e-1-<write id>.parquet, of no producer"
         )
         return
     if file.data_path in state.files:
-        scene.note("data-file-named-twice", batch, f"output {file.data_path}, named before", "a new file")
+        entry.note("data-file-named-twice", batch, f"output {file.data_path}, named before", "a new file")
     if name.log_end > batch.base_offset:
         seen = f"output {file.data_path}, uploaded when the log ended at {name.log_end}"
-        scene.note("data-file-misnamed", batch, seen, f"a log end of at most {batch.base_offset}")
+        entry.note("data-file-misnamed", batch, seen, f"a log end of at most {batch.base_offset}")
     if name.log_end < state.floor:
         seen = f"output {file.data_path}, uploaded when the log ended at {name.log_end}"
         expected = f"a log end of at least the floor {state.floor}: the clean-up may delete this file"
-        scene.note("data-file-below-floor", batch, seen, expected)
+        entry.note("data-file-below-floor", batch, seen, expected)
 
 
 def _judge_exchange(
-    state: PartitionState,
+    state: AuditedPartition,
     inputs: Sequence[DataFile],
     outputs: Sequence[DataFile],
     batch: Batch,
-    scene: Scene,
+    entry: JudgedEntry,
 ) -> None:
     """Each output takes the place of inputs that follow one another: their offsets, records and times, all of them."""
     left = sorted({file.data_path: file for file in inputs}.values(), key=lambda file: file.base_offset)
     if not inputs or not outputs or len(left) != len(inputs):
         seen = f"{len(inputs)} inputs, {len(left)} different ones, and {len(outputs)} outputs"
-        scene.note("rewrite-illegal", batch, seen, "at least one of each, each once")
+        entry.note("rewrite-illegal", batch, seen, "at least one of each, each once")
         return
     taken = {file.data_path for file in inputs}
     for output in sorted(outputs, key=lambda file: file.base_offset):
         held = [file for file in left if file.last_offset <= output.last_offset]
         left = left[len(held) :]
         if not held or _extent(held) != _extent([output]):
-            expected = _told(held) if held else "what some of the inputs hold"
-            scene.note("rewrite-illegal", batch, f"an output of {_told([output])}", expected)
-        _judge_between(state, output, taken, batch, scene)
+            expected = _names(held) if held else "what some of the inputs hold"
+            entry.note("rewrite-illegal", batch, f"an output of {_names([output])}", expected)
+        _judge_between(state, output, taken, batch, entry)
     if left:
-        scene.note("rewrite-illegal", batch, f"no output for {_told(left)}", "an output for every input")
+        entry.note("rewrite-illegal", batch, f"no output for {_names(left)}", "an output for every input")
 
 
 def _judge_kept(
-    state: PartitionState, inputs: Sequence[DataFile], outputs: Sequence[DataFile], batch: Batch, scene: Scene
+    state: AuditedPartition,
+    inputs: Sequence[DataFile],
+    outputs: Sequence[DataFile],
+    batch: Batch,
+    entry: JudgedEntry,
 ) -> None:
     """By key: at most one output, of no more than the inputs hold, at no other offsets and times."""
     held = sorted({file.data_path: file for file in inputs}.values(), key=lambda file: file.base_offset)
     if len(held) != len(inputs) or not inputs or len(outputs) > 1:
         seen = f"{len(inputs)} inputs, {len(held)} different ones, and {len(outputs)} outputs by key"
-        scene.note("rewrite-illegal", batch, seen, "inputs each once, and one output at the most")
+        entry.note("rewrite-illegal", batch, seen, "inputs each once, and one output at the most")
         return
     for output in outputs:
         base, last, records, oldest, newest = _extent(held)
@@ -149,12 +155,14 @@ def _judge_kept(
         within = base <= output.base_offset <= output.last_offset <= last
         in_time = oldest <= output.first_timestamp <= output.max_timestamp <= newest
         if not (within and in_time and 1 <= output.record_count <= most):
-            scene.note("rewrite-illegal", batch, f"an output of {_told([output])}", f"some of {_told(held)}")
-        _judge_between(state, output, {file.data_path for file in inputs}, batch, scene)
+            entry.note(
+                "rewrite-illegal", batch, f"an output of {_names([output])}", f"some of {_names(held)}"
+            )
+        _judge_between(state, output, {file.data_path for file in inputs}, batch, entry)
 
 
 def _judge_between(
-    state: PartitionState, output: DataFile, taken: set[str], batch: Batch, scene: Scene
+    state: AuditedPartition, output: DataFile, taken: set[str], batch: Batch, entry: JudgedEntry
 ) -> None:
     """A file's records are read together: no other live file may begin among them."""
     between = state.files.between(output.base_offset, output.last_offset)
@@ -162,17 +170,17 @@ def _judge_between(
     if other is not None:
         seen = f"{other.data_path} at offset {other.base_offset}, which is live and no input"
         expected = f"every live file from {output.base_offset} to {output.last_offset} among the inputs"
-        scene.note("rewrite-illegal", batch, seen, expected)
+        entry.note("rewrite-illegal", batch, seen, expected)
 
 
-def _judge_clean(state: PartitionState, value: Mapping[str, Any], batch: Batch, scene: Scene) -> None:
+def _judge_clean(state: AuditedPartition, value: Mapping[str, Any], batch: Batch, entry: JudgedEntry) -> None:
     cleaned_to, tombstones_to = value["cleaned_to"], value["tombstones_to"]
     if cleaned_to < state.cleaned_to or tombstones_to < state.tombstones_to:
         expected = f"at least {state.cleaned_to} and {state.tombstones_to}: neither moves back"
-        scene.note("clean-illegal", batch, f"clean to {cleaned_to}, tombstones to {tombstones_to}", expected)
+        entry.note("clean-illegal", batch, f"clean to {cleaned_to}, tombstones to {tombstones_to}", expected)
     if cleaned_to > state.last_stable_offset:
         expected = f"at most the last stable offset {state.last_stable_offset}"
-        scene.note("clean-illegal", batch, f"clean to offset {cleaned_to}", expected)
+        entry.note("clean-illegal", batch, f"clean to offset {cleaned_to}", expected)
 
 
 def _extent(files: Sequence[DataFile]) -> tuple[int, ...]:
@@ -185,32 +193,32 @@ def _extent(files: Sequence[DataFile]) -> tuple[int, ...]:
     )
 
 
-def _told(files: Sequence[DataFile]) -> str:
+def _names(files: Sequence[DataFile]) -> str:
     first, last, records, oldest, newest = _extent(files)
     return f"{records} records at offsets {first} to {last}, of times {oldest} to {newest}"
 
 
-def _judge_trim(state: PartitionState, value: Mapping[str, Any], batch: Batch, scene: Scene) -> None:
+def _judge_trim(state: AuditedPartition, value: Mapping[str, Any], batch: Batch, entry: JudgedEntry) -> None:
     start, entries_start = value["log_start_offset"], value["entries_start"]
     if start < state.log_start_offset or entries_start < state.entries_start:
         expected = f"at least {state.log_start_offset} and {state.entries_start}: neither moves back"
-        scene.note("trim-illegal", batch, f"log start {start}, entries start {entries_start}", expected)
-    at = bisect_left(scene.slots, entries_start)
-    if entries_start > 0 and (at == len(scene.slots) or scene.slots[at] != entries_start):
-        scene.note("trim-illegal", batch, f"entries start {entries_start}", "the base offset of an entry")
+        entry.note("trim-illegal", batch, f"log start {start}, entries start {entries_start}", expected)
+    at = bisect_left(entry.slots, entries_start)
+    if entries_start > 0 and (at == len(entry.slots) or entry.slots[at] != entries_start):
+        entry.note("trim-illegal", batch, f"entries start {entries_start}", "the base offset of an entry")
     elif entries_start > 0 and entries_start >= batch.base_offset:
         expected = f"the base of an entry inside a snapshot, before this row at {batch.base_offset}"
-        scene.note("trim-illegal", batch, f"entries start {entries_start}", expected)
+        entry.note("trim-illegal", batch, f"entries start {entries_start}", expected)
     if start > state.last_stable_offset:
         expected = f"at most the last stable offset {state.last_stable_offset}"
-        scene.note("trim-illegal", batch, f"log start {start}", expected)
+        entry.note("trim-illegal", batch, f"log start {start}", expected)
     for cut in state.files.across(start):
         expected = f"a file's boundary: {cut.data_path} covers {cut.base_offset} to {cut.last_offset}"
-        scene.note("trim-illegal", batch, f"log start {start}", expected)
+        entry.note("trim-illegal", batch, f"log start {start}", expected)
 
 
-def _judge_floor(state: PartitionState, floor: int, batch: Batch, scene: Scene) -> None:
+def _judge_floor(state: AuditedPartition, floor: int, batch: Batch, entry: JudgedEntry) -> None:
     if floor < state.floor:
-        scene.note("floor-illegal", batch, f"floor {floor}", f"at least {state.floor}: it never falls")
+        entry.note("floor-illegal", batch, f"floor {floor}", f"at least {state.floor}: it never falls")
     if floor > batch.base_offset:
-        scene.note("floor-illegal", batch, f"floor {floor}", f"at most its own offset {batch.base_offset}")
+        entry.note("floor-illegal", batch, f"floor {floor}", f"at most its own offset {batch.base_offset}")

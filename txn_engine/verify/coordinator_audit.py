@@ -6,16 +6,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from txn_engine.verify.audited_partition import AuditedPartition, StoredTransaction
 from txn_engine.verify.control_rules import ControlRule
 from txn_engine.verify.decisions import DecisionTable
 from txn_engine.verify.descriptor_rules import DescriptorRule
 from txn_engine.verify.descriptors import Batch, TransactionRow
 from txn_engine.verify.findings import Place
+from txn_engine.verify.judged_entry import JudgedEntry, Rule
 from txn_engine.verify.layout import Layout
 from txn_engine.verify.marker_rules import places_of
 from txn_engine.verify.partition_audit import Audit, PartitionAudit
-from txn_engine.verify.partition_state import PartitionState, StoredTransaction
-from txn_engine.verify.scene import Rule, Scene
 from txn_engine.verify.transaction_rules import TransactionRule, is_renewal
 
 TOPIC = "__transaction_state"
@@ -82,11 +82,11 @@ class CoordinatorAudit:
                 self._owners.setdefault(stored.row.producer_id, (name, audit.place.partition))
             self._decide(stored.offset, stored.row, stored.append_time)
 
-    def record(self, state: PartitionState, batch: Batch, row: TransactionRow, scene: Scene) -> None:
+    def record(self, state: AuditedPartition, batch: Batch, row: TransactionRow, entry: JudgedEntry) -> None:
         """Keep what the partitions will be judged by."""
         if row.producer_id >= 0:
             before = state.transactions.get(row.transactional_id)
-            self._own(row, before is None or before.row.producer_id != row.producer_id, batch, scene)
+            self._own(row, before is None or before.row.producer_id != row.producer_id, batch, entry)
         self._decide(batch.base_offset, row, batch.append_time)
         if row.state in ("CompleteCommit", "CompleteAbort") and row.decision_offset >= 0:
             before = state.transactions.get(row.transactional_id)
@@ -112,11 +112,11 @@ class CoordinatorAudit:
                 append_time=append_time,
             )
 
-    def _own(self, row: TransactionRow, is_new: bool, batch: Batch, scene: Scene) -> None:
+    def _own(self, row: TransactionRow, is_new: bool, batch: Batch, entry: JudgedEntry) -> None:
         """Note whose producer id this is. One that the row before did not have nobody may have had."""
         owner = self._owners.get(row.producer_id)
         if owner is None:
-            self._owners[row.producer_id] = (row.transactional_id, scene.place.partition)
+            self._owners[row.producer_id] = (row.transactional_id, entry.place.partition)
             return
         code, had = "producer-id-shared", f"{owner[0]!r} has this one"
         if owner[0] == row.transactional_id:
@@ -125,12 +125,12 @@ class CoordinatorAudit:
             code, had = "producer-id-reused", "it had this one before"
         if (row.producer_id, row.transactional_id) not in self._shared:
             self._shared.add((row.producer_id, row.transactional_id))
-            scene.findings.add(
+            entry.findings.add(
                 code,
-                scene.key,
+                entry.key,
                 f"transactional id {row.transactional_id!r} writes as producer {row.producer_id}",
                 expected=f"a producer id of its own: {had}",
-                place=scene.place,
+                place=entry.place,
                 offsets=batch.offsets,
                 producer_id=row.producer_id,
                 since_ms=batch.append_time,
@@ -254,7 +254,7 @@ class _Recorder:
     def __init__(self, coordinator: CoordinatorAudit) -> None:
         self._coordinator = coordinator
 
-    def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
+    def judge(self, state: AuditedPartition, batch: Batch, entry: JudgedEntry) -> None:
         """Judges nothing itself but whose producer id it is."""
         if isinstance(batch.row, TransactionRow):
-            self._coordinator.record(state, batch, batch.row, scene)
+            self._coordinator.record(state, batch, batch.row, entry)

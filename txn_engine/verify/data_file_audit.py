@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.store import ObjectInfo
+from txn_engine.verify.audited_partition import GRACE_MS, Ranges
 from txn_engine.verify.descriptors import MalformedError, parse_data_path
 from txn_engine.verify.file_table import DataFile, FileTable
 from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.limits import bounded_time
 from txn_engine.verify.objects import Damaged, ObjectReader, RawObject
-from txn_engine.verify.partition_state import GRACE_MS, Ranges
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -75,7 +76,7 @@ class FileFacts:
             ended = np.searchsorted(ranges[1::2], deltas, "left")  # ranges that end before it
             inside = begun > ended
             self.strays += len(deltas) - int(inside.sum())
-        first, last = int(times.min()), int(times.max())
+        first, last = bounded_time(int(times.min())), bounded_time(int(times.max()))
         if not self.records:
             self.first_delta, self.first_timestamp, self.last_timestamp = int(deltas[0]), first, last
         rises = not self.records or deltas[0] > self.last_delta
@@ -92,7 +93,7 @@ def file_decoder(
     """Reads a data file as far as the audit needs: all of its bytes for the checksum, two columns for its records."""
 
     def decode(raw: RawObject) -> FileFacts:
-        found = raw.parquet()
+        found = raw.parquet(columns=[_DELTA, _TIMESTAMP])
         if found.kind != "data":
             raise MalformedError(f"kind {found.kind!r}, not 'data'")
         columns = found.file.schema_arrow
@@ -158,9 +159,10 @@ class DataFileAudit:
 
     def _present(self) -> Iterator[ObjectInfo]:
         for info in self.reader.listing(f"{self.place.prefix}/data/"):
-            if self._files.mark_present(self._path(info)):
+            path = self._path(info)
+            if self._files.mark_present(path):
                 yield info
-            else:
+            elif parse_data_path(path) is not None:
                 self._orphans += 1
 
     def _path(self, info: ObjectInfo) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from txn_engine.verify.audited_partition import AuditedPartition, control_value
 from txn_engine.verify.descriptors import ROW_COLUMNS, Batch, parse_data_path
-from txn_engine.verify.partition_state import PartitionState, control_value
-from txn_engine.verify.scene import Scene
+from txn_engine.verify.judged_entry import JudgedEntry
 
 _CHECKSUM = re.compile(r"[0-9a-f]{32}")
 _NAMED_TWICE_EXPECTED = "one file to belong to one batch"
@@ -15,21 +15,21 @@ _NAMED_TWICE_EXPECTED = "one file to belong to one batch"
 class DescriptorRule:
     """Each row's numbers agree with one another, and its data file's name with the row."""
 
-    def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
+    def judge(self, state: AuditedPartition, batch: Batch, entry: JudgedEntry) -> None:
         """Note the first thing in the row that cannot be."""
-        internal = scene.place.topic in ROW_COLUMNS
+        internal = entry.place.topic in ROW_COLUMNS
         if batch.control != "none":
             problem = _control_problem(batch)
         elif internal:
-            problem = _inline_problem(batch, scene.place.topic)
+            problem = _inline_problem(batch, entry.place.topic)
         else:
             problem = _records_problem(batch)
         problem = problem or _producer_problem(batch)
         if problem is not None:
             seen, expected = problem
-            scene.note("descriptor-malformed", batch, seen, expected)
+            entry.note("descriptor-malformed", batch, seen, expected)
         if batch.data_path and batch.control == "none":
-            _judge_file(state, batch, scene)
+            _judge_file(state, batch, entry)
 
 
 def _control_problem(batch: Batch) -> tuple[str, str] | None:
@@ -101,11 +101,11 @@ def _producer_problem(batch: Batch) -> tuple[str, str] | None:
     return None
 
 
-def _judge_file(state: PartitionState, batch: Batch, scene: Scene) -> None:
-    """The name says whose file it is; an append under another epoch cannot take it over (protocol, section 1)."""
+def _judge_file(state: AuditedPartition, batch: Batch, entry: JudgedEntry) -> None:
+    """The name says whose file it is; an append under another epoch cannot take it over (PROTOCOL.md, section 1)."""
     name = parse_data_path(batch.data_path)
     if name is None:
-        scene.note(
+        entry.note(
             "data-file-misnamed",
             batch,
             f"data file {batch.data_path!r}",
@@ -113,21 +113,21 @@ def _judge_file(state: PartitionState, batch: Batch, scene: Scene) -> None:
         )
         return
     if (name.producer_id, name.producer_epoch) != (batch.producer_id, batch.producer_epoch):
-        scene.note(
+        entry.note(
             "data-file-misnamed",
             batch,
             f"{batch.data_path}, a file of producer {name.producer_id} epoch {name.producer_epoch}",
             f"a file of producer {batch.producer_id} epoch {batch.producer_epoch}",
         )
     if name.log_end > batch.base_offset:
-        scene.note(
+        entry.note(
             "data-file-misnamed",
             batch,
             f"{batch.data_path}, uploaded when the log ended at {name.log_end}",
             f"a log end of at most {batch.base_offset}",
         )
-    if name.log_end < state.floor and scene.sound:
-        scene.note(
+    if name.log_end < state.floor and entry.sound:
+        entry.note(
             "data-file-below-floor",
             batch,
             f"{batch.data_path}, uploaded when the log ended at {name.log_end}",
@@ -135,7 +135,7 @@ def _judge_file(state: PartitionState, batch: Batch, scene: Scene) -> None:
         )
     before = state.files.get(batch.data_path)
     if before is not None:
-        scene.note(
+        entry.note(
             "data-file-named-twice",
             batch,
             f"{batch.data_path}, which offsets {before.base_offset} to {before.last_offset} name too",

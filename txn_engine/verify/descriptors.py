@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -10,10 +9,11 @@ import pyarrow as pa
 
 from txn_engine.verify.columns import Types, values, wrong_column
 from txn_engine.verify.findings import Place
+from txn_engine.verify.limits import EARLIEST_MS, LATEST_MS, bounded_time
+from txn_engine.verify.store_keys import DATA_FILE, MAX_OFFSET
 
 CONTROLS: Final = frozenset({"none", "commit", "abort", "rewrite", "trim", "expire", "floor", "clean"})
 SEQUENCES: Final = 2**31
-MAX_OFFSET: Final = 2**63 - 1
 
 _PARTITIONS = pa.list_(
     pa.struct([("topic", pa.string()), ("incarnation", pa.int32()), ("partition", pa.int32())])
@@ -185,16 +185,33 @@ _SEEN: dict[
 ] = {}  # of the last right entry, by internal topic: most look alike, and looking takes time
 
 
-def decode_batches(table: pa.Table, place: Place) -> list[Batch]:
-    """The rows of one entry; MalformedError where columns, types, nulls or offsets are not the format's."""
+def check_columns(schema: pa.Schema, place: Place) -> None:
+    """MalformedError unless an entry's columns are the format's: asked before any of them is read."""
     further = ROW_COLUMNS.get(place.topic)
     wanted = _DESCRIPTOR if further is None else {**_DESCRIPTOR, further.name: further.kind}
     seen = _SEEN.get(place.topic if further else "")
-    if seen is None or not table.schema.equals(seen):
-        problem = wrong_column(table.schema, wanted)
+    if seen is None or not schema.equals(seen):
+        problem = wrong_column(schema, wanted)
         if problem is not None:
             raise MalformedError(problem)
-        _SEEN[place.topic if further else ""] = table.schema
+        _SEEN[place.topic if further else ""] = schema
+
+
+def bounded(batch: Batch) -> Batch:
+    """The row with its times as they count: one that no calendar holds is the calendar's end."""
+    times = (batch.append_time, batch.first_timestamp, batch.max_timestamp)
+    row: Any = batch.row
+    own = {name: getattr(row, name) for name in ("start_ms", "update_ms", "commit_ms") if hasattr(row, name)}
+    if all(EARLIEST_MS <= time_ms <= LATEST_MS for time_ms in (*times, *own.values())):
+        return batch
+    counted = row and row._replace(**{name: bounded_time(time_ms) for name, time_ms in own.items()})
+    append_time, first, last = map(bounded_time, times)
+    return batch._replace(append_time=append_time, first_timestamp=first, max_timestamp=last, row=counted)
+
+
+def decode_batches(table: pa.Table, place: Place) -> list[Batch]:
+    """The rows of one entry whose columns are the format's; MalformedError where nulls or offsets are not."""
+    further = ROW_COLUMNS.get(place.topic)
     columns = [values(table.column(name), kind) for name, kind in _DESCRIPTOR.items()]
     for name, column in zip(_DESCRIPTOR, columns, strict=True):
         if None in column:
@@ -232,12 +249,10 @@ class DataFileName:
     write_id: str
 
 
-_DATA_FILE = re.compile(r"data/([0-9]{20})-p(-1|[0-9]{1,19})-e(-1|[0-9]{1,19})-([0-9a-f]{32})\.parquet")
-
-
 def parse_data_path(path: str) -> DataFileName | None:
     """What the name of a data file says; None for a path of another form."""
-    match = _DATA_FILE.fullmatch(path)
+    folder, _, name = path.partition("/")
+    match = DATA_FILE.fullmatch(name) if folder == "data" else None
     if match is None or int(match[1]) > MAX_OFFSET:
         return None
     log_end, producer_id, producer_epoch, write_id = match.groups()

@@ -19,10 +19,11 @@ from txn_engine.verify.columns import Types, wrong_column
 from txn_engine.verify.descriptors import Batch
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.layout import LayoutAudit
-from txn_engine.verify.log_walk import Seal, decode_slot, offset_in_name
-from txn_engine.verify.objects import Damaged, Listing, ObjectReader, ParquetObject
+from txn_engine.verify.log_walk import Seal, decode_slot
+from txn_engine.verify.objects import UNREADABLE, Damaged, Listing, ObjectReader, ParquetObject
 from txn_engine.verify.report import Tally
 from txn_engine.verify.run import WORKERS
+from txn_engine.verify.store_keys import KeySurvey, offset_in_name
 
 _OWN_COLUMNS: Final[Types] = {"_offset_delta": pa.int64(), "_timestamp": pa.timestamp("ms", tz="UTC")}
 
@@ -116,16 +117,20 @@ class LogDump:
     def records(self, batch: Batch) -> Iterator[pa.RecordBatch]:
         """The records of a batch, some thousand at a time, each with its delta and timestamp.
 
-        CorruptObjectError for what `file_problem` tells, and for columns that a data file cannot have.
+        CorruptObjectError for what `file_problem` tells, for columns that a data file cannot have, and for pages that
+        cannot be read.
         """
+        place = f"{self.place.prefix}/{batch.data_path}"
         found = self._file(batch)
-        if not isinstance(found, str):
-            problem = wrong_column(found.file.schema_arrow, _OWN_COLUMNS)
-            if problem is None:
-                yield from found.batches()
-                return
-            found = problem
-        raise CorruptObjectError(found, place=f"{self.place.prefix}/{batch.data_path}")
+        if isinstance(found, str):
+            raise CorruptObjectError(found, place=place)
+        problem = wrong_column(found.file.schema_arrow, _OWN_COLUMNS)
+        if problem is not None:
+            raise CorruptObjectError(problem, place=place)
+        try:
+            yield from found.batches()
+        except UNREADABLE as error:
+            raise CorruptObjectError(f"records that cannot be read: {error}", place=place) from error
 
     def _file(self, batch: Batch) -> ParquetObject | str:
         key = f"{self.place.prefix}/{batch.data_path}"
@@ -159,7 +164,7 @@ def _incarnation(reader: ObjectReader, topic: str, partition: int, wanted: int |
         raise UnknownTopicOrPartitionError(
             f"no log of {topic}-{partition} in incarnation {wanted}", expected="one that is on the store"
         )
-    found = LayoutAudit(reader, FindingLog()).find(topic)
+    found = LayoutAudit(reader, FindingLog(), KeySurvey()).find(topic)
     if found is None:
         raise UnknownTopicOrPartitionError(
             f"topic {topic!r}", expected="a topic of this store", action="`txn-engine topics list` shows them"

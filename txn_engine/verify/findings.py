@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from txn_engine.names import printable
 from txn_engine.verify.codes import CODES, Severity
 
 LISTED_MAX = 20  # of one kind in one partition; the rest is counted
@@ -137,7 +138,7 @@ class FindingLog:
             Finding(
                 code=code,
                 severity=severity or CODES[code].severity,
-                object=object_key,
+                object=printable(object_key),  # a foreign key may hold what moves a terminal's cursor
                 seen=seen,
                 expected=expected,
                 action=action or CODES[code].action,
@@ -148,6 +149,10 @@ class FindingLog:
                 since_ms=since_ms,
             )
         )
+
+    def leave_out(self, count: int) -> None:
+        """Count what is not listed."""
+        self.not_listed += count
 
     def sorted(self, owner_of: Callable[[int], str | None]) -> tuple[Finding, ...]:
         """All of them, in their order, each producer with the transactional id that it belongs to."""

@@ -1,15 +1,15 @@
-"""Group offsets: one commit at a time, from the row that its reader fetched (protocol, section 5; invariant 8)."""
+"""Group offsets: one commit at a time, from the row that its reader fetched (PROTOCOL.md, section 5; invariant 8)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
+from txn_engine.verify.audited_partition import AuditedPartition, StoredCommit
 from txn_engine.verify.descriptors import Batch, OffsetCommit
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.hashing import home_partition
-from txn_engine.verify.partition_state import PartitionState, StoredCommit
-from txn_engine.verify.scene import Scene
+from txn_engine.verify.judged_entry import JudgedEntry
 
 _NOT_FETCHED: Final = -2
 _NO_ROW: Final = -1
@@ -22,24 +22,24 @@ class GroupRule:
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
 
-    def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
+    def judge(self, state: AuditedPartition, batch: Batch, entry: JudgedEntry) -> None:
         """Note where a commit could not have been legal in this state."""
         commit = batch.row
         if not isinstance(commit, OffsetCommit):
             return
         home = home_partition(commit.group_id, self._partitions)
-        if home != scene.place.partition:
-            scene.note("wrong-partition", batch, _named(commit), f"__consumer_offsets-{home}")
+        if home != entry.place.partition:
+            entry.note("wrong-partition", batch, _named(commit), f"__consumer_offsets-{home}")
         if batch.is_transactional != (batch.producer_id >= 0):
             seen = f"{_named(commit)}: transactional {batch.is_transactional} by producer {batch.producer_id}"
-            scene.note("descriptor-malformed", batch, seen, "a producer, or neither of them")
+            entry.note("descriptor-malformed", batch, seen, "a producer, or neither of them")
         if commit.offset < _TOMBSTONE:
-            scene.note(
+            entry.note(
                 "descriptor-malformed", batch, f"{_named(commit)}: offset {commit.offset}", "0 or more, or -1"
             )
-        if scene.sound:
-            _judge_pending(state, commit, batch, scene)
-            _judge_fetched(state, commit, batch, scene)
+        if entry.sound:
+            _judge_pending(state, commit, batch, entry)
+            _judge_fetched(state, commit, batch, entry)
 
 
 class HighestOffsets:
@@ -48,7 +48,7 @@ class HighestOffsets:
     def __init__(self) -> None:
         self._held: dict[Place, tuple[Place, StoredCommit]] = {}
 
-    def keep(self, home: Place, state: PartitionState) -> None:
+    def keep(self, home: Place, state: AuditedPartition) -> None:
         """Look at the groups of one partition of `__consumer_offsets`."""
         for stored in state.committed.values():
             commit = stored.commit
@@ -74,15 +74,15 @@ class HighestOffsets:
             )
 
 
-def _judge_pending(state: PartitionState, commit: OffsetCommit, batch: Batch, scene: Scene) -> None:
+def _judge_pending(state: AuditedPartition, commit: OffsetCommit, batch: Batch, entry: JudgedEntry) -> None:
     for producer_id, commits in state.pending.items():
         pending = commits.get(commit.key)
         if pending is not None and producer_id != batch.producer_id:
             seen = f"{_named(commit)}: a commit while that of producer {producer_id} (row {pending.offset}) is pending"
-            scene.note("offset-over-pending", batch, seen, "that producer's marker first")
+            entry.note("offset-over-pending", batch, seen, "that producer's marker first")
 
 
-def _judge_fetched(state: PartitionState, commit: OffsetCommit, batch: Batch, scene: Scene) -> None:
+def _judge_fetched(state: AuditedPartition, commit: OffsetCommit, batch: Batch, entry: JudgedEntry) -> None:
     """The row that the reader fetched is still the group's latest; a row of its own pending one counts as well."""
     if commit.fetched_row == _NOT_FETCHED:
         return
@@ -100,7 +100,7 @@ def _judge_fetched(state: PartitionState, commit: OffsetCommit, batch: Batch, sc
         moved = latest is None or latest.offset != commit.fetched_row
         expected = f"row {commit.fetched_row}, which its reader fetched, to be the latest"
     if moved:
-        scene.note("offset-moved", batch, f"{_named(commit)}: a commit on top of {_at(latest)}", expected)
+        entry.note("offset-moved", batch, f"{_named(commit)}: a commit on top of {_at(latest)}", expected)
 
 
 def _named(commit: OffsetCommit) -> str:

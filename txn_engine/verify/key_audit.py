@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import xxhash
 
 from storage.store import ObjectInfo
+from txn_engine.verify.audited_partition import GRACE_MS, AuditedPartition
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.file_table import DataFile
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.objects import Damaged, ObjectReader, RawObject
-from txn_engine.verify.partition_state import GRACE_MS, PartitionState
 
 RECORDS_A_PASS: Final = 4_000_000
 _FOLD_ROWS: Final = 1 << 18
@@ -70,7 +70,7 @@ class KeyAudit:
     findings: FindingLog
     rules: KeyRules
 
-    def run(self, state: PartitionState, now_ms: int) -> None:
+    def run(self, state: AuditedPartition, now_ms: int) -> None:
         """Judge every key. Nothing is said where a live file is missing or damaged: that is a finding already."""
         absent = list(state.files.absent())
         live, evidence = self._files(state, absent, now_ms)
@@ -86,7 +86,7 @@ class KeyAudit:
                 self._judge(_folded(keys), evidence, state)
 
     def _files(
-        self, state: PartitionState, absent: list[DataFile], now_ms: int
+        self, state: AuditedPartition, absent: list[DataFile], now_ms: int
     ) -> tuple[list[DataFile], list[DataFile]]:
         """The live files, and those that can be held against them; all below the last stable offset.
 
@@ -109,7 +109,7 @@ class KeyAudit:
         self,
         live: list[DataFile],
         evidence: list[DataFile],
-        state: PartitionState,
+        state: AuditedPartition,
         number: int,
         passes: int,
     ) -> list[pa.Table] | None:
@@ -135,13 +135,13 @@ class KeyAudit:
         return held
 
     def _decoder(
-        self, by_key: dict[str, DataFile], state: PartitionState, number: int, passes: int
+        self, by_key: dict[str, DataFile], state: AuditedPartition, number: int, passes: int
     ) -> Callable[[RawObject], pa.Table | None]:
         columns = [self.rules.key, _DELTA, *self.rules.tombstone_columns]
 
         def decode(raw: RawObject) -> pa.Table | None:
             file = by_key[raw.key]
-            found = raw.parquet()
+            found = raw.parquet(columns=columns)
             if found.checksum != file.checksum or found.kind != "data":
                 raise MalformedError("another file than its entry names")
             batches = (_of_pass(batch, self.rules.key, number, passes) for batch in found.batches(columns))
@@ -150,7 +150,7 @@ class KeyAudit:
 
         return decode
 
-    def _facts(self, batch: pa.RecordBatch, file: DataFile, state: PartitionState) -> pa.Table:
+    def _facts(self, batch: pa.RecordBatch, file: DataFile, state: AuditedPartition) -> pa.Table:
         offsets = np.asarray(np.from_dlpack(batch.column(_DELTA)), np.int64) + file.base_offset
         absent = np.full(len(offsets), _NONE, np.int64)
         live, proof, clean = absent, absent, np.zeros(len(offsets), np.int64)
@@ -172,16 +172,16 @@ class KeyAudit:
 
     # --- judging --------------------------------------------------------------------------------------------
 
-    def _judge(self, keys: pa.Table, evidence: list[DataFile], state: PartitionState) -> None:
+    def _judge(self, keys: pa.Table, evidence: list[DataFile], state: AuditedPartition) -> None:
         live, proof, clean = (np.asarray(keys.column(name).to_pylist(), np.int64) for name in _COLUMNS)
         latest, is_tombstone = proof >> 1, (proof >= 0) & (proof & 1 == 1)
         may_be_gone = is_tombstone & (latest < state.tombstones_to)
         lost = (proof >= 0) & (live < latest) & ~(may_be_gone & (live == _NONE))
         for row in np.flatnonzero(lost):
-            key = _told(keys.column("key")[int(row)])
+            key = _shown(keys.column("key")[int(row)])
             self._note_lost(key, int(latest[row]), bool(is_tombstone[row]), int(live[row]), evidence)
         for row in np.flatnonzero(clean > 1):
-            seen = f"{int(clean[row])} live records of key {_told(keys.column('key')[int(row)])}"
+            seen = f"{int(clean[row])} live records of key {_shown(keys.column('key')[int(row)])}"
             expected = f"one at the most below offset {state.cleaned_to}, up to which a clean row says so"
             self.findings.add(
                 "key-doubled", f"{self.place.prefix}/data/", seen, expected=expected, place=self.place
@@ -228,6 +228,6 @@ def _of_pass(batch: pa.RecordBatch, key: str, number: int, passes: int) -> pa.Re
     return batch.filter(pa.array([digest % passes == number for digest in digests]))
 
 
-def _told(key: pa.Scalar[Any]) -> str:
+def _shown(key: pa.Scalar[Any]) -> str:
     text = repr(key.as_py())
     return text if len(text) <= 80 else f"{text[:77]}..."

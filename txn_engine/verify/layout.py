@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 
-from storage.errors import InvalidKeyError
-from storage.keys import validate_name
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.verify.data_file_audit import RecordSchema
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.findings import LISTED_MAX, FindingLog, Place
 from txn_engine.verify.key_audit import KeyRules, key_rules
 from txn_engine.verify.objects import Damaged, ObjectReader
+from txn_engine.verify.store_keys import (
+    BLOCK_IDS,
+    COUNTED_OBJECT,
+    GROWTHS,
+    INTERNAL,
+    NUMBER,
+    KeySurvey,
+    foreign_part,
+    is_topic_name,
+)
 
-INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 _INTERNAL_PARTITIONS: Final = 50
-_BLOCK_IDS: Final = 1_000
 # Objects asked for behind the last of a topic: lists across folders have another order on every server.
 _BEHIND_A_GAP: Final = 3
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
-_BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
-_GROWTH: Final = "partitions"
-_GROWTH_KEY = re.compile(r"([0-9]{20})\.json")
 _LOG: Final = frozenset({"log", "data", "snapshots"})
 _TOPIC_FIELDS: Final = (
     "topic",
@@ -88,12 +89,17 @@ class Layout:
 
 
 class LayoutAudit:
-    """Reads every JSON object of the store and judges it."""
+    """Reads every JSON object of the store and judges it.
 
-    def __init__(self, reader: ObjectReader, findings: FindingLog) -> None:
+    keys: what was listed before anything else was read. A folder is misplaced only where an object of the format's was
+    in it by then: a topic may be made, or grow, meanwhile.
+    """
+
+    def __init__(self, reader: ObjectReader, findings: FindingLog, keys: KeySurvey) -> None:
         self._reader = reader
         self._findings = findings
-        self._foreign: set[str] = set()  # folders already called so
+        self._keys = keys
+        self._misplaced: set[str] = set()  # folders already called so
 
     def check_names(self, only: Sequence[str] | None) -> None:
         """Raise for a topic that the store has not."""
@@ -108,10 +114,10 @@ class LayoutAudit:
         """The partitions of an internal topic that hold anything; a folder beyond the count is a finding."""
         found = []
         for name in self._reader.folders(f"topics/{topic}/0"):
-            if _NUMBER.fullmatch(name) and int(name) < count:
+            if NUMBER.fullmatch(name) and int(name) < count:
                 found.append(int(name))
             else:
-                self._note_foreign_folder(f"topics/{topic}/0/{name}/", count)
+                self._note_partition(f"topics/{topic}/0/{name}/", count)
         return sorted(found)
 
     def find(self, name: str) -> Topic | None:
@@ -119,7 +125,7 @@ class LayoutAudit:
         if name in INTERNAL:
             return Topic(name, 0, self.internal_partitions()[name], None)
         layout = Layout({})
-        if name in self._reader.folders("topics"):
+        if is_topic_name(name) and name in self._reader.folders("topics"):
             self._read_topic(name, layout)
         return layout.topics.get(name)
 
@@ -129,7 +135,7 @@ class LayoutAudit:
         for name in self._reader.folders("topics"):
             if name in INTERNAL:
                 self._judge_internal(f"topics/{name}")
-            else:
+            elif is_topic_name(name):
                 self._read_topic(name, layout)
         return layout
 
@@ -159,12 +165,10 @@ class LayoutAudit:
 
     def _read_topic(self, name: str, layout: Layout) -> None:
         folder = f"topics/{name}"
-        try:
-            validate_name(name)
-        except InvalidKeyError:
-            self._note_folder(f"{folder}/", "a folder that no topic can have", "a topic's name")
-            return
         names = self._reader.folders(folder)
+        if folder in self._reader.not_folders:
+            layout.unclear.add(name)
+            return
         latest, held = self._read_incarnations(name)
         logs = {number for number in _numbers(names) if number > latest and self._holds_log(folder, number)}
         behind = range(latest + 2, latest + 2 + _BEHIND_A_GAP)
@@ -177,7 +181,7 @@ class LayoutAudit:
                 self._incarnation(name, earlier)
             latest, held = number, found
         for known in names:
-            if _NUMBER.fullmatch(known) is None or int(known) > latest:
+            if NUMBER.fullmatch(known) is None or int(known) > latest:
                 expected = "the folder of an incarnation whose object is there"
                 self._note_folder(f"{folder}/{known}/", "a folder of no incarnation", expected)
         if latest >= 0:
@@ -269,13 +273,11 @@ class LayoutAudit:
 
     def _grown(self, topic: str, incarnation: int, partitions: int) -> int:
         """How many partitions the topic has, by the objects that say how it grew; judges each of them."""
-        folder = f"topics/{topic}/{incarnation}/{_GROWTH}/"
+        folder = f"topics/{topic}/{incarnation}/{GROWTHS}/"
         due = 0
         for info in self._reader.listing(folder):
-            match = _GROWTH_KEY.fullmatch(info.key.removeprefix(folder))
-            if match is None:
-                seen = "an object among those that say how the topic grew"
-                self._findings.add("object-misnamed", info.key, seen, expected="<20 digits>.json")
+            match = COUNTED_OBJECT.fullmatch(info.key.removeprefix(folder))
+            if match is None or foreign_part(info.key) is not None:
                 continue
             for number in range(due, min(int(match[1]), due + LISTED_MAX)):
                 seen = f"no such object, and a later one of number {int(match[1])}"
@@ -301,15 +303,15 @@ class LayoutAudit:
 
     def _judge_folders(self, folder: str, names: list[str], partitions: int) -> None:
         for name in names:
-            if name != _GROWTH and (_NUMBER.fullmatch(name) is None or int(name) >= partitions):
-                self._note_foreign_folder(f"{folder}/{name}/", partitions)
+            if name != GROWTHS and (NUMBER.fullmatch(name) is None or int(name) >= partitions):
+                self._note_partition(f"{folder}/{name}/", partitions)
 
-    def _note_foreign_folder(self, key: str, partitions: int) -> None:
+    def _note_partition(self, key: str, partitions: int) -> None:
         self._note_folder(key, "a folder of no partition", f"partitions 0 to {partitions - 1}")
 
     def _note_folder(self, key: str, seen: str, expected: str) -> None:
-        if key not in self._foreign:
-            self._foreign.add(key)
+        if key in self._keys.folders and key not in self._misplaced:
+            self._misplaced.add(key)
             self._findings.add("object-misnamed", key, seen, expected=expected)
 
     def judge_blocks(self, highest: int, highest_owned: int) -> None:
@@ -318,7 +320,9 @@ class LayoutAudit:
         Asked after everything else was read: a block is claimed before its first id is used.
         """
         due = self._judge_listed_blocks()
-        while due * _BLOCK_IDS <= highest:  # the last ones are what the next claim goes by
+        if "producer_ids" in self._reader.not_folders:
+            return
+        while due * BLOCK_IDS <= highest:  # the last ones are what the next claim goes by
             key = f"producer_ids/{due:020d}.json"
             if self._reader.read(key, lambda raw: raw.json("producer_ids")) is None:
                 self._findings.add(
@@ -327,7 +331,7 @@ class LayoutAudit:
                     f"no such object, and producer id {highest} is in use",
                     expected="a block for each id in use: those of a lost one will be given out again",
                     action="put the object back from a backup before a producer connects",
-                    severity="error" if due * _BLOCK_IDS <= highest_owned else None,
+                    severity="error" if due * BLOCK_IDS <= highest_owned else None,
                 )
                 return
             due += 1  # there, and missing from the listing
@@ -336,10 +340,8 @@ class LayoutAudit:
         """The number that the next block has."""
         due = 0
         for info in self._reader.listing("producer_ids"):
-            match = _BLOCK.fullmatch(info.key)
-            if match is None:
-                seen = "an object among the producer id blocks"
-                self._findings.add("object-misnamed", info.key, seen, expected="<20 digits>.json")
+            match = COUNTED_OBJECT.fullmatch(info.key.removeprefix("producer_ids/"))
+            if match is None or foreign_part(info.key) is not None:
                 continue
             number = int(match[1])
             if number > due:
@@ -350,10 +352,10 @@ class LayoutAudit:
                 )
             due = number + 1
             held = self._json(info.key, "producer_ids", "a producer id block")
-            wanted = (number * _BLOCK_IDS, _BLOCK_IDS)
+            wanted = (number * BLOCK_IDS, BLOCK_IDS)
             if held is not None and (held.get("first_producer_id"), held.get("count")) != wanted:
                 seen = f"ids from {held.get('first_producer_id')!r}, {held.get('count')!r} of them"
-                expected = f"{_BLOCK_IDS} ids from {wanted[0]}: blocks must not overlap"
+                expected = f"{BLOCK_IDS} ids from {wanted[0]}: blocks must not overlap"
                 self._findings.add("producer-id-block", info.key, seen, expected=expected, severity="error")
         return due
 
@@ -373,4 +375,4 @@ def _topic_key(name: str, incarnation: int) -> str:
 
 
 def _numbers(names: Sequence[str]) -> list[int]:
-    return [int(name) for name in names if _NUMBER.fullmatch(name)]
+    return [int(name) for name in names if NUMBER.fullmatch(name)]

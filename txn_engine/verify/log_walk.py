@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from storage.store import ObjectInfo
-from txn_engine.verify.descriptors import CONTROLS, MAX_OFFSET, Batch, MalformedError, decode_batches
+from txn_engine.verify.descriptors import (
+    CONTROLS,
+    Batch,
+    MalformedError,
+    bounded,
+    check_columns,
+    decode_batches,
+)
 from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.limits import ENTRY, LATEST_MS
 from txn_engine.verify.objects import Damaged, Listing, ObjectReader, RawObject
-
-_OFFSET_NAME = re.compile(r"([0-9]{20})\.parquet")
+from txn_engine.verify.store_keys import offset_in_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +40,16 @@ class Seal:
     misplaced: bool = False
 
 
-def offset_in_name(key: str) -> int | None:
-    """The offset that a key's last segment names; None for any other name."""
-    match = _OFFSET_NAME.fullmatch(key.rpartition("/")[2])
-    return int(match[1]) if match and int(match[1]) <= MAX_OFFSET else None
-
-
 def decode_slot(raw: RawObject, place: Place) -> list[Batch] | Seal:
     """What a key of the log holds: an entry's rows, or a seal."""
-    found = raw.parquet()
+    found = raw.parquet(ENTRY)
     if found.kind == "seal":
         if found.file.metadata.num_rows:
             raise MalformedError(f"a seal of {found.file.metadata.num_rows} rows")
         return Seal(raw.key, offset_in_name(raw.key) or 0)
     if found.kind != "entry":
         raise MalformedError(f"kind {found.kind!r}, not 'entry' or 'seal'")
+    check_columns(found.file.schema_arrow, place)
     return decode_batches(found.table(), place)
 
 
@@ -73,10 +74,7 @@ class LogWalk:
         for info in self._reader.listing(self._folder, start_after=self._last_key):
             base = offset_in_name(info.key)
             if base is None or info.key.rpartition("/")[0] + "/" != self._folder:
-                self._note(
-                    "object-misnamed", info.key, "an object in the log's folder", "<20 digits>.parquet"
-                )
-                continue
+                continue  # a foreign key: the survey of all keys names it
             listed.add(base, info.size)
             self.slots.append(base)
             self._last_key = info.key
@@ -108,7 +106,7 @@ class LogWalk:
         self._judge_times(info.key, found, follows=follows)
         self._next = found[-1].last_offset + 1
         self._last_entry = info.key
-        return Entry(info.key, base, found, follows)
+        return Entry(info.key, base, [bounded(row) for row in found], follows)
 
     def _placed_seal(self, key: str, seal: Seal) -> Seal:
         """A seal stands before entries only: the clean-up seals upwards. It may have overtaken this walk."""
@@ -180,7 +178,10 @@ class LogWalk:
             self._note(
                 "append-time-falls", key, f"append time {rows[0].append_time}", f"at least {before}", rows[0]
             )
-        self._last_append_time = max(before, *(row.append_time for row in rows))
+        elif rows[0].append_time > LATEST_MS:
+            seen = f"append time {rows[0].append_time}, of a clock gone mad: it counts as {LATEST_MS}"
+            self._note("append-time-falls", key, seen, "a time before the year 10000", rows[0])
+        self._last_append_time = min(max(before, *(row.append_time for row in rows)), LATEST_MS)
 
     def _broken(
         self, code: str, key: str, base: int, seen: str, expected: str, *, last: int | None = None

@@ -6,7 +6,7 @@ import json
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
@@ -15,23 +15,38 @@ from typing import Any, Final, Self, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.envelope import decode_json, verify_checksum, verify_checksum_in_parts
-from storage.errors import DamagedObjectError, ObjectNotFoundError, UnknownFormatError
+from storage.errors import DamagedObjectError, ObjectNotFoundError, OversizedObjectError, UnknownFormatError
+from storage.parquet_footer import read_footer
+from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, check_claims
 from storage.store import ObjectInfo, ObjectStore
+from txn_engine.verify.checksums import FORMAT, JSON_BYTES_MAX, check_json, check_parquet
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.ranged_file import RangedFile
 from txn_engine.verify.report import Tally
 
-_FORMAT: Final = "2"
 _PREFIX: Final = b"txn_engine."
 WHOLE_BYTES_MAX: Final = 8 << 20  # a larger object is read in parts and is never in memory as a whole
 _PART_BYTES: Final = 4 << 20
 _BUFFER_BYTES: Final = 1 << 20  # of a large object's column
+_WINDOW_BYTES: Final = 64 << 10  # of a large object, about a page's header
 _BATCH_ROWS: Final = 8_192
 _TASK_OBJECTS: Final = 8
 _TASK_BYTES: Final = 1 << 20
 _TASKS_AHEAD: Final = 16
 _AHEAD_BYTES: Final = 32 << 20
+
+UNREADABLE: Final = (
+    pa.ArrowException,
+    json.JSONDecodeError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+)
+"""What bytes that are not what they claim to be raise where they are read."""
 
 T = TypeVar("T")
 
@@ -56,30 +71,44 @@ class RawObject:
 
     def json(self, kind: str) -> dict[str, Any]:
         """The JSON object's fields; DamagedObjectError unless checksum, format and kind are right."""
-        data = self.store.get(self.key) if self.data is None else self.data
-        return decode_json(data, key=self.key, kind=kind)
+        data = self.store.get(self.key, max_bytes=JSON_BYTES_MAX) if self.data is None else self.data
+        return check_json(data, self.key, kind)
 
-    def parquet(self) -> ParquetObject:
-        """The Parquet object, after its checksum was found right; DamagedObjectError otherwise."""
+    def parquet(
+        self, limits: ParquetLimits = DATA_LIMITS, columns: Collection[str] | None = None
+    ) -> ParquetObject:
+        """The Parquet object, for these columns of it to be read (None: all); DamagedObjectError where its checksum is
+        wrong, LimitError where it is larger than it may be, or would be in memory.
+        """
+        checksum = check_parquet(self._part, self.size, self.key, part_bytes=_PART_BYTES)
+        footer_bytes = int.from_bytes(self._part(self.size - 8, 4), "little")
+        limits.check_footer_bytes(footer_bytes, self.size)
+        footer = read_footer(bytes(self._part(self.size - 8 - footer_bytes, footer_bytes)))
         if self.data is None:
-            checksum = verify_checksum_in_parts(self._part, self.size, self.key, part_bytes=_PART_BYTES)
             source = pa.PythonFile(RangedFile(self._part, self.size), mode="r")
             file = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
         else:
-            checksum = verify_checksum(self.data, self.key)
             file = pq.ParquetFile(pa.BufferReader(self.data), pre_buffer=False)
+        check_claims(footer, self._window, self.size, limits, columns)
         held = file.metadata.metadata or {}
         own = {
             name.removeprefix(_PREFIX).decode(): value.decode()
             for name, value in held.items()
             if name.startswith(_PREFIX)
         }
-        if own.get("format") != _FORMAT:
-            raise MalformedError(f"format {own.get('format')!r}, not {_FORMAT!r}")
+        if own.get("format") != FORMAT:
+            raise MalformedError(f"format {own.get('format')!r}, not {FORMAT!r}")
         return ParquetObject(file, own.get("kind", ""), own.get("write_id", ""), checksum)
 
+    def _window(self, start: int) -> tuple[bytes, int]:
+        if self.data is not None:
+            return self.data, start
+        return self._part(start, min(_WINDOW_BYTES, self.size - start)), 0
+
     def _part(self, start: int, length: int) -> bytes:
-        return self.store.get_range(self.key, start, length)
+        if self.data is None:
+            return self.store.get_range(self.key, start, length)
+        return self.data[start : start + length]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +174,7 @@ class ObjectReader:
         self._store = store
         self._tally = tally
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="verify") if workers else None
+        self.not_folders: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -156,12 +186,19 @@ class ObjectReader:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def listing(self, folder: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """What is in the folder, by name."""
-        return self._store.list(folder, start_after=start_after)
+        """What is in the folder, by name; nothing where it is no folder, which `not_folders` notes."""
+        try:
+            yield from self._store.list(folder, start_after=start_after)
+        except DamagedObjectError as error:
+            self.not_folders[folder] = error.seen
 
     def folders(self, folder: str) -> list[str]:
-        """The names of the folders right below."""
-        return self._store.list_folders(folder)
+        """The names of the folders right below; none where it is no folder, which `not_folders` notes."""
+        try:
+            return self._store.list_folders(folder)
+        except DamagedObjectError as error:
+            self.not_folders[folder] = error.seen
+            return []
 
     def read(self, key: str, decode: Decode[T], *, size: int = 0) -> T | Damaged | None:
         """One object, decoded; None where there is none. `size`, where it is known: a large one is read in parts."""
@@ -199,11 +236,24 @@ class ObjectReader:
 
     def _fetch(self, key: str, size: int, decode: Decode[T]) -> Fetched[T]:
         try:
-            data = None if size > WHOLE_BYTES_MAX else self._store.get(key)
+            data = None if size > WHOLE_BYTES_MAX else self._whole(key)
+            if data is None and size <= WHOLE_BYTES_MAX:
+                size = self._store.head(key).size
             read = size if data is None else len(data)
             return read, _decoded(RawObject(key, read, data, self._store), decode)
         except ObjectNotFoundError:
             return -1, None
+        except UnknownFormatError:
+            raise  # of store.json
+        except DamagedObjectError as error:  # no object, though it has a name: a link, a FIFO, a device
+            return size, Damaged(error.seen, size)
+
+    def _whole(self, key: str) -> bytes | None:
+        """The object; None for one that is too large to be read in one go."""
+        try:
+            return self._store.get(key, max_bytes=WHOLE_BYTES_MAX)
+        except OversizedObjectError:
+            return None
 
     def _counted(self, fetched: Fetched[T]) -> T | Damaged | None:
         size, decoded = fetched
@@ -235,16 +285,7 @@ def _decoded(found: RawObject, decode: Decode[T]) -> T | Damaged:
             raise  # nothing here can be judged by this version's rules
         text = f"{error.seen}, expected {error.expected}" if error.expected else error.seen
         return Damaged(text, found.size)
-    except MalformedError as error:
+    except (MalformedError, LimitError) as error:
         return Damaged(str(error), found.size, malformed=True)
-    except (
-        pa.ArrowException,
-        json.JSONDecodeError,
-        OSError,
-        ValueError,
-        KeyError,
-        TypeError,
-        IndexError,
-        RecursionError,
-    ) as error:
+    except UNREADABLE as error:
         return Damaged(f"cannot be read: {' '.join(str(error).split())[:200]}", found.size, malformed=True)

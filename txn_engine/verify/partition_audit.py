@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from txn_engine.verify.audited_partition import AuditedPartition, apply
 from txn_engine.verify.data_file_audit import DataFileAudit
 from txn_engine.verify.descriptors import ROW_COLUMNS
 from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.judged_entry import JudgedEntry, Rule
 from txn_engine.verify.key_audit import KeyAudit
 from txn_engine.verify.layout import Topic
 from txn_engine.verify.log_walk import Entry, LogWalk, Seal
 from txn_engine.verify.objects import ObjectReader
-from txn_engine.verify.partition_state import PartitionState, apply
 from txn_engine.verify.report import PartitionStats, Tally
-from txn_engine.verify.scene import Rule, Scene
 from txn_engine.verify.snapshot_shelf import SnapshotShelf
 
 Progress = Callable[[str, int, int], None]
@@ -41,7 +41,7 @@ class PartitionAudit:
 
     def __init__(self, audit: Audit, place: Place, rules: Sequence[Rule]) -> None:
         self.place = place
-        self.state = PartitionState()
+        self.state = AuditedPartition()
         self.sound = True
         self.broken_at: int | None = None
         self.starts_at = 0  # above 0 where the entries before are sealed: they are not judged
@@ -121,10 +121,10 @@ class PartitionAudit:
         if entry.base_offset < self.starts_at:
             self._judge_start(entry)
             return
-        scene = Scene(self.place, entry.key, self._audit.findings, self._walk.slots, self.sound)
+        judged = JudgedEntry(self.place, entry.key, self._audit.findings, self._walk.slots, self.sound)
         for batch in entry.batches:
             for rule in self._rules:
-                rule.judge(self.state, batch, scene)
+                rule.judge(self.state, batch, judged)
             apply(self.state, batch)
             if batch.data_path:
                 tally.records += batch.record_count

@@ -1,12 +1,12 @@
-"""Producers: epochs, sequences and open transactions (kafka-rules.md, "Sequence rule"; invariants 4 and 7)."""
+"""Producers: epochs, sequences and open transactions (KAFKA.md, "Sequences"; invariants 4 and 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from txn_engine.verify.audited_partition import AuditedPartition, Producer
 from txn_engine.verify.descriptors import ROW_COLUMNS, SEQUENCES, Batch
-from txn_engine.verify.partition_state import PartitionState, Producer
-from txn_engine.verify.scene import Scene
+from txn_engine.verify.judged_entry import JudgedEntry
 
 
 class HighestId:
@@ -15,7 +15,7 @@ class HighestId:
     def __init__(self) -> None:
         self.highest = -1
 
-    def judge(self, _state: PartitionState, batch: Batch, _scene: Scene) -> None:
+    def judge(self, _state: AuditedPartition, batch: Batch, _scene: JudgedEntry) -> None:
         """Look at one row."""
         self.highest = max(self.highest, batch.producer_id)
 
@@ -29,37 +29,37 @@ class ProducerRule:
     def __init__(self, owner_of: Callable[[int], str | None]) -> None:
         self._owner_of = owner_of
 
-    def judge(self, state: PartitionState, batch: Batch, scene: Scene) -> None:
+    def judge(self, state: AuditedPartition, batch: Batch, entry: JudgedEntry) -> None:
         """Note where a batch of records could not have been legal in this state."""
-        if not scene.sound or batch.control != "none" or batch.producer_id < 0:
+        if not entry.sound or batch.control != "none" or batch.producer_id < 0:
             return
         producer = state.producers.get(batch.producer_id)
         if producer is not None:
-            _judge_epoch(producer, batch, scene)
+            _judge_epoch(producer, batch, entry)
         if not batch.is_transactional and batch.producer_id not in state.open:
             owner = self._owner_of(batch.producer_id)
             if owner is not None:
                 seen = f"a batch outside a transaction by the producer of transactional id {owner!r}"
-                scene.note(
+                entry.note(
                     "plain-batch-in-transaction", batch, seen, "a transactional batch: an abort must undo it"
                 )
-        if scene.place.topic not in ROW_COLUMNS:
-            _judge_sequence(producer, batch, scene)
+        if entry.place.topic not in ROW_COLUMNS:
+            _judge_sequence(producer, batch, entry)
 
 
-def _judge_epoch(producer: Producer, batch: Batch, scene: Scene) -> None:
+def _judge_epoch(producer: Producer, batch: Batch, entry: JudgedEntry) -> None:
     seen = f"a batch at epoch {batch.producer_epoch}"
     if batch.producer_epoch < producer.producer_epoch:
-        scene.note("epoch-falls", batch, seen, f"epoch {producer.producer_epoch} or later")
+        entry.note("epoch-falls", batch, seen, f"epoch {producer.producer_epoch} or later")
         return
     if producer.open_first_offset < 0:
         return
     opened = f"since offset {producer.open_first_offset}"
     if batch.producer_epoch != producer.producer_epoch:
         expected = f"epoch {producer.producer_epoch}, whose transaction is open {opened}"
-        scene.note("epoch-mixed", batch, seen, expected)
+        entry.note("epoch-mixed", batch, seen, expected)
     elif not batch.is_transactional:
-        scene.note(
+        entry.note(
             "plain-batch-in-transaction",
             batch,
             "a batch outside a transaction",
@@ -67,10 +67,10 @@ def _judge_epoch(producer: Producer, batch: Batch, scene: Scene) -> None:
         )
 
 
-def _judge_sequence(producer: Producer | None, batch: Batch, scene: Scene) -> None:
+def _judge_sequence(producer: Producer | None, batch: Batch, entry: JudgedEntry) -> None:
     seen = f"sequence {batch.base_sequence} at epoch {batch.producer_epoch}"
     if batch.base_sequence < 0:
-        scene.note(
+        entry.note(
             "sequence-missing", batch, "a batch of a producer without sequences", "a sequence for each record"
         )
         return
@@ -88,4 +88,4 @@ def _judge_sequence(producer: Producer | None, batch: Batch, scene: Scene) -> No
         return
     behind = (expected - batch.base_sequence) % SEQUENCES
     code = "sequence-repeated" if behind < SEQUENCES // 2 else "sequence-gap"
-    scene.note(code, batch, seen, f"sequence {expected}, {after}")
+    entry.note(code, batch, seen, f"sequence {expected}, {after}")

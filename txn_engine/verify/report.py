@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
 
-from txn_engine.verify.findings import Finding
+from txn_engine.verify.audited_partition import AbortedIndex, AuditedPartition
+from txn_engine.verify.findings import Finding, Place
+
+_AT_REST = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,11 @@ class PartitionStats:
     orphan_files: int
     snapshots: int
     judged: bool
+
+    @property
+    def place(self) -> Place:
+        """The partition."""
+        return Place(self.topic, self.incarnation, self.partition)
 
 
 @dataclass(slots=True)
@@ -46,7 +55,8 @@ class VerifyStats:
 
     `objects` and `bytes`: read from the store. `records`: in the data topics, whatever became of them.
     `transactions`: decisions by how far they are (CompleteCommit, CompleteAbort, PrepareCommit, PrepareAbort), and
-    Ongoing ones. `findings_not_listed`: beyond the first 20 of a kind in a partition.
+    Ongoing ones. `foreign_objects`: at keys that the format does not have. `findings_not_listed`: beyond
+    the first 20 of a kind in a partition.
     """
 
     objects: int
@@ -56,17 +66,69 @@ class VerifyStats:
     records: int
     transactions: dict[str, int]
     partitions: tuple[PartitionStats, ...]
+    foreign_objects: int
     orphan_files: int
     findings_not_listed: int
     seconds: float
 
 
+class OpenId(NamedTuple):
+    """A transactional id that is not at rest by its latest row, and the topics of its transaction."""
+
+    transactional_id: str
+    state: str
+    topics: frozenset[str]
+
+
+class PendingCommit(NamedTuple):
+    """An offset commit that its producer's transaction has not decided yet."""
+
+    group_id: str
+    place: Place
+    producer_id: int
+
+
+@dataclass(slots=True)
+class Replay:
+    """What the raw entries give, for whoever compares the engine's answers with it; not part of the JSON.
+
+    Of places that were judged to their end: `aborted`, the aborted transactions; `open`, the producers whose
+    transaction no marker has ended; both without the places that have none.
+    """
+
+    aborted: dict[Place, AbortedIndex] = field(default_factory=dict)
+    open: dict[Place, tuple[int, ...]] = field(default_factory=dict)
+    open_ids: list[OpenId] = field(default_factory=list)
+    pending: list[PendingCommit] = field(default_factory=list)
+
+    def keep(self, place: Place, state: AuditedPartition) -> None:
+        """Keep what a partition gives."""
+        if len(state.aborted):
+            self.aborted[place] = state.aborted
+        if state.open:
+            self.open[place] = tuple(state.open)
+        for name, stored in state.transactions.items():
+            if stored.row.state not in _AT_REST:
+                topics = frozenset(topic for topic, _, _ in stored.row.partitions)
+                self.open_ids.append(OpenId(name, stored.row.state, topics))
+        for producer_id, commits in state.pending.items():
+            self.pending += [
+                PendingCommit(
+                    stored.commit.group_id,
+                    Place(stored.commit.topic, stored.commit.incarnation, stored.commit.partition),
+                    producer_id,
+                )
+                for stored in commits.values()
+            ]
+
+
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """The findings in a fixed order (errors first, then by place), and the statistics."""
+    """The findings in a fixed order (errors first, then by place), the statistics, and what the raw entries give."""
 
     findings: tuple[Finding, ...]
     stats: VerifyStats
+    replay: Replay = field(default_factory=Replay, repr=False)
 
     @property
     def ok(self) -> bool:

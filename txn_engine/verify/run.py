@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from storage.store import ObjectStore
+from txn_engine.suggested import command
 from txn_engine.verify.control_rules import ControlRule
 from txn_engine.verify.coordinator_audit import CoordinatorAudit, OpenTransaction
 from txn_engine.verify.decisions import Decision
 from txn_engine.verify.descriptor_rules import DescriptorRule
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.group_rules import GroupRule, HighestOffsets
+from txn_engine.verify.judged_entry import Rule
 from txn_engine.verify.layout import Layout, LayoutAudit, Topic
 from txn_engine.verify.marker_rules import MarkerRule
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.partition_audit import Audit, PartitionAudit, Progress
 from txn_engine.verify.producer_rules import HighestId, ProducerRule
-from txn_engine.verify.report import PartitionStats, Tally, VerifyReport, VerifyStats
-from txn_engine.verify.scene import Rule
+from txn_engine.verify.report import PartitionStats, Replay, Tally, VerifyReport, VerifyStats
+from txn_engine.verify.store_keys import KeySurvey, folders_in_the_way, survey_keys
 
 _GROUPS = "__consumer_offsets"
 _COORDINATOR = "__transaction_state"
@@ -35,7 +37,7 @@ def verify_store(
     check_data: bool = True,
     workers: int = WORKERS,
 ) -> VerifyReport:
-    """Audit a store from its raw objects: replay everything, judge every invariant (protocol, section 7).
+    """Audit a store from its raw objects: replay everything, judge every invariant (PROTOCOL.md, section 7).
 
     Guarantee: never changes the store and never raises for damage, which is what findings are for; a store in use
     gives no false ones. The same objects give the same report. Memory: one partition's live state at a time (16 bytes
@@ -54,11 +56,18 @@ def verify_store(
     findings = FindingLog()
     with ObjectReader(store, tally, workers) as reader:
         audit = Audit(reader, findings, tally, progress or _silent)
-        layouts = LayoutAudit(reader, findings)
+        keys = survey_keys(store)
+        layouts = LayoutAudit(reader, findings, keys)
         layouts.check_names(topics)
         run = _Run(audit, layouts, now_ms=now_ms, only=topics, check_data=check_data)
         run.read_everything()
         run.judge_across_logs()
+        for folder, seen in reader.not_folders.items():
+            findings.add("object-damaged", folder, seen, expected="a folder of the store")
+        in_the_way = folders_in_the_way(store)
+        for folder in in_the_way:
+            findings.add("folder-in-the-way", folder, "a folder", expected="an object, or nothing")
+        _note_foreign(keys, [*reader.not_folders, *in_the_way], findings)
     partitions = tuple(sorted(run.stats, key=lambda stats: (stats.topic, stats.partition)))
     return VerifyReport(
         findings.sorted(run.owner_of),
@@ -70,11 +79,24 @@ def verify_store(
             records=tally.records,
             transactions=dict(sorted((+tally.transactions).items())),
             partitions=partitions,
+            foreign_objects=keys.foreign_objects,
             orphan_files=sum(stats.orphan_files for stats in partitions),
             findings_not_listed=findings.not_listed,
             seconds=round(time.perf_counter() - started, 3),
         ),
+        run.replay,
     )
+
+
+def _note_foreign(keys: KeySurvey, named: Collection[str], findings: FindingLog) -> None:
+    """A file where a folder should be was named as such, and so was a folder where a file should be."""
+    for refusal in keys.refused:
+        findings.add("keys-not-listed", "/", refusal, expected="a listing of every key of the store")
+    for key, count in sorted(keys.foreign.items()):
+        if not any(f"{folder}/".startswith(f"{key.removesuffix('/')}/") for folder in named):
+            seen = f"objects below it: {count:,}" if key.endswith("/") else "an object"
+            findings.add("object-foreign", key, seen, expected="only keys that the format has there")
+    findings.leave_out(keys.not_named)
 
 
 class _Run:
@@ -90,6 +112,7 @@ class _Run:
         check_data: bool,
     ) -> None:
         self.stats: list[PartitionStats] = []
+        self.replay = Replay()
         self._audit = audit
         self._layouts = layouts
         self._now_ms = now_ms
@@ -146,6 +169,8 @@ class _Run:
         self._coordinator.advance()
         for audit in self._coordinator.audits:
             self.stats.append(audit.finish(None, check_data=self._check_data, now_ms=self.now_ms))
+            if audit.sound:
+                self.replay.keep(audit.place, audit.state)
 
     def judge_across_logs(self) -> None:
         """What no single log tells: decisions carried out everywhere, nothing hanging, offsets within their logs."""
@@ -178,6 +203,7 @@ class _Run:
         self._log_ends[audit.place] = audit.state.log_end_offset if audit.sound else None
         if not audit.sound:
             return
+        self.replay.keep(audit.place, audit.state)
         if audit.starts_at == 0:
             self._whole.add(audit.place)
         else:
@@ -236,14 +262,20 @@ class _Run:
         problem = self._coordinator.unexplained(opened)
         if problem is None:
             return
+        at = opened.place
+        ending = command(
+            "transactions abort",
+            topic=at.topic,
+            partition=at.partition,
+            start_offset=opened.first_offset,
+        )
         self._audit.findings.add(
             "hanging-transaction",
-            f"{opened.place.prefix}/log/",
+            f"{at.prefix}/log/",
             f"an open transaction of epoch {opened.producer_epoch} that nobody will decide: {problem}",
             expected="a transactional id with this transaction Ongoing or prepared, and this partition in its list",
-            action=f"`txn-engine transactions abort --topic {opened.place.topic} --partition {opened.place.partition} "
-            f"--start-offset {opened.first_offset}` ends it",
-            place=opened.place,
+            action=f"`{ending}` ends it",
+            place=at,
             offsets=(opened.first_offset, opened.first_offset),
             producer_id=opened.producer_id,
             since_ms=opened.since_ms,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any, Final
 
 import pyarrow as pa
 
+from txn_engine.verify.audited_partition import (
+    AbortedEntry,
+    AuditedPartition,
+    KeptBatch,
+    Producer,
+    StoredCommit,
+    StoredTransaction,
+)
 from txn_engine.verify.columns import is_kind, values
 from txn_engine.verify.descriptors import (
     OFFSET_COMMIT_FIELDS,
@@ -17,15 +26,8 @@ from txn_engine.verify.descriptors import (
     TransactionRow,
 )
 from txn_engine.verify.file_table import STATUSES, DataFile
+from txn_engine.verify.limits import EARLIEST_MS, LATEST_MS, bounded_time
 from txn_engine.verify.objects import ParquetObject
-from txn_engine.verify.partition_state import (
-    AbortedEntry,
-    KeptBatch,
-    PartitionState,
-    Producer,
-    StoredCommit,
-    StoredTransaction,
-)
 
 _BATCH = pa.struct(
     [
@@ -107,6 +109,12 @@ _SECTIONS: Final[Mapping[str, pa.StructType]] = {
 
 _NULLABLE = {"transaction": frozenset({"run_id"})}
 
+_TIME = re.compile(r".*(_time|_ms|timestamp)")
+_TIMES = {
+    section: [at for at in range(kind.num_fields) if _TIME.fullmatch(kind.field(at).name)]
+    for section, kind in _SECTIONS.items()
+}
+
 Row = tuple[str, tuple[Any, ...]]
 """A row: its section, and its fields in the format's order."""
 
@@ -152,7 +160,14 @@ def _batch_rows(batch: pa.RecordBatch) -> Iterator[Row]:
         row = columns[section][number]
         if None in row:
             _check_nulls(section, row)
-        yield section, row
+        yield section, _bounded(section, row)
+
+
+def _bounded(section: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The row with its times as they count."""
+    if all(EARLIEST_MS <= row[at] <= LATEST_MS for at in _TIMES[section]):
+        return row
+    return tuple(bounded_time(value) if at in _TIMES[section] else value for at, value in enumerate(row))
 
 
 def _check_nulls(section: str, row: tuple[Any, ...]) -> None:
@@ -166,7 +181,7 @@ def _check_nulls(section: str, row: tuple[Any, ...]) -> None:
 # --- what the replay says ---------------------------------------------------------------------------------
 
 
-def rows_of(state: PartitionState) -> Iterator[Row]:
+def rows_of(state: AuditedPartition) -> Iterator[Row]:
     """The rows that a snapshot of this state must have."""
     yield (
         "partition",
@@ -208,7 +223,7 @@ def _producer_row(producer_id: int, producer: Producer) -> tuple[Any, ...]:
     )
 
 
-def _commit_rows(state: PartitionState) -> Iterator[tuple[Any, ...]]:
+def _commit_rows(state: AuditedPartition) -> Iterator[tuple[Any, ...]]:
     for stored in state.committed.values():
         yield (stored.offset, stored.append_time, -1, *stored.commit)
     for producer_id, commits in state.pending.items():
@@ -260,16 +275,16 @@ def _short(value: object) -> str:
 # --- starting from one ------------------------------------------------------------------------------------
 
 
-def restore(rows: Iterator[Row]) -> tuple[PartitionState, int]:
+def restore(rows: Iterator[Row]) -> tuple[AuditedPartition, int]:
     """The state that a snapshot says, where a replay starts when the entries before it are sealed, and the last stable
     offset that it says with it, which its producers tell as well.
     """
-    state, stable = PartitionState(), 0
+    state, stable = AuditedPartition(), 0
     opened: list[tuple[int, int]] = []
     for section, row in rows:
         if section == "partition":
             end, append_time, start, entries_start, floor, stable, *cleaning = row
-            state = PartitionState(end, append_time, start, entries_start, floor, *cleaning)
+            state = AuditedPartition(end, append_time, start, entries_start, floor, *cleaning)
         elif section == "producer":
             producer_id, epoch, coordinator_epoch, timestamp, append_time, open_first, batches = row
             kept = tuple(KeptBatch._make(batch) for batch in batches)
@@ -292,7 +307,7 @@ def restore(rows: Iterator[Row]) -> tuple[PartitionState, int]:
     return state, stable
 
 
-def _restore_file(state: PartitionState, file: DataFile) -> None:
+def _restore_file(state: AuditedPartition, file: DataFile) -> None:
     if file.status not in STATUSES:
         raise MalformedError(f"a file of status {file.status!r}")
     state.files.put(file)
@@ -300,7 +315,7 @@ def _restore_file(state: PartitionState, file: DataFile) -> None:
         state.undecided.setdefault(file.producer_id, []).append(file.data_path)
 
 
-def _restore_commit(state: PartitionState, row: tuple[Any, ...]) -> None:
+def _restore_commit(state: AuditedPartition, row: tuple[Any, ...]) -> None:
     offset, append_time, pending_producer_id, *fields = row
     stored = StoredCommit(offset, append_time, OffsetCommit._make(fields))
     if pending_producer_id < 0:

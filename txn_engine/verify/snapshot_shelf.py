@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from storage.store import ObjectInfo
+from txn_engine.verify.audited_partition import AuditedPartition
 from txn_engine.verify.findings import FindingLog, Place
-from txn_engine.verify.log_walk import offset_in_name
+from txn_engine.verify.limits import SNAPSHOT
 from txn_engine.verify.objects import Damaged, ObjectReader
-from txn_engine.verify.partition_state import PartitionState
 from txn_engine.verify.snapshot_audit import first_difference, restore, rows_of, snapshot_rows
+from txn_engine.verify.store_keys import offset_in_name
 
 
 class SnapshotShelf:
@@ -18,19 +19,19 @@ class SnapshotShelf:
         self._reader = reader
         self._findings = findings
         self._folder = f"{place.prefix}/snapshots/"
-        self._waiting = self._listed(noting=True)
+        self._waiting = self._listed()
         self._seen = set(self._waiting)
         self._sound: list[int] = []
         self.count = len(self._waiting)
 
-    def judge(self, state: PartitionState) -> None:
+    def judge(self, state: AuditedPartition) -> None:
         """Compare the snapshot at the end of `state`, where there is one, with the state."""
         info = self._waiting.pop(state.log_end_offset, None)
         if info is None:
             return
         found = self._reader.read(
             info.key,
-            lambda raw: (first_difference(snapshot_rows(raw.parquet()), rows_of(state)),),
+            lambda raw: (first_difference(snapshot_rows(raw.parquet(SNAPSHOT)), rows_of(state)),),
             size=info.size,
         )
         if isinstance(found, Damaged):
@@ -44,7 +45,7 @@ class SnapshotShelf:
                 expected = f"{expected}, as the log gives"
                 self._note("snapshot-differs", info, seen, expected, since_ms=state.last_append_time)
 
-    def start_beyond(self, offset: int) -> PartitionState | None:
+    def start_beyond(self, offset: int) -> AuditedPartition | None:
         """The state of the oldest sound snapshot of more than `offset`; None where there is none.
 
         What was written since the listing counts too: the clean-up may have sealed on the strength of it.
@@ -55,7 +56,7 @@ class SnapshotShelf:
         """Judge the snapshots that no replay passed: one ahead of the log, inside an entry, or before the start."""
         for offset, info in sorted(self._waiting.items()):
             found = self._reader.read(
-                info.key, lambda raw: sum(1 for _ in snapshot_rows(raw.parquet())), size=info.size
+                info.key, lambda raw: sum(1 for _ in snapshot_rows(raw.parquet(SNAPSHOT))), size=info.size
             )
             if isinstance(found, Damaged):
                 self._note_damage(info, found)
@@ -73,7 +74,7 @@ class SnapshotShelf:
         later = (at for at in self._listed() if at > offset and at not in self._seen)
         for at in later if found < wanted else ():
             key = f"{self._folder}{at:020d}.parquet"
-            whole = self._reader.read(key, lambda raw: sum(1 for _ in snapshot_rows(raw.parquet())))
+            whole = self._reader.read(key, lambda raw: sum(1 for _ in snapshot_rows(raw.parquet(SNAPSHOT))))
             found += isinstance(whole, int)
         return found
 
@@ -81,23 +82,20 @@ class SnapshotShelf:
         """Note something about the snapshot at `offset`, which a replay started from."""
         self._note(code, ObjectInfo(f"{self._folder}{offset:020d}.parquet", 0, 0), seen, expected)
 
-    def _listed(self, *, noting: bool = False) -> dict[int, ObjectInfo]:
+    def _listed(self) -> dict[int, ObjectInfo]:
         found: dict[int, ObjectInfo] = {}
         for info in self._reader.listing(self._folder):
             offset = offset_in_name(info.key)
-            if offset is not None:
+            if offset is not None and info.key.rpartition("/")[0] + "/" == self._folder:
                 found[offset] = info
-            elif noting:
-                seen = "an object among the snapshots"
-                self._note("object-misnamed", info, seen, "<20 digits>.parquet")
         return found
 
-    def _first_sound(self, infos: dict[int, ObjectInfo], beyond: int) -> PartitionState | None:
+    def _first_sound(self, infos: dict[int, ObjectInfo], beyond: int) -> AuditedPartition | None:
         for offset in sorted(offset for offset in infos if offset > beyond):
             info = infos.pop(offset)
             self._seen.add(offset)
             found = self._reader.read(
-                info.key, lambda raw: restore(snapshot_rows(raw.parquet())), size=info.size
+                info.key, lambda raw: restore(snapshot_rows(raw.parquet(SNAPSHOT))), size=info.size
             )
             if isinstance(found, Damaged):
                 self._note_damage(info, found)
@@ -106,7 +104,7 @@ class SnapshotShelf:
                 return found[0]
         return None
 
-    def _is_consistent(self, info: ObjectInfo, offset: int, state: PartitionState, stable: int) -> bool:
+    def _is_consistent(self, info: ObjectInfo, offset: int, state: AuditedPartition, stable: int) -> bool:
         """Whether it is the snapshot that its name says, and its last stable offset the one of its producers."""
         if state.log_end_offset != offset:
             seen = f"a snapshot of the log up to offset {state.log_end_offset}"

@@ -5,7 +5,9 @@ One part of the mapped task for each file, each with a transactional id of its o
 `/1`, ... Clear a part, retry it, run the whole date again: nothing is loaded twice. `check` waits until readers see
 every part.
 
-Params: the files, as the workers see them (csv with a header line, jsonl or parquet; columns `account_id`, `amount`).
+Params: the files, as the workers see them (csv with a header line, jsonl or parquet; columns `account_id`, `amount`),
+below a folder that the deployment names in TXN_ENGINE_INPUT_ROOTS. Params are what anybody writes who may trigger the
+DAG, so `files` asks `permitted_input_file` for each before the operator, whose arguments are code, opens it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,14 @@ TOPIC = "example_payments"
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,  # parts of two runs with the same id would fence each other
-    params={"files": Param([], type="array", items={"type": "string"}, description="Files to load")},
+    params={
+        "files": Param(
+            [],
+            type="array",
+            items={"type": "string"},
+            description="Files to load, below a folder that TXN_ENGINE_INPUT_ROOTS names",
+        )
+    },
     tags=["txn-engine", "example"],
 )
 def example_txn_load_files() -> None:
@@ -44,7 +53,10 @@ def example_txn_load_files() -> None:
 
     @task
     def files() -> list[str]:
-        return list(get_current_context()["params"]["files"])
+        from txn_engine_airflow.deployment import permitted_input_file
+
+        asked = get_current_context()["params"]["files"]
+        return [str(permitted_input_file(path, param="files")) for path in asked]
 
     # The outlets of a mapped task are not the operator's own to add: they stand here.
     load = TxnProduceOperator.partial(

@@ -104,7 +104,7 @@ class TxnConsumeOperator(BaseOperator):
             consumer.subscribe([self.topics] if isinstance(self.topics, str) else list(self.topics))
             start = consumer.positions()
             records, sent = self._consume(consumer, producer, context)
-            return self._told(engine, context, start, consumer.positions(), records, sent)
+            return self._returned(engine, context, start, consumer.positions(), records, sent)
 
     def _producer(self, engine: Engine, context: Context) -> Producer:
         name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
@@ -140,7 +140,7 @@ class TxnConsumeOperator(BaseOperator):
             producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
             return [producer.produce(self.output_topic, part) for part in parts_of(output, task=self.task_id)]
 
-    def _told(
+    def _returned(
         self,
         engine: Engine,
         context: Context,

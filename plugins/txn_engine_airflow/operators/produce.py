@@ -40,7 +40,7 @@ class TxnProduceOperator(BaseOperator):
     """Loads records into a topic in one transaction: readers see all of them or none, and each run's once.
 
     `path`: a csv, jsonl or parquet file, or several, read as `txn-engine produce` reads them, with `read_options` as
-    `txn_engine.loading.read_records` has them (delimiter, date_format, ...). Or `python_callable(**op_kwargs)`, which
+    `txn_engine.files.read_records` has them (delimiter, date_format, ...). Or `python_callable(**op_kwargs)`, which
     gives a pyarrow Table, RecordBatch, RecordBatchReader, an iterable of them, or None for nothing; like a task's
     function it may ask for entries of the context by their names. Columns are the topic's; `partition` puts all into
     one, else the topic's key says.
@@ -195,7 +195,7 @@ class TxnProduceOperator(BaseOperator):
     def _files(self, engine: Engine) -> Iterable[pa.RecordBatchReader]:
         import pyarrow as pa
 
-        from txn_engine.loading import read_records
+        from txn_engine.files import read_records
 
         schema = engine.logs.topics.look_up(self.topic).schema
         for path in [self.path] if isinstance(self.path, str) else self.path or ():

@@ -20,8 +20,10 @@ class TxnSparkConsumeOperator(BaseOperator):
     another, and of the run `<dag>/<task>[/<map index>]@<logical date in UTC>`: a try that was killed leaves nothing to
     be seen, one whose reply was lost is recognised by the next, and of two that read the same range one is refused.
     `transform` makes the output's DataFrame of the input's: a function, or "module:function", importable where tasks
-    run. `spark_settings` are Spark's own, such as `spark.master`. Returns, and sends as the event of the output topic's
-    asset, what was read and written.
+    run. `spark_settings` are Spark's own, such as `spark.master`, stronger than the deployment's
+    (`TXN_ENGINE_SPARK_CONF`). Both are code, as all arguments are: a DAG that takes them from its params lets whoever
+    triggers it run what he likes, unless it asks `deployment.permitted_transform` and `permitted_spark_settings`.
+    Returns, and sends as the event of the output topic's asset, what was read and written.
     """
 
     template_fields: Sequence[str] = (

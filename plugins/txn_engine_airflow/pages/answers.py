@@ -24,7 +24,8 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
 )
 from txn_engine.ids import new_write_id
-from txn_engine_airflow.pages.watcher import NothingSeenYetError
+from txn_engine_airflow.pages.store_poller import NothingSeenYetError
+from txn_engine_airflow.pages.troubles import for_viewers
 
 STATIC = Path(__file__).parent / "static"
 
@@ -93,15 +94,17 @@ def install_error_answers(app: FastAPI) -> None:
         return error_answer(request, 503, str(error), {"Retry-After": "2"})
 
     def engine_refused(request: Request, error: TxnEngineError) -> Response:
-        return error_answer(request, _status_of(error), str(error))
+        log.info("pages: request %s %r: %s", request.method, request.url.path, error)
+        return error_answer(request, _status_of(error), for_viewers(error))
 
     def airflow_refused(request: Request, error: AirflowException) -> Response:
-        return error_answer(request, 503, str(error))
+        log.info("pages: request %s %r: %s", request.method, request.url.path, error)
+        return error_answer(request, 503, for_viewers(error))
 
     def broken(request: Request, error: Exception) -> Response:
         name = new_write_id()[:12]
         log.error(
-            "pages: request %s %s failed, reference %s",
+            "pages: request %s %r failed, reference %s",
             request.method,
             request.url.path,
             name,

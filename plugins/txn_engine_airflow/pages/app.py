@@ -12,24 +12,24 @@ from txn_engine_airflow.pages.answers import install_error_answers
 from txn_engine_airflow.pages.auth import may_view
 from txn_engine_airflow.pages.headers import SafeHeaders
 from txn_engine_airflow.pages.routing import AnyMethodRoute
-from txn_engine_airflow.pages.watcher import Watcher
+from txn_engine_airflow.pages.store_poller import StorePoller
 
 
-def make_app(watcher: Watcher | None = None) -> FastAPI:
-    """The pages over a watcher, which lives as long as the server does.
+def make_app(poller: StorePoller | None = None) -> FastAPI:
+    """The pages over a poller, which lives as long as the server does.
 
     Guarantee: no route, known or not, static files and error pages included, answers a request that Airflow's auth
     manager does not let view the DAG `txn_coordinator_sweep`. There is no OpenAPI page, which would.
     """
-    watching = watcher or Watcher()
+    poller = poller or StorePoller()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        watching.start()
+        poller.start()
         try:
             yield
         finally:
-            watching.stop()
+            poller.stop()
 
     app = FastAPI(
         title="txn-engine",
@@ -39,7 +39,7 @@ def make_app(watcher: Watcher | None = None) -> FastAPI:
         lifespan=lifespan,
         dependencies=[Depends(may_view)],
     )
-    app.state.watcher = watching
+    app.state.poller = poller
     app.add_middleware(SafeHeaders)
     install_error_answers(app)
     for routes in (routes_pages, routes_read, routes_quality, routes_abort):

@@ -2,89 +2,130 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from txn_engine import Engine
 from txn_engine.errors import UnknownTopicOrPartitionError
+from txn_engine.log.logs import Looked
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.log.topics import Topic
+from txn_engine.log.topics import Survey, Topic
 from txn_engine.protocol.partition import PartitionState
-from txn_engine.protocol.transaction_rows import StoredRow, TransactionState
+from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.types import HangingTransaction
+from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic and the state of each of its partitions, by number."""
+    """A topic, the state of each of its partitions that can be read, and what is wrong with each that cannot."""
 
     topic: Topic
-    partitions: tuple[PartitionState, ...]
+    partitions: Mapping[int, PartitionState]
+    damaged: Mapping[int, Unreadable]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The store as it was at `now_ms`. `transactions`: the latest row of every id that has not expired."""
+    """The store as it was at `now_ms`. `transactions`: the latest row of every id that has not expired.
+
+    unreadable: the topics and partitions that cannot be read; nothing of them is in the rest.
+    foreign: folders below `topics/` that are no topic's.
+    """
 
     url: str
     now_ms: int
     topics: Mapping[str, TopicState]
     transactions: Mapping[str, StoredRow]
-    group_logs: tuple[PartitionState, ...]
+    group_logs: Mapping[int, PartitionState]
     hanging: tuple[HangingTransaction, ...]
+    unreadable: tuple[Unreadable, ...]
+    foreign: tuple[str, ...]
+
+    def states(self) -> Iterator[PartitionState]:
+        """Those of all topics' partitions and of the groups' logs."""
+        yield from self.group_logs.values()
+        for topic in self.topics.values():
+            yield from topic.partitions.values()
 
     def partition(self, topic: str, incarnation: int, partition: int) -> PartitionState | None:
-        """A partition's state; None where that incarnation of the topic is not there (any more)."""
+        """A partition's state; None where that incarnation of the topic is not there (any more), or is damaged."""
         if topic == CONSUMER_OFFSETS_TOPIC:
-            return self.group_logs[partition] if 0 <= partition < len(self.group_logs) else None
+            return self.group_logs.get(partition)
         known = self.topics.get(topic)
-        if known is None or known.topic.incarnation != incarnation or partition >= len(known.partitions):
+        if known is None or known.topic.incarnation != incarnation:
             return None
-        return known.partitions[partition]
+        return known.partitions.get(partition)
+
+    def is_damaged(self, topic: str, partition: int) -> bool:
+        """Whether a partition cannot be read, or its topic's own objects cannot."""
+        return any(
+            each.topic == topic and each.partition in (partition, WHOLE_TOPIC) for each in self.unreadable
+        )
+
+    def raise_damage(self, topic: str, partition: int = WHOLE_TOPIC) -> None:
+        """Raise what is wrong with a partition, or with its topic's own objects; nothing where it can be read."""
+        for each in self.unreadable:
+            if each.topic == topic and each.partition in (partition, WHOLE_TOPIC):
+                raise each.error
 
 
-def look(engine: Engine, names: list[str]) -> Moment:
-    """Look at the end of every log: one small read each, all at once. `names`: the topics, those gone are left out."""
-    topics: list[Topic] = []
-    for name in names:
-        try:
-            topics.append(engine.logs.topics.get(name))
-        except UnknownTopicOrPartitionError:
-            continue  # deleted since it was listed
-    user_logs = [
-        engine.logs.get(topic.name, topic.incarnation, number)
-        for topic in topics
-        for number in range(topic.partitions)
-    ]
-    coordinator, groups = (
-        engine.logs.internal(TRANSACTION_STATE_TOPIC),
-        engine.logs.internal(CONSUMER_OFFSETS_TOPIC),
-    )
+def look(engine: Engine, survey: Survey) -> Moment:
+    """Look at the end of every log: one small read each, all at once. Topics that are gone since are left out.
+
+    What is damaged is named, and hides nothing else.
+    """
+    topics, unreadable = _topics(engine, survey)
+    logs = engine.logs
     # Groups before topics, topics before the coordinator: an offset lies below its topic's end, and what a partition
     # shows open has its row.
-    group_logs = engine.logs.refresh_all(groups)
-    states = iter(engine.logs.refresh_all(user_logs))
-    rows = engine.logs.refresh_all(coordinator)
-    by_topic = {
-        topic.name: TopicState(topic, tuple(next(states) for _ in range(topic.partitions)))
+    groups = logs.look(logs.internal(CONSUMER_OFFSETS_TOPIC))
+    users = logs.look(
+        TransactionPartition(topic.name, topic.incarnation, number)
         for topic in topics
-    }
+        for number in range(topic.partitions)
+    )
+    coordinator = logs.look(logs.internal(TRANSACTION_STATE_TOPIC))
     now_ms = engine.clock()
     return Moment(
         url=engine.url,
         now_ms=now_ms,
-        topics=by_topic,
+        topics=_states(topics, users),
         transactions={
             name: stored
-            for state in rows
+            for state in coordinator.states.values()
             for name, stored in state.transactions.items()
             if stored.row.state is not TransactionState.DEAD
         },
-        group_logs=tuple(group_logs),
-        hanging=_hanging(
-            engine, [*group_logs, *(s for t in by_topic.values() for s in t.partitions)], now_ms
-        ),
+        group_logs={at.partition: state for at, state in groups.states.items()},
+        hanging=_hanging(engine, [*groups.states.values(), *users.states.values()], now_ms),
+        unreadable=(*unreadable, *users.unreadable, *coordinator.unreadable, *groups.unreadable),
+        foreign=survey.foreign,
     )
+
+
+def _topics(engine: Engine, survey: Survey) -> tuple[list[Topic], list[Unreadable]]:
+    """The topics as they are now: they may have grown since the survey."""
+    topics: list[Topic] = []
+    unreadable = list(survey.unreadable)
+    for known in survey.topics:
+        try:
+            topics.append(engine.logs.topics.get(known.name))
+        except UnknownTopicOrPartitionError:
+            continue  # deleted since
+        except DAMAGE as error:
+            unreadable.append(Unreadable(known.name, WHOLE_TOPIC, error))
+    return topics, unreadable
+
+
+def _states(topics: Sequence[Topic], looked: Looked) -> dict[str, TopicState]:
+    states: dict[str, dict[int, PartitionState]] = {topic.name: {} for topic in topics}
+    damaged: dict[str, dict[int, Unreadable]] = {topic.name: {} for topic in topics}
+    for at, state in looked.states.items():
+        states[at.topic][at.partition] = state
+    for each in looked.unreadable:
+        damaged[each.topic][each.partition] = each
+    return {topic.name: TopicState(topic, states[topic.name], damaged[topic.name]) for topic in topics}
 
 
 def _hanging(engine: Engine, states: list[PartitionState], now_ms: int) -> tuple[HangingTransaction, ...]:

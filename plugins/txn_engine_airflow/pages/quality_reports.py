@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from txn_engine_airflow.verification import reports_home
+from txn_engine.protocol.measures import CLOCKS_DIFFER_MS
+from txn_engine_airflow.pages.dag_runs import VERIFICATION, Run
+from txn_engine_airflow.verification import read_json, reports_home
 
 REPORTS_MAX = 200
 PAGE, RESULT = "index.html", "validation.json"
@@ -32,12 +35,15 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One run of the suite. `folder`: its place below the reports' home; `has_page`: the full report is there too."""
+    """One run of the suite. `folder`: its place below the reports' home; `made_ms`: when what it says was read, as it
+    says itself; `written_ms`: its file's time; `has_page`: the full report is there too.
+    """
 
     dag_id: str
     folder: str
     run_name: str
     made_ms: int
+    written_ms: int
     success: bool
     passed: int
     failed: int
@@ -77,10 +83,16 @@ class ReportShelf:
             return report
         try:
             return _read(path, changed)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             if then != changed:
                 log.warning("report %s cannot be read: %s", path, error)
             return None
+
+
+def without_report(runs: Iterable[Run], reports: Iterable[Report]) -> tuple[Run, ...]:
+    """The runs of the verification that left no report here: a report older than the run is an earlier try's."""
+    written = {report.run_name: report.written_ms for report in reports if report.dag_id == VERIFICATION}
+    return tuple(run for run in runs if written.get(run.run_id, -1) < max(run.start_ms - CLOCKS_DIFFER_MS, 0))
 
 
 def folder_of(dag_id: str, folder: str) -> Path | None:
@@ -103,14 +115,23 @@ def file_of(report: Path, name: str) -> Path | None:
         return None
 
 
+def _finite(number: Any) -> float:
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"{value}; expected a number")  # which no browser takes for JSON
+    return value
+
+
 def _read(path: Path, changed_ns: int) -> Report:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if folder_of(path.parent.parent.name, path.parent.name) is None:
+        raise OSError(f"{path.parent} leads out of {reports_home()}")
+    content: dict[str, Any] = read_json(path)
     numbers = content["statistics"]
     return Report(
         dag_id=path.parent.parent.name,
         folder=path.parent.name,
         run_name=str(content["run_name"]),
-        made_ms=changed_ns // 1_000_000,
+        made_ms=int(content.get("gathered_ms", changed_ns // 1_000_000)),
+        written_ms=changed_ns // 1_000_000,
         success=bool(content["success"]),
         passed=int(numbers["passed"]),
         not_applicable=int(numbers["not_applicable"]),
@@ -118,7 +139,7 @@ def _read(path: Path, changed_ns: int) -> Report:
         errored=int(numbers["errored"]),
         committed_records=int(numbers["committed_records"]),
         aborted_records=int(numbers["aborted_records"]),
-        seconds=float(numbers["seconds"]),
+        seconds=_finite(numbers["seconds"]),
         checks=tuple(
             Check(**{name: str(check[name]) for name in Check.__dataclass_fields__})
             for check in content["checks"]

@@ -5,20 +5,30 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage import verify_checksum
+from storage import UNREADABLE, OpenedParquet
 from txn_engine import Engine
 from txn_engine.cli.record_text import plain_columns
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
-from txn_engine.log.data_files import OFFSET, OFFSET_DELTA, PARTITION, logical_schema
-from txn_engine.log.objects import Objects, store_errors
+from txn_engine.log.data_files import (
+    OFFSET,
+    OFFSET_DELTA,
+    PARTITION,
+    TIMESTAMP,
+    check_records,
+    logical_schema,
+    open_data_file,
+)
+from txn_engine.log.objects import Objects
 from txn_engine.log.reading import FileSlice, check_start, choose_files, present_files
 from txn_engine.log.topics import Topic
+from txn_engine.suggested import command
 from txn_engine.types import IsolationLevel
 
 RECORDS_MAX = 100
@@ -41,9 +51,12 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The row groups of an opened file that may hold wanted records; `bytes` is what they are uncompressed."""
+    """The row groups of an opened file that may hold wanted records; `bytes` is what they may take in memory, by their
+    pages: a footer's word is not taken for it.
+    """
 
     wanted: FileSlice
+    key: str
     file: pq.ParquetFile
     row_groups: tuple[int, ...]
     bytes: int
@@ -64,17 +77,22 @@ def sample(
     level: IsolationLevel = "read_uncommitted" if uncommitted else "read_committed"
     objects = engine.logs.tools.objects
     chosen = present_files(objects, found, choose_files(state, partition, offset, offset + count, level))
-    elsewhere = (
-        f"`txn-engine consume {topic} --partition {partition} --isolation-level {level} "
-        f"--max-records {offset + count - state.log_start_offset}` reads up to there"
+    reading = command(
+        "consume",
+        topic,
+        partition=partition,
+        isolation_level=level,
+        max_records=offset + count - state.log_start_offset,
     )
+    elsewhere = f"`{reading}` reads up to there"
     _refuse_beyond(
         STORED_BYTES_MAX, sum(p.log_file.file.data_bytes for p in chosen), offset, "files", elsewhere
     )
     parts = [_opened(objects, found, part) for part in chosen]
     _refuse_beyond(READ_BYTES_MAX, sum(p.bytes for p in parts), offset, "row groups", elsewhere)
     schema = logical_schema(found.schema)
-    table = pa.Table.from_batches([b for part in parts for b in _records(part, schema)], schema=schema)
+    tables = [table for part in parts for table in _records(part, schema)]
+    table = pa.concat_tables([schema.empty_table(), *tables])
     columns = plain_columns(table, "text")
     return Sample(
         columns=tuple(table.column_names),
@@ -96,63 +114,61 @@ def _refuse_beyond(limit: int, size: int, offset: int, of_what: str, elsewhere: 
 
 def _opened(objects: Objects, topic: Topic, part: FileSlice) -> _Part:
     """The file, byte for byte the one that the log names; no record of it is read yet."""
-    named = part.log_file.file
-    key = f"{topic.prefix(part.partition)}/{named.data_path}"
-    data = objects.read(key)
-    if len(data) != named.data_bytes:
-        raise CorruptObjectError(
-            f"{len(data)} bytes", place=key, expected=f"{named.data_bytes}, as the log says"
-        )
-    with store_errors():
-        verify_checksum(data, key)
-    try:
-        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptObjectError("no readable Parquet file", place=key) from error
-    groups = tuple(_needed(file.metadata, part))
-    return _Part(part, file, groups, sum(file.metadata.row_group(at).total_byte_size for at in groups))
+    key = f"{topic.prefix(part.partition)}/{part.log_file.file.data_path}"
+    own = [OFFSET_DELTA, TIMESTAMP]
+    opened = open_data_file(objects, key, part.log_file, topic.schema, [*topic.schema.names, *own])
+    groups = tuple(_needed(opened, part))
+    return _Part(part, key, opened.file, groups, sum(opened.row_group_bytes[at] for at in groups))
 
 
-def _needed(metadata: pq.FileMetaData, part: FileSlice) -> Iterator[int]:
+def _needed(opened: OpenedParquet, part: FileSlice) -> Iterator[int]:
     """The row groups that may hold wanted offsets: by their rows, or in a file with gaps by their statistics."""
     log_file = part.log_file
     first, last = part.start_offset - log_file.base_offset, part.end_offset - 1 - log_file.base_offset
+    deltas = [leaf.path for leaf in opened.footer.leaves].index(OFFSET_DELTA)
     row = 0
-    for at in range(metadata.num_row_groups):
-        group = metadata.row_group(at)
-        low, high = _bounds(group) if log_file.has_gaps else (row, row + group.num_rows - 1)
-        row += group.num_rows
+    for at, group in enumerate(opened.footer.row_groups):
+        if log_file.has_gaps:
+            low, high = group.chunks[deltas].integers() or (
+                0,
+                sys.maxsize,
+            )  # a small file's groups say nothing
+        else:
+            low, high = row, row + group.rows - 1
+        row += group.rows
         if low <= last and high >= first:
             yield at
 
 
-def _bounds(group: pq.RowGroupMetaData) -> tuple[int, int]:
-    """The first and last offset of a row group, from its file's first; a small file's groups say nothing of that."""
-    columns = (group.column(at) for at in range(group.num_columns))
-    told = next(column.statistics for column in columns if column.path_in_schema == OFFSET_DELTA)
-    if told is None or not told.has_min_max:
-        return 0, sys.maxsize
-    return cast("int", told.min), cast("int", told.max)
-
-
-def _records(part: _Part, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _records(part: _Part, schema: pa.Schema) -> Iterator[pa.Table]:
     """The wanted records, a few rows in memory at a time."""
-    wanted = part.wanted
-    for whole in part.file.iter_batches(_ROWS_AT_ONCE, row_groups=list(part.row_groups), use_threads=False):
-        offsets = whole.column(OFFSET_DELTA).to_numpy() + wanted.log_file.base_offset
-        first, behind = np.searchsorted(offsets, [wanted.start_offset, wanted.end_offset])
-        batch = whole.slice(first, behind - first)
-        own = {
-            PARTITION: pa.repeat(pa.scalar(wanted.partition, pa.int32()), len(batch)),
-            OFFSET: pa.array(offsets[first:behind]),
-        }
-        columns = [
-            own[field.name] if field.name in own else batch.column(field.name).cast(field.type)
-            for field in schema
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
-        if behind < len(offsets):
-            return
+    wanted, groups = part.wanted, list(part.row_groups)
+    try:
+        for whole in part.file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, use_threads=False):
+            check_records(whole, wanted.log_file, part.key)
+            offsets = whole.column(OFFSET_DELTA).to_numpy() + wanted.log_file.base_offset
+            first, behind = np.searchsorted(offsets, [wanted.start_offset, wanted.end_offset])
+            yield _between(pa.Table.from_batches([whole]), part, offsets, first, behind, schema)
+            if behind < len(offsets):
+                return
+    except UNREADABLE as error:
+        raise CorruptObjectError(f"records that cannot be read: {error}", place=part.key) from error
+
+
+def _between(
+    whole: pa.Table, part: _Part, offsets: npt.NDArray[np.int64], first: int, behind: int, schema: pa.Schema
+) -> pa.Table:
+    """The rows from `first` on and before `behind`, as a read shows them."""
+    chosen = whole.slice(first, behind - first)
+    own: dict[str, pa.Array[Any] | pa.ChunkedArray[Any]] = {
+        PARTITION: pa.repeat(pa.scalar(part.wanted.partition, pa.int32()), len(chosen)),
+        OFFSET: pa.array(offsets[first:behind]),
+    }
+    columns: list[pa.Array[Any] | pa.ChunkedArray[Any]] = [
+        own[field.name] if field.name in own else chosen.column(field.name).cast(field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _shown(value: Any) -> Any:

@@ -13,30 +13,14 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from txn_engine import Engine
-from txn_engine.errors import (
-    ConcurrentTransactionsError,
-    InvalidProducerIdMappingError,
-    InvalidRequestError,
-    InvalidTxnStateError,
-    ProducerFencedError,
-    TxnEngineError,
-    UnknownTopicOrPartitionError,
-)
+from txn_engine.errors import TxnEngineError
 from txn_engine_airflow.pages.answers import as_json
 from txn_engine_airflow.pages.auth import GUARD_DAG, from_our_own_page, may_abort
-from txn_engine_airflow.pages.routes_read import WatcherDep
+from txn_engine_airflow.pages.routes_read import StorePollerDep
 
 AUDIT_ABORT, AUDIT_ABORT_HANGING = "txn_engine.abort_transaction", "txn_engine.abort_hanging_transaction"
 LOOK_AGAIN_MS = 5_000
 _BODY_BYTES_MAX = 10_000
-_REFUSALS = (
-    ConcurrentTransactionsError,
-    InvalidProducerIdMappingError,
-    InvalidRequestError,
-    InvalidTxnStateError,
-    ProducerFencedError,
-    UnknownTopicOrPartitionError,
-)
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +51,7 @@ Asked = TypeVar("Asked", bound=BaseModel)
 
 
 @router.post("/abort")
-async def abort(request: Request, user: GetUserDep, watcher: WatcherDep) -> Response:
+async def abort(request: Request, user: GetUserDep, poller: StorePollerDep) -> Response:
     """Abort an open transaction, if it still is the very one that the user saw.
 
     What its producer still writes to it is refused, and it cannot commit it. The producer is not shut out: told of the
@@ -80,11 +64,11 @@ async def abort(request: Request, user: GetUserDep, watcher: WatcherDep) -> Resp
             asked.transactional_id, asked.producer_id, asked.producer_epoch, committed=False
         )
 
-    return await run_in_threadpool(_audited, watcher, user.get_name(), AUDIT_ABORT, asked.model_dump(), act)
+    return await run_in_threadpool(_audited, poller, user.get_name(), AUDIT_ABORT, asked.model_dump(), act)
 
 
 @router.post("/abort-hanging")
-async def abort_hanging(request: Request, user: GetUserDep, watcher: WatcherDep) -> Response:
+async def abort_hanging(request: Request, user: GetUserDep, poller: StorePollerDep) -> Response:
     """End a transaction that no coordinator row knows with an abort marker (KIP-664)."""
     asked = await _asked(request, AbortHangingRequest)
 
@@ -92,24 +76,26 @@ async def abort_hanging(request: Request, user: GetUserDep, watcher: WatcherDep)
         engine.admin.abort_transaction(asked.topic, asked.partition, asked.start_offset)
 
     return await run_in_threadpool(
-        _audited, watcher, user.get_name(), AUDIT_ABORT_HANGING, asked.model_dump(), act
+        _audited, poller, user.get_name(), AUDIT_ABORT_HANGING, asked.model_dump(), act
     )
 
 
 async def _asked(request: Request, kind: type[Asked]) -> Asked:
     """The body, read only now: after the user and the request were found good."""
-    body = await request.body()
-    if len(body) > _BODY_BYTES_MAX:
-        raise HTTPException(413, "The request is too long.")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _BODY_BYTES_MAX:  # what is still to come is not read
+            raise HTTPException(413, "The request is too long.")
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate_json(bytes(body))
     except ValidationError as error:
         wrong = "; ".join(f"{'.'.join(map(str, at['loc']))}: {at['msg']}" for at in error.errors())
         raise HTTPException(422, wrong) from None
 
 
 def _audited(
-    watcher: WatcherDep,
+    poller: StorePollerDep,
     user: str,
     event: str,
     asked: Mapping[str, Any],
@@ -120,20 +106,22 @@ def _audited(
     The second row says "refused" only where the engine decided so from what it read. After any other failure the
     decision may stand.
     """
-    engine = watcher.engine
+    engine = poller.engine
     about = {**asked, "store": engine.url}
     _write_audit(user, event, {**about, "outcome": "requested"})
     try:
         act(engine)
     except Exception as error:
-        code = error.code if isinstance(error, TxnEngineError) else type(error).__name__
-        outcome = f"refused: {code}" if isinstance(error, _REFUSALS) else f"failed, outcome unknown: {code}"
+        code, is_refusal = type(error).__name__, False
+        if isinstance(error, TxnEngineError):
+            code, is_refusal = error.code, error.is_refusal
+        outcome = f"refused: {code}" if is_refusal else f"failed, outcome unknown: {code}"
         log.warning("%s by %s: %s: %s: %s", event, user, outcome, asked, error)
         _write_outcome(user, event, {**about, "outcome": outcome})
         raise
     log.info("%s by %s: %s", event, user, asked)
     _write_outcome(user, event, {**about, "outcome": "aborted"})
-    watcher.look_again(wait_ms=LOOK_AGAIN_MS)
+    poller.look_again(wait_ms=LOOK_AGAIN_MS)
     return as_json({"outcome": "aborted"})
 
 

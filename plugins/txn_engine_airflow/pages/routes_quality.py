@@ -9,14 +9,16 @@ from typing import Annotated
 
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, HTTPException, Query, Response
+from fastapi.responses import FileResponse
 
 from txn_engine_airflow.pages.answers import as_json
 from txn_engine_airflow.pages.auth import can_see_connection, can_see_runs
+from txn_engine_airflow.pages.dag_runs import VERIFICATION
 from txn_engine_airflow.pages.headers import REPORT_POLICY
-from txn_engine_airflow.pages.quality_reports import Report, file_of, folder_of
-from txn_engine_airflow.pages.routes_read import FIRST_LOOK_MS, WatcherDep
+from txn_engine_airflow.pages.quality_reports import Report, file_of, folder_of, without_report
+from txn_engine_airflow.pages.routes_read import FIRST_LOOK_MS, StorePollerDep
 from txn_engine_airflow.pages.routing import ReadRoute
-from txn_engine_airflow.pages.watcher import Watcher
+from txn_engine_airflow.pages.store_poller import StorePoller
 from txn_engine_airflow.verification import connection_of_report
 
 router = APIRouter(route_class=ReadRoute)
@@ -25,23 +27,25 @@ _SERVED = frozenset({".html", ".css", ".json", ".svg", ".png", ".ico", ".woff2"}
 
 
 @router.get("/api/reports")
-def reports(user: GetUserDep, watcher: WatcherDep) -> Response:
-    """The runs of the suite, newest first, without their checks."""
-    lines = [asdict(report) for report in _visible(user, watcher)]
+def reports(user: GetUserDep, poller: StorePollerDep) -> Response:
+    """The runs of the suite, newest first, without their checks; and the runs of the verification that left none."""
+    seen = poller.airflow(wait_ms=FIRST_LOOK_MS)
+    lines = [asdict(report) for report in _visible(user, poller)]
     for line in lines:
         del line["checks"]
-    return as_json({"reports": lines})
+    runs = without_report(seen.verifications, seen.reports) if can_see_runs(VERIFICATION, user) else ()
+    return as_json({"reports": lines, "without_report": [asdict(run) for run in runs]})
 
 
 @router.get("/api/report")
 def report(
     user: GetUserDep,
-    watcher: WatcherDep,
+    poller: StorePollerDep,
     dag: Annotated[str, Query(min_length=1, max_length=250)],
     run: Annotated[str, Query(min_length=1, max_length=300)],
 ) -> Response:
     """One run of the suite with its checks, and whether the user may open the full report."""
-    for found in _visible(user, watcher):
+    for found in _visible(user, poller):
         if (found.dag_id, found.folder) == (dag, run):
             folder = folder_of(dag, run)
             can_open = folder is not None and _can_open(folder, user)
@@ -63,9 +67,7 @@ def report_file(dag: str, run: str, name: str, user: GetUserDep) -> Response:
     if path is None or path.suffix not in _SERVED:
         raise HTTPException(404, "There is no such file in a report on this machine.")
     media_type = mimetypes.guess_type(path.name)[0]
-    return Response(
-        path.read_bytes(), media_type=media_type, headers={"Content-Security-Policy": REPORT_POLICY}
-    )
+    return FileResponse(path, media_type=media_type, headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 def _can_open(folder: Path, user: GetUserDep) -> bool:
@@ -73,7 +75,7 @@ def _can_open(folder: Path, user: GetUserDep) -> bool:
     return conn_id is not None and can_see_connection(conn_id, user)
 
 
-def _visible(user: GetUserDep, watcher: Watcher) -> list[Report]:
-    reports = watcher.airflow(wait_ms=FIRST_LOOK_MS).reports
+def _visible(user: GetUserDep, poller: StorePoller) -> list[Report]:
+    reports = poller.airflow(wait_ms=FIRST_LOOK_MS).reports
     allowed = {dag_id: can_see_runs(dag_id, user) for dag_id in {report.dag_id for report in reports}}
     return [report for report in reports if allowed[report.dag_id]]

@@ -6,9 +6,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from txn_engine.protocol.partition import PartitionState
-from txn_engine.protocol.transaction_rows import StoredRow, TransactionState
+from txn_engine.protocol.measures import (
+    Contents,
+    PartitionMeasures,
+    measure,
+    owners_of,
+    time_since_ms,
+)
+from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.types import HangingTransaction
+from txn_engine.unreadable import WHOLE_TOPIC
 from txn_engine_airflow.pages.moment import Moment, TopicState
 from txn_engine_airflow.pages.views_groups import GroupLine
 from txn_engine_airflow.pages.views_transactions import TransactionLine, transaction_line
@@ -17,21 +24,26 @@ OPEN_MAX = 20
 HELD_MAX = 50
 GROUPS_MAX = 50
 TOPICS_MAX = 200
+DAMAGE_MAX = 50
+FOREIGN_MAX = 20
 
 AGES_S = ((10, "under 10 s"), (60, "10 to 60 s"), (600, "1 to 10 min"), (3_600, "10 to 60 min"))
-OLDEST = "over 60 min"
+OLDEST, NO_AGE = "over 60 min", "not known"
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The numbers on top. `behind_max`: offsets from the LSO to the end of the partition that trails most. `lag_max`:
-    the largest that is known; -1: there are groups, and none is.
+    """The numbers on top. `records` and `bytes`: what read_committed readers get. `waiting_records`: committed, and
+    held back by an open transaction. `behind_max`: offsets from the LSO to the end of the partition that trails most.
+    `lag_max`: the largest that is known; -1: there are groups, and none is. `held_back_max`: the most offsets that any
+    group waits for beyond its lag.
     """
 
     topics: int
     partitions: int
     records: int
     bytes: int
+    waiting_records: int
     open: int
     overdue: int
     pending: int
@@ -40,12 +52,28 @@ class Totals:
     behind_max: int
     groups: int
     lag_max: int
+    held_back_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class DamageLine:
+    """A place that cannot be read: a topic (`partition` -1), or a partition of one or of an internal topic.
+
+    `error` names the object, and says what is wrong and what to do.
+    """
+
+    topic: str
+    partition: int
+    code: str
+    error: str
 
 
 @dataclass(frozen=True, slots=True)
 class TopicLine:
-    """One topic, its partitions together. Offsets are sums: of log starts, last stable offsets, log ends. `records`:
-    those that read_committed readers get; `bytes`: the files of all that is committed.
+    """One topic, its partitions together. Offsets are sums: of log starts, last stable offsets, log ends. `unfinished`:
+    transactions without a marker. `records`, `bytes` and `files`: what read_committed readers get; `waiting_records`:
+    committed, and held back by an open transaction. `last_append_ms` 0: nothing was ever appended. `damaged`: how many
+    partitions cannot be read, nothing of which is in the sums; -1: the topic itself cannot.
     """
 
     topic: str
@@ -54,21 +82,27 @@ class TopicLine:
     last_stable: int
     log_end: int
     behind: int
-    open_transactions: int
+    unfinished: int
     records: int
     bytes: int
+    files: int
+    waiting_records: int
     last_append_ms: int
+    damaged: int
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPartition:
-    """A partition whose readers wait, and whom for. `transactional_id` "": no coordinator row has the producer."""
+    """A partition whose readers wait, and whom for. `transactional_id` "": no coordinator row has the transaction, and
+    `since_ms` is when it last wrote here; else when it began.
+    """
 
     topic: str
     partition: int
     last_stable: int
     log_end: int
     behind: int
+    waiting_records: int
     transactional_id: str
     producer_id: int
     since_ms: int
@@ -98,6 +132,9 @@ class Overview:
     open: tuple[TransactionLine, ...]
     hanging: tuple[HangingTransaction, ...]
     groups: tuple[GroupLine, ...]
+    damage: tuple[DamageLine, ...]
+    damaged: int
+    foreign: tuple[str, ...]
 
 
 def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
@@ -107,9 +144,9 @@ def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
         (line for line in lines if line.state == TransactionState.ONGOING.value),
         key=lambda line: line.began_ms,
     )
-    topics = sorted(topic_lines(moment), key=lambda line: (-line.behind, line.topic))
-    owners = owners_of(moment.transactions.values())
-    held = sorted(_held(moment, owners), key=lambda at: (-at.behind, at.topic, at.partition))
+    measured = measure_all(moment)
+    topics = sorted(topic_lines(moment), key=lambda line: (line.damaged == 0, -line.behind, line.topic))
+    held = sorted(_held(measured.values()), key=lambda at: (-at.behind, at.topic, at.partition))
     return Overview(
         url=moment.url,
         now_ms=moment.now_ms,
@@ -118,6 +155,7 @@ def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
             partitions=sum(topic.partitions for topic in topics),
             records=sum(topic.records for topic in topics),
             bytes=sum(topic.bytes for topic in topics),
+            waiting_records=sum(topic.waiting_records for topic in topics),
             open=len(open_lines),
             overdue=sum(line.is_overdue for line in open_lines),
             pending=sum(line.state.startswith("Prepare") for line in lines),
@@ -126,6 +164,7 @@ def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
             behind_max=held[0].behind if held else 0,
             groups=len(groups),
             lag_max=max((group.lag for group in groups), default=0),
+            held_back_max=max((group.held_back for group in groups), default=0),
         ),
         states=dict(sorted(Counter(line.state for line in lines).items())),
         ages=_ages(open_lines, moment.now_ms),
@@ -134,87 +173,97 @@ def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
         open=tuple(open_lines[:OPEN_MAX]),
         hanging=moment.hanging,
         groups=tuple(groups[:GROUPS_MAX]),
+        damage=damage_lines(moment)[:DAMAGE_MAX],
+        damaged=len(moment.unreadable),
+        foreign=tuple(map(shown, moment.foreign[:FOREIGN_MAX])),
     )
+
+
+def damage_lines(moment: Moment, topic: str = "") -> tuple[DamageLine, ...]:
+    """Every place that cannot be read, or those of one topic."""
+    return tuple(
+        DamageLine(each.topic, each.partition, each.error.code, str(each.error))
+        for each in moment.unreadable
+        if topic in ("", each.topic)
+    )
+
+
+def shown(name: str) -> str:
+    """Somebody else's name, control characters and broken UTF-8 escaped."""
+    return name if name.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def topic_lines(moment: Moment) -> tuple[TopicLine, ...]:
-    """All topics, by name."""
-    return tuple(_topic_line(state) for _, state in sorted(moment.topics.items()))
+    """All topics, by name; one that cannot be read has no numbers."""
+    lines = [_topic_line(moment.topics[name], parts) for name, parts in measure_all(moment).items()]
+    lines += [
+        TopicLine(each.topic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, damaged=WHOLE_TOPIC)
+        for each in moment.unreadable
+        if each.partition == WHOLE_TOPIC
+    ]
+    return tuple(sorted(lines, key=lambda line: line.topic))
 
 
-def owners_of(rows: Iterable[StoredRow]) -> dict[int, StoredRow]:
-    """The row of each producer id that has something open or undecided."""
-    return {
-        stored.row.producer_id: stored
-        for stored in rows
-        if stored.row.state is TransactionState.ONGOING or stored.row.state.is_prepared
-    }
+def measure_all(moment: Moment) -> dict[str, list[PartitionMeasures]]:
+    """Every partition of every topic, as the engine measures it."""
+    owners = owners_of(moment.transactions.values())
+    return {name: measure_topic(state, owners, moment.now_ms) for name, state in moment.topics.items()}
 
 
-def holder(state: PartitionState, owners: Mapping[int, StoredRow]) -> tuple[str, int, int]:
-    """Who holds the LSO: transactional id ("" for none known), producer id, and since when, by the log's time."""
-    producer_id = min(state.open_transactions.items(), key=lambda item: item[1])[0]
-    owner = owners.get(producer_id)
-    if owner is None:
-        return "", producer_id, state.producers[producer_id].append_time
-    return owner.row.transactional_id, producer_id, owner.start_append_time
+def measure_topic(state: TopicState, owners: Mapping[int, StoredRow], now_ms: int) -> list[PartitionMeasures]:
+    """The partitions of a topic that can be read, by number."""
+    name, incarnation = state.topic.name, state.topic.incarnation
+    return [
+        measure(TransactionPartition(name, incarnation, number), part, owners, now_ms)
+        for number, part in state.partitions.items()
+    ]
 
 
-def records_and_bytes(state: PartitionState) -> tuple[int, int]:
-    """The records that read_committed readers get, and the bytes of all committed files.
-
-    A trim leaves the records below the log's start in a file that reaches above it: where that is a rewritten one, how
-    many they are stands in the file alone, and all of it is counted.
-    """
-    records = size = 0
-    start, stable = state.log_start_offset, state.last_stable_offset
-    for file in state.live.values():
-        size += file.file.data_bytes
-        if file.base_offset < stable:
-            records += file.record_count
-            if file.base_offset < start and not file.has_gaps:
-                records -= start - file.base_offset
-    return records, size
-
-
-def _topic_line(state: TopicState) -> TopicLine:
-    parts = state.partitions
-    sizes = [records_and_bytes(part) for part in parts]
-    stable, end = sum(part.last_stable_offset for part in parts), sum(part.high_watermark for part in parts)
+def _topic_line(state: TopicState, parts: Sequence[PartitionMeasures]) -> TopicLine:
+    readable = sum((part.readable for part in parts), Contents())
     return TopicLine(
         topic=state.topic.name,
-        partitions=len(parts),
+        partitions=state.topic.partitions,
         log_start=sum(part.log_start_offset for part in parts),
-        last_stable=stable,
-        log_end=end,
-        behind=end - stable,
-        open_transactions=len({producer_id for part in parts for producer_id in part.open_transactions}),
-        records=sum(records for records, _ in sizes),
-        bytes=sum(size for _, size in sizes),
-        last_append_ms=max((part.last_append_time for part in parts), default=0),
+        last_stable=sum(part.last_stable_offset for part in parts),
+        log_end=sum(part.high_watermark for part in parts),
+        behind=sum(part.held_back_offsets for part in parts),
+        unfinished=len({producer_id for part in parts for producer_id in part.unfinished}),
+        records=readable.records,
+        bytes=readable.bytes,
+        files=readable.files,
+        waiting_records=sum(part.waiting.records for part in parts),
+        last_append_ms=max((part.last_append_ms for part in parts), default=0),
+        damaged=len(state.damaged),
     )
 
 
-def _held(moment: Moment, owners: Mapping[int, StoredRow]) -> list[HeldPartition]:
-    found = []
-    for name, topic in moment.topics.items():
-        for number, state in enumerate(topic.partitions):
-            if not state.open_transactions:
-                continue
-            transactional_id, producer_id, since_ms = holder(state, owners)
-            stable, end = state.last_stable_offset, state.high_watermark
-            found.append(
-                HeldPartition(
-                    name, number, stable, end, end - stable, transactional_id, producer_id, since_ms
-                )
-            )
-    return found
+def _held(topics: Iterable[Sequence[PartitionMeasures]]) -> list[HeldPartition]:
+    return [
+        HeldPartition(
+            topic=at.topic,
+            partition=at.partition,
+            last_stable=at.last_stable_offset,
+            log_end=at.high_watermark,
+            behind=at.held_back_offsets,
+            waiting_records=at.waiting.records,
+            transactional_id=at.holder.transactional_id,
+            producer_id=at.holder.producer_id,
+            since_ms=at.holder.since_ms,
+        )
+        for parts in topics
+        for at in parts
+        if at.holder is not None
+    ]
 
 
 def _ages(lines: Iterable[TransactionLine], now_ms: int) -> tuple[AgeGroup, ...]:
-    counts = Counter(_age_label((now_ms - line.began_ms) // 1_000) for line in lines)
-    return tuple(AgeGroup(label, counts[label]) for label in (*(text for _, text in AGES_S), OLDEST))
+    counts = Counter(_age_label(time_since_ms(line.began_ms, now_ms)) for line in lines)
+    labels = [*(text for _, text in AGES_S), OLDEST, *([NO_AGE] if counts[NO_AGE] else [])]
+    return tuple(AgeGroup(label, counts[label]) for label in labels)
 
 
-def _age_label(age_s: int) -> str:
-    return next((text for limit, text in AGES_S if age_s < limit), OLDEST)
+def _age_label(age_ms: int) -> str:
+    if age_ms < 0:
+        return NO_AGE
+    return next((text for limit, text in AGES_S if age_ms < limit * 1_000), OLDEST)

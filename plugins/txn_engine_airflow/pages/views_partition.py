@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txn_engine.protocol.controls import GRACE_MS
+from txn_engine.protocol.measures import PartitionMeasures, owners_of
 from txn_engine.protocol.partition import AbortedRange, LogFile, PartitionState
-from txn_engine.protocol.transaction_rows import StoredRow
 from txn_engine_airflow.pages.moment import Moment
-from txn_engine_airflow.pages.views_overview import holder, owners_of, records_and_bytes
+from txn_engine_airflow.pages.views_overview import DamageLine, damage_lines, measure_topic
 
 CELLS_MAX = 200
 RANGES_MAX = 200
@@ -28,7 +28,9 @@ it: where commit markers stood in it stands nowhere else.
 
 @dataclass(frozen=True, slots=True)
 class PartitionLine:
-    """A partition in its topic's table. `held_by` "": nobody known, see `producer_id`; -1: nothing is held."""
+    """A partition in its topic's table. `held_by` "": nobody known, see `producer_id`; -1: nothing is held. `records`,
+    `bytes` and `files`: what read_committed readers get; `waiting_records`: committed, and held back.
+    """
 
     partition: int
     log_start: int
@@ -38,6 +40,7 @@ class PartitionLine:
     records: int
     bytes: int
     files: int
+    waiting_records: int
     held_by: str
     producer_id: int
     since_ms: int
@@ -46,7 +49,7 @@ class PartitionLine:
 
 @dataclass(frozen=True, slots=True)
 class TopicDetail:
-    """A topic: what it was made with, and its partitions."""
+    """A topic: what it was made with, and its partitions; those that cannot be read are in `damage` alone."""
 
     now_ms: int
     topic: str
@@ -57,6 +60,7 @@ class TopicDetail:
     retention_ms: int
     created_ms: int
     partitions: tuple[PartitionLine, ...]
+    damage: tuple[DamageLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +152,10 @@ class PartitionDetail:
 
 
 def describe_topic(moment: Moment, name: str) -> TopicDetail | None:
-    """A topic; None where there is none of that name."""
+    """A topic; None where there is none of that name. Raises what is wrong with one that cannot be read."""
     state = moment.topics.get(name)
     if state is None:
+        moment.raise_damage(name)
         return None
     owners = owners_of(moment.transactions.values())
     topic = state.topic
@@ -163,21 +168,23 @@ def describe_topic(moment: Moment, name: str) -> TopicDetail | None:
         cleanup_policy=topic.cleanup_policy,
         retention_ms=topic.retention_ms,
         created_ms=topic.created_ms,
-        partitions=tuple(
-            _line(number, part, *_held_by(part, owners)) for number, part in enumerate(state.partitions)
-        ),
+        partitions=tuple(_line(part) for part in measure_topic(state, owners, moment.now_ms)),
+        damage=damage_lines(moment, name),
     )
 
 
 def describe_partition(
     moment: Moment, name: str, partition: int, *, first: int = -1, last: int = -1
 ) -> PartitionDetail | None:
-    """A partition, its strip over offsets `first` to `last` (-1: from the log's start, to its end)."""
+    """A partition, its strip over offsets `first` to `last` (-1: from the log's start, to its end); None where there is
+    none. Raises what is wrong with one that cannot be read.
+    """
     topic = moment.topics.get(name)
-    if topic is None or not 0 <= partition < len(topic.partitions):
+    state = topic.partitions.get(partition) if topic is not None else None
+    if topic is None or state is None:
+        moment.raise_damage(name, partition)
         return None
-    state = topic.partitions[partition]
-    owners = owners_of(moment.transactions.values())
+    measured = measure_topic(topic, owners_of(moment.transactions.values()), moment.now_ms)
     names = {stored.row.producer_id: name for name, stored in moment.transactions.items()}
     bounds = _bounds(state, first, last)
     ranges = list(_ranges(state, *bounds)) if bounds[0] <= bounds[1] else []
@@ -186,7 +193,7 @@ def describe_partition(
     return PartitionDetail(
         now_ms=moment.now_ms,
         topic=name,
-        line=_line(partition, state, *_held_by(state, owners)),
+        line=next(_line(part) for part in measured if part.partition == partition),
         entries_start=state.entries_start,
         floor=state.floor,
         strip_first=bounds[0],
@@ -219,26 +226,22 @@ def describe_partition(
     )
 
 
-def _held_by(state: PartitionState, owners: Mapping[int, StoredRow]) -> tuple[str, int, int]:
-    return holder(state, owners) if state.open_transactions else ("", -1, -1)
-
-
-def _line(partition: int, state: PartitionState, held_by: str, producer_id: int, since: int) -> PartitionLine:
-    records, size = records_and_bytes(state)
-    stable, end = state.last_stable_offset, state.high_watermark
+def _line(at: PartitionMeasures) -> PartitionLine:
+    holder = at.holder
     return PartitionLine(
-        partition=partition,
-        log_start=state.log_start_offset,
-        last_stable=stable,
-        log_end=end,
-        behind=end - stable,
-        records=records,
-        bytes=size,
-        files=len(state.live) + len(state.undecided),
-        held_by=held_by,
-        producer_id=producer_id,
-        since_ms=since,
-        last_append_ms=state.last_append_time,
+        partition=at.partition,
+        log_start=at.log_start_offset,
+        last_stable=at.last_stable_offset,
+        log_end=at.high_watermark,
+        behind=at.held_back_offsets,
+        records=at.readable.records,
+        bytes=at.readable.bytes,
+        files=at.readable.files,
+        waiting_records=at.waiting.records,
+        held_by=holder.transactional_id if holder else "",
+        producer_id=holder.producer_id if holder else -1,
+        since_ms=holder.since_ms if holder else -1,
+        last_append_ms=at.last_append_ms,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fnmatch import translate
 
 from txn_engine.protocol.batches import BatchDescriptor
+from txn_engine.protocol.measures import time_since_ms, transaction_start_ms
 from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.transaction_rows import (
     StoredRow,
@@ -17,6 +18,7 @@ from txn_engine.protocol.transaction_rows import (
 )
 from txn_engine.protocol.transactions import has_timed_out, start_of
 from txn_engine_airflow.pages.moment import Moment
+from txn_engine_airflow.pages.tails import TailRows
 
 EARLIER_MAX = 25
 EARLIER_STEPS = "Partitions added earlier"
@@ -29,7 +31,7 @@ _OPEN_FIRST = {
 
 @dataclass(frozen=True, slots=True)
 class TransactionLine:
-    """One transactional id. `began_ms`: when its transaction began, by the log's time; -1 where it has none."""
+    """One transactional id. `began_ms`: when its unfinished transaction began, by the log's time; -1: it has none."""
 
     transactional_id: str
     state: str
@@ -74,7 +76,7 @@ def transaction_line(stored: StoredRow, now_ms: int) -> TransactionLine:
         producer_id=row.producer_id,
         producer_epoch=row.producer_epoch,
         timeout_ms=row.transaction_timeout_ms,
-        began_ms=start_of(stored, now_ms),
+        began_ms=transaction_start_ms(stored, now_ms),
         updated_ms=stored.append_time,
         is_overdue=has_timed_out(stored, now_ms),
         partitions=len(row.partitions),
@@ -109,8 +111,7 @@ def _wants(wanted: Filter, now_ms: int) -> Callable[[TransactionLine], bool]:
         return (
             (not wanted.states or line.state in wanted.states)
             and (
-                not wanted.older_than_s
-                or (line.began_ms >= 0 and now_ms - line.began_ms > wanted.older_than_s * 1_000)
+                not wanted.older_than_s or time_since_ms(line.began_ms, now_ms) > wanted.older_than_s * 1_000
             )
             and (not wanted.topic or wanted.topic in line.topics)
             and (pattern is None or pattern.match(line.transactional_id) is not None)
@@ -165,6 +166,7 @@ class TransactionDetail:
     """An id as its coordinator knows it, its present or last transaction, and earlier ones.
 
     `is_history_read` False: the log's rows are being read; asking again in a moment shows them.
+    `history_damaged`: entries of that log, one line each, that cannot be read, and are missing here.
     """
 
     now_ms: int
@@ -173,15 +175,16 @@ class TransactionDetail:
     run_ids_complete: bool
     coordinator_partition: int
     is_history_read: bool
+    history_damaged: tuple[str, ...]
     current: Passage | None
     earlier: tuple[Passage, ...]
 
 
 def describe_transaction(
-    moment: Moment, stored: StoredRow, rows: Sequence[BatchDescriptor] | None, coordinator_partition: int
+    moment: Moment, stored: StoredRow, rows: TailRows | None, coordinator_partition: int
 ) -> TransactionDetail:
     """The id whose latest row that is. `rows`: the coordinator log's last ones, None where they are not read yet."""
-    seen = _own_rows(rows or (), stored)
+    seen = _own_rows(rows.rows if rows else (), stored)
     found = _transactions(seen)
     of_current = found.pop() if found and stored.row.state is not TransactionState.EMPTY else None
     return TransactionDetail(
@@ -191,6 +194,7 @@ def describe_transaction(
         run_ids_complete=stored.row.run_ids_complete,
         coordinator_partition=coordinator_partition,
         is_history_read=rows is not None,
+        history_damaged=rows.damaged if rows else (),
         current=_passage(of_current, moment, start_of(stored, moment.now_ms)) if of_current else None,
         earlier=tuple(
             _passage(each, moment, -1 if _is_cut(each[0]) else each[0].time_ms)
@@ -287,7 +291,8 @@ def _part(
     state = moment.partition(part.topic, part.incarnation, part.partition)
     made = PartitionPart(part.topic, part.partition, -1, "written" if is_complete else "missing", -1)
     if state is None:
-        return made if is_complete else replace(made, marker="not needed")
+        is_unknown = is_complete or moment.is_damaged(part.topic, part.partition)
+        return made if is_unknown else replace(made, marker="not needed")
     entry = state.producers.get(producer_id)
     if entry is None:
         return made

@@ -12,18 +12,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
+import txn_engine_airflow
 from txn_engine.clock import monotonic_ms, pause_ms
 from txn_engine.demo.airflow_home import airflow_folder
 from txn_engine.errors import IllegalStateError, TxnEngineError
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.deployment import INPUT_ROOTS_VARIABLE
 from txn_engine_airflow.standalone.airflow import Airflow
-from txn_engine_airflow.standalone.home import USER, Home
+from txn_engine_airflow.standalone.command_line import environment_file, ready_line
+from txn_engine_airflow.standalone.home import USER, Home, write_private
 from txn_engine_airflow.standalone.minio import OwnMinio, minio_binary
 from txn_engine_airflow.standalone.processes import Guard, Service, end_all
 
 _HEALTHY_S, _END_S = 400, 10.0
 _LIVES_MAX, _LIVES_WINDOW_MS = 5, 120_000
 _FIRST_PORT = 8080
+BUNDLES = "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"
 
 
 class Stopped(BaseException):
@@ -38,13 +42,17 @@ class Standalone:
         self._home = home
         self._services: list[Service] = []
         self._ends_ms: list[int] = []
+        self._is_new = home.is_new
+        self._minio: OwnMinio | None = None
         self._store = self._start_store(project, guard)
+        write_private(home.cli_environment, environment_file(self._store))
         self.airflow = Airflow(
             home,
             guard,
             project=project,
             port=port,
             store={f"AIRFLOW_CONN_{DEFAULT_CONN_ID.upper()}": json.dumps(self._store)},
+            settings={BUNDLES: json.dumps(_bundles()), INPUT_ROOTS_VARIABLE: str(home.input)},
         )
         self._payments = Service(
             "payments",
@@ -82,18 +90,22 @@ class Standalone:
         stores = [service for service in self._services if service.name == "minio"]
         end_all([service for service in self._services if service not in stores], patience_s=_END_S)
         end_all(stores, patience_s=_END_S)
+        self._home.cli_environment.unlink(missing_ok=True)
 
     def welcome(self) -> str:
-        """What a person needs to know."""
-        url, secrets = self.airflow.url, self.airflow.secrets
+        """What a person needs to know; the password at the home's first start alone, for logs are kept."""
+        url, kept = self.airflow.url, self._home.passwords
+        password = f"{self.airflow.secrets.password}\n                 not shown again; kept in {kept}"
         return "\n".join(
             (
                 "",
                 f"  Airflow        {url}",
                 f"  the engine     {url}/txn-engine/",
                 f"  log in as      {USER}",
-                f"  password       {secrets.password}",
+                f"  password       {password if self._is_new else f'in {kept}'}",
                 f"  logs           {self._home.logs}",
+                f"  command line   {ready_line(self._home.cli_environment)}",
+                f"  input files    {self._home.input}",
                 "",
                 "  Payments flow, and now and then a producer dies; the DAGs clean up. Ctrl-C stops everything.",
                 "",
@@ -108,6 +120,7 @@ class Standalone:
         minio = OwnMinio(
             binary, guard, objects=self._home.objects, logs=self._home.logs, port=free_port(9000)
         )
+        self._minio = minio
         self._services.append(minio.service)
         minio.start()
         _say(f"the store is a MinIO of its own, data in {self._home.objects}")
@@ -124,7 +137,20 @@ class Standalone:
                 expected=f"at most {_LIVES_MAX} ends in {_LIVES_WINDOW_MS // 1_000} s",
             )
         _say(f"{service.name} ended (exit code {service.exit_code}); it is started again")
-        service.start()
+        if self._minio is not None and service is self._minio.service:
+            self._minio.start()  # and see that nobody else has taken its port meanwhile
+        else:
+            service.start()
+
+
+def _bundles() -> list[dict[str, object]]:
+    """Where Airflow takes DAGs from: its own folder, and the examples, which do nothing until somebody starts one."""
+    local = "airflow.dag_processing.bundles.local.LocalDagBundle"
+    examples = Path(txn_engine_airflow.__file__).parent / "example_dags"
+    return [
+        {"name": "dags-folder", "classpath": local, "kwargs": {}},
+        {"name": "txn-engine-examples", "classpath": local, "kwargs": {"path": str(examples)}},
+    ]
 
 
 def free_port(preferred: int) -> int:
@@ -138,6 +164,16 @@ def free_port(preferred: int) -> int:
                 continue
             return int(probe.getsockname()[1])
     raise IllegalStateError("no free port on 127.0.0.1", actor="standalone")
+
+
+def _chosen_port(given: int | None) -> int:
+    """The port that was asked for, which must be free: else who answers there is somebody else."""
+    port = free_port(given or _FIRST_PORT)
+    if given and port != given:
+        raise IllegalStateError(
+            f"port {given} of 127.0.0.1 is taken", actor="standalone", expected="a free one"
+        )
+    return port
 
 
 def _say(text: str) -> None:
@@ -182,8 +218,10 @@ def main() -> int:
     os.umask(0o077)
     home = Home(given.home.resolve())
     try:
-        with home.taken(), Guard() as guard:
-            _run(home, guard, port=given.port or free_port(_FIRST_PORT))
+        with home.taken() as closed, Guard() as guard:
+            if closed:
+                _say(f"{home.path} was open to other users and is not any more: {', '.join(closed)}")
+            _run(home, guard, port=_chosen_port(given.port))
     except TxnEngineError as error:
         _say(str(error))
         return 1

@@ -6,7 +6,8 @@ import base64
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,14 +54,35 @@ class Home:
         """The file that Airflow's simple auth manager reads."""
         return self.path / "passwords.json"
 
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """This process's alone until the block ends, or the process does.
+    @property
+    def cli_environment(self) -> Path:
+        """What the command line needs to open the store."""
+        return self.path / "cli.env"
 
-        Raises `IllegalStateError` where another has it. What the holder starts does not hold it.
+    @property
+    def input(self) -> Path:
+        """The files that a run's params may name."""
+        return self.path / "input"
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nobody was told its password yet."""
+        return not self._secrets.exists()
+
+    @property
+    def _secrets(self) -> Path:
+        return self.path / "secrets.json"
+
+    @contextmanager
+    def taken(self) -> Iterator[Sequence[str]]:
+        """This process's alone until the block ends, or the process does; and this user's alone from now on.
+
+        Gives the names of what was open to other users, and is not any more. Raises `IllegalStateError` where another
+        process has it, or another user. What the holder starts does not hold it.
         """
         self._make_folder()
-        with (self.path / "lock").open("a+", encoding="utf-8") as lock:
+        closed = self._close_to_others()
+        with open(self.path / "lock", "a+", encoding="utf-8", opener=_open_private) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -75,12 +97,14 @@ class Home:
             lock.truncate(0)
             lock.write(f"{os.getpid()}\n")
             lock.flush()
-            yield
+            yield closed
 
     def make(self) -> Secrets:
         """Make it, unless it is there; its secrets."""
         self._make_folder()
-        kept = self.path / "secrets.json"
+        self.input.mkdir(exist_ok=True, mode=0o700)
+        self._close_to_others()
+        kept = self._secrets
         if kept.exists():
             return Secrets(**json.loads(kept.read_text(encoding="utf-8")))
         secrets = Secrets(
@@ -89,19 +113,57 @@ class Home:
             session_key=_long_secret(),
             fernet_key=base64.urlsafe_b64encode(bytes.fromhex(new_write_id() + new_write_id())).decode(),
         )
-        _write_private(self.passwords, json.dumps({USER: secrets.password}))
+        write_private(self.passwords, json.dumps({USER: secrets.password}))
         fields = {name: getattr(secrets, name) for name in Secrets.__slots__}
-        _write_private(kept, json.dumps(fields))
+        write_private(kept, json.dumps(fields))
         return secrets
 
     def _make_folder(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def _close_to_others(self) -> list[str]:
+        """Take from others what they may do with the folder and the files in it; what was changed, by name.
+
+        What lies deeper is behind the folder. Raises `IllegalStateError` for what is another user's, who could open it
+        again, and for a link that leads out: whoever put it there chose what is read and written behind it.
+        """
+        within = list(self.path.iterdir())
+        links = [path for path in within if path.is_symlink()]
+        found = [self.path, *(path for path in within if path not in links)]
+        for path in (*found, *links):
+            if (path.lstat() if path in links else path.stat()).st_uid != os.getuid():
+                raise self._strange(path, "another user's")
+        for path in links:
+            if not path.resolve().is_relative_to(self.path.resolve()):
+                raise self._strange(path, "a link that leads out of it")
+        lax = [path for path in found if stat.S_IMODE(path.stat().st_mode) & 0o077]
+        for path in lax:
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
+        return [path.name for path in lax]
+
+    def _strange(self, path: Path, seen: str) -> IllegalStateError:
+        return IllegalStateError(
+            f"{path.name} is {seen}",
+            actor="standalone",
+            place=str(self.path),
+            expected="a home that is this user's alone",
+            action="remove it, or start with another --home",
+        )
 
 
 def _long_secret() -> str:
     return new_write_id() + new_write_id()
 
 
-def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text, encoding="utf-8")
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that nobody else may read at any moment; one that was there is replaced whole."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    descriptor = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    part.replace(path)

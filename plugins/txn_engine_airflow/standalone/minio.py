@@ -32,7 +32,7 @@ class OwnMinio:
     """The server and its one bucket."""
 
     def __init__(self, binary: Path, guard: Guard, *, objects: Path, logs: Path, port: int) -> None:
-        self._address = f"127.0.0.1:{port}"
+        self._port, self._address = port, f"127.0.0.1:{port}"
         self.access_key, self.secret_key = f"standalone-{new_write_id()[:12]}", new_write_id()
         objects.mkdir(parents=True, exist_ok=True)
         self.service = Service(
@@ -65,7 +65,10 @@ class OwnMinio:
         }
 
     def start(self) -> None:
-        """Start it, wait until it serves, make the bucket unless it is there."""
+        """Start it, wait until it serves, make the bucket unless it is there.
+
+        It is this very process that serves: whoever else answers at its port is sent neither a key nor a payment.
+        """
         self.service.start()
         deadline_ms = monotonic_ms() + _READY_S * 1_000
         while not self._is_ready():
@@ -76,7 +79,9 @@ class OwnMinio:
             pause_ms(50)
 
     def _is_ready(self) -> bool:
-        """Health first: a client that asks too early is sent away for a minute."""
+        """Its own port first, then health: a client that asks too early is sent away for a minute."""
+        if not self.service.listens_on(self._port):
+            return False
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         client = Minio(
             self._address,

@@ -6,11 +6,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+import psutil
+
 from txn_engine.clock import monotonic_ms, pause_ms
 from txn_engine.errors import IllegalStateError
+from txn_engine_airflow.standalone.guard import members
 
 _GUARD = Path(__file__).with_name("guard.py")
 """Run by its path: it must be there at once, and needs nothing of the packages that it lies in."""
@@ -88,6 +92,15 @@ class Service:
     def exit_code(self) -> int | None:
         """None while it runs; minus the signal's number where one ended it."""
         return None if self._process is None else self._process.poll()
+
+    def listens_on(self, port: int) -> bool:
+        """Whether a process of its session listens on that port of 127.0.0.1: then nobody else answers there."""
+        mine = (psutil.CONN_LISTEN, ("127.0.0.1", port))
+        for process in members(self.pid):
+            with suppress(psutil.Error):  # it ended meanwhile
+                if any((found.status, found.laddr) == mine for found in process.net_connections("tcp")):
+                    return True
+        return False
 
     def ask_to_end(self) -> None:
         """SIGTERM to its first process, which ends its own children."""

@@ -26,7 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     if options.mutants or options.name:
         return _hunt(options, Run("explore-mutants", arguments))
+    if options.write and (options.faults is not None or options.kind or options.any_order or options.minutes):
+        _CONSOLE.print("--write is for the configurations' own bounds: the page says no others")
+        return 2
     from tests.simulator.explore.configurations import CONFIGURATIONS
+    from tests.simulator.explore.page import STATES_MAX as WRITTEN_STATES_MAX
     from tests.simulator.explore.report import search_all
 
     configurations = [CONFIGURATIONS[name] for name in options.config or CONFIGURATIONS]
@@ -39,7 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for own in configurations
     ]
-    results = search_all(chosen, arguments, states_max=options.limit_states, out=_OUT, err=_CONSOLE)
+    results = search_all(
+        chosen,
+        arguments,
+        states_max=options.limit_states or (WRITTEN_STATES_MAX if options.write else None),
+        write=options.write,
+        minutes=options.minutes,
+        out=_OUT,
+        err=_CONSOLE,
+    )
     return 1 if any(result.findings for result in results) else 0
 
 
@@ -50,17 +62,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kind", action="append", choices=_KINDS, help="kinds of faults (repeatable)")
     parser.add_argument("--any-order", action="store_true", help="threads of one process interleave as well")
     parser.add_argument("--limit-states", type=int, help="stop after so many: then it is no whole search")
+    parser.add_argument("--minutes", type=float, help="stop after so long: then it is no whole search either")
     parser.add_argument("--mutants", action="store_true", help="hunt deliberate bugs instead")
     parser.add_argument(
         "--name", action="append", default=[], choices=sorted(WHERE), help="this bug (repeatable)"
     )
+    parser.add_argument("--write", action="store_true", help="write the rows into docs/SIMULATOR.md")
     return parser
 
 
 def _hunt(options: argparse.Namespace, begun: Run) -> int:
+    from tests.simulator.explore.page import write_hunt
+
     hunts = []
     for hunt in hunt_all(options.name or list(WHERE), states_max=options.limit_states or STATES_MAX):
         hunts.append(hunt)
+        if options.write:
+            write_hunt(hunt, begun.code)
         _OUT.print(
             f"{hunt.mutant} | {hunt.configuration} | {hunt.states} states | {hunt.seconds:.1f} s | "
             + (f"{hunt.steps} steps | {hunt.finding[:110]}" if hunt.finding else "NOT FOUND"),

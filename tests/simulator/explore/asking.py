@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from greenlet import GreenletExit
 
 from storage import ObjectInfo, ObjectNotFoundError, StoreUnreachableError
+from storage.ranges import check_size
 from tests.simulator.explore.operations import Answer, Failure, Operation
 from tests.simulator.kernel import START_MS, Task, current_task
 from tests.simulator.process import Process
@@ -58,10 +59,11 @@ class AskingStore:
 
     # --- what the engine calls ------------------------------------------------------------------------------
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         found = self._ask(Operation("get", key))
         if not isinstance(found, bytes):
             raise ObjectNotFoundError("there is no such object", actor="searched store", place=self.uri(key))
+        check_size(self.uri(key), len(found), max_bytes)
         return found
 
     def head(self, key: str) -> ObjectInfo:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -11,6 +13,7 @@ from rich.table import Table
 
 from tests.numbers import Run
 from tests.simulator.explore.configurations import Configuration
+from tests.simulator.explore.page import write_search
 from tests.simulator.explore.remembering import searching
 from tests.simulator.explore.search import Result, Search
 from tests.simulator.explore.words import readable
@@ -24,20 +27,32 @@ def search_all(
     arguments: Sequence[str],
     *,
     states_max: int | None,
+    minutes: float | None,
+    write: bool,
     out: Console,
     err: Console,
 ) -> list[Result]:
     """Search each, with a progress line; print what was found with its schedule, and the table. Each is recorded as
-    soon as it is through, with the command's `arguments`: the next may take days.
+    soon as it is through, with the command's `arguments`: the next may take days. `minutes`: for all of
+    them; what is not all seen by then is said. `write`: into docs/SIMULATOR.md too.
     """
+    until = math.inf if minutes is None else time.monotonic() + minutes * 60
     results = []
     logging.disable(logging.CRITICAL)
     for configuration in configurations:
         err.print(f"{configuration.name}: {configuration.words}; {_bounds(configuration)}")
         begun = Run("explore", arguments)
         with searching(), err.status("") as status:
-            results.append(Search(configuration, progress=_Said(err, status)).run(states_max=states_max))
+            results.append(
+                Search(configuration, progress=_Said(err, status)).run(states_max=states_max, until=until)
+            )
         begun.record(_figures(results[-1]), of=configuration.name)
+        if write:
+            write_search(configuration, results[-1], begun.code)
+        if time.monotonic() >= until and not results[-1].complete:
+            err.print(
+                f"{configuration.name}: stopped between two states, {minutes:g} minutes over: not all seen"
+            )
         for finding in results[-1].findings:
             out.print(f"FINDING {finding.text}", markup=False, soft_wrap=True)
             for line in readable(finding.steps):

@@ -11,6 +11,7 @@ commutes leads to the same state and is looked at once. Three reductions, none o
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import deque
@@ -90,8 +91,15 @@ class Search:
         )
         self.result = Result(configuration.name)
 
-    def run(self, *, states_max: int | None = None, findings_max: int = 1, dives: bool = False) -> Result:
-        """Search until all is seen, or so many states or findings.
+    def run(
+        self,
+        *,
+        states_max: int | None = None,
+        findings_max: int = 1,
+        dives: bool = False,
+        until: float = math.inf,
+    ) -> Result:
+        """Search until all is seen, or so many states or findings, or the monotonic clock says `until`.
 
         Breadth first, which finds the shortest schedule; or in dives, from some state to an end, time after time.
         """
@@ -100,7 +108,7 @@ class Search:
         self._parents[self._start] = None
         frontier: deque[tuple[State, int]] = deque([(self._start, 0)])
         while frontier and len(result.findings) < findings_max:
-            if states_max is not None and len(self._parents) >= states_max:
+            if (states_max is not None and len(self._parents) >= states_max) or time.monotonic() >= until:
                 break
             state, depth = frontier.pop() if dives else frontier.popleft()
             result.depth = max(result.depth, depth)

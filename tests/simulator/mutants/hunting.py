@@ -9,20 +9,31 @@ import signal
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
+from math import inf
 from multiprocessing import get_context
 from types import FrameType
 
 from tests.simulator.kernel import EndlessError
+from tests.simulator.knobs import Knobs
 from tests.simulator.mutants.mutation import Mutant, apply_mutant
 
 RUN_LIMIT_SECONDS = 60
 """Of processor time: what runs beside a hunt has no part in what it finds."""
 
 
+CALM_RUNS = 10
+"""So many runs without faults show whether a fault was needed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """How the search for one mutant ended; `finding` is empty where it got away."""
+    """How the search for one mutant ended; `finding` is empty where it got away.
+
+    `faults`: kinds of fault that the run with the finding injected, and how often. `calm`: the first run with a finding
+    where nothing fails, no clock is off and no process dies; empty where `CALM_RUNS` of them found nothing.
+    """
 
     mutant: str
     runs: int
@@ -30,6 +41,8 @@ class Hunt:
     workload: str = ""
     seed: int = -1
     finding: str = ""
+    faults: dict[str, int] = field(default_factory=dict)
+    calm: str = ""
 
     @property
     def found(self) -> bool:
@@ -38,39 +51,78 @@ class Hunt:
 
 
 def hunt(mutant: Mutant, *, first: int, budget: int) -> Hunt:
-    """Put the bug into this process for good, and run the mutant's workloads in turn, one seed each."""
+    """Put the bug into this process for good, and run the mutant's workloads in turn, one seed each: of the seeds from
+    `first` on only those with faults. Where it was found, the same again without any.
+    """
     apply_mutant(mutant)
-    from tests.simulator.runner import run
-
     signal.signal(signal.SIGPROF, _give_up)
     started = time.monotonic()
-    for number in range(budget):
-        workload, seed = mutant.workloads[number % len(mutant.workloads)], first + number
-        signal.setitimer(signal.ITIMER_PROF, RUN_LIMIT_SECONDS, 1)  # again and again, whoever may swallow it
-        try:
-            findings = run(workload, seed).findings
-        except EndlessError:
-            findings = [f"no end after {RUN_LIMIT_SECONDS} s"]
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-        if findings:
+    runs = 0
+    for workload, seed, knobs in _tries(mutant, first):
+        if knobs.intensity == 0:
+            continue
+        if runs == budget:
+            break
+        runs += 1
+        findings, faults = _findings(workload, seed, knobs)
+        if findings and faults != {}:
+            calm = _calm_finding(mutant, first)
             spent = time.monotonic() - started
-            return Hunt(mutant.name, number + 1, spent, workload, seed, findings[0])
-    return Hunt(mutant.name, budget, time.monotonic() - started)
+            return Hunt(mutant.name, runs, spent, workload, seed, findings[0], faults or {}, calm)
+    return Hunt(mutant.name, runs, time.monotonic() - started)
+
+
+def _tries(mutant: Mutant, first: int) -> Iterator[tuple[str, int, Knobs]]:
+    from tests.simulator.runner import knobs_of
+
+    for number in count():
+        workload, seed = mutant.workloads[number % len(mutant.workloads)], first + number
+        knobs = knobs_of(workload, seed)
+        yield workload, seed, replace(knobs, local_store=True) if mutant.local else knobs
+
+
+def _calm_finding(mutant: Mutant, first: int) -> str:
+    for workload, seed, knobs in islice(_tries(mutant, first), CALM_RUNS):
+        if _findings(workload, seed, replace(knobs, intensity=0.0, skewed_clocks=False))[0]:
+            return f"{workload} {seed}"
+    return ""
+
+
+def _findings(workload: str, seed: int, knobs: Knobs) -> tuple[list[str], dict[str, int] | None]:
+    """What one run found, and the faults that it injected; a run that goes round in circles is a finding too, and
+    nobody knows its faults.
+    """
+    from tests.simulator.runner import run
+
+    signal.setitimer(signal.ITIMER_PROF, RUN_LIMIT_SECONDS, 1)  # again and again, whoever may swallow it
+    try:
+        result = run(workload, seed, knobs)
+    except EndlessError:
+        return [f"no end after {RUN_LIMIT_SECONDS} s"], None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return result.findings, dict(result.faults)
 
 
 def _give_up(number: int, frame: FrameType | None) -> None:
     raise EndlessError
 
 
-def hunt_all(mutants: Sequence[Mutant], *, first: int, budget: int, jobs: int) -> Iterator[Hunt]:
-    """Every mutant in a process of its own, so many at once; as they end."""
-    queue = list(mutants)
+def hunt_all(
+    mutants: Sequence[Mutant], *, first: int, budget: int, jobs: int, until: float = inf
+) -> Iterator[Hunt]:
+    """Every mutant in a process of its own, so many at once; as they end. None is begun once the monotonic clock says
+    `until`.
+    """
+    queue = iter(mutants)
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        running: set[Future[Hunt]] = {
-            pool.submit(hunt, mutant, first=first, budget=budget) for mutant in queue
-        }
-        while running:
+        running: set[Future[Hunt]] = set()
+        while True:
+            if time.monotonic() < until:
+                more = islice(queue, jobs - len(running))
+                running |= {pool.submit(hunt, mutant, first=first, budget=budget) for mutant in more}
+            if not running:
+                return
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()

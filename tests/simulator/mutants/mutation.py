@@ -24,9 +24,10 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One bug. `breaks` says what the code does no more; `marked` that the rule is one of the design's marked ones (▲).
+    """One bug. `breaks` says what the code does then; `marked` which of the marked rules (▲, `marks.MARKED`) it takes
+    away, if any.
 
-    `workloads`: where to look for it, in turn.
+    `workloads`: where to look for it, in turn; `local`: with a local store.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Mutant:
     edits: tuple[Edit, ...]
     workloads: tuple[str, ...]
     marked: str = ""
+    local: bool = False
 
 
 def module_name(file: str) -> str:

@@ -1,57 +1,114 @@
-"""docs/MUTANTS.md: which bug was found by what, and after how many seeds."""
+"""docs/MUTANTS.md: which bug was found by what, after how many seeds, and whether that took a fault.
+
+The page is made of its rows: a hunt of some bugs replaces theirs and leaves the others, and the head counts them all.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from tests.simulator.mutants.hunting import Hunt
+from tests.simulator.mutants.hunting import CALM_RUNS, Hunt
+from tests.simulator.mutants.marks import MARKED, marked_sections
 from tests.simulator.mutants.mutation import ROOT, Mutant
 
 PAGE = ROOT / "docs" / "MUTANTS.md"
+NOT_FOUND = "**not found**"
+NEEDED = "nothing"
+_WORDS = ("bug", "▲", "what the code does then")
+_COLUMNS = (
+    *_WORDS,
+    "found by",
+    "seeds",
+    "faults",
+    "without faults",
+    "code",
+    "finding",
+)
 
 _HEAD = """\
 # Mutants
 
-What is the simulator's silence worth? Each row is a deliberate bug of a line or two, put into the shipping code as it is imported, and hunted with seed after seed until a run has a finding. A mark (▲)
-with a section says that the bug takes away a rule that the design marks: one that a model checker or a review broke a version without. *Seeds* counts the runs that it took, under
-the workloads in turn, from seed {first} on; the budget is {budget}. The last column begins the first finding of that run; `python -m tests.simulator.mutants --name NAME` shows it again.
+What is the simulator's silence worth? Each row is a deliberate bug of a line or two, put into the shipping code as it
+is imported, and hunted with seed after seed until a run has a finding. A mark (▲) says that the bug takes away a rule
+that [PROTOCOL.md](PROTOCOL.md) marks, with the section and our name of the rule: one that a model checker or a review
+broke a version without. `make test` fails where a marked rule has no bug (`tests/simulator/test_mutants.py`).
 
-Written by `make mutants ARGS=--write`: {found} of {all} found, by {runs:,} runs.
+- *found by* is the workload and the seed, *seeds* how many runs with faults that took, under the bug's workloads in
+  turn; `python -m tests.simulator.mutants --name NAME` shows it again.
+- *faults* are the kinds that this very run injected ([what each does](SIMULATOR.md#what-can-go-wrong)). Which of them
+  mattered, `python -m tests.simulator shrink` can tell.
+- *without faults* says whether one was needed: the first of {calm} runs without any fault, death or wrong clock
+  that has a finding too, or "{needed}" where none has. What a workload does by itself stays: owners that overlap,
+  clients that sleep, forks, requests sent twice.
+- *code* is the commit that the row was counted at, `+` with changes on top; *finding* begins the run's first one.
 
-| bug | ▲ | what the code does then | found by | seeds | finding |
-|---|---|---|---|---|---|
+Written by `make mutants ARGS=--write` (with `--name NAME`: that row; with `--missing`: those that have none).
+{found} of {all} found, by {runs:,} runs; {needed_count} of them by no run without faults.
+{marked} take a marked rule away, of which there are {rules}.
+
 """
 
 
 def write_page(
-    mutants: Sequence[Mutant], hunts: Mapping[str, Hunt], *, first: int, budget: int, page: Path = PAGE
-) -> None:
-    """Write the table, in the catalogue's order."""
-    rows = [_row(mutant, hunts[mutant.name]) for mutant in mutants]
+    mutants: Sequence[Mutant], hunts: Mapping[str, Hunt], *, code: str, page: Path = PAGE
+) -> list[str]:
+    """Write the rows of these hunts, in the catalogue's order and words; the names that have no row yet."""
+    counted = {name: row[len(_WORDS) :] for name, row in read_rows(page).items()}
+    counted |= {name: _counted(hunt, code) for name, hunt in hunts.items()}
+    rows = [(*words(mutant), *counted[mutant.name]) for mutant in mutants if mutant.name in counted]
+    page.write_text(render(rows), encoding="utf-8")
+    return [mutant.name for mutant in mutants if mutant.name not in counted]
+
+
+def render(rows: Sequence[Sequence[str]]) -> str:
+    """The page with these rows."""
     head = _HEAD.format(
-        first=first,
-        budget=budget,
-        found=sum(hunt.found for hunt in hunts.values()),
-        all=len(mutants),
-        runs=sum(hunt.runs for hunt in hunts.values()),
+        calm=CALM_RUNS,
+        marked=sum(row[1] != "-" for row in rows),
+        rules=len(MARKED),
+        needed=NEEDED,
+        found=sum(row[3] != NOT_FOUND for row in rows),
+        all=len(rows),
+        runs=sum(int(row[4]) for row in rows),
+        needed_count=sum(row[6] == NEEDED for row in rows),
     )
-    page.write_text(head + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+    table = [_COLUMNS, ("---",) * len(_COLUMNS), *rows]
+    return head + "".join(f"| {' | '.join(row)} |\n" for row in table)
 
 
-def _row(mutant: Mutant, hunt: Hunt) -> str:
-    marked = f"§{mutant.marked}" if mutant.marked else ""
+def read_rows(page: Path = PAGE) -> dict[str, tuple[str, ...]]:
+    """The rows that stand on the page, by the bug's name."""
+    lines = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    cells = [tuple(line.removeprefix("| ").removesuffix(" |").split(" | ")) for line in lines]
+    return {row[0]: row for row in cells if len(row) == len(_COLUMNS) and row != _COLUMNS and row[0] != "---"}
+
+
+def words(mutant: Mutant) -> tuple[str, ...]:
+    """How its row begins: what the catalogue says of it."""
+    marked = f"§{marked_sections()[mutant.marked]} {mutant.marked}" if mutant.marked else "-"
+    return (mutant.name, marked, mutant.breaks)
+
+
+def _counted(hunt: Hunt, code: str) -> tuple[str, ...]:
     if not hunt.found:
-        return f"| {mutant.name} | {marked} | {mutant.breaks} | **not found** | {hunt.runs} | |"
+        return (NOT_FOUND, str(hunt.runs), "-", "-", code, "-")
+    faults = ", ".join(sorted(hunt.faults)) or "-"
     return (
-        f"| {mutant.name} | {marked} | {mutant.breaks} | {hunt.workload} {hunt.seed} | {hunt.runs} |"
-        f" {_short(hunt.finding)} |"
+        f"{hunt.workload} {hunt.seed}",
+        str(hunt.runs),
+        faults,
+        hunt.calm or NEEDED,
+        code,
+        shortened(hunt.finding),
     )
 
 
-def _short(finding: str) -> str:
+def shortened(finding: str) -> str:
+    """The beginning of a finding, fit for a cell of a table."""
     lines = finding.strip().splitlines()
     if len(lines) > 1:  # who failed, and the end of the traceback
         finding = f"{lines[0].partition('failed:')[0]}failed: {lines[-1]}"
@@ -61,5 +118,4 @@ def _short(finding: str) -> str:
 
 def dump(hunts: Sequence[Hunt]) -> str:
     """For machines."""
-    fields = ("mutant", "workload", "seed", "runs", "seconds", "finding")
-    return json.dumps([{name: getattr(hunt, name) for name in fields} for hunt in hunts], indent=1)
+    return json.dumps([asdict(hunt) for hunt in hunts], indent=1)

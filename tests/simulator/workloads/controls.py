@@ -1,6 +1,7 @@
 """Control rows that no state allows, proposed beside writers: trims, floors, expiries, rewrites, operators' markers.
 
-Each has to be refused, alone: the batch in the same entry is in order.
+Each has to be refused, alone: the batch in the same entry is in order. Maintenance moves the entries' start meanwhile,
+by trims that are legal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from tests.simulator.applications import Application, create_topics, records
 from tests.simulator.history import RecordId, Writing
 from tests.simulator.kernel import MS, SECOND, sleep
 from tests.simulator.process import Process
-from tests.simulator.workloads.common import add_background
+from tests.simulator.workloads.common import add_background, keeper
 from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
@@ -39,11 +40,12 @@ _MAX_OFFSET = 2**62
 
 
 def set_up(world: World) -> None:
-    """Two who propose what they may not, two whose transactions stay open for a while."""
+    """Two who propose what they may not, two whose transactions stay open for a while, one who trims as it is due."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
     for number in range(2):
         world.client(f"keeper{number}", _keeper(max(world.knobs.transactions // 2, 8)))
         world.client(f"opener{number}", _opener(number, max(world.knobs.transactions // 4, 3)))
+    world.client("trimmer", keeper(("snapshot", "retain"), TOPICS[0], high=20 * SECOND), worker=False)
     add_background(world, TOPICS, sweepers=1)
 
 
@@ -108,8 +110,8 @@ def _propose(
     )
     if isinstance(odd, RewriteProposal):  # it may have become legal by then: what it names has to be there
         objects, source = engine.logs.tools.objects, odd.inputs[0].file.data_path
-        copy = bytes(objects.read(f"{log.keys.prefix}/{source}"))
-        objects.create(f"{log.keys.prefix}/{odd.outputs[0].file.data_path}", copy)
+        copy = bytes(objects.read(f"{log.keys.prefix}/{source}", max_bytes=1 << 30))
+        objects.create(f"{log.keys.prefix}/{odd.outputs[0].file.data_path}", copy, max_bytes=len(copy))
     batch = DataProposal(2, file.first_timestamp, file.max_timestamp, file.file)
     row, beside = log.append([odd, batch])
     if isinstance(beside, Refused):
@@ -131,7 +133,10 @@ def _became_legal(proposal: Proposal, seen: PartitionState, state: PartitionStat
         falls = start < seen.log_start_offset
         undecided = any(first < start for first in state.open_transactions.values())
         inside = any(file.base_offset < start <= file.last_offset for file in state.live.values())
-        return not (falls or undecided or inside or proposal.entries_start)  # nobody here has two snapshots
+        moves_entries = (
+            proposal.entries_start != seen.entries_start
+        )  # and none of these has two snapshots to show
+        return not (falls or undecided or inside or moves_entries)
     if isinstance(proposal, FloorProposal):
         return seen.floor <= proposal.floor < state.log_end_offset
     if isinstance(proposal, RewriteProposal):
@@ -148,6 +153,12 @@ def _became_legal(proposal: Proposal, seen: PartitionState, state: PartitionStat
 def _trim_back(state: PartitionState, draw: Random) -> Proposal | None:
     start = state.log_start_offset
     return TrimProposal(draw.randrange(start), state.entries_start) if start else None
+
+
+def _trim_entries_back(state: PartitionState, draw: Random) -> Proposal | None:
+    """As one that was planned before another's, which has moved the entries' start since."""
+    start = state.entries_start
+    return TrimProposal(state.log_start_offset, draw.randrange(start)) if start else None
 
 
 def _trim_to_a_boundary(state: PartitionState, draw: Random) -> Proposal | None:
@@ -261,6 +272,7 @@ _PROPOSALS: Mapping[str, Callable[[PartitionState, Random], Proposal | None]] = 
     odd.__name__: odd
     for odd in (
         _trim_back,
+        _trim_entries_back,
         _trim_to_a_boundary,
         _trim_beyond_what_is_stable,
         _trim_inside_a_file,

@@ -21,7 +21,7 @@ _JOBS = ("snapshot", "retain", "seal", "clean")
 
 def shape(knobs: Knobs) -> Knobs:
     """Few partitions, each with many snapshots."""
-    return replace(knobs, partitions=min(knobs.partitions, 2), longest_pause=HOUR)
+    return replace(knobs, partitions=min(knobs.partitions, 2), longest_pause=HOUR, local_store=False)
 
 
 def set_up(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import suppress
 
 from tests.simulator.applications import Application, create_topics, records
@@ -28,7 +29,7 @@ def set_up(world: World) -> None:
     for number in range(3):
         world.client(f"writer{number}", _writer(number, each))
     world.client("maker", _maker, worker=False)
-    read: set[RecordId] = set()
+    read: defaultdict[str, set[RecordId]] = defaultdict(set)
     for number in range(2):
         world.client(f"follower{number}", _follower(read), worker=False)
     add_background(world, TOPICS)
@@ -41,7 +42,7 @@ def _writer(number: int, transactions: int) -> Body:
         app = Application(process, engine, f"writer-{number}", markers=markers)
         for index in range(transactions):
             app.transact(f"{process.name}-{index}", lambda producer, writing: _write(app, producer, writing))
-            app.rest(high=20 * SECOND)
+            app.rest(high=2 * MINUTE)
 
     return body
 
@@ -77,42 +78,62 @@ def _write_as_spark_does(app: Application, producer: Producer, writing: Writing)
     producer.produce_files(topic, [(0, file)])
 
 
-def _follower(read: set[RecordId]) -> Body:
-    """A member of a group that reads the topic that goes, and takes its time before it commits."""
+def _follower(read: defaultdict[str, set[RecordId]]) -> Body:
+    """A member of a group that reads the topic that goes, and takes its time before it commits: now and then so long
+    that the topic is another one by then. Every other round it is a group of its own, which has no offset yet: nothing
+    but the topic's incarnation tells such a commit that it is too late.
+    """
 
     def body(process: Process, engine: Engine) -> None:
         world, rounds = process.world, 0
         while not world.stopping:
             rounds += 1
-            with suppress(TxnEngineError), engine.consumer(group_id=_GROUP) as consumer:
+            alone = world.chance.at("alone", process.name, rounds) < 0.5
+            group = f"{process.name}-{rounds}" if alone else _GROUP
+            with suppress(TxnEngineError), engine.consumer(group_id=group) as consumer:
                 consumer.subscribe([_GOES])
                 for turn in range(4):
+                    before = _life(engine)
                     batch = consumer.poll(max_records=3)
+                    read_from = before if _life(engine) == before else ""
                     if batch is not None:
-                        read.update(zip(batch["txn"].to_pylist(), batch["n"].to_pylist(), strict=True))
-                    sleep(world.chance.spread(MS, 20 * SECOND, "work", process.name, rounds, turn))
-                    consumer.commit()
-                    _check_nothing_skipped(process, engine, read)
+                        read[group].update(zip(batch["txn"].to_pylist(), batch["n"].to_pylist(), strict=True))
+                    long = world.chance.at("until it is made anew", process.name, rounds, turn) < 0.3
+                    low, high = (20 * SECOND, 5 * MINUTE) if long else (MS, 20 * SECOND)
+                    sleep(world.chance.spread(low, high, "work", process.name, rounds, turn))
+                    positions = consumer.positions()
+                    consumer.commit({tp: at._replace(metadata=read_from) for tp, at in positions.items()})
+                    _check_nothing_skipped(process, engine, group, read[group])
             sleep(world.chance.spread(SECOND, 2 * MINUTE, "follow", process.name, rounds))
 
     return body
 
 
-def _check_nothing_skipped(process: Process, engine: Engine, read: set[RecordId]) -> None:
-    """What lies before the group's offset somebody of the group has read: in this topic, not in one of its name."""
-    before = engine.logs.topics.look_up(_GOES).incarnation
+def _life(engine: Engine) -> str:
+    return str(engine.logs.topics.look_up(_GOES).incarnation)
+
+
+def _check_nothing_skipped(process: Process, engine: Engine, group: str, read: set[RecordId]) -> None:
+    """What lies before the group's offset somebody of the group has read: in this topic, not in one of its name. The
+    note of a position says which one it was read in.
+    """
+    before = _life(engine)
     at = TopicPartition(_GOES, 0)
-    with engine.consumer(group_id=_GROUP) as consumer:
+    with engine.consumer(group_id=group) as consumer:
         committed = consumer.committed([at]).get(at)
     if committed is None or not committed.offset:
         return
+    if committed.metadata not in ("", before) and _life(engine) == before:
+        process.world.history.complain(
+            f"group {group}: offset {committed.offset} of incarnation {committed.metadata} is its offset in {before}"
+        )
     passed = engine.scan(_GOES, partitions=[0], end={at: committed.offset}).to_table(["txn", "n"])
-    if engine.logs.topics.look_up(_GOES).incarnation != before:
+    if _life(engine) != before:
         return
     skipped = {*zip(passed["txn"].to_pylist(), passed["n"].to_pylist(), strict=True)} - read
     if skipped:
         process.world.history.complain(
-            f"skipped: group {_GROUP} is at {committed.offset} and never read {skipped}"
+            f"skipped: group {group} is at {committed.offset} and never read {skipped}"
         )
 
 
@@ -122,7 +143,7 @@ def _maker(process: Process, engine: Engine) -> None:
         rounds += 1
         with suppress(TxnEngineError):
             engine.admin.delete_topic(_GOES)
-        sleep(world.chance.spread(SECOND, MINUTE, "gone", process.name, rounds))
+        sleep(world.chance.spread(SECOND, 20 * SECOND, "gone", process.name, rounds))
         with suppress(TxnEngineError):
             create_topics(engine, world.knobs.partitions, _GOES)
-        sleep(world.chance.spread(10 * SECOND, 10 * MINUTE, "made", process.name, rounds))
+        sleep(world.chance.spread(10 * SECOND, 3 * MINUTE, "made", process.name, rounds))

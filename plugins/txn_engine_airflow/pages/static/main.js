@@ -3,7 +3,7 @@
 import "./airflow.js";
 import { get } from "./api.js";
 import { h, markScrollable, show } from "./dom.js";
-import { duration } from "./format.js";
+import { duration, hearClock, moment } from "./format.js";
 import { notice } from "./pieces.js";
 
 const EVERY_MS = 3000;
@@ -17,17 +17,26 @@ const module = await import(`./page-${name}.js`);
 const page = { me: null, data: null, query: new URLSearchParams(location.search), said: "" };
 let isPaused = false;
 let asking = null;
+let health = null; // what the server last said of its own looking, and when that was heard
+let failure = null; // why the last refresh failed
 
 /** Ask anew now: after a filter changed, or something was done. */
 async function refresh() {
   asking?.abort();
   asking = new AbortController();
   try {
-    page.data = await module.load(page.query, asking.signal);
+    const [data, said] = await Promise.all([module.load(page.query, asking.signal), get("health", {}, asking.signal)]);
+    hearClock(said.now_ms);
+    page.data = data;
+    health = { ...said, heardMs: performance.now() };
+    failure = null;
     showPage();
-    showHealth(await get("health", {}, asking.signal));
+    showState();
   } catch (error) {
-    if (error.name !== "AbortError") showTrouble(error);
+    if (error.name === "AbortError") return;
+    failure = error;
+    page.redraw(); // older by now than it says
+    showState();
   }
 }
 
@@ -47,24 +56,38 @@ function showPage() {
   }
 }
 
-function showHealth(health) {
-  const age = health.now_ms - health.seen_ms;
-  const isOld = health.trouble !== "" || age > OLD_AFTER_MS;
-  const isSeen = health.seen_ms >= 0;
-  at("freshness").dataset.state = !isSeen ? "wait" : isOld ? "old" : "fresh";
-  at("freshness").textContent = !isSeen ? "Opening the store" : isOld ? `${duration(age)} old` : "Up to date";
-  show(at("trouble"), health.trouble ? [notice("bad", "The store could not be looked at", h("p", null, health.trouble))] : []);
+/** How old what is shown is, by clocks that nobody sets; -1: nothing was seen yet. */
+function ageMs() {
+  return health === null || health.age_ms < 0 ? -1 : health.age_ms + performance.now() - health.heardMs;
 }
 
-function showTrouble(error) {
-  at("freshness").dataset.state = error.isWait ? "wait" : "old";
-  at("freshness").textContent = error.isWait ? "Opening the store" : "Not refreshed";
-  show(at("trouble"), [notice(error.isWait ? "" : "bad", titleOf(error), h("p", null, error.message),
-    error.status === 401 && h("p", null, "Log in to Airflow again, then reload this page."))]);
-  if (page.data === null || error.status === 404) {
+/** Whether what is shown is of now; where it is not, how old it is and why. */
+function showState() {
+  const age = ageMs();
+  const isOld = age > OLD_AFTER_MS || health?.trouble || (failure && !failure.isWait);
+  at("freshness").dataset.state = age < 0 ? (failure && !failure.isWait ? "old" : "wait") : isOld ? "old" : "fresh";
+  at("freshness").textContent = age < 0 ? (failure && !failure.isWait ? "Nothing seen" : "Opening the store") :
+    isOld ? `${isPaused ? "Paused, " : ""}${duration(Math.max(age, 1000))} old` : isPaused ? "Paused" : "Up to date";
+  show(at("trouble"), notices(age));
+  if (failure && (page.data === null || failure.status === 404)) {
     show(at("content"), []);
-    at("content").setAttribute("aria-busy", String(error.isWait));
+    at("content").setAttribute("aria-busy", String(failure.isWait));
   }
+}
+
+function notices(age) {
+  const asOf = age >= 0 && page.data !== null && failure?.status !== 404 &&
+    h("p", null, "What is shown is as of ", moment(health.seen_ms), ", and may be different by now."); // told aloud: it must not tick
+  if (failure) {
+    return [notice(failure.isWait ? "" : "bad", titleOf(failure), h("p", null, failure.message),
+      failure.status === 401 && h("p", null, "Log in to Airflow again, then reload this page."), asOf)];
+  }
+  return [
+    health?.trouble && notice("bad", "The store could not be looked at", h("p", null, health.trouble), asOf),
+    health?.airflow_trouble && notice("bad", "Airflow's database could not be looked at",
+      h("p", null, health.airflow_trouble), h("p", null, "Runs and reports may be different by now.")),
+    health?.clock_trouble && notice("warn", "A clock is wrong", h("p", null, health.clock_trouble)),
+  ];
 }
 
 function titleOf(error) {
@@ -81,6 +104,10 @@ function again() {
   const waitMs = page.data === null ? 1000 : (module.everyMs?.(page.data) ?? EVERY_MS);
   setTimeout(async () => {
     if (!isPaused && !document.hidden) await refresh();
+    else if (!document.hidden && page.data !== null) {
+      showPage();
+      showState();
+    }
     again();
   }, waitMs);
 }
@@ -91,7 +118,8 @@ const actions = {
     isPaused = !isPaused;
     button.setAttribute("aria-pressed", String(isPaused));
     button.textContent = isPaused ? "Resume" : "Pause";
-    if (!isPaused) refresh();
+    if (isPaused) showState();
+    else refresh();
   },
 };
 
@@ -131,6 +159,7 @@ try {
   if (module.controls) show(at("controls"), module.controls(page));
   await refresh();
 } catch (error) {
-  showTrouble(error);
+  failure = error;
+  showState();
 }
 again();

@@ -2,36 +2,39 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { DASH, ago, moment, number } from "./format.js";
-import { badge, partitionLink, table, tiles } from "./pieces.js";
+import { DASH, ago, moment, number, plural } from "./format.js";
+import { warned } from "./page-overview.js";
+import { badge, damagedHistory, partitionLink, table, tiles } from "./pieces.js";
 
 export const load = (query, signal) => get("group", { group: query.get("group") }, signal);
 export const everyMs = (data) => (data.is_history_read ? 3000 : 600);
 
 export function render(data) {
-  const { line, now_ms: now } = data;
+  const { line } = data;
   return {
     title: line.group_id,
     lede: "Consumer group",
-    summary: `Lag ${line.lag >= 0 ? line.lag : "not known"}`,
+    summary: `Lag ${line.lag >= 0 ? number(line.lag) : "not known"}${line.held_back > 0 ? `, ${number(line.held_back)} held back` : ""}`,
     content: [
       tiles([
-        ["Lag", number(line.lag), lagNote(data)],
+        ["Lag", number(line.lag), lagNote(data), line.gone > 0 ? "bad" : ""],
+        ["Held back", number(line.held_back), line.held_back > 0 ? "offsets that wait for an open transaction" : "", line.held_back > 0 ? "warn" : ""],
         ["Partitions", number(line.partitions)],
         ["Pending commits", number(line.pending), line.pending ? "a transaction is between output and decision" : "", line.pending ? "warn" : ""],
-        ["Last commit", line.committed_ms >= 0 ? ago(line.committed_ms, now) : DASH],
+        ["Last commit", line.committed_ms >= 0 ? ago(line.committed_ms) : DASH],
       ]),
       table({
         caption: "Partitions",
-        columns: ["Partition", "#Committed", "#Pending", "#Position", "#Last stable", "#Log end", "#Lag", "Committed", "Metadata"],
+        columns: ["Partition", "#Committed", "#Pending", "#Position", "#Last stable", "#Log end", "#Lag", "#Held back", "When committed", "Metadata"],
         rows: data.partitions.map((at) => [
           place(at), number(at.committed),
           at.pending >= 0 ? h("span", { class: "strong-warn", title: `by producer ${at.pending_producer_id}` }, number(at.pending)) : DASH,
-          number(at.position), number(at.last_stable), number(at.log_end), number(at.lag),
-          at.committed_ms >= 0 ? ago(at.committed_ms, now) : DASH, at.metadata || DASH,
+          number(at.position), number(at.last_stable), number(at.log_end), number(at.lag), warned(at.held_back),
+          at.committed_ms >= 0 ? ago(at.committed_ms) : DASH, at.metadata || DASH,
         ]),
         empty: "",
       }),
+      damagedHistory(data.history_damaged),
       table({
         caption: "Commits", note: "newest first, as far back as the last rows of the group's log go",
         columns: ["When", "Partition", "#Offset", "By"],
@@ -52,7 +55,8 @@ function place(at) {
   return [`${at.topic}-${at.partition} `, badge("", "deleted topic")];
 }
 
-function lagNote({ line, partitions }) {
+function lagNote({ line }) {
   if (line.lag < 0) return "not known: nothing is committed in a topic that is there";
-  return partitions.some((at) => at.lag < 0) ? "to the last stable offsets, where it is known" : "to the last stable offsets";
+  if (line.gone > 0) return `${number(line.gone)} of these offsets were deleted before the group read them`;
+  return line.unknown ? `to the last stable offsets; ${plural(line.unknown, "partition")} not known` : "offsets to the last stable ones";
 }

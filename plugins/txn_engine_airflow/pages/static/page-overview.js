@@ -3,9 +3,10 @@
 import { abortActions, abortButton, abortHangingButton } from "./abort.js";
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { DASH, ago, bytes, duration, number, plural } from "./format.js";
+import { DASH, ago, bytes, duration, number, plural, since } from "./format.js";
 import {
-  airflowLink, badge, bars, link, notice, panel, partitionLink, runBadge, stateBadge, table, tiles, transactionLink,
+  airflowLink, badge, bars, damageTable, link, notice, panel, partitionLink, runBadge, stateBadge, table, tiles,
+  transactionLink,
 } from "./pieces.js";
 
 export async function load(_, signal) {
@@ -21,23 +22,26 @@ export function actions(page) {
 }
 
 export function render({ overview, dags }, page) {
-  const { totals, now_ms: now } = overview;
+  const { totals } = overview;
   return {
     lede: overview.url,
     summary: `${plural(totals.open, "open transaction")}, ${totals.overdue} overdue, ${totals.hanging} hanging, ` +
       `${plural(totals.partitions_behind, "partition")} held back`,
     content: [
-      totals.hanging > 0 && hangingTable(overview.hanging, page.me),
+      damageTable(overview.damage, overview.damaged),
+      overview.foreign.length > 0 && notice("warn", "Foreign folders",
+        h("p", null, `Below topics/, and no topic's: ${overview.foreign.join(", ")}. They hurt nothing; look at who put them there.`)),
+      totals.hanging > 0 && hangingTable(overview.hanging, overview.now_ms, page.me),
       figures(totals),
       h("div", { class: "columns", "data-key": "columns" },
         h("div", null,
           panel("Open transactions by age", plural(totals.open, "open transaction"),
             h("div", { class: "body" }, bars(overview.ages.map((group) => [group.label, group.transactions])))),
-          heldTable(overview, now)),
-        runsPanel(dags, now)),
-      topicsTable(overview.topics, totals.topics, now),
-      openTable(overview, page.me, now),
-      groupsTable(overview, now),
+          heldTable(overview)),
+        runsPanel(dags)),
+      topicsTable(overview.topics, totals.topics),
+      openTable(overview, page.me),
+      groupsTable(overview),
     ],
   };
 }
@@ -47,13 +51,17 @@ function figures(totals) {
     ["Open transactions", number(totals.open), totals.overdue ? `${number(totals.overdue)} overdue` : "", totals.overdue ? "warn" : ""],
     ["Waiting for markers", number(totals.pending), "decided, not complete"],
     ["Hanging", number(totals.hanging), "no coordinator knows them", totals.hanging ? "bad" : ""],
-    ["Furthest behind", number(totals.behind_max), `${plural(totals.partitions_behind, "partition")} held back`],
-    ["Largest group lag", number(totals.lag_max), plural(totals.groups, "group")],
-    ["Records", number(totals.records), bytes(totals.bytes)],
+    ["Most held back", number(totals.behind_max), totals.partitions_behind ?
+      `offsets; ${plural(totals.partitions_behind, "partition")}, ${plural(totals.waiting_records, "record")} waiting` : "readers get to every log's end",
+      totals.waiting_records ? "warn" : ""],
+    ["Largest group lag", number(totals.lag_max), totals.held_back_max > 0 ?
+      `and up to ${number(totals.held_back_max)} held back` : plural(totals.groups, "group")],
+    ["Records", number(totals.records), `readable, ${bytes(totals.bytes)}`],
   ]);
 }
 
-export function hangingTable(hanging, me) {
+/** `seenMs`: when they were seen; they have been silent for longer by now. */
+export function hangingTable(hanging, seenMs, me) {
   return h("div", { "data-key": "hanging" },
     notice("bad", `${plural(hanging.length, "transaction")} hanging`,
       h("p", null, "Open for longer than any transaction may be, and no coordinator knows of it: readers wait until somebody aborts it.")),
@@ -63,13 +71,13 @@ export function hangingTable(hanging, me) {
       rows: hanging.map((at) => [
         link("partition", { topic: at.topic, partition: at.partition, first: at.start_offset }, `${at.topic}-${at.partition}`),
         number(at.start_offset), at.producer_id, at.producer_epoch,
-        duration(at.duration_ms), ...(me.can_abort ? [abortHangingButton(at)] : []),
+        since(seenMs - at.duration_ms), ...(me.can_abort ? [abortHangingButton(at)] : []),
       ]),
       empty: "",
     }));
 }
 
-function runsPanel(dags, now) {
+function runsPanel(dags) {
   if (!dags.length) {
     return panel("Runs in Airflow", "", h("p", { class: "empty" }, "No DAG of the engine is here, or none that you may see."));
   }
@@ -79,10 +87,10 @@ function runsPanel(dags, now) {
     rows: dags.map((dag) => {
       const last = dag.runs[0];
       return [
-        [airflowLink(`/dags/${encodeURIComponent(dag.dag_id)}`, dag.title), h("div", { class: "small quiet" }, did(dag))],
+        [airflowLink(`/dags/${encodeURIComponent(dag.dag_id)}`, dag.title), h("div", { class: "small quiet" }, dag.did && !dag.did_in_last ? `before: ${dag.did}` : dag.did)],
         h("div", { class: "badges" }, last ? runBadge(last.state) : "never",
           dag.is_paused && badge("warn", "Paused", "Airflow does not start it by itself")),
-        last ? [ago(last.start_ms, now, true), last.end_ms >= 0 && h("span", { class: "quiet took" }, `took ${duration(last.end_ms - last.start_ms)}`)] : DASH,
+        last ? [ago(last.start_ms, true), took(last)] : DASH,
         runMarks(dag.runs),
       ];
     }),
@@ -90,15 +98,31 @@ function runsPanel(dags, now) {
   });
 }
 
-/** What the last finished run counted, at most three of its numbers; of snapshots, counted by topic, how many in all. */
-function did(dag) {
-  if (dag.dag_id === "txn_compute_lso") {
-    const written = Object.values(dag.numbers).reduce((sum, count) => sum + count, 0);
-    return written ? `${plural(written, "snapshot")} written` : "";
-  }
-  const counted = Object.entries(dag.numbers).filter(([, count]) => count > 0).slice(0, 3);
-  if (counted.length) return counted.map(([name, count]) => `${name.replaceAll("_", " ")} ${number(count)}`).join(", ");
-  return Object.keys(dag.numbers).length ? "nothing to do" : "";
+const NO_TIMEOUT = 2 ** 31 - 1;
+
+/** A transaction's timeout; one that waits for another system's decision has none. */
+export const timeout = (ms) => (ms === NO_TIMEOUT ? "none" : duration(ms));
+
+export const LAG_NOTE = "lag: offsets to the last stable one; held back: those after it, which wait for an open transaction";
+export const GROUP_COLUMNS = ["Group", "#Lag", "#Held back", "#Partitions", "#Pending", "Topics", "Last commit"];
+
+export function groupRow(group) {
+  return [
+    link("group", { group: group.group_id }, group.group_id),
+    group.unknown && group.lag >= 0 ? [number(group.lag), h("div", { class: "small quiet" }, `${number(group.unknown)} not known`)] : number(group.lag),
+    warned(group.held_back), number(group.partitions), warned(group.pending), group.topics.join(", "),
+    group.committed_ms >= 0 ? ago(group.committed_ms) : DASH,
+  ];
+}
+
+/** A number that somebody should see where it is not 0. */
+export const warned = (count) => (count > 0 ? h("span", { class: "strong-warn" }, number(count)) : number(count));
+
+/** How long a run took, or has taken so far. */
+function took(run) {
+  if (run.start_ms < 0) return null;
+  if (run.end_ms < run.start_ms) return ["running", "queued"].includes(run.state) && h("span", { class: "quiet took" }, "still running");
+  return h("span", { class: "quiet took" }, `took ${duration(run.end_ms - run.start_ms)}`);
 }
 
 function runMarks(runs) {
@@ -110,63 +134,73 @@ function runMarks(runs) {
       h("rect", { class: `run-${kind}`, width: 10, height: 16, rx: 2 }),
       kind === "failed" && h("path", { d: "M2.5 5L7.5 11 M7.5 5L2.5 11" }));
   });
-  return h("span", { class: "runs", role: "img", "aria-label": `${failed} of the last ${runs.length} failed` }, marks);
+  return h("span", { class: "runs", role: "img", "aria-label": runs.length ? `${failed} of the last ${plural(runs.length, "run")} failed` : "no run yet" }, marks);
 }
 
-function heldTable(overview, now) {
+function heldTable(overview) {
   return table({
     caption: "Who holds readers back",
     note: "read_committed readers stop at the last stable offset",
-    columns: ["Partition", "#Behind", "#Last stable", "Held by", "#For"],
+    columns: ["Partition", "Held by", "#For", "#Held back", "#Records waiting"],
     rows: overview.held.map((at) => [
-      partitionLink(at.topic, at.partition), number(at.behind), number(at.last_stable),
+      partitionLink(at.topic, at.partition),
       at.transactional_id ? transactionLink(at.transactional_id) :
-        [`producer ${at.producer_id}`, h("div", { class: "small quiet" }, "unknown to the coordinator")],
-      duration(now - at.since_ms),
+        [`producer ${at.producer_id}`, h("div", { class: "small quiet" }, "no coordinator row has it")],
+      at.transactional_id ? since(at.since_ms) : [since(at.since_ms), h("div", { class: "small quiet" }, "since its last write")],
+      number(at.behind), number(at.waiting_records),
     ]),
     found: overview.totals.partitions_behind,
     empty: "Nobody: every partition is readable to its end.",
   });
 }
 
-export function topicsTable(topics, found, now) {
+function topicName(topic) {
+  const name = link("topic", { topic: topic.topic }, topic.topic);
+  if (!topic.damaged) return name;
+  const what = topic.damaged < 0 ? "The topic cannot be read" : `${plural(topic.damaged, "partition")} cannot be read, and not in the numbers`;
+  return h("div", { class: "badges" }, name, badge("bad", "Damaged", what));
+}
+
+/** A topic's cells; of one that cannot be read at all, only how many partitions it has. */
+function topicRow(topic) {
+  const known = topic.damaged >= 0 && (topic.damaged === 0 || topic.damaged < topic.partitions);
+  const numbers = [
+    warned(topic.behind), number(topic.records), bytes(topic.bytes), number(topic.partitions), number(topic.unfinished),
+    number(topic.last_stable), number(topic.log_end), topic.last_append_ms > 0 ? ago(topic.last_append_ms) : "never",
+  ];
+  return [topicName(topic), ...numbers.map((cell, at) => (known || (at === 3 && topic.partitions) ? cell : null))];
+}
+
+export function topicsTable(topics, found) {
   return table({
     caption: "Topics",
-    note: "offsets are the partitions' together",
-    columns: ["Topic", "#Partitions", "#Log end", "#Last stable", "#Behind", "#Open", "#Records", "#Size", "Last append"],
-    rows: topics.map((topic) => [
-      link("topic", { topic: topic.topic }, topic.topic), number(topic.partitions), number(topic.log_end),
-      number(topic.last_stable), topic.behind ? h("span", { class: "strong-warn" }, number(topic.behind)) : "0",
-      number(topic.open_transactions), number(topic.records), bytes(topic.bytes),
-      topic.last_append_ms > 0 ? ago(topic.last_append_ms, now) : "never",
-    ]),
+    note: "its partitions together; records and size are what readers get",
+    columns: ["Topic", "#Held back", "#Records", "#Size", "#Partitions", "#Unfinished", "#Last stable", "#Log end", "Last append"],
+    rows: topics.map(topicRow),
     found,
     empty: "There is no topic yet.",
   });
 }
 
-function openTable(overview, me, now) {
+function openTable(overview, me) {
   return table({
     caption: "Oldest open transactions",
     columns: ["Transactional id", "State", "#Open for", "#Timeout", "#Partitions", "Topics", ...(me.can_abort ? ["Action"] : [])],
     rows: overview.open.map((line) => [
-      transactionLink(line.transactional_id), stateBadge(line.state, line.is_overdue), duration(now - line.began_ms),
-      duration(line.timeout_ms), number(line.partitions), line.topics.join(", "), ...(me.can_abort ? [abortButton(line)] : []),
+      transactionLink(line.transactional_id), stateBadge(line.state, line.is_overdue), since(line.began_ms),
+      timeout(line.timeout_ms), number(line.partitions), line.topics.join(", "), ...(me.can_abort ? [abortButton(line)] : []),
     ]),
     found: overview.totals.open,
     empty: "No transaction is open.",
   });
 }
 
-function groupsTable(overview, now) {
+function groupsTable(overview) {
   return table({
     caption: "Consumer groups",
-    note: "lag against the last stable offset",
-    columns: ["Group", "#Lag", "#Partitions", "#Pending", "Topics", "Last commit"],
-    rows: overview.groups.map((group) => [
-      link("group", { group: group.group_id }, group.group_id), number(group.lag), number(group.partitions),
-      number(group.pending), group.topics.join(", "), group.committed_ms >= 0 ? ago(group.committed_ms, now) : DASH,
-    ]),
+    note: LAG_NOTE,
+    columns: GROUP_COLUMNS,
+    rows: overview.groups.map(groupRow),
     found: overview.totals.groups,
     empty: "No group has committed an offset.",
   });

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { DASH, ago, bytes, number, plural } from "./format.js";
+import { DASH, ago, bytes, now, number, plural } from "./format.js";
 import { badge, facts, field, link, panel, table, tiles, transactionLink } from "./pieces.js";
 
 const KINDS = {
@@ -55,7 +55,7 @@ export function actions(page) {
 }
 
 export function render(data, page) {
-  const { line, now_ms: now } = data;
+  const { line } = data;
   return {
     title: `${data.topic}-${line.partition}`,
     lede: [link("topic", { topic: data.topic }, data.topic), `, partition ${line.partition}`],
@@ -63,19 +63,19 @@ export function render(data, page) {
     content: [
       tiles([
         ["Log start", number(line.log_start)],
-        ["Last stable offset", number(line.last_stable), line.behind ? `${number(line.behind)} behind` : "at the log's end", line.behind ? "warn" : ""],
+        ["Last stable offset", number(line.last_stable), line.behind ? `${number(line.behind)} held back` : "at the log's end", line.behind ? "warn" : ""],
         ["Log end", number(line.log_end)],
-        ["Records", number(line.records)],
-        ["Size", bytes(line.bytes), plural(line.files, "file")],
+        ["Records", number(line.records), line.waiting_records ? `readable; ${number(line.waiting_records)} more wait` : "readable"],
+        ["Size", bytes(line.bytes), `of these records, in ${plural(line.files, "file")}`],
       ]),
       stripPanel(data, page),
       table({
         caption: "Producers", note: "the last to write first",
-        columns: ["Producer", "Transactional id", "#Epoch", "#Last sequence", "#Marker's token", "#Open from", "Last append"],
+        columns: ["Producer", "Transactional id", "#Epoch", "#Last sequence", "#Coordinator epoch", "#Open from", "Last append"],
         rows: data.producers.map((at) => [
           String(at.producer_id), at.transactional_id ? transactionLink(at.transactional_id) : null, number(at.producer_epoch),
           number(at.last_sequence), number(at.coordinator_epoch),
-          at.open_from >= 0 ? h("span", { class: "strong-warn" }, number(at.open_from)) : DASH, ago(at.last_append_ms, now),
+          at.open_from >= 0 ? h("span", { class: "strong-warn" }, number(at.open_from)) : DASH, ago(at.last_append_ms),
         ]),
         found: data.producers_found, empty: "No producer with an id has written here, or all are forgotten.",
       }),
@@ -85,7 +85,7 @@ export function render(data, page) {
         rows: data.aborted.map((at) => [number(at.first), number(at.marker), String(at.producer_id), number(at.last_stable)]),
         found: data.aborted_found, empty: "None.",
       }),
-      filesPanel(data, now),
+      filesPanel(data),
       page.me.can_see_records ? samplePanel(data, page) : panel("Records", "", h("p", { class: "empty" },
         "Records are shown to those who may view the store's connection in Airflow.")),
     ],
@@ -99,6 +99,8 @@ function stripPanel(data, page) {
       !isEmpty && [
         strip(data),
         h("p", { class: "axis", "aria-hidden": "true" }, h("span", null, number(data.strip_first)), h("span", null, number(data.strip_last))),
+        isHeld(data) && h("p", { class: "quiet" }, `Readers of committed records stop at offset ${number(data.line.last_stable)}, the upright line: ` +
+          "what stands after it is not readable yet, committed or not."),
         h("ul", { class: "legend" }, data.kinds.filter((_, at) => data.cells.some((cell) => cell.counts[at])).map((kind) =>
           h("li", null, h("svg", { "aria-hidden": "true" }, h("rect", { fill: fillOf(kind), width: "100%", height: "100%", rx: 2 })), KINDS[kind]))),
         h("form", { class: "filters", "data-submit": "range", "aria-label": "Which offsets the strip shows" },
@@ -138,13 +140,19 @@ function textures() {
       texture && h("path", { class: `texture-${kind}`, d: texture }))));
 }
 
+/** Whether the last stable offset lies within the strip, before the log's end. */
+function isHeld({ line, strip_first: first, strip_last: last }) {
+  return line.behind > 0 && line.last_stable >= first && line.last_stable <= last;
+}
+
 function strip(data) {
   const width = 100 / data.cells.length;
   const totals = data.kinds.map((_, at) => data.cells.reduce((sum, cell) => sum + cell.counts[at], 0));
   const told = data.kinds.map((kind, at) => (totals[at] ? `${number(totals[at])} ${KINDS[kind].toLowerCase()}` : "")).filter(Boolean);
   return h("svg", {
     class: "strip", role: "img",
-    "aria-label": `Offsets ${data.strip_first} to ${data.strip_last}: ${told.join(", ")}`,
+    "aria-label": `Offsets ${data.strip_first} to ${data.strip_last}: ${told.join(", ")}` +
+      (isHeld(data) ? `; readers stop at ${data.line.last_stable}` : ""),
   }, textures(), data.cells.map((cell, column) => {
     const all = cell.counts.reduce((sum, count) => sum + count, 0);
     let top = 0;
@@ -159,22 +167,27 @@ function strip(data) {
         top += height;
         return rect;
       }));
-  }));
+  }), isHeld(data) && h("rect", { class: "stop", y: 0, width: 3, height: "100%",
+    x: `${((100 * (data.line.last_stable - data.strip_first)) / (data.strip_last - data.strip_first + 1)).toFixed(3)}%` }));
 }
 
 const FILE_KINDS = { ...KINDS, replaced: "Replaced" };
+/** Committed, and behind an open transaction: no reader of committed records gets it yet. */
+const isWaiting = (file, data) => ["committed", "compacted"].includes(file.kind) && file.first >= data.line.last_stable;
+const FILE_ORDER = Object.keys(FILE_KINDS);
 
-function filesPanel(data, now) {
+function filesPanel(data) {
   return [
     data.sums.length > 0 && panel("Files", "", h("div", { class: "body" }, facts(
-      data.sums.map((sum) => [FILE_KINDS[sum.kind], `${plural(sum.files, "file")}, ${bytes(sum.bytes)}`])))),
+      [...data.sums].sort((a, b) => FILE_ORDER.indexOf(a.kind) - FILE_ORDER.indexOf(b.kind)).map((sum) => [FILE_KINDS[sum.kind], `${plural(sum.files, "file")}, ${bytes(sum.bytes)}`])))),
     table({
       caption: "Data files", note: "newest first",
       columns: ["#From", "#To", "Kind", "#Records", "#Size", "File"],
       rows: data.files.map((file) => [
         number(file.first), number(file.last),
         [badge(LOOKS[file.kind] ?? "", FILE_KINDS[file.kind]),
-          file.gone_after_ms >= 0 && h("span", { class: "quiet" }, file.gone_after_ms > now ? " kept for now" : " may go")],
+          file.gone_after_ms >= 0 && h("span", { class: "quiet" }, file.gone_after_ms > now() ? " kept for now" : " may go"),
+          isWaiting(file, data) && h("span", { class: "quiet" }, " waits")],
         number(file.records), bytes(file.bytes), h("span", { class: "code name", title: file.path }, file.path),
       ]),
       found: data.files_found, empty: "None.",

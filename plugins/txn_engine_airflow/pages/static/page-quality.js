@@ -2,8 +2,8 @@
 
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { ago, number, plural } from "./format.js";
-import { badge, link, panel, table, tiles } from "./pieces.js";
+import { DASH, ago, duration, now, number, plural } from "./format.js";
+import { airflowLink, badge, link, panel, table, tiles } from "./pieces.js";
 
 const SHOWN = 60;
 const SLOTS_MIN = 12;
@@ -11,28 +11,74 @@ const SLOTS_MIN = 12;
 export const everyMs = () => 10_000;
 export const load = (_, signal) => get("reports", {}, signal);
 
-export function render({ reports }) {
+export function render({ reports, without_report: others }) {
+  const failed = others.filter((run) => run.state === "failed").length;
   const good = reports.filter((report) => report.success).length;
+  const ended = reports.length + failed;
+  const rows = [...reports.map(reportRow), ...others.map(runRow)].sort((a, b) => b.at - a.at);
   return {
     lede: plural(reports.length, "report"),
-    summary: reports.length ? `Last run ${reports[0].success ? "passed" : "did not pass"}` : "No report",
+    summary: rows.length ? `Last run: ${rows[0].word}` : "No run",
     content: [
-      reports.length > 0 && tiles([
-        ["Last run", reports[0].success ? "Passed" : "Not passed", "", reports[0].success ? "" : "bad"],
-        ["Checks passed in it", number(reports[0].passed), `of ${number(total(reports[0]))}`],
-        ["Runs that passed", `${Math.round((100 * good) / reports.length)} %`, `${number(good)} of ${number(reports.length)}`],
+      rows.length > 0 && tiles([
+        ["Last run", rows[0].word, rows[0].note, rows[0].look],
+        ["Runs that passed", ended ? `${percent(good, ended)} %` : DASH,
+          `${number(good)} of ${number(ended)} that ended${failed ? `; ${number(failed)} left no report` : ""}`, good < ended ? "bad" : ""],
       ]),
-      reports.length > 1 && chart([...reports.slice(0, SHOWN)].reverse()),
+      ended > 1 && chart(rows.filter((row) => row.share !== null).slice(0, SHOWN).reverse()),
       table({
-        caption: "Reports", note: "newest first",
+        caption: "Runs", note: "newest first",
         columns: ["Run", "Outcome", "When", "#Passed", "#Failed", "#Not made", "#Not applicable", "#Records committed", "#Aborted", "#Took"],
-        rows: reports.map((report) => [
-          link("report", { dag: report.dag_id, run: report.folder }, report.run_name), outcome(report), ago(report.made_ms, Date.now()),
-          number(report.passed), bad(report.failed), bad(report.errored), number(report.not_applicable), number(report.committed_records),
-          number(report.aborted_records), `${report.seconds.toFixed(1)} s`,
-        ]),
-        empty: "txn_verify_exactly_once has left no report on this machine yet.",
+        rows: rows.map((row) => row.cells),
+        empty: "txn_verify_exactly_once has not run yet, and has left no report on this machine.",
       }),
+    ],
+  };
+}
+
+/** Whole per cent; 100 only where it is all of them, 0 only where it is none. */
+function percent(part, all) {
+  const rounded = Math.round((100 * part) / all);
+  return part < all ? Math.min(rounded, 99) : rounded;
+}
+
+function reportRow(report) {
+  return {
+    at: report.made_ms,
+    word: report.success ? "Passed" : report.failed ? "Failed" : "Not made",
+    note: `${number(report.passed)} of ${plural(total(report), "check")} passed` +
+      (report.not_applicable ? `, ${number(report.not_applicable)} not applicable` : ""),
+    look: report.success ? "" : "bad",
+    share: report.passed / Math.max(total(report), 1),
+    isGood: report.success,
+    told: `${report.run_name}: ${number(report.passed)} of ${plural(total(report), "check")} passed`,
+    cells: [
+      link("report", { dag: report.dag_id, run: report.folder }, report.run_name), outcome(report), ago(report.made_ms),
+      number(report.passed), bad(report.failed), bad(report.errored), number(report.not_applicable), number(report.committed_records),
+      number(report.aborted_records), `${report.seconds.toFixed(1)} s`,
+    ],
+  };
+}
+
+const WITHOUT_REPORT = {
+  failed: ["bad", "Failed", "it left no report: nothing was proved"],
+  success: ["", "No report", "it ended well and left no report here: its check was skipped, or ran on another machine"],
+  running: ["info", "Running", "no report yet"],
+  queued: ["", "Queued", "no report yet"],
+};
+
+function runRow(run) {
+  const [look, word, note] = WITHOUT_REPORT[run.state] ?? ["", run.state, "no report"];
+  return {
+    at: run.start_ms < 0 ? now() : run.start_ms,
+    word, note, look: look === "bad" ? "bad" : "",
+    share: run.state === "failed" ? 0 : null,
+    isGood: false,
+    told: `${run.run_id}: ${note}`,
+    cells: [
+      [airflowLink(`/dags/txn_verify_exactly_once/runs/${encodeURIComponent(run.run_id)}`, run.run_id)],
+      [badge(look, word), h("div", { class: "small quiet roomy" }, note)], run.start_ms < 0 ? DASH : ago(run.start_ms),
+      DASH, DASH, DASH, DASH, DASH, DASH, run.start_ms >= 0 && run.end_ms >= run.start_ms ? duration(run.end_ms - run.start_ms) : DASH,
     ],
   };
 }
@@ -45,21 +91,21 @@ export function outcome(report) {
 const total = (report) => report.passed + report.failed + report.errored;
 const bad = (count) => (count ? h("span", { class: "strong-bad" }, number(count)) : "0");
 
-function chart(reports) {
-  const width = 600 / Math.max(reports.length, SLOTS_MIN);
-  const bar = (report, at) => {
-    const all = Math.max(total(report), 1);
-    const rate = report.passed / all;
-    const height = Math.max(100 * rate, 1);
+/** A bar a run that ended, the share of its checks that passed from the bottom up; one without a report is empty. */
+function chart(rows) {
+  const width = 600 / Math.max(rows.length, SLOTS_MIN);
+  const bar = (row, at) => {
+    const height = 100 * row.share;
+    const place = { x: at * width + width * 0.1, width: width * 0.8 };
     return h("g", null,
-      h("title", null, `${report.run_name}: ${report.passed} of ${all} checks passed`),
-      h("rect", { x: at * width + width * 0.1, y: 0, width: width * 0.8, height: 100 - height, class: report.success ? "run-other" : "run-failed" }),
-      h("rect", { x: at * width + width * 0.1, y: 100 - height, width: width * 0.8, height, class: report.success ? "run-success" : "run-other" }));
+      h("title", null, row.told),
+      h("rect", { ...place, y: 0, height: 100 - height, class: row.isGood ? "run-other" : "run-failed" }),
+      h("rect", { ...place, y: 100 - height, height, class: row.isGood ? "run-success" : "run-other" }));
   };
-  const good = reports.filter((report) => report.success).length;
-  return panel("Checks passed, run by run", `the latest ${number(reports.length)}, oldest on the left`, h("div", { class: "body" },
+  const good = rows.filter((row) => row.isGood).length;
+  return panel("Checks passed, run by run", `the latest ${number(rows.length)}, oldest on the left; red: what did not pass`, h("div", { class: "body" },
     h("svg", {
       class: "chart", viewBox: "0 0 600 100", preserveAspectRatio: "none", role: "img",
-      "aria-label": `${good} of the last ${reports.length} runs passed every check; the table below has the numbers`,
-    }, reports.map(bar))));
+      "aria-label": `${good} of the last ${plural(rows.length, "run")} passed every check; the table below has the numbers`,
+    }, rows.map(bar))));
 }

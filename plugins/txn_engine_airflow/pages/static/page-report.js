@@ -22,7 +22,7 @@ export function render(report) {
     content: [
       panel("Run", "", h("div", { class: "body" }, facts([
         ["Outcome", outcome(report)],
-        ["When", moment(report.made_ms)],
+        ["When", moment(report.made_ms, true)],
         ["Took", `${report.seconds.toFixed(1)} s`],
         ["Records committed", number(report.committed_records)],
         ["Records aborted", number(report.aborted_records)],

@@ -3,8 +3,9 @@
 import { abortActions, abortButton } from "./abort.js";
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { DASH, ago, duration, moment, number, plural } from "./format.js";
-import { badge, facts, notice, panel, partitionLink, stateBadge, table } from "./pieces.js";
+import { DASH, ago, duration, moment, number, plural, since } from "./format.js";
+import { timeout } from "./page-overview.js";
+import { badge, damagedHistory, facts, notice, otherName, panel, partitionLink, stateBadge, table } from "./pieces.js";
 
 export async function load(query, signal) {
   return get("transaction", { id: query.get("id") }, signal);
@@ -20,10 +21,10 @@ export function actions(page) {
 }
 
 export function render(data, page) {
-  const { line, current, now_ms: now } = data;
+  const { line, current } = data;
   return {
     title: line.transactional_id,
-    lede: [stateBadge(line.state, line.is_overdue), " ", line.state],
+    lede: [stateBadge(line.state, line.is_overdue), " ", otherName(line)],
     summary: `State ${line.state}`,
     content: [
       line.is_overdue && notice("warn", "Open for longer than its timeout",
@@ -32,15 +33,16 @@ export function render(data, page) {
         facts([
           ["Producer id", String(line.producer_id)],
           ["Producer epoch", String(line.producer_epoch)],
-          ["Timeout", duration(line.timeout_ms)],
+          ["Timeout", timeout(line.timeout_ms)],
           ["Coordinator partition", String(data.coordinator_partition)],
-          ["Last change", ago(line.updated_ms, now)],
-          ["Open for", line.state === "Ongoing" ? duration(now - line.began_ms) : null],
+          ["Last change", ago(line.updated_ms)],
+          [line.state === "Ongoing" ? "Open for" : "Unfinished for", line.began_ms >= 0 ? since(line.began_ms) : null],
         ]),
         page.me.can_abort && line.state === "Ongoing" &&
           h("p", { class: "actions" }, abortButton(line, "Abort the transaction")))),
-      current ? passage(current, now, true) : !data.is_history_read || panel("Time line", "", h("p", { class: "empty" },
+      current ? passage(current) : !data.is_history_read || panel("Time line", "", h("p", { class: "empty" },
         "No transaction is open under this id, and the last rows of its coordinator log hold none that ended.")),
+      damagedHistory(data.history_damaged),
       !data.is_history_read && h("p", { class: "wait" }, "The time line is being read…"),
       current && partitions(current),
       earlier(data),
@@ -50,15 +52,15 @@ export function render(data, page) {
   };
 }
 
-function passage(current, now, isPresent) {
+function passage(current) {
   const last = current.steps.length - 1;
-  return panel(isPresent && !current.is_complete ? "Time line" : "Time line of the last transaction",
+  return panel(!current.is_complete ? "Time line" : "Time line of the last transaction",
     current.began_ms >= 0 && current.ended_ms >= 0 ? `took ${duration(current.ended_ms - current.began_ms)}` : "",
     h("div", { class: "body" },
       h("ol", { class: "steps" }, current.steps.map((step, at) =>
         h("li", { class: step.is_done ? (step.name === "Decided: abort" ? "bad" : "done") : "" },
           h("h3", null, step.name, !step.is_done && [" ", badge("", at === last ? "not yet" : "waiting")]),
-          h("p", { class: "when" }, step.time_ms >= 0 ? [moment(step.time_ms), ", ", ago(step.time_ms, now)] : step.is_done ? "time no longer known" : ""),
+          h("p", { class: "when" }, step.time_ms >= 0 ? [moment(step.time_ms), ", ", ago(step.time_ms)] : step.is_done ? "time no longer known" : ""),
           step.detail && h("p", { class: "what" }, step.detail),
           step.name === "Markers" && markers(current.partitions))))));
 }

@@ -3,9 +3,9 @@
 import { abortActions, abortButton } from "./abort.js";
 import { get } from "./api.js";
 import { h } from "./dom.js";
-import { ago, duration, number, plural } from "./format.js";
-import { hangingTable } from "./page-overview.js";
-import { field, stateBadge, table, transactionLink } from "./pieces.js";
+import { ago, number, plural, since } from "./format.js";
+import { hangingTable, timeout } from "./page-overview.js";
+import { damageTable, field, stateBadge, table, transactionLink } from "./pieces.js";
 
 const COUNT = 50;
 const AGES = [["0", "any age"], ["10", "over 10 s"], ["60", "over 1 min"], ["600", "over 10 min"], ["3600", "over 1 h"]];
@@ -65,14 +65,14 @@ export function actions(page) {
 }
 
 export function render(list, page) {
-  const now = list.now_ms;
   const first = Number(page.query.get("first") ?? 0);
   const canAct = page.me.can_abort && list.lines.some((line) => line.state === "Ongoing");
   return {
     lede: list.found === list.total ? plural(list.total, "transactional id") : `${number(list.found)} of ${plural(list.total, "transactional id")}`,
     summary: `${plural(list.found, "transactional id")} found`,
     content: [
-      list.hanging.length > 0 && hangingTable(list.hanging, page.me),
+      damageTable(list.damage),
+      list.hanging.length > 0 && hangingTable(list.hanging, list.now_ms, page.me),
       table({
         caption: "Transactional ids",
         note: "undecided and open ones first, the longest open on top",
@@ -81,13 +81,13 @@ export function render(list, page) {
         rows: list.lines.map((line) => [
           transactionLink(line.transactional_id),
           stateBadge(line.state, line.is_overdue),
-          line.state === "Ongoing" ? duration(now - line.began_ms) : null,
-          duration(line.timeout_ms),
+          line.began_ms >= 0 ? since(line.began_ms) : null,
+          timeout(line.timeout_ms),
           line.partitions ? number(line.partitions) : null,
           line.topics.length ? line.topics.join(", ") : null,
           line.producer_id,
           line.producer_epoch,
-          ago(line.updated_ms, now),
+          ago(line.updated_ms),
           ...(canAct ? [line.state === "Ongoing" ? abortButton(line) : ""] : []),
         ]),
         empty: list.total ? "No transactional id fits the filter." : "No transactional id was ever used.",

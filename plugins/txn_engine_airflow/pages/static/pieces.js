@@ -42,6 +42,11 @@ export function stateBadge(state, isOverdue = false) {
   return badge(look, text, state);
 }
 
+/** What the badge does not say: the protocol's own name of the state, where the word is another one. */
+export function otherName({ state, is_overdue: isOverdue }) {
+  return isOverdue || STATES[state]?.[1] !== state ? state : "";
+}
+
 export function badge(look, text, title) {
   return h("span", { class: `badge ${look}`.trim(), title }, text);
 }
@@ -86,15 +91,16 @@ export function facts(items) {
 }
 
 /**
- * A table with a caption. `columns`: names, those of numbers with "#" in front; `rows`: cells, the first one the row's
+ * A table with a caption. `columns`: names, those of numbers with "#" in front; the one called "Action" stays in view
+ * while the rest scrolls. `rows`: cells, the first one the row's
  * header. `found`: how many there are where the rows were cut. From one refresh to the next a row is known by where its
  * header leads, or else by what it says.
  */
 export function table({ caption, note, columns, rows, empty, found }) {
   if (!rows.length) return panel(caption, note, h("p", { class: "empty" }, empty));
-  const isNumber = columns.map((name) => name.startsWith("#"));
+  const looks = columns.map((name) => (name.startsWith("#") ? "number" : name === "Action" ? "action" : null));
   const cell = (value, at) => {
-    const attributes = { class: isNumber[at] ? "number" : null };
+    const attributes = { class: looks[at] };
     return at === 0 ? h("th", { scope: "row", ...attributes }, value) : h("td", attributes, value ?? DASH);
   };
   const line = (row) => {
@@ -119,7 +125,7 @@ export function table({ caption, note, columns, rows, empty, found }) {
             "tr",
             null,
             columns.map((name, at) =>
-              h("th", { scope: "col", class: isNumber[at] ? "number" : null }, name.replace("#", "")),
+              h("th", { scope: "col", class: looks[at] }, name.replace("#", "")),
             ),
           ),
         ),
@@ -152,8 +158,31 @@ export function bars(items) {
   );
 }
 
+/** What cannot be read, a red row each, with the object and what to do; nothing where all can be. */
+export function damageTable(damage, found = damage.length) {
+  if (!damage.length) return null;
+  return table({
+    caption: "Damaged",
+    note: "cannot be read, and is in none of the numbers; all else is as it is now",
+    columns: ["Place", "State", "Error"],
+    rows: damage.map((at) => [
+      at.partition < 0 ? at.topic : `${at.topic}-${at.partition}`, badge("bad", "Damaged", at.code),
+      h("div", { class: "wrap" }, at.error),
+    ]),
+    found,
+    empty: "",
+  });
+}
+
 export function notice(look, title, ...content) {
   return h("div", { class: `notice ${look}` }, title && h("h2", null, title), content);
+}
+
+/** Entries of a log that cannot be read, and are missing from its history. */
+export function damagedHistory(damaged) {
+  return damaged.length > 0 && notice("bad", "Not all of the history can be read",
+    h("p", null, withCode("What these entries held is missing below; all else is as it was. `txn-engine verify` says what is damaged.")),
+    h("ul", null, damaged.map((line) => h("li", { class: "wrap" }, line))));
 }
 
 /** A text with its `commands` set as such. */

@@ -7,6 +7,7 @@ from tests.simulator.mutants.catalog import (
     clients,
     compaction,
     coordinator,
+    disks,
     groups,
     logs,
     partitions,
@@ -15,6 +16,7 @@ from tests.simulator.mutants.mutation import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
     *logs.MUTANTS,
+    *disks.MUTANTS,
     *partitions.MUTANTS,
     *coordinator.MUTANTS,
     *clients.MUTANTS,

@@ -24,7 +24,7 @@ MUTANTS = (
             ),
         ),
         ("seals", "upkeep"),
-        marked="6",
+        marked="seals",
     ),
     Mutant(
         "a-seal-is-a-lost-race",
@@ -37,7 +37,7 @@ MUTANTS = (
             ),
         ),
         ("seals",),
-        marked="2",
+        marked="seals-settle-nothing",
     ),
     Mutant(
         "a-seal-is-a-win",
@@ -50,7 +50,7 @@ MUTANTS = (
             ),
         ),
         ("seals",),
-        marked="2",
+        marked="seals-settle-nothing",
     ),
     Mutant(
         "a-plain-append-is-sent-again",
@@ -63,7 +63,7 @@ MUTANTS = (
             ),
         ),
         ("seals",),
-        marked="2",
+        marked="seals-settle-nothing",
     ),
     Mutant(
         "a-searched-decision-is-none",
@@ -76,7 +76,7 @@ MUTANTS = (
             ),
         ),
         ("seals",),
-        marked="2",
+        marked="seals-settle-nothing",
     ),
     Mutant(
         "a-seal-is-the-end",
@@ -89,7 +89,7 @@ MUTANTS = (
             ),
         ),
         ("seals", "upkeep"),
-        marked="6",
+        marked="seals",
     ),
     Mutant(
         "a-view-survives-a-reload",
@@ -102,7 +102,7 @@ MUTANTS = (
             ),
         ),
         ("stalled",),
-        marked="4",
+        marked="first-writes",
     ),
     Mutant(
         "a-view-survives-an-expiry",
@@ -115,26 +115,43 @@ MUTANTS = (
             ),
         ),
         ("stalled",),
-        marked="4",
+        marked="first-writes",
     ),
     Mutant(
-        "starts-may-fall",
-        "a trim may move the log's start, or its entries' start, back",
+        "the-entries-start-may-fall",
+        "a trim of the records, planned before another cleaner's, moves the entries' start back",
         (
             Edit(
                 _RULES,
                 "    if trim.log_start_offset < state.log_start_offset or trim.entries_start < state.entries_start:\n",
-                "    if trim.log_start_offset < 0:\n",
+                "    if trim.log_start_offset < state.log_start_offset:\n",
             ),
             Edit(
                 _CONTROLS,
-                "    log_start_offset = max(state.log_start_offset, value.log_start_offset)\n"
                 "    entries_start = max(state.entries_start, value.entries_start)\n",
-                "    log_start_offset = value.log_start_offset\n    entries_start = value.entries_start\n",
+                "    entries_start = value.entries_start\n",
+            ),
+        ),
+        ("controls", "seals"),
+        marked="starts-never-fall",
+    ),
+    Mutant(
+        "the-log-start-may-fall",
+        "a trim may move the records' start back: records that were trimmed are read again",
+        (
+            Edit(
+                _RULES,
+                "    if trim.log_start_offset < state.log_start_offset or trim.entries_start < state.entries_start:\n",
+                "    if trim.entries_start < state.entries_start:\n",
+            ),
+            Edit(
+                _CONTROLS,
+                "    log_start_offset = max(state.log_start_offset, value.log_start_offset)\n",
+                "    log_start_offset = value.log_start_offset\n",
             ),
         ),
         ("controls",),
-        marked="6",
+        marked="starts-never-fall",
     ),
     Mutant(
         "trimmed-beyond-the-lso",
@@ -176,7 +193,7 @@ MUTANTS = (
             ),
         ),
         ("controls",),
-        marked="6",
+        marked="two-snapshots",
     ),
     Mutant(
         "a-trim-into-the-newest-snapshot",
@@ -189,7 +206,7 @@ MUTANTS = (
             ),
         ),
         ("controls",),
-        marked="6",
+        marked="two-snapshots",
     ),
     Mutant(
         "sealed-above-the-trim",
@@ -203,7 +220,7 @@ MUTANTS = (
             Edit(_SEALING, "    _check_snapshots(target, entries_start)\n", ""),
         ),
         ("seals", "upkeep"),
-        marked="6",
+        marked="two-snapshots",
     ),
     Mutant(
         "a-snapshot-deleted-too-early",
@@ -216,7 +233,7 @@ MUTANTS = (
             ),
         ),
         ("seals", "decay", "upkeep"),
-        marked="6",
+        marked="damaged-snapshots",
     ),
     Mutant(
         "a-damaged-snapshot-is-deleted",
@@ -224,12 +241,12 @@ MUTANTS = (
         (
             Edit(
                 _LOG,
-                "                damaged.append(key)\n                continue\n",
-                "                self._tools.objects.remove(key)\n                continue\n",
+                "                damaged.append(info.key)\n                continue\n",
+                "                objects.remove(info.key)\n                continue\n",
             ),
         ),
         ("decay",),
-        marked="6",
+        marked="damaged-snapshots",
     ),
     Mutant(
         "a-damaged-snapshot-stops-the-reader",
@@ -237,12 +254,12 @@ MUTANTS = (
         (
             Edit(
                 _LOG,
-                "                damaged.append(key)\n                continue\n",
+                "                damaged.append(info.key)\n                continue\n",
                 "                raise\n",
             ),
         ),
         ("decay",),
-        marked="6",
+        marked="damaged-snapshots",
     ),
     Mutant(
         "an-open-producer-expires",
@@ -286,7 +303,7 @@ MUTANTS = (
             ),
         ),
         ("controls",),
-        marked="6",
+        marked="orphans",
     ),
     Mutant(
         "the-floor-above-itself",
@@ -299,7 +316,7 @@ MUTANTS = (
             ),
         ),
         ("controls",),
-        marked="6",
+        marked="orphans",
     ),
     Mutant(
         "files-below-the-floor-are-named",
@@ -312,7 +329,7 @@ MUTANTS = (
             ),
         ),
         ("seals", "upkeep"),
-        marked="6",
+        marked="orphans",
     ),
     Mutant(
         "orphans-without-a-floor",
@@ -325,7 +342,7 @@ MUTANTS = (
             ),
         ),
         ("seals", "upkeep"),
-        marked="6",
+        marked="orphans",
     ),
     Mutant(
         "orphans-by-an-old-view",
@@ -343,7 +360,7 @@ MUTANTS = (
             ),
         ),
         ("seals", "decay"),
-        marked="6",
+        marked="orphans",
     ),
     Mutant(
         "no-grace",
@@ -368,7 +385,7 @@ MUTANTS = (
             ),
         ),
         ("controls",),
-        marked="1",
+        marked="rewrites",
     ),
     Mutant(
         "a-rewrite-of-what-is-undecided",
@@ -381,7 +398,7 @@ MUTANTS = (
             ),
         ),
         ("controls",),
-        marked="1",
+        marked="rewrites",
     ),
     Mutant(
         "a-rewrite-that-drops-records",
@@ -394,6 +411,6 @@ MUTANTS = (
             ),
         ),
         ("controls",),
-        marked="1",
+        marked="rewrites",
     ),
 )

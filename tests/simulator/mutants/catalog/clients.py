@@ -32,7 +32,7 @@ MUTANTS = (
             ),
         ),
         ("stalled",),
-        marked="4",
+        marked="first-writes",
     ),
     Mutant(
         "first-write-checked-once",
@@ -46,7 +46,7 @@ MUTANTS = (
             ),
         ),
         ("stalled",),
-        marked="4",
+        marked="first-writes",
     ),
     Mutant(
         "first-write-checked-without-its-epoch",
@@ -60,7 +60,7 @@ MUTANTS = (
             ),
         ),
         ("stalled",),
-        marked="4",
+        marked="first-writes",
     ),
     Mutant(
         "a-failed-write-may-commit",
@@ -73,12 +73,12 @@ MUTANTS = (
             ),
             Edit(
                 _PRODUCER,
-                "        elif self._state is ProducerState.IN_TRANSACTION:\n            self._state = ProducerState.ABORTABLE_ERROR\n",
-                "",
+                "        return ProducerState.ABORTABLE_ERROR if is_open else self._state\n",
+                "        return self._state\n",
             ),
         ),
         ("bank", "lists", "pipeline"),
-        marked="2",
+        marked="failed-writes",
     ),
     Mutant(
         "a-fenced-commit-is-a-success",
@@ -91,7 +91,7 @@ MUTANTS = (
             ),
         ),
         ("two_owners", "bank", "late_end_txn", "reload"),
-        marked="4",
+        marked="first-tries",
     ),
     Mutant(
         "a-lost-reply-is-a-failure",
@@ -104,7 +104,7 @@ MUTANTS = (
             ),
         ),
         ("two_owners",),
-        marked="4",
+        marked="first-tries",
     ),
     Mutant(
         "unknown-is-none",
@@ -117,7 +117,31 @@ MUTANTS = (
             ),
         ),
         ("reload",),
-        marked="4",
+        marked="first-tries",
+    ),
+    Mutant(
+        "an-unknown-batch-goes-out-under-a-new-epoch",
+        "an idempotent producer that cannot know a batch's outcome bumps its epoch and sends the batch again",
+        (
+            Edit(
+                _LANES,
+                "        verdicts = self.log.append(proposals, self._first_write_check(self))\n",
+                "        try:\n            verdicts = self.log.append(proposals, self._first_write_check(self))\n"
+                "        except OutcomeUnknownError:\n            if batches[0].is_transactional:\n"
+                "                raise\n            sequence = 0\n            for batch, encoded in uploaded:\n"
+                "                batch.identity = batch.identity._replace(producer_epoch=1)\n"
+                "                batch.base_sequence, sequence = sequence, sequence + encoded.record_count\n"
+                "            proposals = [_proposal(batch, self._upload(batch)) for batch in batches]\n"
+                "            verdicts = self.log.append(proposals, self._first_write_check(self))\n",
+            ),
+            Edit(
+                _LANES,
+                "    IllegalStateError,\n    TransactionAbortableError,\n",
+                "    IllegalStateError,\n    OutcomeUnknownError,\n    TransactionAbortableError,\n",
+            ),
+        ),
+        ("idempotent", "seals"),
+        marked="unknown-outcomes",
     ),
     Mutant(
         "the-end-without-waiting",
@@ -154,18 +178,6 @@ MUTANTS = (
             ),
         ),
         ("fork",),
-        marked="2",
-    ),
-    Mutant(
-        "sequences-begin-anew",
-        "a producer numbers each batch from 0",
-        (
-            Edit(
-                "txn_engine/producer/sender.py",
-                "        lane.next_sequence = increment_sequence(sequence, count)",
-                "        lane.next_sequence = 0",
-            ),
-        ),
-        ("idempotent", "lists"),
+        marked="forks",
     ),
 )

@@ -19,8 +19,8 @@ MUTANTS: tuple[Mutant, ...] = (
             Edit(_MAP, "(latest > offsets.to_numpy())", "(latest != offsets.to_numpy())"),
             Edit(
                 _BY_KEY,
-                "        for file, table in self._merger.read(plan.dirty, ",
-                "        for file, table in self._merger.read(sorted(plan.dirty, key=lambda f: f.file.data_path), ",
+                "        for file, tables in self._merger.read(plan.dirty, ",
+                "        for file, tables in self._merger.read(sorted(plan.dirty, key=lambda f: f.file.data_path), ",
             ),
             Edit(
                 _BY_KEY,
@@ -36,13 +36,13 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 _BY_KEY,
-                "        for file, table in self._merger.read(plan.dirty, ",
+                "        for file, tables in self._merger.read(plan.dirty, ",
                 "        gone = [d.log_file for d in plan.state.dead.values() if d.status == 'aborted']\n"
                 "        gone = [f for f in gone if self._target.objects.exists(\n"
                 "            f'{self._target.keys.prefix}/{f.file.data_path}')]\n"
-                "        for _, table in self._merger.read(gone, [self._key, OFFSET]):\n"
+                "        for table in (t for _, ts in self._merger.read(gone, [self._key, OFFSET]) for t in ts):\n"
                 "            latest.add(table.column(self._key), table.column(OFFSET))\n"
-                "        for file, table in self._merger.read(plan.dirty, ",
+                "        for file, tables in self._merger.read(plan.dirty, ",
             ),
         ),
         _WHERE,
@@ -53,10 +53,11 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 _BY_KEY,
-                "        for file, table in self._merger.read(plan.dirty, ",
-                "        for _, table in self._merger.read(list(plan.state.undecided.values()), [self._key, OFFSET]):\n"
+                "        for file, tables in self._merger.read(plan.dirty, ",
+                "        open_files = list(plan.state.undecided.values())\n"
+                "        for table in (t for _, ts in self._merger.read(open_files, [self._key, OFFSET]) for t in ts):\n"
                 "            latest.add(table.column(self._key), table.column(OFFSET))\n"
-                "        for file, table in self._merger.read(plan.dirty, ",
+                "        for file, tables in self._merger.read(plan.dirty, ",
             ),
         ),
         _WHERE,
@@ -67,11 +68,11 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 _BY_KEY,
-                "        for file, table in self._merger.read(plan.dirty, ",
+                "        for file, tables in self._merger.read(plan.dirty, ",
                 "        above = [f for f in plan.state.live.values() if f.last_offset >= plan.state.last_stable_offset]\n"
                 "        for _, table in self._merger.read(above, [self._key, OFFSET]):\n"
                 "            latest.add(table.column(self._key), table.column(OFFSET))\n"
-                "        for file, table in self._merger.read(plan.dirty, ",
+                "        for file, tables in self._merger.read(plan.dirty, ",
             ),
         ),
         _WHERE,

@@ -134,7 +134,7 @@ MUTANTS = (
             ),
         ),
         ("sweeps", "bank", "two_owners"),
-        marked="4",
+        marked="complete-rows",
     ),
     Mutant(
         "run-ids-dropped-by-an-abort",
@@ -147,7 +147,7 @@ MUTANTS = (
             ),
         ),
         ("reload",),
-        marked="4",
+        marked="run-ids",
     ),
     Mutant(
         "run-ids-dropped-by-an-expiry",
@@ -161,7 +161,7 @@ MUTANTS = (
             ),
         ),
         ("reload",),
-        marked="4",
+        marked="run-ids",
     ),
     Mutant(
         "time-out-without-a-second-look",
@@ -231,7 +231,7 @@ MUTANTS = (
             ),
         ),
         ("two_owners", "bank", "sweeps", "lists"),
-        marked="4",
+        marked="markers-everywhere",
     ),
     Mutant(
         "complete-before-the-markers",
@@ -258,7 +258,7 @@ MUTANTS = (
             ),
         ),
         ("sweeps", "bank", "two_owners"),
-        marked="4",
+        marked="repeated-markers",
     ),
     Mutant(
         "a-refused-marker-is-done",
@@ -276,7 +276,7 @@ MUTANTS = (
             ),
         ),
         ("bank", "sweeps"),
-        marked="4",
+        marked="repeated-markers",
     ),
     Mutant(
         "a-deleted-topic-blocks",
@@ -290,7 +290,7 @@ MUTANTS = (
             ),
         ),
         ("remade",),
-        marked="4",
+        marked="deleted-topics",
     ),
     Mutant(
         "marker-token-of-yesterday",
@@ -327,9 +327,9 @@ MUTANTS = (
         (
             Edit(
                 _IDS,
-                '            if self._objects.create(f"{_PREFIX}/{block:020d}.json", encode_json(claim, "producer_ids")).won:\n'
+                "            if self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX).won:\n"
                 "                return",
-                '            if self._objects.create(f"{_PREFIX}/{block:020d}.json", encode_json(claim, "producer_ids")):\n'
+                "            if self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX):\n"
                 "                return",
             ),
         ),
@@ -346,16 +346,16 @@ MUTANTS = (
             ),
         ),
         ("fork",),
-        marked="2",
+        marked="forks",
     ),
     Mutant(
-        "an-id-hashed-otherwise",
-        "a transactional id's coordinator log is found by another hash than Kafka's",
+        "a-negative-hash-is-masked",
+        "an id with a negative hash loses its sign as keys do, not as Kafka's ids: its log is another partition's",
         (
             Edit(
                 "txn_engine/protocol/hashing.py",
-                "    value = java_hash(name)\n",
-                "    value = len(name)\n",
+                "    return (0 if value == -(1 << 31) else abs(value)) % partitions\n",
+                "    return (value & 0x7FFFFFFF) % partitions\n",
             ),
         ),
         ("bank", "two_owners", "lists"),
@@ -366,12 +366,12 @@ MUTANTS = (
         (
             Edit(
                 "txn_engine/admin.py",
-                "        if (entry.producer_id, topic, partition) in self._owned_partitions():",
+                "        if (entry.producer_id, topic, partition) in owners.owned:",
                 "        if not entry:",
             ),
         ),
         ("hanging",),
-        marked="4",
+        marked="hanging",
     ),
     Mutant(
         "hanging-abort-of-whatever-is-open",
@@ -389,7 +389,7 @@ MUTANTS = (
             ),
         ),
         ("controls",),
-        marked="4",
+        marked="hanging",
     ),
     Mutant(
         "the-last-epoch-is-given-out",

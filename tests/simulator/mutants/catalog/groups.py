@@ -34,13 +34,13 @@ MUTANTS = (
         ("pipeline",),
     ),
     Mutant(
-        "offsets-dropped-by-a-commit",
-        "a commit marker drops the pending offsets",
+        "a-commit-applies-one-offset",
+        "a commit marker applies the pending offset of one of the group's partitions and drops the others",
         (
             Edit(
                 _OFFSETS,
                 "        applied = self.committed.update(mine) if committed else self.committed",
-                "        applied = self.committed",
+                "        applied = self.committed.update(dict([max(mine.items())])) if committed else self.committed",
             ),
         ),
         ("pipeline",),
@@ -68,7 +68,7 @@ MUTANTS = (
             ),
         ),
         ("pipeline", "upkeep"),
-        marked="5",
+        marked="group-commits",
     ),
     Mutant(
         "commits-name-nothing",
@@ -81,7 +81,7 @@ MUTANTS = (
             ),
         ),
         ("pipeline",),
-        marked="5",
+        marked="group-commits",
     ),
     Mutant(
         "commits-name-the-value",
@@ -94,7 +94,7 @@ MUTANTS = (
             ),
         ),
         ("pipeline",),
-        marked="5",
+        marked="group-commits",
     ),
     Mutant(
         "none-is-none-for-ever",
@@ -109,7 +109,7 @@ MUTANTS = (
             ),
         ),
         ("pipeline",),
-        marked="5",
+        marked="group-commits",
     ),
     Mutant(
         "unstable-offsets-are-told",

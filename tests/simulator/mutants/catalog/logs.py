@@ -21,7 +21,7 @@ MUTANTS = (
             ),
         ),
         ("lists", "idempotent", "pipeline"),
-        marked="2",
+        marked="unknown-outcomes",
     ),
     Mutant(
         "conflict-is-a-lost-race",
@@ -29,11 +29,34 @@ MUTANTS = (
         (
             Edit(
                 _SETTLE,
-                "            if store.put_if_absent(key, data):\n                return PutOutcome(won=True, winner=data)",
-                "            store.put_if_absent(key, data)\n            return PutOutcome(won=True, winner=data)",
+                "        if winner is not None:\n            return PutOutcome(won=winner == data, winner=winner)\n",
+                "        if winner is not None:\n            return PutOutcome(won=winner == data, winner=winner)\n"
+                '        if problem is None:\n            return PutOutcome(won=False, winner=b"")\n',
             ),
+            Edit(
+                _LOG,
+                "            self._win(plan)\n            return plan.verdicts\n        try:\n",
+                "            self._win(plan)\n            return plan.verdicts\n        if not outcome.winner:\n"
+                "            state = self._loaded()\n"
+                "            self._state = replace(state, log_end_offset=state.log_end_offset + 1)\n"
+                "            return None\n        try:\n",
+            ),
+            Edit(_LOG, "from dataclasses import dataclass\n", "from dataclasses import dataclass, replace\n"),
         ),
         ("lists", "bank"),
+    ),
+    Mutant(
+        "a-time-out-proves-nothing-written",
+        "a put without an answer is told as failed, although it may land later",
+        (
+            Edit(
+                _SETTLE,
+                "not isinstance(problem, _NOTHING_WRITTEN)\n",
+                "not isinstance(problem, (*_NOTHING_WRITTEN, StoreUnreachableError))\n",
+            ),
+        ),
+        ("lists", "idempotent", "resets"),
+        marked="unknown-outcomes",
     ),
     Mutant(
         "only-a-part-is-compared",
@@ -64,7 +87,7 @@ MUTANTS = (
             ),
         ),
         ("two_owners",),
-        marked="2",
+        marked="write-ids",
     ),
     Mutant(
         "an-unknown-append-is-sent-again",
@@ -80,7 +103,7 @@ MUTANTS = (
             ),
         ),
         ("seals", "lists"),
-        marked="2",
+        marked="unknown-outcomes",
     ),
     Mutant(
         "unknown-outcome-in-another-slot",
@@ -93,7 +116,7 @@ MUTANTS = (
             ),
         ),
         ("seals", "lists", "idempotent"),
-        marked="2",
+        marked="unknown-outcomes",
     ),
     Mutant(
         "verdict-carried-over",
@@ -135,7 +158,7 @@ MUTANTS = (
             ),
         ),
         ("controls",),
-        marked="1",
+        marked="judged-alone",
     ),
     Mutant(
         "snapshot-from-the-plan",
@@ -149,7 +172,7 @@ MUTANTS = (
             ),
             Edit(
                 _LOG,
-                "            if state.log_end_offset == self.keys.parse_snapshot(key):\n                return state",
+                "            if state.log_end_offset == end:\n                return state",
                 "            return state",
             ),
         ),
@@ -166,7 +189,7 @@ MUTANTS = (
             ),
         ),
         ("sweeps", "bank", "lists"),
-        marked="5",
+        marked="snapshots",
     ),
     Mutant(
         "snapshot-without-row-offsets",
@@ -174,12 +197,12 @@ MUTANTS = (
         (
             Edit(
                 _SNAPSHOT,
-                '                    v["row_offset"], transaction_from_dict(v),',
-                '                    v["row_offset"] + 1, transaction_from_dict(v),',
+                '                    v["row_offset"],\n                    transaction_from_dict(v),',
+                '                    max(v["row_offset"] - 1, 0),\n                    transaction_from_dict(v),',
             ),
         ),
         ("sweeps", "bank", "lists", "two_owners"),
-        marked="5",
+        marked="snapshots",
     ),
     Mutant(
         "snapshot-without-pending-offsets",
@@ -192,19 +215,21 @@ MUTANTS = (
             ),
         ),
         ("pipeline",),
-        marked="5",
+        marked="snapshots",
     ),
     Mutant(
-        "settings-from-the-code",
-        "the number of internal partitions comes from the code and not from the store: writers disagree where a log is",
+        "two-counts-of-internal-partitions",
+        "every second process knows one internal partition less than the store: writers disagree where an id's log is",
         (
             Edit(
                 "txn_engine/log/logs.py",
                 "return partition_for_id(transactional_id, self.config.internal_partitions[TRANSACTION_STATE_TOPIC])",
-                "return partition_for_id(transactional_id, 50)",
+                "count = self.config.internal_partitions[TRANSACTION_STATE_TOPIC]\n"
+                "        return partition_for_id(transactional_id, max(count - os.getpid() % 2, 1))",
             ),
+            Edit("txn_engine/log/logs.py", "import threading\n", "import os\nimport threading\n"),
         ),
         ("bank", "two_owners"),
-        marked="1",
+        marked="settings",
     ),
 )

@@ -129,7 +129,7 @@ MUTANTS = (
             ),
         ),
         ("controls", "late_end_txn"),
-        marked="4",
+        marked="repeated-markers",
     ),
     Mutant(
         "a-repeated-marker-is-written-again",
@@ -142,7 +142,7 @@ MUTANTS = (
             ),
         ),
         ("sweeps", "bank", "two_owners"),
-        marked="4",
+        marked="repeated-markers",
     ),
     Mutant(
         "old-coordinator-not-fenced",
@@ -259,7 +259,7 @@ MUTANTS = (
             ),
         ),
         ("requests",),
-        marked="1",
+        marked="file-names",
     ),
     Mutant(
         "a-file-named-twice",

@@ -1,0 +1,322 @@
+"""What the deployment lets the params of a run name: connections, files, folders, jobs, functions, Spark settings.
+
+Arguments of operators, sensors and the hook are code: whoever writes a DAG decides them, and nothing here holds them
+back. Params are not: whoever may trigger a DAG fills in its form. So a param of the shipped DAGs that names one of
+these is held against the environment of the worker, in the task, before anything is opened; the form, which the DAG
+processor makes, offers what its own environment names.
+
+    TXN_ENGINE_CONNECTIONS     connection ids, with commas between them, the first for runs that name none;
+                               default: txn_engine_default
+    TXN_ENGINE_INPUT_ROOTS     folders, with colons between them: files at any depth below them may be read;
+                               default: none
+    TXN_ENGINE_REPORT_ROOTS    folders: reports may be written below them; default: none, so reports go below
+                               AIRFLOW_HOME/txn_engine_reports
+    TXN_ENGINE_INPUT_TOPICS    topics, with commas: what a run of txn_spark_consume may read beside `OWN_JOB`; default:
+                               none
+    TXN_ENGINE_GROUPS          groups whose position it may move beside `OWN_JOB`; default: none
+    TXN_ENGINE_OUTPUT_TOPICS   topics that it may write to beside `OWN_JOB`; default: none
+    TXN_ENGINE_TRANSACTIONAL_IDS
+                               ids that it may fence and write under beside `OWN_JOB`; default: none
+    TXN_ENGINE_GROUP_OFFSETS_DAYS
+                               the least that group_offsets_days of txn_maintain may be; default: 7, as Kafka keeps them
+    TXN_ENGINE_TRANSFORMS      module:function, with commas: what may be run beside the engine's own transform;
+                               default: none
+    TXN_ENGINE_SPARK_PARAMS    names of Spark settings, with commas, that a run may give; default: those of
+                               `HARMLESS_SPARK_SETTINGS`
+    TXN_ENGINE_SPARK_CONF      a JSON object of Spark settings: master, jars, Java's options, and whatever else holds
+                               for each job; default: none
+
+A variable that is empty counts as not set. What is refused is refused in one line that names the variable, and no
+retry follows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from txn_engine_airflow.connection import DEFAULT_CONN_ID
+
+CONNECTIONS_VARIABLE = "TXN_ENGINE_CONNECTIONS"
+INPUT_ROOTS_VARIABLE = "TXN_ENGINE_INPUT_ROOTS"
+REPORT_ROOTS_VARIABLE = "TXN_ENGINE_REPORT_ROOTS"
+INPUT_TOPICS_VARIABLE = "TXN_ENGINE_INPUT_TOPICS"
+GROUPS_VARIABLE = "TXN_ENGINE_GROUPS"
+OUTPUT_TOPICS_VARIABLE = "TXN_ENGINE_OUTPUT_TOPICS"
+TRANSACTIONAL_IDS_VARIABLE = "TXN_ENGINE_TRANSACTIONAL_IDS"
+GROUP_OFFSETS_DAYS_VARIABLE = "TXN_ENGINE_GROUP_OFFSETS_DAYS"
+TRANSFORMS_VARIABLE = "TXN_ENGINE_TRANSFORMS"
+SPARK_PARAMS_VARIABLE = "TXN_ENGINE_SPARK_PARAMS"
+SPARK_CONF_VARIABLE = "TXN_ENGINE_SPARK_CONF"
+
+OWN_JOB: Mapping[str, str] = {
+    "topic": "payments",
+    "group_id": "balances",
+    "output_topic": "balances",
+    "transactional_id": "balances",
+}
+"""What `txn_spark_consume` reads, moves and writes where nobody says otherwise, by param."""
+JOB_VARIABLES = {
+    "topic": INPUT_TOPICS_VARIABLE,
+    "group_id": GROUPS_VARIABLE,
+    "output_topic": OUTPUT_TOPICS_VARIABLE,
+    "transactional_id": TRANSACTIONAL_IDS_VARIABLE,
+}
+"""By param: what names the others that a run of `txn_spark_consume` may name."""
+OWN_TRANSFORM = "txn_engine.spark.balances:balances"
+_GROUP_OFFSETS_DAYS_MIN, DAYS_MAX = 7.0, 3_650
+
+_SIZE, _COUNT, _FLAG = "[1-9][0-9]{0,5}[kmgKMG]?", "[1-9][0-9]{0,5}", "true|false"
+_WORD = "[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
+"""A value of a setting that only the deployment knows: no path, URL, option or list."""
+HARMLESS_SPARK_SETTINGS: Mapping[str, str] = {
+    "spark.cores.max": _COUNT,
+    "spark.default.parallelism": _COUNT,
+    "spark.driver.cores": _COUNT,
+    "spark.driver.maxResultSize": _SIZE,
+    "spark.driver.memory": _SIZE,
+    "spark.executor.cores": _COUNT,
+    "spark.executor.instances": _COUNT,
+    "spark.executor.memory": _SIZE,
+    "spark.executor.memoryOverhead": _SIZE,
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes": _SIZE,
+    "spark.sql.adaptive.coalescePartitions.enabled": _FLAG,
+    "spark.sql.adaptive.enabled": _FLAG,
+    "spark.sql.adaptive.skewJoin.enabled": _FLAG,
+    "spark.sql.autoBroadcastJoinThreshold": f"{_SIZE}|-1",
+    "spark.sql.files.maxPartitionBytes": _SIZE,
+    "spark.sql.shuffle.partitions": _COUNT,
+}
+"""Settings that say how much and in how many pieces, and the form of their values; none names code, place or key."""
+
+
+# --- connections --------------------------------------------------------------------------------------------
+
+
+def connections() -> tuple[str, ...]:
+    """The connections that a run may name, the default first."""
+    return _listed(CONNECTIONS_VARIABLE) or (DEFAULT_CONN_ID,)
+
+
+def permitted_connection(conn_id: object) -> str:
+    """The connection's id. Raises `AirflowFailException` for one that the deployment does not name."""
+    if isinstance(conn_id, str) and conn_id in connections():
+        return conn_id
+    raise _refusal(
+        "conn_id", conn_id, CONNECTIONS_VARIABLE, f"one that {{}} names: {', '.join(connections())}"
+    )
+
+
+# --- files and folders --------------------------------------------------------------------------------------
+
+
+def permitted_input_file(path: object, *, param: str = "input_file") -> Path:
+    """The file itself, with no symbolic link left in its path: a regular one, below a root for input.
+
+    Raises `AirflowFailException` for any other, and where the deployment names no roots. Who may write below a root
+    decides what is read there.
+    """
+    name = _absolute(param, path, INPUT_ROOTS_VARIABLE)
+    roots = _roots(param, path, INPUT_ROOTS_VARIABLE)
+    try:
+        found = Path(os.path.realpath(name, strict=True))
+        mode = found.stat().st_mode
+    except (OSError, ValueError) as error:
+        if not _is_below(Path(os.path.realpath(name)), roots):
+            raise _outside(param, path, INPUT_ROOTS_VARIABLE) from None  # not told whether it is there
+        reason = error.strerror if isinstance(error, OSError) else "no path"
+        raise AirflowFailException(f"{param} {_shown(path)}: it cannot be read: {reason}") from None
+    if not _is_below(found, roots):
+        raise _outside(param, path, INPUT_ROOTS_VARIABLE)
+    if not stat.S_ISREG(mode):
+        raise AirflowFailException(f"{param} {_shown(path)}: it is no regular file; expected one")
+    return found
+
+
+def permitted_report_folder(path: object, *, param: str = "report_folder") -> Path:
+    """The folder itself, with no symbolic link left in its path, below a root for reports or a root; it may be missing.
+
+    Raises `AirflowFailException` for any other, for one that leads through something that is no folder, and where the
+    deployment names no roots.
+    """
+    name = _absolute(param, path, REPORT_ROOTS_VARIABLE)
+    roots = _roots(param, path, REPORT_ROOTS_VARIABLE)
+    found = Path(os.path.realpath(name))
+    if found not in roots and not _is_below(found, roots):
+        raise _outside(param, path, REPORT_ROOTS_VARIABLE)
+    nearest = next(place for place in (found, *found.parents) if os.path.lexists(place))
+    if not nearest.is_dir():
+        raise AirflowFailException(f"{param} {_shown(path)}: it leads through what is no folder")
+    return found
+
+
+def check_nothing_leads_out(folder: Path) -> None:
+    """Raise `AirflowFailException` where a folder that will be written into holds a symbolic link, FIFO or device."""
+    for parent, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            mode = os.lstat(os.path.join(parent, name)).st_mode
+            if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+                raise AirflowFailException(
+                    f"report folder {_shown(str(folder))}: {_shown(name)} in it is neither file nor folder; expected a"
+                    " folder of reports alone: remove it"
+                )
+
+
+def _absolute(param: str, path: object, variable: str) -> str:
+    if not isinstance(path, str) or not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+        raise _refusal(param, path, variable, 'an absolute path without "..", below a folder that {} names')
+    return path
+
+
+def _roots(param: str, path: object, variable: str) -> tuple[Path, ...]:
+    roots = tuple(
+        Path(os.path.realpath(root))
+        for root in os.environ.get(variable, "").split(os.pathsep)
+        if os.path.isabs(root)
+    )
+    if not roots:
+        raise _refusal(
+            param,
+            path,
+            variable,
+            "none, for {} in the worker's environment names no folder; or a path below one",
+        )
+    return roots
+
+
+def _is_below(path: Path, roots: Iterable[Path]) -> bool:
+    return any(root in path.parents for root in roots)
+
+
+def _outside(param: str, path: object, variable: str) -> AirflowFailException:
+    return _refusal(
+        param, path, variable, "a path below a folder that {} names, also once links are followed"
+    )
+
+
+# --- topics, groups, ids ------------------------------------------------------------------------------------
+
+
+def job_names(param: str) -> tuple[str, ...]:
+    """What a run of `txn_spark_consume` may name as its `topic`, `group_id`, ..., the DAG's own first."""
+    return tuple(dict.fromkeys((OWN_JOB[param], *_listed(JOB_VARIABLES[param]))))
+
+
+def permitted_job_name(param: str, name: object) -> str:
+    """The name. Raises `AirflowFailException` for one that the deployment does not name.
+
+    Whoever names another's transactional id fences its producer, another's group moves its position, another topic
+    writes there.
+    """
+    if isinstance(name, str) and name in job_names(param):
+        return name
+    raise _refusal(param, name, JOB_VARIABLES[param], f"{OWN_JOB[param]}, or one that {{}} names")
+
+
+def group_offsets_days_min() -> float:
+    """For how long a group's position stays, whatever a run says. Raises `AirflowFailException` for no such number."""
+    text = os.environ.get(GROUP_OFFSETS_DAYS_VARIABLE) or str(_GROUP_OFFSETS_DAYS_MIN)
+    if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", text) and 0 < float(text) <= DAYS_MAX:
+        return float(text)
+    raise AirflowFailException(
+        f"{GROUP_OFFSETS_DAYS_VARIABLE} is {_shown(text)}; expected days, more than 0 and at most {DAYS_MAX}"
+    )
+
+
+def permitted_group_offsets_days(days: float) -> float:
+    """The days. Raises `AirflowFailException` for fewer than the deployment keeps groups' positions."""
+    least = group_offsets_days_min()
+    if days >= least:
+        return days
+    raise _refusal(
+        "group_offsets_days", days, GROUP_OFFSETS_DAYS_VARIABLE, f"at least {least:g}, as {{}} says"
+    )
+
+
+# --- Spark --------------------------------------------------------------------------------------------------
+
+
+def transforms() -> tuple[str, ...]:
+    """The functions that a run may name, the engine's own first."""
+    return tuple(dict.fromkeys((OWN_TRANSFORM, *_listed(TRANSFORMS_VARIABLE))))
+
+
+def permitted_transform(name: object) -> str:
+    """The function's name. Raises `AirflowFailException` for one that the deployment does not name."""
+    if isinstance(name, str) and name in transforms():
+        return name
+    raise _refusal("transform", name, TRANSFORMS_VARIABLE, f"{OWN_TRANSFORM}, or one that {{}} names")
+
+
+def spark_params() -> dict[str, str]:
+    """The Spark settings that a run may give, and the regular expression that a value must match whole."""
+    names = _listed(SPARK_PARAMS_VARIABLE) or tuple(HARMLESS_SPARK_SETTINGS)
+    return {name: HARMLESS_SPARK_SETTINGS.get(name, _WORD) for name in names}
+
+
+def permitted_spark_settings(given: object) -> dict[str, str]:
+    """The settings as Spark takes them. Raises `AirflowFailException` for those that a run may not give."""
+    known = spark_params()
+    if given is not None and not isinstance(given, Mapping):
+        raise AirflowFailException("spark_settings: expected an object of names and values")
+    return {name: _spark_value(name, value, known) for name, value in (given or {}).items()}
+
+
+def _spark_value(name: str, value: object, known: Mapping[str, str]) -> str:
+    if name not in known:
+        raise _refusal(
+            "spark_settings",
+            name,
+            SPARK_PARAMS_VARIABLE,
+            f"only what {{}} lets a run give ({', '.join(known)}); master, jars and options are the deployment's: "
+            f"{SPARK_CONF_VARIABLE}",
+        )
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if not isinstance(value, (str, int)) or not re.fullmatch(known[name], text):
+        raise AirflowFailException(f"spark_settings: {name} is {_shown(value)}; expected {known[name]}")
+    return text
+
+
+def deployment_spark_conf() -> dict[str, str]:
+    """The Spark settings of the deployment, for each job. Raises `AirflowFailException` for what cannot be meant."""
+    text = os.environ.get(SPARK_CONF_VARIABLE) or "{}"
+    try:
+        found: Any = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise AirflowFailException(  # the text may hold a key: it is not repeated
+            f"{SPARK_CONF_VARIABLE} in the worker's environment cannot be read; expected a JSON object of texts"
+        )
+    return dict(found)
+
+
+# --- what all of them share ---------------------------------------------------------------------------------
+
+
+def _listed(variable: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_words(os.environ.get(variable, ""))))
+
+
+def _words(text: str) -> Iterator[str]:
+    for word in text.split(","):
+        if word.strip():
+            yield word.strip()
+
+
+def _refusal(param: str, value: object, variable: str, expected: str) -> AirflowFailException:
+    return AirflowFailException(
+        f"{param} {_shown(value)} is refused: the deployment does not permit it to a run's params; expected "
+        f"{expected.format(variable)}"
+    )
+
+
+def _shown(value: object) -> str:
+    return ascii(value)[:200]

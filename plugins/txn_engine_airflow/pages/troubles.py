@@ -1,0 +1,24 @@
+"""What a page says of an error: whoever may view the pages learns that something is away, and not where it is.
+
+A store's errors name its server, its bucket, and what the network or the connection said. That is for the api-server's
+log, and for who may view the connection.
+"""
+
+from __future__ import annotations
+
+from airflow.sdk.exceptions import AirflowException
+
+from txn_engine.errors import StoreAccessError, StoreUnavailableError, TxnEngineError
+
+
+def for_viewers(error: Exception) -> str:
+    """The error in one line without the store's place."""
+    if isinstance(error, (StoreAccessError, StoreUnavailableError)):
+        return (
+            f"{' '.join((type(error).__doc__ or '').split())} The api-server's log says more. [{error.code}]"
+        )
+    if isinstance(error, TxnEngineError):
+        return str(error)
+    if isinstance(error, AirflowException):
+        return "Airflow does not say where the store is, or what it knows. The api-server's log says more."
+    return f"{type(error).__name__}: the api-server's log has the reason"

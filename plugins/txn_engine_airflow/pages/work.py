@@ -1,0 +1,157 @@
+"""What a finished run of each DAG did, in a few words, from what its tasks returned.
+
+"Nothing to do" is said only of a run that succeeded, and only where every task of it that counts says that it did
+nothing: a task that failed, or returned what cannot be read, says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+NOTHING = "nothing to do"
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one task did: how much, and how that is said once it is done and, in a dry run, while it is due."""
+
+    count: int
+    done: str
+    due: str
+    is_least: bool = False
+
+
+_Read = Callable[[Sequence[Any]], _Part]
+"""From what the instances of a task returned; all but mapped ones have one."""
+
+
+def said(
+    dag_id: str, returned: Mapping[str, Sequence[Any]], *, succeeded: bool, is_dry_run: bool = False
+) -> str:
+    """The run in a line; "" where what it did is not known. `returned`: by task id, one value a mapped instance."""
+    parts = list(_parts(_TASKS.get(dag_id, {}), returned))
+    if not parts:
+        return ""
+    told = [
+        f"{'at least ' if part.is_least else ''}{part.due if is_dry_run else part.done}"
+        for part in parts
+        if part.count
+    ]
+    if not told:
+        return NOTHING if succeeded else ""
+    return f"a dry run, to be done: {', '.join(told)}" if is_dry_run else ", ".join(told)
+
+
+def _parts(tasks: Mapping[str, _Read], returned: Mapping[str, Sequence[Any]]) -> Iterable[_Part]:
+    for task_id, read in tasks.items():
+        values = returned.get(task_id, ())
+        if not values:
+            continue
+        try:
+            yield read(values)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            continue  # of an older version, or of somebody else's task of that name
+
+
+def _count(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _counted(what: str, done: str, due: str, count: Callable[[Any], int]) -> _Read:
+    def read(values: Sequence[Any]) -> _Part:
+        number = sum(count(value) for value in values)
+        things = _count(number, what)
+        return _Part(number, f"{done} {things}", f"{due} {things}")
+
+    return read
+
+
+def _sums(table: Mapping[str, Any], *columns: str) -> list[int]:
+    places = [table["columns"].index(name) for name in columns] if table["rows"] else []
+    return [sum(int(row[place]) for row in table["rows"]) for place in places] or [0] * len(columns)
+
+
+def _tabled(*columns: str, done: Callable[[list[int]], str], due: Callable[[list[int]], str]) -> _Read:
+    """Of a table of maintenance: the sums of these columns, "at least" where rows were left out of it."""
+
+    def read(values: Sequence[Any]) -> _Part:
+        (table,) = values
+        sums = _sums(table, *columns)
+        return _Part(sum(sums), done(sums), due(sums), is_least=table["rows_left_out"] > 0)
+
+    return read
+
+
+def _table(what: str, done: str, due: str, *columns: str) -> _Read:
+    return _tabled(
+        *columns,
+        done=lambda sums: f"{done} {_count(sum(sums), what)}",
+        due=lambda sums: f"{due} {_count(sum(sums), what)}",
+    )
+
+
+def _rows(what: str, done: str, due: str) -> _Read:
+    return _counted(what, done, due, lambda table: len(table["rows"]) + table["rows_left_out"])
+
+
+def _nothing_found(values: Sequence[Any]) -> _Part:
+    """An empty list is a run without work; a full one is told by those who did it."""
+    if values != [[]]:
+        raise ValueError("told by write_markers")
+    return _Part(0, "", "")
+
+
+def _consumed(values: Sequence[Any]) -> _Part:
+    (value,) = values
+    read, written = value["input"]["records"], value["records"]
+    if value["committed_before"]:
+        return _Part(1, "found its work committed by an earlier try", "")
+    told = f"{_count(read, 'record')} in, {_count(written, 'record')} out"
+    return _Part(read, told, told)
+
+
+def _verified(values: Sequence[Any]) -> _Part:
+    (value,) = values
+    told = f"{value['passed']:,} of {_count(value['checks'], 'check')} passed"
+    return _Part(1, told, told)
+
+
+_TASKS: Mapping[str, Mapping[str, _Read]] = {
+    "txn_coordinator_sweep": {
+        "abort_timed_out_transactions": _counted(
+            "transaction", "aborted", "abort", lambda value: value["transactions"]
+        ),
+        "expire_transactional_ids": _counted("id", "expired", "expire", lambda value: value["transactions"]),
+    },
+    "txn_write_markers": {
+        "find_pending": _nothing_found,
+        "write_markers": _counted(
+            "transaction", "completed", "complete", lambda value: value["transactions"]
+        ),
+    },
+    "txn_compute_lso": {
+        "write_snapshots": _counted("snapshot", "wrote", "write", lambda value: sum(value.values())),
+    },
+    "txn_spark_consume": {"consume": _consumed},
+    "txn_verify_exactly_once": {"verify": _verified},
+    "txn_maintain": {
+        "compact": _tabled(
+            "files",
+            "outputs",
+            done=lambda sums: f"merged {_count(sums[0], 'file')} into {sums[1]:,}",
+            due=lambda sums: f"merge {_count(sums[0], 'file')} into {sums[1]:,}",
+        ),
+        "retain": _rows("partition", "trimmed", "trim"),
+        "seal": _tabled(
+            "seals",
+            done=lambda sums: f"sealed {_count(sums[0], 'entry', 'entries')}",
+            due=lambda sums: f"seal {_count(sums[0], 'entry', 'entries')}",
+        ),
+        "expire_producers": _table("producer", "forgot", "forget", "producer_ids"),
+        "clean": _table("object", "deleted", "delete", "snapshots", "dead_files", "orphans"),
+        "remove_deleted_topics": _rows("deleted topic", "removed", "remove"),
+        "expire_group_offsets": _rows("group offset", "forgot", "forget"),
+    },
+}

@@ -1,0 +1,369 @@
+"""What a run's params may name: connections, files, folders, jobs, functions, settings, by the worker's environment.
+
+Each attack here was possible: any file of the worker was read and quoted, reports were written anywhere, a Spark
+setting ran code, and every connection was open to whoever may trigger a DAG.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dags.airflow_home import HOME, REPO
+from tests.dags.finished_run import RunDag
+from tests.dags.test_parse import DAG_IDS
+from txn_engine import Engine
+
+pytestmark = pytest.mark.airflow
+
+REFUSED = "airflow.sdk.exceptions.AirflowFailException: "
+SECRET = "s3cret"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A file that no root holds, its first line a password."""
+    path = tmp_path / "outside" / "passwords"
+    path.parent.mkdir()
+    path.write_text(f"{SECRET};x\n1;2\n")
+    return path
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    folder = tmp_path / "roots" / "in"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def paths(inside: Path, outside: Path) -> dict[str, str]:
+    """Ways out of a folder."""
+    (inside / "link.csv").symlink_to(outside)
+    (inside / "folder").symlink_to(outside.parent)
+    os.mkfifo(inside / "fifo")
+    (inside / "sub").mkdir()
+    return {
+        "another place": str(outside),
+        "a link": str(inside / "link.csv"),
+        "below a link": str(inside / "folder" / outside.name),
+        "dots": f"{inside}/sub/../../../outside/{outside.name}",
+        "dots that stay": f"{inside}/sub/../sub/x",
+        "relative": "passwords",
+        "home": "~/passwords",
+        "empty byte": f"{inside}/a\0b",
+        "a sibling of the same name": f"{inside}-too/x",
+        "process": "/proc/self/environ",
+        "not there": "/no/such/file",
+    }
+
+
+def test_a_file_is_read_below_a_root_alone(
+    inside: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links are followed and checked; what is refused tells neither what is in it nor whether it is there."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow.deployment import permitted_input_file
+
+    monkeypatch.delenv("TXN_ENGINE_INPUT_ROOTS", raising=False)
+    monkeypatch.setenv("TXN_ENGINE_REPORT_ROOTS", str(inside))  # for writing is not for reading
+    (inside / "deep").mkdir()
+    good = inside / "deep" / "good.csv"
+    good.write_text("a;b\n")
+    (inside / "alias.csv").symlink_to(good)
+    with pytest.raises(AirflowFailException, match="TXN_ENGINE_INPUT_ROOTS in the worker's environment"):
+        permitted_input_file(str(good))
+    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", f"relative:{inside}")
+    assert permitted_input_file(str(good)) == permitted_input_file(str(inside / "alias.csv")) == good
+    for what, path in paths(inside, outside).items():
+        with pytest.raises(AirflowFailException, match="TXN_ENGINE_INPUT_ROOTS") as refused:
+            permitted_input_file(path)
+        assert "\n" not in str(refused.value), what
+        assert "No such" not in str(refused.value), what
+    for path in (inside / "fifo", inside / "deep"):
+        with pytest.raises(AirflowFailException, match="no regular file"):
+            permitted_input_file(str(path))
+    with pytest.raises(AirflowFailException, match="cannot be read: No such file"):
+        permitted_input_file(str(inside / "no.csv"))
+    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", "/")
+    with pytest.raises(AirflowFailException, match="no regular file"):
+        permitted_input_file("/dev/null")
+
+
+def test_a_report_is_written_below_a_root_alone(
+    inside: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one whose folder is not there yet; nothing that lies there leads a write elsewhere."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow.deployment import check_nothing_leads_out, permitted_report_folder
+
+    monkeypatch.delenv("TXN_ENGINE_REPORT_ROOTS", raising=False)
+    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(inside))
+    with pytest.raises(AirflowFailException, match="TXN_ENGINE_REPORT_ROOTS in the worker's environment"):
+        permitted_report_folder(str(inside / "new"))
+    monkeypatch.setenv("TXN_ENGINE_REPORT_ROOTS", str(inside))
+    assert permitted_report_folder(str(inside / "new" / "deep")) == inside / "new" / "deep"
+    assert permitted_report_folder(str(inside)) == inside
+    for path in (*paths(inside, outside).values(), str(inside.parent)):
+        with pytest.raises(AirflowFailException, match="TXN_ENGINE_REPORT_ROOTS"):
+            permitted_report_folder(path)
+    with pytest.raises(AirflowFailException, match="through what is no folder"):
+        permitted_report_folder(str(inside / "fifo" / "x"))
+    check_nothing_leads_out(inside / "not-there")
+    with pytest.raises(AirflowFailException, match="in it is neither file nor folder"):
+        check_nothing_leads_out(inside)
+
+
+def test_no_file_of_the_worker_is_read_or_written(
+    run_dag: RunDag, engine: Engine, outside: Path, tmp_path: Path
+) -> None:
+    """By default none: the run is red at once, and no line of the file is in its log or alert."""
+    run = run_dag("txn_verify_exactly_once", retries=2, input_file=str(outside), scope="everything")
+    assert run.state == "failed"
+    (line,) = run.errors
+    assert line.startswith(f"{REFUSED}input_file '{outside}' is refused: ")
+    assert "TXN_ENGINE_INPUT_ROOTS" in line
+    assert SECRET not in run.log
+    run = run_dag("txn_verify_exactly_once", retries=2, report_folder=str(tmp_path / "reports"))
+    (line,) = run.errors
+    assert line.startswith(f"{REFUSED}report_folder ")
+    assert "TXN_ENGINE_REPORT_ROOTS" in line
+    assert not (tmp_path / "reports").exists()
+
+
+def test_two_runs_never_share_a_report_folder() -> None:
+    """Whatever their ids are; and none is a way out of the DAG's folder."""
+    from txn_engine_airflow.verification import report_folder
+
+    ids = [
+        "a:b",
+        "a_b",
+        "a/b",
+        "a b",
+        ".",
+        "..",
+        "...",
+        "a" * 250,
+        "a" * 249,
+        "é",
+        "a~b",
+        "manual__2026-01-01T00:00",
+    ]
+    folders = [report_folder(None, dag_id="dag", run_id=run_id) for run_id in ids]
+    assert len(set(folders)) == len(ids)
+    for folder in folders:
+        assert folder.parent == HOME / "txn_engine_reports" / "dag"
+        assert len(folder.name) <= 255
+        assert folder.name.strip(".")
+    assert folders[1].name == "a_b"
+
+
+def a_form_that_offers_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The DAG processor's environment permits all that is asked for; the worker's does not."""
+    from airflow.sdk import Param
+
+    from txn_engine_airflow import dag_defaults, deployment
+
+    open_forms = {
+        "conn_id_param": Param("txn_engine_default", type="string"),
+        "transform_param": Param("txn_engine.spark.balances:balances", type="string"),
+        "spark_settings_param": Param({}, type="object"),
+        "group_offsets_days_param": Param(None, type=["null", "number"]),
+    }
+    for name, form in open_forms.items():
+        monkeypatch.setattr(dag_defaults, name, lambda form=form: form)
+    monkeypatch.setattr(
+        dag_defaults, "job_param", lambda name, _: Param(deployment.OWN_JOB[name], type="string")
+    )
+
+
+@pytest.mark.parametrize("dag_id", sorted(DAG_IDS))
+def test_a_run_acts_on_connections_that_the_deployment_names_alone(
+    engine: Engine,
+    store_url: str,
+    run_dag: RunDag,
+    dag_bag: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    dag_id: str,
+) -> None:
+    """The form offers them, the worker holds the run against its own environment, and nothing of the other is read."""
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_PAYROLL", f'{{"conn_type": "txn_engine", "extra": {{"url": "{store_url}"}}}}'
+    )
+    before = sorted(info.key for info in engine.store.list(""))
+    a_form_that_offers_anything(monkeypatch)
+    run = run_dag(dag_id, conn_id="payroll")
+    assert run.state == "failed"
+    for line in run.errors:
+        assert line.startswith(f"{REFUSED}conn_id 'payroll' is refused: "), line
+        assert "TXN_ENGINE_CONNECTIONS" in line
+    assert run.errors
+    assert "store file:" not in run.log
+    assert sorted(info.key for info in engine.store.list("")) == before
+
+
+def test_the_form_offers_what_the_environment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without asking Airflow for a connection: a parser has none to ask."""
+    from airflow.sdk import Connection
+
+    from txn_engine_airflow import dag_defaults
+
+    def ask(*_: object) -> None:
+        raise AssertionError("a connection was asked for")
+
+    monkeypatch.setattr(Connection, "get", ask)
+    assert dag_defaults.conn_id_param().schema["enum"] == ["txn_engine_default"]
+    assert dag_defaults.transform_param().schema["enum"] == ["txn_engine.spark.balances:balances"]
+    assert dag_defaults.job_param("group_id", "").schema["enum"] == ["balances"]
+    assert dag_defaults.group_offsets_days_param().schema["minimum"] == 7
+    monkeypatch.setenv("TXN_ENGINE_CONNECTIONS", "prod, test,prod,")
+    monkeypatch.setenv("TXN_ENGINE_TRANSFORMS", "jobs.sums:totals")
+    monkeypatch.setenv("TXN_ENGINE_SPARK_PARAMS", "spark.executor.cores,spark.scheduler.pool")
+    monkeypatch.setenv("TXN_ENGINE_GROUPS", "monthly, balances")
+    monkeypatch.setenv("TXN_ENGINE_GROUP_OFFSETS_DAYS", "0.5")
+    group = dag_defaults.job_param("group_id", "")
+    assert (group.value, group.schema["enum"]) == ("balances", ["balances", "monthly"])
+    assert dag_defaults.group_offsets_days_param().schema["minimum"] == 0.5
+    found = dag_defaults.conn_id_param()
+    assert (found.value, found.schema["enum"]) == ("prod", ["prod", "test"])
+    assert dag_defaults.transform_param().schema["enum"][1] == "jobs.sums:totals"
+    assert sorted(dag_defaults.spark_settings_param().schema["properties"]) == [
+        "spark.executor.cores",
+        "spark.scheduler.pool",
+    ]
+    monkeypatch.setenv("TXN_ENGINE_CONNECTIONS", "")
+    assert dag_defaults.conn_id_param().value == "txn_engine_default"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.jars", "http://elsewhere/x.jar"),
+        ("spark.jars.packages", "a:b:1"),
+        ("spark.plugins", "x.Y"),
+        ("spark.master", "spark://elsewhere:7077"),
+        ("spark.driver.extraJavaOptions", "-javaagent:/tmp/x.jar"),
+        ("spark.executor.extraClassPath", "/tmp"),
+        ("spark.hadoop.fs.s3a.access.key", "KEY"),
+        ("spark.sql.extensions", "x.Y"),
+        ("spark.executorEnv.LD_PRELOAD", "/tmp/x.so"),
+        ("spark.pyspark.python", "/tmp/x"),
+        ("spark.submit.pyFiles", "/tmp/x.py"),
+        ("spark.driver.memory", "1g -XX:OnError=sh"),
+        ("spark.driver.memory", "1g\n"),
+        ("spark.driver.memory", ["1g"]),
+        ("spark.sql.shuffle.partitions", 1.5),
+        ("spark.sql.shuffle.partitions", 0),
+    ],
+)
+def test_no_spark_setting_of_a_run_names_code_a_place_or_a_key(
+    name: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an allow-list: what nobody thought of is refused. A name that the deployment adds takes a plain word alone."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow.deployment import permitted_spark_settings
+
+    with pytest.raises(AirflowFailException, match="spark_settings"):
+        permitted_spark_settings({name: value})
+    monkeypatch.setenv("TXN_ENGINE_SPARK_PARAMS", name)
+    if name.startswith("spark.sql.ext") or name in ("spark.plugins", "spark.hadoop.fs.s3a.access.key"):
+        return  # a plain word: then it is the deployment's wish
+    with pytest.raises(AirflowFailException, match="expected"):
+        permitted_spark_settings({name: value})
+
+
+def test_harmless_settings_are_given_as_spark_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers and booleans of a form as text; those of the deployment hold for each job, and are its own alone."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow.deployment import deployment_spark_conf, permitted_spark_settings
+
+    given = {
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": 8,
+        "spark.sql.adaptive.enabled": False,
+    }
+    assert permitted_spark_settings(given) == {
+        "spark.driver.memory": "2g",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.adaptive.enabled": "false",
+    }
+    assert permitted_spark_settings(None) == deployment_spark_conf() == {}
+    monkeypatch.setenv("TXN_ENGINE_SPARK_CONF", '{"spark.master": "local[4]"}')
+    assert deployment_spark_conf() == {"spark.master": "local[4]"}
+    for text in ('["x"]', '{"spark.hadoop.key": 5, "k": "SECRET"', '{"SECRET": 1}'):
+        monkeypatch.setenv("TXN_ENGINE_SPARK_CONF", text)
+        with pytest.raises(AirflowFailException, match="TXN_ENGINE_SPARK_CONF") as refused:
+            deployment_spark_conf()
+        assert "SECRET" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("params", "setting"),
+    [
+        ({"transactional_id": "loader"}, "TXN_ENGINE_TRANSACTIONAL_IDS"),
+        ({"group_id": "monthly"}, "TXN_ENGINE_GROUPS"),
+        ({"output_topic": "payments"}, "TXN_ENGINE_OUTPUT_TOPICS"),
+        ({"topic": "balances"}, "TXN_ENGINE_INPUT_TOPICS"),
+        ({"transform": "builtins:len"}, "TXN_ENGINE_TRANSFORMS"),
+        ({"transform": "os:system"}, "TXN_ENGINE_TRANSFORMS"),
+        ({"spark_settings": {"spark.jars": "x.jar"}}, "TXN_ENGINE_SPARK_PARAMS"),
+    ],
+)
+def test_a_job_that_is_not_permitted_fails_once_in_its_first_task(
+    engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, params: dict[str, Any], setting: str
+) -> None:
+    """Before Spark starts, before anything is waited for, and before the store sees a name of the run."""
+    before = sorted(info.key for info in engine.store.list(""))
+
+    def start(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("txn_engine_airflow.consume._spark", start)
+    a_form_that_offers_anything(monkeypatch)
+    run = run_dag("txn_spark_consume", retries=3, **params)
+    assert run.tasks == {"wait_for_records": "failed", "consume": "upstream_failed"}
+    (line,) = run.errors
+    assert line.startswith(REFUSED)
+    assert setting in line
+    assert sorted(info.key for info in engine.store.list("")) == before
+
+
+@pytest.mark.parametrize(("days", "least"), [(6.9, None), (0.001, "1"), (0, "0.5"), (-1, None), (30, "x")])
+def test_no_run_makes_a_group_lose_its_place_that_the_deployment_keeps(
+    engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, days: float, least: str | None
+) -> None:
+    """By the first task, once, and no job is run."""
+    a_form_that_offers_anything(monkeypatch)
+    if least is not None:
+        monkeypatch.setenv("TXN_ENGINE_GROUP_OFFSETS_DAYS", least)
+    run = run_dag("txn_maintain", retries=1, group_offsets_days=days)
+    assert run.state == "failed"
+    (line,) = run.errors
+    assert line.startswith(REFUSED)
+    assert "TXN_ENGINE_GROUP_OFFSETS_DAYS" in line
+
+
+def test_the_page_for_operators_names_every_variable() -> None:
+    """With what it permits, in one table."""
+    from txn_engine_airflow import dag_defaults, deployment
+
+    table = (
+        (REPO / "docs" / "operations.md")
+        .read_text()
+        .partition("## What params may name")[2]
+        .partition("\n- ")[0]
+    )
+    names = {
+        value
+        for module in (dag_defaults, deployment)
+        for name, value in vars(module).items()
+        if name.endswith("_VARIABLE")
+    }
+    assert len(names) == 13
+    assert {line.split("|")[1].strip(" `") for line in table.splitlines() if line.startswith("| `")} == names

@@ -1,0 +1,167 @@
+"""The policies by which a key can create objects and overwrite none: what the engine puts, held against them."""
+
+from __future__ import annotations
+
+import fnmatch
+import io
+import json
+import secrets
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from minio import MinioAdmin
+from minio.commonconfig import ENABLED, CopySource
+from minio.error import MinioAdminException, S3Error
+from minio.versioningconfig import VersioningConfig
+
+from storage import MemoryStore
+from tests.conftest import S3Bucket
+from tests.servers import REPOSITORY, minio_client
+from txn_engine.cli import checkup
+from txn_engine.engine import Engine, connect
+from txn_engine.testing import ManualClock
+
+POLICIES = REPOSITORY / "deploy" / "policies"
+ROWS = pa.table({"account_id": pa.array(range(8), pa.int64()), "amount": pa.array(range(8), pa.int64())})
+DAY_MS = 86_400_000
+
+
+class PutRecorder(MemoryStore):
+    """A handle that notes each put, and whether it asked for the key to be free."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.puts: set[tuple[str, bool]] = set()
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        self.puts.add((key, True))
+        return super().put_if_absent(key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        self.puts.add((key, False))
+        super().put(key, data)
+
+
+def is_allowed(role: str, key: str, *, if_none_match: bool) -> bool:
+    """What IAM answers to a put by that role with both of its policies: an Allow, and no Deny."""
+    statements = [
+        statement
+        for name in (role, f"{role}-creates-only")
+        for statement in json.loads((POLICIES / f"{name}.json").read_text())["Statement"]
+    ]
+    effects = {s["Effect"] for s in statements if _applies(s, key, if_none_match=if_none_match)}
+    return effects == {"Allow"}
+
+
+def _applies(statement: dict[str, Any], key: str, *, if_none_match: bool) -> bool:
+    def among(patterns: list[str]) -> bool:
+        return any(fnmatch.fnmatchcase(f"arn:aws:s3:::ledger/{key}", pattern) for pattern in patterns)
+
+    if "s3:PutObject" not in statement["Action"]:
+        return False
+    if not (among(statement["Resource"]) if "Resource" in statement else not among(statement["NotResource"])):
+        return False
+    for operator, wanted in statement.get("Condition", {}).items():
+        assert operator == "Null", "an operator that this test does not know"
+        assert list(wanted) == ["s3:if-none-match"]
+        if (wanted["s3:if-none-match"] == "true") == if_none_match:
+            return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def lived() -> dict[str, set[tuple[str, bool]]]:
+    """What each role put in a life with everything in it: topics, loads, groups, all upkeep, a deletion, `doctor`."""
+    roles = {role: PutRecorder("create-only") for role in ("maintainer", "writer")}
+    clock = ManualClock()
+    with Engine(roles["maintainer"], clock=clock) as keeper, Engine(roles["writer"], clock=clock) as writer:
+        keeper.admin.create_topic(
+            "payments", partitions=1, schema=ROWS.schema, key="account_id", cleanup_policy="compact"
+        )
+        for _ in range(4):
+            for number in range(10):
+                load(writer, f"loader-{number % 3}")
+            clock.advance(8 * DAY_MS)
+            keeper.coordinator.abort_timed_out_transactions()
+            keeper.coordinator.write_pending_markers()
+            keeper.coordinator.expire_transactional_ids()
+            keeper.admin.snapshot()
+            jobs = keeper.maintenance
+            for job in (jobs.compact, jobs.retain, jobs.seal, jobs.expire_producers, jobs.clean):
+                assert not job().failures
+        keeper.admin.add_partitions_to_topic("payments", 3)
+        keeper.admin.delete_topic("payments")
+    assert {check.mark for check in checkup._proof(roles["maintainer"], writing_needed=True)} == {"✓"}
+    return {role: store.puts for role, store in roles.items()}
+
+
+def load(engine: Engine, transactional_id: str) -> None:
+    with engine.producer(transactional_id=transactional_id) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("payments", ROWS)
+            consumer = engine.consumer(group_id="group")
+            consumer.subscribe(["payments"])
+            consumer.poll(max_records=10)
+            consumer.commit()
+
+
+@pytest.mark.parametrize("role", ["writer", "maintainer"])
+def test_every_put_of_the_engine_is_allowed(role: str, lived: dict[str, set[tuple[str, bool]]]) -> None:
+    """With both policies attached everything works, sealing too."""
+    denied = [put for put in lived[role] if not is_allowed(role, put[0], if_none_match=put[1])]
+    assert lived[role]
+    assert not denied
+
+
+def test_a_writer_overwrites_nothing(lived: dict[str, set[tuple[str, bool]]]) -> None:
+    """Neither does the engine as a writer, nor could anybody with a writer's key."""
+    assert all(asked for _, asked in lived["writer"])
+    for key, _ in lived["writer"] | lived["maintainer"]:
+        assert not is_allowed("writer", key, if_none_match=False)
+
+
+def test_a_maintainer_overwrites_entries_alone(lived: dict[str, set[tuple[str, bool]]]) -> None:
+    """Seals are what the engine overwrites, and log entries all that a maintainer's key can."""
+    overwritten = {key for key, asked in lived["maintainer"] if not asked}
+    assert overwritten
+    for key, _ in lived["writer"] | lived["maintainer"]:
+        assert is_allowed("maintainer", key, if_none_match=False) == ("/log/" in key)
+    assert all("/log/" in key for key in overwritten)
+
+
+@pytest.mark.minio
+@pytest.mark.parametrize("role", ["writer", "maintainer"])
+def test_minio_refuses_the_condition(admin: MinioAdmin, role: str) -> None:
+    """As docs/operations.md says. Once MinIO takes it, its users are to get these policies too."""
+    policy = json.loads((POLICIES / f"{role}-creates-only.json").read_text())
+    with pytest.raises(MinioAdminException, match="invalid condition key 's3:if-none-match'"):
+        admin.policy_add(f"{role}-creates-only", policy=policy)
+
+
+@pytest.mark.minio
+def test_versioning_keeps_what_a_writer_overwrote(
+    admin: MinioAdmin, minio_bucket: S3Bucket, minio_setup: ModuleType
+) -> None:
+    """On MinIO: `verify` names the entry, the writer's key cannot delete versions, an administrator puts it back."""
+    root, name = minio_bucket.client(), minio_bucket.name
+    root.set_bucket_versioning(name, VersioningConfig(ENABLED))
+    keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
+    with connect(minio_bucket.url, endpoint=minio_bucket.endpoint, region="us-east-1", **keys) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=ROWS.schema, key="account_id")
+        load(engine, "loader")
+        entry = "topics/payments/0/0/log/00000000000000000000.parquet"
+        access_key, secret_key = secrets.token_hex(8), secrets.token_hex(16)
+        minio_setup.add_user(admin, name, "writer", access_key, secret_key)
+        thief = minio_client(minio_bucket.endpoint, access_key, secret_key)
+        thief.put_object(name, entry, io.BytesIO(b"gone"), 4)
+        assert entry in {finding.object for finding in engine.admin.verify().findings}
+        now = root.stat_object(name, entry).version_id
+        versions = {found.version_id for found in root.list_objects(name, entry, include_version=True)}
+        (before,) = versions - {now}
+        with pytest.raises(S3Error, match="AccessDenied"):
+            thief.remove_object(name, entry, version_id=before)
+        root.copy_object(name, entry, CopySource(name, entry, version_id=before))
+        assert not engine.admin.verify().findings

@@ -1,0 +1,395 @@
+"""Each reviewed difference excuses what its reason speaks of, and nothing that only looks like it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from tests.differential.clients import Commit, CommitSync, OffsetForTime, Send, SendOffsets, SendPositions
+from tests.differential.errors import Kind
+from tests.differential.reviewed import REVIEWED, Difference, find_reviewed
+from tests.differential.sides import Identity, KnownProducer, KnownTransaction, Place, Seen
+from tests.differential.steps import (
+    AddPartitions,
+    Append,
+    CommitOffset,
+    End,
+    Init,
+    Mark,
+    Outcome,
+    Produce,
+    SendOffset,
+)
+
+PLACE = Place("a", 0)
+NOWHERE = Place("nowhere", 0)
+
+
+def failed(code: str, kind: Kind) -> Outcome:
+    return Outcome(code=code, kind=kind)
+
+
+def row(state: str, epoch: int, producer_id: int = 7) -> KnownTransaction:
+    return KnownTransaction(state, producer_id, epoch, 60_000, ())
+
+
+def known(epoch: int, *, open_since: int = -1, decision: int = 0) -> KnownProducer:
+    return KnownProducer(7, epoch, 3, decision, open_since)
+
+
+def both(difference: Difference, **seen: Any) -> Difference:
+    """The same, where both sides saw something else."""
+    return replace(
+        difference,
+        ours_saw=replace(difference.ours_saw, **seen),
+        kafka_saw=replace(difference.kafka_saw, **seen),
+    )
+
+
+def kafka_alone(difference: Difference, **seen: Any) -> Difference:
+    """The same, where only Kafka saw something else."""
+    return replace(difference, kafka_saw=replace(difference.kafka_saw, **seen))
+
+
+def ours_alone(difference: Difference, **seen: Any) -> Difference:
+    """The same, where only the engine saw something else."""
+    return replace(difference, ours_saw=replace(difference.ours_saw, **seen))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A difference that the entry is for, and others that look like it."""
+
+    id: str
+    excused: Difference
+    refused: tuple[Difference, ...]
+
+
+def _seen(**what: Any) -> tuple[Seen, Seen]:
+    return Seen(**what), Seen(**what)
+
+
+def _later(*, base_sequence: int = 0, is_transactional: bool = True) -> Append:
+    return Append(Identity(7, 5), PLACE, base_sequence, (b"v",), is_transactional)
+
+
+def _first(*, base_sequence: int = 4, is_transactional: bool = True) -> Append:
+    return Append(Identity(7, 5), PLACE, base_sequence, (b"v",), is_transactional)
+
+
+FENCED_WRITE = Difference(
+    Produce("t0a", "t0", PLACE, (b"v",)),
+    failed("PRODUCER_FENCED", "fatal"),
+    failed("INVALID_PRODUCER_EPOCH", "abortable"),
+    *_seen(writer=Identity(7, 3), row=row("Empty", 4)),
+)
+ZOMBIE = Difference(
+    Send("t0a", PLACE, (b"v",)),
+    failed("FENCED", "fatal"),
+    failed("FENCED", "abortable"),
+    *_seen(superseded=True),
+)
+BY_TABLE = Difference(
+    End("t0a", "t0", committed=False),
+    failed("INVALID_TXN_STATE", "fatal"),
+    failed("CONCURRENT_TRANSACTIONS", "retriable"),
+    *_seen(writer=Identity(7, 3), row=row("PrepareCommit", 4)),
+    undecided=True,
+)
+REPEATED = Difference(
+    Mark(Identity(7, 4), PLACE, committed=True, coordinator_epoch=2),
+    Outcome("nothing written"),
+    Outcome("marked"),
+    *_seen(producer=known(4, decision=2)),
+)
+LATER_EPOCH = Difference(
+    _later(),
+    failed("INVALID_TXN_STATE", "abortable"),
+    Outcome(9),
+    *_seen(producer=known(4, open_since=2)),
+)
+FIRST_SEQUENCE = Difference(
+    _first(),
+    failed("OUT_OF_ORDER_SEQUENCE_NUMBER", "abortable"),
+    Outcome(9),
+)
+LAST_EPOCH = Difference(
+    End("t0a", "t0", committed=True),
+    Outcome("p1 epoch 0"),
+    failed("UNKNOWN_SERVER_ERROR", "fatal"),
+    *_seen(writer=Identity(7, 32_767), row=row("Ongoing", 32_767)),
+)
+NOBODY_GETS_IT = Difference(
+    End("t0a", "t0", committed=False),
+    Outcome("p1 epoch 0"),
+    Outcome("p0 epoch 32767"),
+    *_seen(writer=Identity(7, 32_766), row=row("CompleteAbort", 32_767)),
+)
+STALE_HOLDER = Difference(
+    Init("t0b", "t0", holding="t0a"),
+    failed("PRODUCER_FENCED", "fatal"),
+    failed("UNKNOWN_SERVER_ERROR", "fatal"),
+    *_seen(writer=Identity(7, 32_760), row=row("Empty", 32_766)),
+)
+GIVEN_AGAIN = Difference(
+    Init("t0b", "t0", holding="t0a"),
+    Outcome("p0 epoch 32766"),
+    failed("UNKNOWN_SERVER_ERROR", "fatal"),
+    *_seen(writer=Identity(7, 32_765), row=row("Empty", 32_766)),
+)
+LAST_MARKED = Difference(
+    Mark(Identity(7, 32_767), PLACE, committed=True, coordinator_epoch=3),
+    Outcome("marked"),
+    failed("INVALID_PRODUCER_EPOCH", "refused"),
+    *_seen(producer=known(32_767, open_since=2, decision=2)),
+)
+PENDING = Difference(
+    SendOffset("t0a", "t0", "g0", PLACE, 4),
+    failed("OFFSETS_PENDING", "abortable"),
+    Outcome("pending"),
+    *_seen(writer=Identity(7, 3), pending=True),
+)
+MOVED = Difference(
+    SendPositions("t0a"),
+    failed("OFFSETS_MOVED", "abortable"),
+    Outcome([(PLACE, 4)]),
+    *_seen(moved=True),
+)
+TIMES = Difference(
+    OffsetForTime(PLACE, "read_committed", 5),
+    Outcome(4),
+    Outcome(2),
+    *_seen(visible=((0, False), (4, True), (5, True))),
+)
+UNKNOWN_TOPIC = Difference(
+    AddPartitions("t0a", "t0", (NOWHERE,)),
+    failed("UNKNOWN_TOPIC_OR_PARTITION", "refused"),
+    failed("UNKNOWN_TOPIC_OR_PARTITION", "retriable"),
+)
+
+CASES = (
+    Case(
+        "fenced-at-the-coordinator",
+        FENCED_WRITE,
+        (
+            both(FENCED_WRITE, writer=Identity(7, 4)),  # the id's own producer
+            kafka_alone(FENCED_WRITE, row=row("Empty", 3)),  # Kafka knows no later epoch
+            both(FENCED_WRITE, row=None),
+            both(FENCED_WRITE, writer=Identity(8, 4)),  # another producer id has another code
+            replace(FENCED_WRITE, ours=failed("PRODUCER_FENCED", "abortable")),
+            replace(FENCED_WRITE, kafka=failed("INVALID_PRODUCER_EPOCH", "retriable")),
+            replace(FENCED_WRITE, kafka=Outcome(3)),  # Kafka has taken it
+            replace(FENCED_WRITE, step=End("t0a", "t0", committed=True)),
+        ),
+    ),
+    Case(
+        "a-zombie-is-finished-at-once",
+        ZOMBIE,
+        (
+            both(ZOMBIE, superseded=False),  # nobody else has the id
+            ours_alone(ZOMBIE, superseded=False),
+            replace(ZOMBIE, ours=failed("FENCED", "abortable"), kafka=failed("FENCED", "fatal")),
+            replace(ZOMBIE, ours=failed("ABORTABLE", "fatal")),
+            replace(ZOMBIE, kafka=Outcome([0])),
+        ),
+    ),
+    Case(
+        "decided-answers-by-the-table",
+        BY_TABLE,
+        (
+            replace(BY_TABLE, undecided=False),
+            both(BY_TABLE, row=row("CompleteCommit", 4)),
+            both(BY_TABLE, row=row("PrepareAbort", 4)),  # the decision that is asked for
+            both(BY_TABLE, writer=Identity(8, 3)),
+            replace(BY_TABLE, ours=failed("PRODUCER_FENCED", "fatal")),  # its own epoch is not fenced
+            both(BY_TABLE, writer=Identity(7, 4)),  # another epoch is, and not told of a state
+            replace(BY_TABLE, ours=Outcome("p0 epoch 4")),
+        ),
+    ),
+    Case(
+        "repeated-marker-writes-nothing",
+        REPEATED,
+        (
+            both(REPEATED, producer=None),  # the first marker that the partition sees
+            both(REPEATED, producer=known(3, decision=2)),  # a newer epoch
+            both(REPEATED, producer=known(4, open_since=1, decision=2)),  # something to be ended
+            both(REPEATED, producer=known(4, decision=5)),  # a later decision is in force
+            kafka_alone(REPEATED, producer=known(3, decision=2)),
+            replace(REPEATED, ours=Outcome("marked"), kafka=Outcome("nothing written")),
+        ),
+    ),
+    Case(
+        "one-epoch-a-transaction",
+        LATER_EPOCH,
+        (
+            both(LATER_EPOCH, producer=known(4)),  # nothing is open
+            both(LATER_EPOCH, producer=known(5, open_since=2)),  # at this very epoch
+            both(LATER_EPOCH, producer=None),
+            ours_alone(LATER_EPOCH, producer=known(4)),  # open there, and not here
+            kafka_alone(LATER_EPOCH, producer=known(4)),  # open here, and not there
+            replace(LATER_EPOCH, step=_later(is_transactional=False)),
+            replace(LATER_EPOCH, step=_later(base_sequence=2)),
+            replace(LATER_EPOCH, ours=failed("INVALID_TXN_STATE", "fatal")),
+        ),
+    ),
+    Case(
+        "first-sequence-of-a-transaction",
+        FIRST_SEQUENCE,
+        (
+            both(FIRST_SEQUENCE, producer=known(5)),  # a gap
+            both(FIRST_SEQUENCE, producer=known(4)),  # a new epoch that does not begin at 0
+            ours_alone(FIRST_SEQUENCE, producer=known(5)),  # forgotten there
+            kafka_alone(FIRST_SEQUENCE, producer=known(5)),  # forgotten here
+            replace(FIRST_SEQUENCE, step=_first(is_transactional=False)),
+            replace(FIRST_SEQUENCE, step=_first(base_sequence=0)),
+            replace(
+                FIRST_SEQUENCE, step=Produce("t0a", "t0", PLACE, (b"v",), "gap")
+            ),  # a coordinator was asked
+            replace(FIRST_SEQUENCE, ours=failed("OUT_OF_ORDER_SEQUENCE_NUMBER", "fatal")),
+        ),
+    ),
+    Case(
+        "the-last-epoch-is-recovered-from",
+        LAST_EPOCH,
+        (
+            both(LAST_EPOCH, row=row("Ongoing", 32_766)),  # there is an epoch left
+            both(LAST_EPOCH, row=row("CompleteAbort", 32_767)),  # nothing is open
+            both(LAST_EPOCH, row=None),
+            ours_alone(LAST_EPOCH, row=row("Ongoing", 12)),
+            kafka_alone(LAST_EPOCH, row=row("Ongoing", 12)),  # Kafka's error is of something else
+            replace(LAST_EPOCH, ours=failed("PRODUCER_FENCED", "fatal")),
+            replace(LAST_EPOCH, kafka=failed("UNKNOWN_SERVER_ERROR", "retriable")),
+            replace(LAST_EPOCH, step=SendOffset("t0a", "t0", "g0", PLACE, 4)),
+        ),
+    ),
+    Case(
+        "nobody-is-given-the-last-epoch",
+        NOBODY_GETS_IT,
+        (
+            replace(NOBODY_GETS_IT, step=End("t0a", "t0", committed=True)),
+            both(NOBODY_GETS_IT, row=row("CompleteAbort", 32_766)),
+            both(NOBODY_GETS_IT, row=row("CompleteCommit", 32_767)),
+            both(NOBODY_GETS_IT, writer=Identity(7, 32_765)),
+            kafka_alone(NOBODY_GETS_IT, row=row("Ongoing", 32_767)),
+            replace(NOBODY_GETS_IT, kafka=Outcome("p0 epoch 12")),
+            replace(NOBODY_GETS_IT, ours=Outcome("p1 epoch 1")),
+        ),
+    ),
+    Case(
+        "stale-holders-of-the-last-epochs",
+        STALE_HOLDER,
+        (
+            both(STALE_HOLDER, row=row("Empty", 32_765)),
+            both(STALE_HOLDER, writer=Identity(7, 32_766)),  # the present holder
+            both(STALE_HOLDER, writer=Identity(8, 32_760)),
+            replace(STALE_HOLDER, step=Init("t0b", "t0")),
+            kafka_alone(STALE_HOLDER, row=row("Empty", 12)),
+        ),
+    ),
+    Case(
+        "the-last-client-epoch-is-given-again",
+        GIVEN_AGAIN,
+        (
+            both(GIVEN_AGAIN, writer=Identity(7, 32_764)),
+            both(GIVEN_AGAIN, row=row("Empty", 32_767)),
+            replace(GIVEN_AGAIN, ours=Outcome("p1 epoch 0")),
+            replace(GIVEN_AGAIN, step=Init("t0b", "t0")),
+            kafka_alone(GIVEN_AGAIN, row=row("Empty", 12)),
+        ),
+    ),
+    Case(
+        "the-last-epoch-is-marked",
+        LAST_MARKED,
+        (
+            both(LAST_MARKED, producer=known(32_767, decision=2)),  # nothing is open
+            both(LAST_MARKED, producer=known(32_767, open_since=2, decision=3)),  # no newer decision
+            both(LAST_MARKED, producer=known(32_766, open_since=2, decision=2)),  # an epoch is left
+            kafka_alone(LAST_MARKED, producer=None),
+            replace(LAST_MARKED, ours=Outcome("nothing written"), kafka=Outcome("marked")),
+        ),
+    ),
+    Case(
+        "offsets-wait-for-pending-ones",
+        PENDING,
+        (
+            both(PENDING, pending=False),  # nothing is pending, or the caller's own
+            kafka_alone(PENDING, pending=False),
+            ours_alone(PENDING, pending=False),
+            replace(PENDING, ours=failed("OFFSETS_MOVED", "abortable")),
+            replace(PENDING, ours=failed("OFFSETS_PENDING", "fatal")),
+            replace(PENDING, kafka=failed("PRODUCER_FENCED", "fatal")),
+            replace(PENDING, step=Commit("t0a")),
+        ),
+    ),
+    Case(
+        "a-range-is-processed-once",
+        MOVED,
+        (
+            both(MOVED, moved=False),  # the group is where the reader was
+            kafka_alone(MOVED, moved=False),
+            both(MOVED, moved=False, pending=True),
+            replace(MOVED, step=SendOffsets("t0a", "g", PLACE, 4)),  # an offset that nobody has fetched
+            replace(MOVED, ours=failed("OFFSETS_MOVED", "fatal")),
+            replace(MOVED, kafka=failed("CommitFailedException", "abortable")),
+        ),
+    ),
+    Case(
+        "times-of-what-can-be-read",
+        TIMES,
+        (
+            replace(TIMES, ours=Outcome(5)),  # not the first record of that time
+            replace(TIMES, ours=Outcome(None)),
+            replace(TIMES, kafka=Outcome(0)),  # a record that can be read, and is too early
+            kafka_alone(TIMES, visible=((0, False), (4, True))),  # another log
+            replace(TIMES, ours=Outcome(2), kafka=Outcome(4)),
+        ),
+    ),
+    Case(
+        "an-unknown-topic-is-final",
+        UNKNOWN_TOPIC,
+        (
+            replace(UNKNOWN_TOPIC, step=AddPartitions("t0a", "t0", (PLACE,))),  # one that is there
+            replace(UNKNOWN_TOPIC, ours=failed("UNKNOWN_TOPIC_OR_PARTITION", "fatal")),
+            replace(UNKNOWN_TOPIC, kafka=failed("PRODUCER_FENCED", "fatal")),
+        ),
+    ),
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_an_entry_excuses_what_its_reason_speaks_of(case: Case) -> None:
+    """The difference itself is excused, by this entry; none of those that only look like it, by any entry."""
+    found = find_reviewed(case.excused)
+    assert found is not None
+    assert found.id == case.id
+    for different in case.refused:
+        assert find_reviewed(different) is None, different
+
+
+def test_every_entry_has_its_negatives() -> None:
+    """No entry goes without differences that it has to refuse."""
+    assert {case.id for case in CASES if len(case.refused) >= 3} == {entry.id for entry in REVIEWED}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [CommitOffset("g0", PLACE, 4), CommitSync("g", PLACE, 4), SendOffsets("t0a", "g", PLACE, 4)],
+    ids=str,
+)
+def test_offsets_wait_by_whatever_call(step: Any) -> None:
+    """A plain commit may be tried again, a transaction has to abort."""
+    kind: Kind = "abortable" if isinstance(step, SendOffsets) else "retriable"
+    pending = replace(PENDING, step=step, ours=failed("OFFSETS_PENDING", kind))
+    assert find_reviewed(pending) is not None
+    assert find_reviewed(both(pending, pending=False)) is None
+
+
+def test_an_agreement_in_the_code_alone_is_a_difference() -> None:
+    """The same code, abortable on one side and fatal on the other, is not the same."""
+    abortable, fatal = failed("INVALID_TXN_STATE", "abortable"), failed("INVALID_TXN_STATE", "fatal")
+    assert abortable != fatal
+    assert (
+        find_reviewed(Difference(Append(Identity(7, 5), PLACE, 4, (b"v",), False), fatal, abortable)) is None
+    )

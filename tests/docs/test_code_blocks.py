@@ -1,0 +1,142 @@
+"""What README and docs show is run: Python on a store of its own, commands against Makefile and command line."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import types
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pytest
+
+from tests.blocks.bundles import use_bundle
+from tests.dags.airflow_home import make_database
+from tests.docs import operators_page
+from tests.docs.test_references import tracked
+from tests.servers import REPOSITORY
+from txn_engine.cli.main import cli
+from txn_engine.engine import connect
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_SHOWN_URL = "s3://ledger/prod"
+PAYMENTS = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
+RUN = {"README.md": 2, "docs/AIRFLOW.md": 1, "docs/FIRST_PIPELINE.md": 4, "docs/KAFKA.md": 1}
+"""Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules."""
+
+
+def payments(*accounts: int) -> pa.Table:
+    """A payment of 2.50 for each."""
+    return pa.table([accounts, [Decimal("2.50")] * len(accounts)], schema=PAYMENTS)
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The fenced blocks of a page in that language, in their order."""
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    return [code for found, code in _BLOCK.findall(text) if found == language]
+
+
+def run_block(code: str, url: str, names: dict[str, Any]) -> dict[str, Any]:
+    """Run a block on that store; what it defines is added to `names`."""
+    exec(compile(code.replace(_SHOWN_URL, url), "a block of the documentation", "exec"), names)
+    return names
+
+
+def test_every_block_of_python_is_run_by_a_test() -> None:
+    """A page that gains a block gains its run here."""
+    for path in tracked("*.md"):
+        page = str(path.relative_to(REPOSITORY))
+        found = len(blocks(page, "python"))
+        assert found == RUN.get(page, 0), page
+
+
+def test_readme_python(store_url: str) -> None:
+    """The first block, as it stands."""
+    table = payments(1, 2)
+    run = run_block(blocks("README.md", "python")[0], store_url, {"table": table})
+    assert run["batch"].num_rows == 2
+    run["engine"].close()
+
+
+@pytest.mark.spark
+def test_readme_spark(store_url: str) -> None:
+    """The second block, on what the first has left."""
+    table = payments(1, 1)
+    first, second = blocks("README.md", "python")
+    run_block(first, store_url, {"table": table})["engine"].close()
+    with connect(store_url) as engine:
+        engine.admin.create_topic("balances", partitions=1, schema=PAYMENTS, key="account_id")
+    run = run_block(second, store_url, {})
+    with connect(store_url) as engine:
+        (row,) = engine.scan("balances").to_table(columns=["account_id", "amount"]).to_pylist()
+        assert (row["account_id"], str(row["amount"])) == (1, "5.00")
+    run["spark"].stop()
+
+
+@pytest.mark.airflow
+def test_airflow_imports(store_url: str) -> None:
+    """What AIRFLOW.md says can be imported."""
+    run_block(blocks("docs/AIRFLOW.md", "python")[0], store_url, {})
+
+
+@pytest.mark.airflow
+def test_first_pipeline(store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of the page: topics, the DAG by `dag.test()` twice, and the DAG that a watch starts."""
+    make_database()
+    monkeypatch.setenv("TXN_ENGINE_URL", store_url)
+    (tmp_path / "dags").mkdir()
+    use_bundle(tmp_path / "dags", monkeypatch)
+    topics, pipeline, test, watch = blocks("docs/FIRST_PIPELINE.md", "python")
+    run_block(topics, store_url, {})
+    dags = {name: tmp_path / "dags" / f"{name}.py" for name in ("shop_pipeline", "shop_report")}
+    for file, code in zip(dags.values(), (pipeline, watch), strict=True):
+        file.write_text(code)
+    module = types.ModuleType("shop_pipeline")
+    monkeypatch.setitem(sys.modules, "shop_pipeline", module)
+    exec(compile(pipeline, str(dags["shop_pipeline"]), "exec"), module.__dict__)
+    run_block(test, store_url, {})
+    run_block(test, store_url, {})
+    with connect(store_url) as engine:
+        sums = engine.scan("shop_sums").to_table().to_pylist()
+        assert sorted((row["account_id"], str(row["amount"])) for row in sums) == [
+            (1, "2.50"), (1, "2.50"), (2, "0.75"), (2, "0.75"),
+        ]  # fmt: skip
+    names: dict[str, Any] = {}
+    exec(compile(watch, str(dags["shop_report"]), "exec"), names)
+    assert names["report_dag"].test().state == "success"
+    with connect(store_url) as engine:
+        assert engine.admin.describe_group("shop_report")
+
+
+@pytest.mark.parametrize("page", [str(path.relative_to(REPOSITORY)) for path in tracked("*.md")])
+def test_commands_are_there(page: str) -> None:
+    """Each `make TARGET` and each `txn-engine COMMAND --option` of a shell block exists."""
+    makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
+    for line in "".join(blocks(page, "sh")).splitlines():
+        words = shlex.split(line, comments=True)
+        if words[:1] == ["make"]:
+            assert re.search(rf"^{words[1]}:", makefile, re.MULTILINE), line
+        elif words and words[0].endswith("txn-engine"):
+            check_command(words[1:], line)
+
+
+def check_command(words: list[str], line: str) -> None:
+    """Raise unless the command line knows the command and all of its options."""
+    command: click.Command = cli
+    context = click.Context(cli)
+    while isinstance(command, click.Group):
+        name = words.pop(0)
+        found = command.get_command(context, name)
+        assert found is not None, line
+        command = found
+    known = {option for parameter in command.params for option in parameter.opts}
+    assert {word for word in words if word.startswith("--")} <= known, line
+
+
+def test_operators_page() -> None:
+    """docs/OPERATORS.md is what the code says: `make docs` writes it anew."""
+    assert operators_page.PAGE.read_text(encoding="utf-8") == operators_page.page()

@@ -1,0 +1,113 @@
+"""What ids, groups, run ids and columns may be called: nothing that a terminal acts on, or that nobody sees."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from txn_engine import OffsetAndMetadata, TopicPartition
+from txn_engine.errors import InvalidGroupIdError, InvalidRecordError, InvalidRequestError, TxnEngineError
+from txn_engine.testing import write_transaction_state
+
+SCHEMA = pa.schema([("n", pa.int64())])
+UNSEEN = [
+    *("\x1b]0;x\x07", "\x00", "a\nb", "\x7f", "\x9b31m", "\u2028", "\u2029", "\u202e", "\u2066"),
+    *("\u200b", "\u200d", "\u200e", "\u200f", "\u061c", "\ufeff", "\xad", "\ufff9", "\U000e0041"),
+    *("\ue000", "\u0378", "\xa0x", "\u3000x", " ", "x "),
+]
+SEEN = ["überweisung 1/2", "支付", "e\u0301", "x; curl -d @/etc/passwd", "\U0001f4b6", "a  b"]
+EXPECTED = "visible characters, with no spaces at the ends"
+
+
+@pytest.fixture
+def engine(engine: txn_engine.Engine) -> txn_engine.Engine:
+    engine.admin.create_topic("t", partitions=1, schema=SCHEMA)
+    return engine
+
+
+@pytest.mark.parametrize("text", UNSEEN)
+def test_a_new_transactional_id_is_seen_whole(engine: txn_engine.Engine, text: str) -> None:
+    """It is refused before it has a row, and the refusal shows it escaped."""
+    with pytest.raises(InvalidRequestError, match=EXPECTED) as caught:
+        engine.coordinator.init_producer_id(f"load{text}")
+    assert str(caught.value).isprintable()
+    assert engine.admin.list_transactions() == []
+
+
+@pytest.mark.parametrize("text", SEEN)
+def test_other_letters_are_welcome(engine: txn_engine.Engine, text: str) -> None:
+    """Letters of any script, and what a shell would act on but a terminal would not."""
+    assert engine.coordinator.init_producer_id(text).producer_epoch == 0
+    with engine.producer(transactional_id=text) as producer:
+        producer.init_transactions()
+        with producer.transaction(run_id=text):
+            producer.produce("t", pa.table({"n": [1]}, schema=SCHEMA))
+        assert producer.has_committed(text)
+
+
+def test_an_id_from_before_the_rule_is_ended(engine: txn_engine.Engine) -> None:
+    """An id that the log has can be fenced and used: its transaction must not hold readers back for ever."""
+    write_transaction_state(engine, "old\x1b[2J", state="Empty", producer_id=7, producer_epoch=0)
+    assert engine.coordinator.init_producer_id("old\x1b[2J").producer_epoch == 1
+
+
+@pytest.mark.parametrize("text", UNSEEN)
+def test_a_run_id_is_seen_whole(engine: txn_engine.Engine, text: str) -> None:
+    """The producer goes on under a run id that is one."""
+    with engine.producer(transactional_id="load") as producer:
+        producer.init_transactions()
+        with pytest.raises(InvalidRequestError, match=EXPECTED):
+            producer.begin_transaction(run_id=f"2026{text}")
+        with producer.transaction(run_id="2026"):
+            producer.produce("t", pa.table({"n": [1]}, schema=SCHEMA))
+
+
+@pytest.mark.parametrize("text", UNSEEN)
+def test_a_new_group_is_seen_whole(engine: txn_engine.Engine, text: str) -> None:
+    """Neither plainly nor in a transaction; nothing is committed."""
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(0)}
+    consumer = engine.consumer(group_id=f"g{text}")
+    with pytest.raises(InvalidGroupIdError, match=EXPECTED):
+        consumer.commit(offsets)
+    with engine.producer(transactional_id="load") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        with pytest.raises(TxnEngineError, match=EXPECTED):
+            producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        producer.abort_transaction()
+    assert engine.admin.list_groups() == []
+
+
+def test_a_group_from_before_the_rule_goes_on(
+    engine: txn_engine.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has committed can be moved on: a rule about names must not stop a pipeline that runs."""
+    offsets = {TopicPartition("t", 0): OffsetAndMetadata(0)}
+    with monkeypatch.context() as before_the_rule:
+        before_the_rule.setattr("txn_engine.coordinator.groups.is_new_name", lambda _text: True)
+        engine.consumer(group_id="old\u200b").commit(offsets)
+    engine.consumer(group_id="old\u200b").commit(offsets)
+
+
+@pytest.mark.parametrize("text", UNSEEN)
+def test_a_column_is_seen_whole(engine: txn_engine.Engine, text: str) -> None:
+    """Nor has a field inside a column."""
+    for schema in (
+        pa.schema([(f"n{text}", pa.int64())]),
+        pa.schema([("s", pa.list_(pa.struct([(f"n{text}", pa.int64())])))]),
+    ):
+        with pytest.raises(InvalidRecordError, match=EXPECTED):
+            engine.admin.create_topic("u", partitions=1, schema=schema)
+    assert "u" not in engine.admin.list_topics()
+
+
+def test_a_column_is_named_in_utf8(engine: txn_engine.Engine) -> None:
+    """A schema that was read from a file may hold names that pyarrow itself cannot say."""
+    for schema in (pa.schema([("NAME", pa.int64())]), pa.schema([("s", pa.struct([("NAME", pa.int64())]))])):
+        damaged = pa.ipc.read_schema(
+            pa.py_buffer(schema.serialize().to_pybytes().replace(b"NAME", b"NA\xff\xfe"))
+        )
+        with pytest.raises(InvalidRecordError, match="not UTF-8"):
+            engine.admin.create_topic("u", partitions=1, schema=damaged)
+    assert "u" not in engine.admin.list_topics()

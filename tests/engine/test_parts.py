@@ -1,0 +1,142 @@
+"""Files of many row groups are read a part at a time: what readers see is the same, and memory is a part's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from storage import envelope
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.maintain.tables import ALWAYS
+from txn_engine import Engine, TopicPartition
+from txn_engine.errors import CorruptObjectError
+from txn_engine.log import data_files
+from txn_engine.testing import ManualClock
+
+ACCOUNTS = list(range(20))
+TOPIC = "ledger"
+ONLY = TopicPartition(TOPIC, 0)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups of three records, each a part by itself."""
+
+    def row_groups(table: pa.Table, most: int) -> Iterator[pa.Table]:
+        return (table.slice(start, 3) for start in range(0, max(len(table), 1), 3))
+
+    monkeypatch.setattr(envelope, "row_groups", row_groups)
+    monkeypatch.setattr(data_files, "_PART_BYTES", 1)
+
+
+@pytest.fixture
+def ledger(engine: Engine) -> Engine:
+    """Twenty payments in one file, and five in a second."""
+    engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
+    load(engine, *ACCOUNTS)
+    load(engine, 20, 21, 22, 23, 24)
+    return engine
+
+
+def load(engine: Engine, *accounts: int, topic: str = TOPIC) -> None:
+    with engine.producer() as producer:
+        producer.produce(topic, payments(*accounts)).result()
+
+
+def test_a_scan_sees_every_record_once_in_order(ledger: Engine) -> None:
+    whole = ledger.scan(TOPIC).to_table()
+    assert whole.column("account_id").to_pylist() == list(range(25))
+    assert whole.column("_offset").to_pylist() == list(range(25))
+    assert [batch.num_rows for batch in ledger.scan(TOPIC).to_batches()] == [3] * 6 + [2, 3, 2]
+    middle = ledger.scan(TOPIC, start={ONLY: 4}, end={ONLY: 11}).to_table()
+    assert middle.column("account_id").to_pylist() == list(range(4, 11))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 7, 20, 25, 100])
+def test_polls_see_every_record_once_in_order(ledger: Engine, most: int) -> None:
+    consumer = ledger.consumer()
+    consumer.assign([ONLY])
+    consumer.seek(ONLY, 0)
+    seen: list[int] = []
+    while (table := consumer.poll(max_records=most)) is not None:
+        assert table.num_rows <= most
+        seen += table.column("account_id").to_pylist()
+    assert seen == list(range(25))
+
+
+def test_back_in_the_same_file(ledger: Engine) -> None:
+    consumer = ledger.consumer()
+    consumer.assign([ONLY])
+    for start, most in ((0, 10), (2, 3), (17, 5), (0, 1)):
+        consumer.seek(ONLY, start)
+        table = consumer.poll(max_records=most)
+        assert table is not None
+        assert table.column("account_id").to_pylist() == list(range(start, start + most))
+
+
+def test_a_part_that_cannot_be_read_is_not_passed_over(
+    ledger: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Again and again the same error, and what was read before it is seen again once it can be read."""
+    consumer = ledger.consumer()
+    consumer.assign([ONLY])
+    consumer.seek(ONLY, 0)
+    assert consumer.poll(max_records=4) is not None
+    read = data_files._read
+
+    def failing(opened: object, groups: list[int], columns: list[str], key: str) -> pa.Table:
+        if groups == [3]:
+            raise CorruptObjectError("a part", place=key)
+        return read(opened, groups, columns, key)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(data_files, "_read", failing)
+    for _ in range(3):
+        with pytest.raises(CorruptObjectError):
+            consumer.poll()
+    monkeypatch.setattr(data_files, "_read", read)
+    table = consumer.poll()
+    assert table is not None
+    assert table.column("account_id").to_pylist() == list(range(4, 25))
+
+
+def test_offsets_go_on_from_part_to_part(ledger: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part that begins before the last one ends is damage."""
+    read = data_files._read
+    monkeypatch.setattr(
+        data_files,
+        "_read",
+        lambda opened, groups, columns, key: read(opened, [min(groups[0], 1)], columns, key),
+    )
+    with pytest.raises(CorruptObjectError, match="out of order"):
+        ledger.scan(TOPIC).to_table()
+
+
+def test_times_and_files_with_gaps(engine: Engine, clock: ManualClock) -> None:
+    engine.admin.create_topic(
+        "latest", partitions=1, schema=SCHEMA, key="account_id", cleanup_policy="compact"
+    )
+    for turn in range(4):
+        clock.advance(1_000)
+        load(engine, *range(turn, 12), topic="latest")
+    load(engine, 99, topic="latest")
+    assert engine.maintenance.compact("latest", policy=ALWAYS).failures == ()
+    assert accounts_in(engine, "latest") == [*range(12), 99]
+    at = TopicPartition("latest", 0)
+    consumer = engine.consumer()
+    consumer.assign([at])
+    consumer.seek(at, 0)
+    seen: list[int] = []
+    while (table := consumer.poll(max_records=2)) is not None:
+        seen += table.column("account_id").to_pylist()
+    assert sorted(seen) == [*range(12), 99]
+    whole = engine.scan("latest").to_table()
+    offsets, stamps = (whole.column(name).to_pylist() for name in ("_offset", "_timestamp"))
+    for offset, stamp in zip(offsets, stamps, strict=True):
+        ms = int(stamp.timestamp() * 1_000)
+        first = next(o for o, s in zip(offsets, stamps, strict=True) if int(s.timestamp() * 1_000) >= ms)
+        assert consumer.offsets_for_times({at: ms})[at] == first <= offset
+    for start in range(max(offsets) + 1):
+        found = engine.scan("latest", start={at: start}).to_table()
+        assert found.column("_offset").to_pylist() == [offset for offset in offsets if offset >= start]

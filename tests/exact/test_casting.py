@@ -1,0 +1,124 @@
+"""Arrow columns in another type: by a Parquet file, and by the rows that Spark hands over."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.exact.arrays import arrays, counts_in, flat_types, is_whole
+from txn_engine.errors import InvalidRecordError
+from txn_engine.exact import InexactError, cast_exactly
+from txn_engine.files import read_records
+
+pytestmark = [pytest.mark.exact, pytest.mark.timeout(21_600)]
+
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parquet")
+
+
+def meaning(array: Any) -> list[Any]:
+    """What each value stands for, as a fraction, by its bits: of a number, or of a moment in seconds."""
+    kind = array.type
+    if pa.types.is_floating(kind):
+        numbers: list[Any] = array.cast(pa.float64()).to_pylist()
+        return [None if n is None else (Fraction(n) if abs(n) < float("inf") else str(n)) for n in numbers]
+    counts = counts_in(array)
+    unit = Fraction(1)
+    if pa.types.is_decimal(kind):
+        unit = Fraction(1, 10**kind.scale)
+    elif pa.types.is_date32(kind):
+        unit = Fraction(86_400)
+    elif pa.types.is_date64(kind):
+        unit = Fraction(1, 1_000)
+    elif pa.types.is_timestamp(kind):
+        unit = Fraction(1, _PER_SECOND[kind.unit])
+    return [None if count is None else count * unit for count in counts]
+
+
+def cast_or_index(array: Any, kind: Any) -> Any:
+    """The array in the other type, or where the first value is that has no place there."""
+    try:
+        return cast_exactly(array, kind)
+    except InexactError as error:
+        return error.index
+
+
+def has(kind: Any, value: Any) -> bool:
+    """Whether a type that counts has a value."""
+    if value is None:
+        return True
+    scale, low, high = Fraction(1), -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+    if pa.types.is_decimal(kind):
+        scale, high = Fraction(10**kind.scale), 10**kind.precision - 1
+        low = -high
+    elif pa.types.is_timestamp(kind):
+        scale = Fraction(_PER_SECOND[kind.unit])
+    elif pa.types.is_date(kind):
+        scale = Fraction(1, 86_400) if pa.types.is_date32(kind) else Fraction(1_000)
+    elif pa.types.is_unsigned_integer(kind):
+        low, high = 0, 2**kind.bit_width - 1
+    return (value * scale).denominator == 1 and low <= value * scale <= high
+
+
+@given(arrays(), flat_types)
+def test_a_cast_keeps_every_value_or_names_the_first_it_cannot(array: Any, kind: Any) -> None:
+    """What a DataFrame's rows go through on their way to the topic's types (`conform_to_topic`)."""
+    assume(is_whole(array) and not pa.types.is_floating(kind) and not pa.types.is_floating(array.type))
+    assume(_are_alike(array.type, kind))
+    wanted = meaning(array)
+    found = cast_or_index(array, kind)
+    if isinstance(found, int):
+        assert not has(kind, wanted[found])
+    else:
+        assert meaning(found) == wanted
+
+
+@given(array=arrays(), kind=flat_types)
+def test_parquet(array: Any, kind: Any, folder: Path) -> None:
+    """Whatever the file's type is: the same values in the topic's type, or a refusal that names the row."""
+    path = folder / "x.parquet"
+    assume(is_whole(array))
+    try:
+        pq.write_table(pa.table({"x": array}), path)
+    except pa.ArrowInvalid:  # a moment in seconds that Parquet has no room for
+        assume(False)
+    try:
+        (batch,) = read_records(path, pa.schema([("x", kind)]))
+    except InvalidRecordError:
+        if array.type == kind:
+            raise
+        return
+    assert meaning(batch.column(0)) == meaning(array)
+
+
+@given(
+    counts=st.lists(st.one_of(st.none(), st.integers(-(2**62), 2**62)), min_size=1, max_size=3),
+    unit=st.sampled_from(["us", "ns"]),
+)
+def test_parquet_times_of_96_bits(counts: list[int | None], unit: Any, folder: Path) -> None:
+    """The deprecated INT96, in which Spark wrote times for years: of the year 9999 too."""
+    path = folder / "old.parquet"
+    limit = 2**62 // (1 if unit == "ns" else 100)
+    kept = [None if count is None else count % limit for count in counts]
+    array: Any = pa.array(kept, pa.int64()).view(pa.timestamp(unit))
+    pq.write_table(pa.table({"x": array}), path, use_deprecated_int96_timestamps=True)
+    (batch,) = read_records(path, pa.schema([("x", pa.timestamp(unit))]))
+    assert meaning(batch.column(0)) == meaning(array)
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Whether both count the same kind of thing."""
+    moments = [pa.types.is_timestamp(kind) for kind in (one, other)]
+    days = [pa.types.is_date(kind) for kind in (one, other)]
+    return moments[0] == moments[1] and days[0] == days[1]

@@ -1,0 +1,123 @@
+"""csv and JSON lines into a topic's types: what is written is what a reader gets, or the file is refused."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.exact.arrays import FLOATS, INTEGERS, decimal_types
+from tests.exact.written import JSON, fits, is_the_same, written
+from txn_engine.errors import InvalidRecordError
+from txn_engine.files import read_records
+
+pytestmark = [pytest.mark.exact, pytest.mark.timeout(21_600)]
+
+MONEY = pa.decimal128(18, 2)
+kinds = st.one_of(st.just(MONEY), st.sampled_from((*INTEGERS, *FLOATS)), decimal_types())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("texts")
+
+
+def read(path: Path, kind: Any) -> list[Any] | None:
+    """The column's values; None where the file was refused."""
+    try:
+        (batch,) = read_records(path, pa.schema([pa.field("x", kind, nullable=False)]))
+    except InvalidRecordError:
+        return None
+    column: Any = batch.column(0)
+    return [value.as_py() for value in (column.cast(pa.float64()) if kind == pa.float16() else column)]
+
+
+def judge(got: list[Any] | None, texts: list[str], kind: Any) -> None:
+    """All values as they were written; refused only where one of them does not fit."""
+    if got is None:
+        assert not all(_may_be_taken(text, kind) for text in texts)
+    else:
+        assert len(got) == len(texts)
+        assert all(is_the_same(value, text, kind) for value, text in zip(got, texts, strict=True))
+
+
+def _may_be_taken(text: str, kind: Any) -> bool:
+    # what fits and is refused all the same: -0 in a column without a sign, and forms of a float that pyarrow's own
+    # parser does not know
+    if pa.types.is_unsigned_integer(kind) and text.startswith("-"):
+        return False
+    return fits(text, kind) and not (pa.types.is_floating(kind) and text.startswith(("+", ".")))
+
+
+@given(texts=st.lists(written, min_size=1, max_size=3), kind=kinds)
+def test_csv(texts: list[str], kind: Any, folder: Path) -> None:
+    """Against fractions: the number that the text is."""
+    path = folder / "x.csv"
+    path.write_text("x\n" + "".join(f'"{text}"\n' for text in texts))
+    judge(read(path, kind), texts, kind)
+
+
+@given(texts=st.lists(st.tuples(written, st.booleans()), min_size=1, max_size=3), kind=kinds)
+def test_json(texts: list[tuple[str, bool]], kind: Any, folder: Path) -> None:
+    """As a JSON number, whatever its size, and as a string."""
+    path = folder / "x.jsonl"
+    lines = [
+        f'{{"x": {text if bare and JSON.fullmatch(text) else json.dumps(text)}}}\n' for text, bare in texts
+    ]
+    path.write_text("".join(lines))
+    judge(read(path, kind), [text for text, _ in texts], kind)
+
+
+@given(texts=st.lists(written, min_size=1, max_size=2))
+def test_json_inside_others(texts: list[str], folder: Path) -> None:
+    """A list of money."""
+    path = folder / "n.jsonl"
+    path.write_text(json.dumps({"x": texts}) + "\n")
+    got = read(path, pa.list_(MONEY))
+    judge(None if got is None else list(itertools.chain(*got)), texts, MONEY)
+
+
+moments = st.datetimes().flatmap(
+    lambda at: st.builds(
+        "{}{}{}".format,
+        st.just(at.replace(microsecond=0).isoformat()),
+        st.text("0123456789", max_size=10).map(lambda digits: f".{digits}" if digits else ""),
+        st.sampled_from(("", "Z", "+00:00", "+02:00", "-11:30")),
+    )
+)
+
+
+@given(text=moments, unit=st.sampled_from(("s", "ms", "us", "ns")), zone=st.sampled_from((None, "UTC")))
+def test_moments(text: str, unit: Any, zone: str | None, folder: Path) -> None:
+    """To the last digit of the second, at the offset that is written."""
+    path = folder / "m.csv"
+    path.write_text(f"x\n{text}\n")
+    kind = pa.timestamp(unit, tz=zone)
+    try:
+        (batch,) = read_records(path, pa.schema([("x", kind)]))
+    except InvalidRecordError:
+        return
+    found: Any = batch.column(0)
+    assert found[0].value * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[unit] == nanoseconds(text)
+
+
+def nanoseconds(text: str) -> int:
+    """Since the epoch, by the calendar alone."""
+    date, rest = text.split("T")
+    clock, zone = rest, 0
+    for mark in ("Z", "+00:00", "+02:00", "-11:30"):
+        if rest.endswith(mark):
+            clock = rest.removesuffix(mark)
+            zone = {"+02:00": 120, "-11:30": -690}.get(mark, 0)
+    whole, _, digits = clock.partition(".")
+    hour, minute, second = (int(part) for part in whole.split(":"))
+    days = (dt.date.fromisoformat(date) - dt.date(1970, 1, 1)).days
+    seconds = days * 86_400 + hour * 3_600 + (minute - zone) * 60 + second
+    return seconds * 10**9 + int(digits.ljust(10, "0")) // 10 if digits else seconds * 10**9

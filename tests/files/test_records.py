@@ -1,0 +1,544 @@
+"""Files to Arrow, exactly: every value as it is written, every fault named by file, line and column."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import pickle
+import traceback
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from time import process_time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.shared_data import shared_data  # noqa: F401 -- a fixture
+from txn_engine.demo.sample import write_sample
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
+from txn_engine.files import read_records
+
+Write = Callable[..., Path]
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("amount", pa.decimal128(18, 2), nullable=False),
+        pa.field("day", pa.date32()),
+        pa.field("note", pa.string()),
+    ]
+)
+HEADER = "id,amount,day,note\n"
+
+
+def table(path: Path, schema: pa.Schema = SCHEMA, **options: object) -> pa.Table:
+    return pa.Table.from_batches(list(read_records(path, schema, **options)), schema)
+
+
+def refused(path: Path, schema: pa.Schema = SCHEMA, **options: object) -> str:
+    """The refusal's line, as whoever may see the data is told it."""
+    with pytest.raises(TxnEngineError) as caught:
+        table(path, schema, **options)
+    assert "\n" not in str(caught.value)
+    if isinstance(caught.value, InvalidRecordError):
+        return caught.value.with_value()
+    return str(caught.value)
+
+
+def assert_read_exactly(path: Path) -> None:
+    """Every row of a file in the format of Berka's payments, its money to the cent and its empty fields null."""
+    schema = pa.schema(
+        [
+            ("trans_id", pa.int64()),
+            ("account_id", pa.int64()),
+            ("date", pa.date32()),
+            ("type", pa.string()),
+            ("operation", pa.string()),
+            ("amount", pa.decimal128(18, 2)),
+            ("balance", pa.decimal128(18, 2)),
+            ("k_symbol", pa.string()),
+            ("bank", pa.string()),
+            ("account", pa.string()),
+        ]
+    )
+    started = process_time()
+    found = table(path, schema, delimiter=";", date_format="%y%m%d")
+    assert process_time() - started < 2  # 0.4 s on an idle machine
+    lines = path.read_text().splitlines()[1:]
+    assert found.num_rows == len(lines)
+    cents = sum(int(line.split(";")[5].replace(".", "")) for line in lines)
+    assert sum(found.column("amount").to_pylist()) == Decimal(cents).scaleb(-2)
+    first, text = found.slice(0, 1).to_pylist()[0], lines[0].split(";")
+    assert (f"{first['date']:%y%m%d}", text[7:9]) == (text[2], ['""', ""])
+    assert (first["k_symbol"], first["bank"]) == (None, None)
+
+
+def test_payments_of_the_sample_are_read_exactly(tmp_path: Path) -> None:
+    """50,000 rows; in about half a second."""
+    write_sample(tmp_path / "trans.csv")
+    assert_read_exactly(tmp_path / "trans.csv")
+
+
+def test_berka_is_read_exactly(shared_data: Path) -> None:  # noqa: F811
+    """All 49,102 rows of the real file."""
+    assert_read_exactly(shared_data / "berka" / "trans.csv")
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_line_ends_and_byte_order_marks_do_not_matter(write: Write, mark: bytes, end: str) -> None:
+    """The same rows with Unix, Windows and old Mac line ends, with and without a byte order mark."""
+    text = end.join(["id,amount,day,note", '1,2.50,2026-01-31,"a ""b"", c"', "2,3,,"])
+    found = table(write("f.csv", mark + text.encode())).to_pylist()
+    assert found == [
+        {"id": 1, "amount": Decimal("2.50"), "day": dt.date(2026, 1, 31), "note": 'a "b", c'},
+        {"id": 2, "amount": Decimal("3.00"), "day": None, "note": None},
+    ]
+
+
+def test_columns_may_come_in_any_order_and_under_other_names(write: Write) -> None:
+    """What counts is the name, or the name that the caller says the file has for it."""
+    path = write("f.csv", "Note,day,sum,id\nx,,1.00,7\n")
+    found = table(path, columns={"amount": "sum", "note": "Note"})
+    assert found.to_pylist() == [{"id": 7, "amount": Decimal("1.00"), "day": None, "note": "x"}]
+
+
+def test_what_was_read_from_a_topic_can_be_loaded(write: Write) -> None:
+    """The columns that reads add are passed over."""
+    path = write(
+        "f.csv", "id,amount,day,note,_partition,_offset,_timestamp\n1,1,,,0,5,2026-01-01T00:00:00Z\n"
+    )
+    assert table(path).num_rows == 1
+
+
+BAD_LINES = {
+    "3,abc,,": (
+        "amount does not fit: 'abc'",
+        "decimal(18,2), at most 16 digits before the point and 2 after it",
+    ),
+    "3,1.234,,": ("amount does not fit: '1.234'", "2 after it"),
+    '3,"1,50",,': ("amount does not fit: '1,50'", "decimal(18,2)"),
+    "3,12345678901234567,,": ("amount does not fit: '12345678901234567'", "at most 16 digits"),
+    "3,NaN,,": ("amount does not fit: 'NaN'", "decimal(18,2)"),
+    "3,,,": ("amount is empty", "takes no null"),
+    ",1,,": ("id is empty", "takes no null"),
+    "0x1F,1,,": ("id does not fit: '0x1F'", "int64, a whole number"),
+    "1.0,1,,": ("id does not fit: '1.0'", "int64, a whole number"),
+    " 1,1,,": ("id does not fit: ' 1'", "int64, a whole number"),
+    "9223372036854775808,1,,": ("id does not fit: '9223372036854775808'", "64 bits"),
+    "3,1,2026-02-30,": ("day does not fit: '2026-02-30'", "a date as 2026-01-31"),
+    "3,1,31.01.2026,": ("day does not fit: '31.01.2026'", "a date as 2026-01-31"),
+    "3,1,": ("3 fields", "4, as the header has"),
+    "3,1,,,": ("5 fields", "4, as the header has"),
+    '3,1,,"open': ("a quoted field that is never closed", "quotes match"),
+    '3,1,,"a"b': ("',' expected after '\"'", "quotes match"),
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+@pytest.mark.parametrize("after", ["", "\n4,4.00,,\n"])
+def test_a_bad_line_is_named(write: Write, line: str, after: str) -> None:
+    """File, line, column, what was seen and what was expected, wherever in the file the line stands."""
+    seen, expected = BAD_LINES[line]
+    path = write("bad.csv", f'{HEADER}1,1.00,,"on two\nlines"\n\n{line}{after}')
+    error = refused(path)
+    assert seen in error
+    assert expected in error
+    assert f"{path} line 5" in error
+
+
+def test_a_bad_value_far_down_is_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of several bad values, in a later batch, by its own line; the batches before it are whole."""
+    monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 100)
+    rows = [f"{i},1.00,," for i in range(1_000)]
+    rows[777] = "777,bad,,"
+    rows[778] = "x,1,,"
+    records = read_records(write("bad.csv", HEADER + "\n".join(rows)), SCHEMA)
+    assert sum(next(records).num_rows for _ in range(7)) == 700
+    with pytest.raises(InvalidRecordError, match=r"amount does not fit .*line 779\)"):
+        next(records)
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [
+        ("", "the file is empty"),
+        ("\n\n", "the file is empty"),
+        (HEADER, "no records"),
+        ("id,amount,note\n1,1,\n", "no column 'day'"),
+        ("id,amount,day,note,extra\n1,1,,,\n", "1 unknown column: 'extra'"),
+        ("id,amount,day,Note\n1,1,,\n", "no column 'note' and 1 unknown column: 'Note'"),
+        ("id,amount,day,note,id\n1,1,,,2\n", "1 column named twice: 'id'"),
+        ("id;amount;day;note\n1;1;;\n", "the delimiter seems to be ';'"),
+        ('"id";"amount";"day";"note"\n1;1;;\n', "the delimiter seems to be ';'"),
+        (
+            b"id,amount,day,note\n1,1.00,,caf\xe9\n",
+            "bytes that are no UTF-8 (invalid continuation byte): 0xe9",
+        ),
+        (b"\xff\xfei\x00d\x00", "no UTF-8"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(write: Write, text: str | bytes, seen: str) -> None:
+    """Empty, without rows, with other columns, with another delimiter, or no UTF-8: one line that names the file."""
+    path = write("bad.csv", text)
+    error = refused(path)
+    assert seen in error
+    assert str(path) in error
+
+
+def test_the_line_of_a_byte_that_is_no_utf8_is_named(write: Write) -> None:
+    """Although text is decoded in large pieces."""
+    path = write("bad.csv", HEADER.encode() + b"1,1,,x\n" * 50_000 + b"2,1,,\xe9\n" + b"3,1,,x\n" * 10)
+    assert f"{path} line 50002" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [("missing.csv", "No such file"), (".", "the extension ''"), ("x.xls", "the extension '.xls'")],
+)
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str, seen: str) -> None:
+    """A missing file, or one of an unknown kind."""
+    with pytest.raises(InvalidRequestError) as caught:
+        table(tmp_path / name if name != "." else tmp_path / "folder")
+    assert seen in str(caught.value) or name == "."
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    """In every format."""
+    for name in ("d.csv", "d.jsonl", "d.parquet"):
+        (tmp_path / name).mkdir()
+        assert "the file cannot be read" in refused(tmp_path / name)
+
+
+def test_dates_follow_the_format_strictly(write: Write) -> None:
+    """A missing digit is an error and no other day."""
+    schema = pa.schema([("day", pa.date32())])
+    good = table(write("g.csv", "day\n930101\n000229\n"), schema, date_format="%y%m%d").to_pylist()
+    assert [row["day"] for row in good] == [dt.date(1993, 1, 1), dt.date(2000, 2, 29)]
+    for text in ("93011", "930230", "1993-01-01", "930101 ", "93010"):
+        error = refused(write("b.csv", f"day\n{text}\n"), schema, date_format="%y%m%d")
+        assert "a date in the format '%y%m%d'" in error
+    loose = table(write("l.csv", "day\n1.2.2026\n"), schema, date_format="%d.%m.%Y").to_pylist()
+    assert loose == [{"day": dt.date(2026, 2, 1)}]
+
+
+def test_times_keep_their_zone(write: Write) -> None:
+    """A column in UTC needs a zone in the text, a column without a zone takes none; nothing is cut off."""
+    zoned = pa.schema([("at", pa.timestamp("ms", tz="UTC"))])
+    plain = pa.schema([("at", pa.timestamp("ms"))])
+    good = write("g.csv", "at\n2026-01-31T10:00:00.123+02:00\n")
+    assert table(good, zoned).to_pylist()[0]["at"] == dt.datetime(2026, 1, 31, 8, 0, 0, 123_000, dt.UTC)
+    assert "without a zone" in refused(good, plain)
+    bare = write("b.csv", "at\n2026-01-31 10:00:00\n")
+    assert table(bare, plain).to_pylist()[0]["at"] == dt.datetime(2026, 1, 31, 10)  # noqa: DTZ001 -- without a zone
+    assert "with its zone" in refused(bare, zoned)
+    assert "no finer than ms" in refused(write("f.csv", "at\n2026-01-31T10:00:00.123456Z\n"), zoned)
+    assert "with its zone" in refused(bare, zoned, date_format="%Y-%m-%d %H:%M:%S")
+
+
+def test_other_types(write: Write) -> None:
+    """Floats, booleans, binary, small integers; what a float cannot hold is refused."""
+    schema = pa.schema(
+        [
+            ("f", pa.float64()),
+            ("b", pa.bool_()),
+            ("i", pa.int32()),
+            ("x", pa.binary()),
+            ("s", pa.large_string()),
+        ]
+    )
+    found = table(write("g.csv", "f,b,i,x,s\n1.5,true,+7,é,t\n-inf,FALSE,-1,,\n"), schema).to_pylist()
+    assert found[0] == {"f": 1.5, "b": True, "i": 7, "x": "é".encode(), "s": "t"}
+    assert found[1]["f"] == float("-inf")
+    assert "f does not fit: '1e400'" in refused(write("b.csv", "f,b,i,x,s\n1e400,true,1,,\n"), schema)
+    assert "i does not fit: '3000000000'" in refused(
+        write("b.csv", "f,b,i,x,s\n1,true,3000000000,,\n"), schema
+    )
+    assert "b does not fit: 'yes'" in refused(write("b.csv", "f,b,i,x,s\n1,yes,1,,\n"), schema)
+    binary = pa.schema([("x", pa.binary())])
+    assert table(write("g.csv", "x\nAP8=\n"), binary, binary="base64").to_pylist() == [{"x": b"\x00\xff"}]
+    assert "expected base64" in refused(write("b.csv", "x\n?\n"), binary, binary="base64")
+
+
+def test_empty_fields(write: Write) -> None:
+    """Null where a column takes nulls; in a string column that takes none, the empty string; other words if told."""
+    schema = pa.schema([pa.field("a", pa.string(), nullable=False), pa.field("b", pa.string())])
+    path = write("g.csv", 'a,b\n,\n"",NULL\n')
+    assert table(path, schema).to_pylist() == [{"a": "", "b": None}, {"a": "", "b": "NULL"}]
+    assert table(path, schema, null_values=("NULL",)).to_pylist() == [
+        {"a": "", "b": ""},
+        {"a": "", "b": None},
+    ]
+    assert table(path, schema, null_values=()).to_pylist() == [{"a": "", "b": ""}, {"a": "", "b": "NULL"}]
+
+
+def test_a_csv_for_kafkas_schema(write: Write) -> None:
+    """Key and value as text; headers, which csv cannot hold, may be left out and are null."""
+    from txn_engine.log.topics import KAFKA_SCHEMA
+
+    found = table(write("g.csv", "key,value\nk,v\n"), KAFKA_SCHEMA).to_pylist()
+    assert found == [{"key": b"k", "value": b"v", "headers": None}]
+    assert "jsonl or parquet for nested" in refused(
+        write("b.csv", "key,value,headers\nk,v,h\n"), KAFKA_SCHEMA
+    )
+
+
+# --- jsonl ------------------------------------------------------------------------------------------------
+
+
+def test_jsonl_is_exact(write: Write) -> None:
+    """Numbers keep their digits whether they come as numbers or strings; what may be null may be missing."""
+    lines = [
+        {"id": 1, "amount": "0.10", "day": "2026-01-31", "note": "é"},
+        '{"id": "9223372036854775807", "amount": 1234567890123456.78}',
+        '{"id": 3, "amount": -1E+2, "note": null, "_offset": 3}',
+    ]
+    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
+    assert table(write("g.jsonl", text)).to_pylist() == [
+        {"id": 1, "amount": Decimal("0.10"), "day": dt.date(2026, 1, 31), "note": "é"},
+        {"id": 2**63 - 1, "amount": Decimal("1234567890123456.78"), "day": None, "note": None},
+        {"id": 3, "amount": Decimal(-100), "day": None, "note": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "seen"),
+    [
+        ('{"id": 1, "amount": 1', "no JSON: "),
+        ('[{"id": 1}]', "expected a JSON object on each line"),
+        ("7", "expected a JSON object on each line"),
+        ('{"id": 1, "amount": 1.234}', "amount does not fit: '1.234'"),
+        ('{"id": 1.5, "amount": 1}', "id does not fit: '1.5'"),
+        ('{"id": true, "amount": 1}', "id does not fit: True"),
+        ('{"id": 1, "amount": NaN}', "NaN, which JSON does not know"),
+        ('{"id": 1, "amount": 1, "id": 2}', "a name twice"),
+        ('{"id": 1}', "no column 'amount'"),
+        ('{"id": 1, "amount": null}', "amount is empty"),
+        ('{"id": 1, "amount": 1, "more": 2}', "1 unknown column: 'more'"),
+        ('{"id": 1, "amount": 1, "note": 5}', "note does not fit: 5"),
+        ('{"id": 1, "amount": 1, "day": 20260131}', "day does not fit: 20260131"),
+        ('{"id": 1, "amount": 1, "note": "\\ud800"}', "note does not fit: '\\ud800'"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"id": ' + "9" * 5_000 + ', "amount": 1}', "id does not fit: '9999"),
+    ],
+)
+def test_a_bad_json_line_is_named(write: Write, line: str, seen: str) -> None:
+    """By its number, with what is wrong."""
+    path = write("bad.jsonl", f'{{"id": 1, "amount": 1}}\n\n{line}\n')
+    error = refused(path)
+    assert seen in error
+    assert f"{path} line 3" in error
+
+
+def test_jsonl_holds_nested_values(write: Write) -> None:
+    """Kafka's headers; one that is none is named by its line."""
+    from txn_engine.log.topics import KAFKA_SCHEMA
+
+    good = write("g.jsonl", '{"key": "k", "value": "v", "headers": [{"key": "h", "value": "x"}]}\n')
+    assert table(good, KAFKA_SCHEMA).to_pylist() == [
+        {"key": b"k", "value": b"v", "headers": [{"key": "h", "value": b"x"}]}
+    ]
+    for headers in ('{"key": "h"}', "[5]", '[{"kee": "h"}]', '[{"key": 5}]'):
+        error = refused(
+            write("b.jsonl", f'{{"key": "k", "value": "v", "headers": {headers}}}\n'), KAFKA_SCHEMA
+        )
+        assert "headers does not fit" in error
+        assert "line 1" in error
+
+
+# --- parquet ----------------------------------------------------------------------------------------------
+
+
+def test_parquet_of_other_but_fitting_types(tmp_path: Path) -> None:
+    """Whole numbers into decimals, other widths, dictionaries: where every value fits, exactly."""
+    path = tmp_path / "g.parquet"
+    source = pa.table(
+        {
+            "note": pa.array(["x", None]).dictionary_encode(),
+            "id": pa.array([1, 2], pa.int32()),
+            "amount": pa.array([Decimal("1.500"), Decimal(2)], pa.decimal128(10, 3)),
+            "day": pa.array([dt.date(2026, 1, 1), None], pa.date64()),
+            "_offset": pa.array([0, 1]),
+        }
+    )
+    pq.write_table(source, path)
+    assert table(path).to_pylist() == [
+        {"id": 1, "amount": Decimal("1.50"), "day": dt.date(2026, 1, 1), "note": "x"},
+        {"id": 2, "amount": Decimal("2.00"), "day": None, "note": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "seen"),
+    [
+        ("amount", pa.array([1.5, 2.5]), "column 'amount' of type double"),
+        ("amount", pa.array([Decimal("1.500"), Decimal("1.005")]), "amount does not fit: '1.005'"),
+        ("amount", pa.array([Decimal("1.50"), None]), "amount is empty"),
+        ("id", pa.array(["1", "2"]), "column 'id' of type string"),
+        ("day", pa.array(["2026-01-01"] * 2).cast(pa.timestamp("us")), "column 'day' of type timestamp"),
+    ],
+)
+def test_a_parquet_column_that_does_not_fit_is_named(
+    tmp_path: Path, column: str, values: pa.Array, seen: str
+) -> None:
+    """By its type, or by the row of the first value that does not fit."""
+    path = tmp_path / "bad.parquet"
+    plain = {"id": pa.array([1, 2]), "amount": pa.array([1, 2]), "day": pa.nulls(2, pa.date32())}
+    pq.write_table(pa.table(plain | {"note": pa.array(["a", "b"])} | {column: values}), path)
+    error = refused(path)
+    assert seen in error
+    if " of type " not in seen:
+        assert f"{path} row 2" in error
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+    """Cut short, or no Parquet at all, or without rows."""
+    path = tmp_path / "p.parquet"
+    whole = pa.table({"id": [1], "amount": pa.array([Decimal("1.00")]), "day": [None], "note": ["x"]})
+    pq.write_table(whole.cast(SCHEMA), path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-20])
+    assert "no Parquet file, or a truncated one" in refused(path)
+    path.write_bytes(b"")
+    assert "no Parquet file, or a truncated one" in refused(path)
+    pq.write_table(SCHEMA.empty_table(), path)
+    assert "no records" in refused(path)
+
+
+@pytest.mark.parametrize("place", ["of a column", "inside a column"])
+def test_a_parquet_column_whose_name_is_no_utf8(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    """The file is named, and nothing of it."""
+    path = tmp_path / "named.parquet"
+    values = pa.table({"NAME": [1]} if place == "of a column" else {"id": [{"NAME": 1}]})
+    pq.write_table(values, path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"NAME", SECRET[:2].encode() + b"\xff\xfe"))
+    with pytest.raises(InvalidRecordError, match="name is not UTF-8") as caught:
+        table(path)
+    _judge_told(caught.value, str(path), caplog, secret="\\xff")
+
+
+def test_progress_reaches_the_files_size(write: Write, tmp_path: Path) -> None:
+    """In every format, and never beyond it."""
+    rows = 40_000
+    csv = write("g.csv", HEADER + "1,1.00,,\n" * rows)
+    jsonl = write("g.jsonl", '{"id": 1, "amount": 1}\n' * rows)
+    parquet = tmp_path / "g.parquet"
+    pq.write_table(table(csv), parquet)
+    for path in (csv, jsonl, parquet):
+        seen: list[int] = []
+        assert sum(batch.num_rows for batch in read_records(path, SCHEMA, progress=seen.append)) == rows
+        assert seen == sorted(seen)
+        assert seen[-1] == path.stat().st_size
+
+
+@pytest.mark.parametrize("text", ["0000-01-01", "10000-01-01"])
+def test_a_year_that_no_reader_can_show(tmp_path: Path, text: str) -> None:
+    """Years before 1 and after 9999 are refused: no Python reader could ever show them."""
+    path = tmp_path / "days.csv"
+    path.write_text(f"day\n{text}\n")
+    with pytest.raises(InvalidRecordError, match="line 2"):
+        list(read_records(path, pa.schema([("day", pa.date32())])))
+
+
+BEYOND = ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"]
+WITHIN = ["0001-01-01T14:00:00+14:00", "9999-12-31T09:59:59-14:00"]
+
+
+def _in_each_format(write: Write, text: str) -> list[tuple[Path, pa.Schema, dict[str, str]]]:
+    moment = pa.timestamp("ms", "UTC")
+    plain, nested = pa.schema([("at", moment)]), pa.schema([("at", pa.list_(moment))])
+    return [
+        (write("g.csv", f"at\n{text}\n"), plain, {}),
+        (write("z.csv", f"at\n{text[:19]} {text[19:]}\n"), plain, {"date_format": "%Y-%m-%dT%H:%M:%S %z"}),
+        (write("g.jsonl", f'\n{{"at": "{text}"}}\n'), plain, {}),
+        (write("n.jsonl", f'\n{{"at": ["{text}"]}}\n'), nested, {}),
+    ]
+
+
+@pytest.mark.parametrize("text", BEYOND)
+def test_a_year_that_only_its_zone_puts_outside(write: Write, text: str) -> None:
+    """A time is judged as UTC has it, on every road."""
+    for path, schema, options in _in_each_format(write, text):
+        error = refused(path, schema, **options)
+        assert f"{path} line 2" in error
+        assert text[:19] in error
+
+
+@pytest.mark.parametrize(("text", "year"), [(WITHIN[0], 1), (WITHIN[1], 9999)])
+def test_the_first_and_the_last_moments_are_taken(write: Write, text: str, year: int) -> None:
+    """Also where the date format names the zone, as `%z`."""
+    for path, schema, options in _in_each_format(write, text):
+        (found,) = table(path, schema, **options).column(0).to_pylist()
+        assert (found[0] if isinstance(found, list) else found).year == year
+
+
+@pytest.mark.parametrize("text", ["\uff12\uff10\uff12\uff16-01-01", "2026-01-0\u0661", "2026-0\u06f1-01"])
+def test_digits_of_another_script_are_no_digits(write: Write, text: str) -> None:
+    """With a date format as without one."""
+    path = write("day.csv", f"day\n{text}\n")
+    for options in ({}, {"date_format": "%Y-%m-%d"}):
+        assert "line 2" in refused(path, pa.schema([("day", pa.date32())]), **options)
+
+
+@pytest.mark.parametrize("date_format", ["%H%M%S", "%y%y%y", "%d"])
+def test_a_date_format_that_names_no_day(tmp_path: Path, date_format: str) -> None:
+    """A format without year, month and day, or that is none, is refused before the file is read."""
+    path = tmp_path / "days.csv"
+    path.write_text("day\n200101\n")
+    with pytest.raises(InvalidRequestError, match="date format"):
+        list(read_records(path, pa.schema([("day", pa.date32())]), date_format=date_format))
+
+
+# --- what an error may say --------------------------------------------------------------------------------
+
+SECRET = "hunter2"
+QUOTING = {
+    "cell.csv": f"{HEADER}1,{SECRET},,\n",
+    "header.csv": f"id,amount,day,note,{SECRET}\n1,1,,,\n",
+    "doubled.csv": f"{SECRET},{SECRET}\n1,1\n",
+    "only.csv": f"{SECRET}\n",
+    "quote.csv": f'{HEADER}1,1,,"{SECRET}\n',
+    "fields.csv": f"{HEADER}{SECRET}\n",
+    "day.csv": f"{HEADER}1,1,{SECRET},\n",
+    "bytes.csv": HEADER.encode() + SECRET.encode() + b"\xff\n",
+    "cell.jsonl": f'{{"id": 1, "amount": "{SECRET}"}}\n',
+    "key.jsonl": f'{{"id": 1, "amount": 1, "{SECRET}": 2}}\n',
+    "cut.jsonl": f'{{"id": "{SECRET}\n',
+    "string.jsonl": f'"{SECRET}"\n',
+    "surrogate.jsonl": f'{{"id": 1, "amount": 1, "note": "{SECRET}\\ud800"}}\n',
+}
+
+
+@pytest.mark.parametrize("name", QUOTING)
+def test_no_error_quotes_the_file(write: Write, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """No cell, header or key in an error's text, repr, trace, pickle or log: only in `value`, for who asks for it."""
+    path = write(name, QUOTING[name])
+    with pytest.raises(InvalidRecordError) as caught:
+        table(path)
+    _judge_told(caught.value, str(path), caplog)
+
+
+def test_no_error_quotes_a_parquet_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor a value of a Parquet file."""
+    path = tmp_path / "p.parquet"
+    plain = {"id": [1], "amount": [Decimal("13.37001")], "day": pa.nulls(1, pa.date32()), "note": ["a"]}
+    pq.write_table(pa.table(plain), path)
+    with pytest.raises(InvalidRecordError) as caught:
+        table(path)
+    assert caught.value.value == "'13.37001'"
+    _judge_told(caught.value, str(path), caplog, secret="13.37")
+
+
+def _judge_told(
+    error: InvalidRecordError, place: str, caplog: pytest.LogCaptureFixture, secret: str = SECRET
+) -> None:
+    logging.getLogger("load").error("failed", exc_info=error)
+    copy = pickle.loads(pickle.dumps(error))
+    told = [str(error), repr(error), caplog.text, repr(pickle.dumps(error)), str(copy), str(vars(copy))]
+    told += traceback.format_exception(error)
+    assert secret not in "".join(told)
+    assert place in str(error)

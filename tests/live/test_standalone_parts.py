@@ -1,0 +1,241 @@
+"""Parts of `make airflow` that need no Airflow: whose home it is, who answers at a port, the command line's keys."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import missing_server
+from tests.live.stack import memory_mb
+from tests.servers import minio_binary
+from txn_engine.errors import IllegalStateError
+from txn_engine_airflow.standalone import __main__ as standalone
+from txn_engine_airflow.standalone.airflow import Airflow
+from txn_engine_airflow.standalone.command_line import environment_file, ready_line
+from txn_engine_airflow.standalone.home import Home, write_private
+from txn_engine_airflow.standalone.minio import OwnMinio
+from txn_engine_airflow.standalone.processes import Guard, Service
+
+pytestmark = pytest.mark.airflow
+
+SERVER = (
+    "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); time.sleep(600)"
+)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_home_that_others_could_read_is_closed_and_said(tmp_path: Path) -> None:
+    """The folder and the files in it, secrets above all; the second time there is nothing to say."""
+    home = Home(tmp_path / "home")
+    home.make()
+    assert (mode(home.path), mode(home.passwords)) == (0o700, 0o600)
+    home.path.chmod(0o755)
+    home.passwords.chmod(0o644)
+    with home.taken() as closed:
+        assert set(closed) == {"home", "passwords.json"}
+    assert (mode(home.path), mode(home.passwords)) == (0o700, 0o600)
+    with home.taken() as closed:
+        assert list(closed) == []
+    home.path.chmod(0o777)
+    home.make()
+    assert mode(home.path) == 0o700
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file away")
+def test_a_home_of_another_user_is_refused(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    os.chown(home.path / "secrets.json", 12_345, -1)
+    with pytest.raises(IllegalStateError, match=r"secrets\.json is another user's"), home.taken():
+        pass
+
+
+@pytest.mark.parametrize("name", ["ledger", "secrets.json", "services"])
+def test_a_link_that_leads_out_of_the_home_is_refused(tmp_path: Path, name: str) -> None:
+    """Planted while the folder was open: what is behind it is somebody else's to read and to change."""
+    home = Home(tmp_path / "home")
+    home.path.mkdir()
+    home.path.chmod(0o777)
+    (home.path / name).symlink_to(tmp_path / "evil")
+    with (
+        pytest.raises(IllegalStateError, match=rf"{name} is a link that leads out of it.*remove it"),
+        home.taken(),
+    ):
+        pass
+    with pytest.raises(IllegalStateError, match=f"{name} is a link"):
+        home.make()
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_link_within_the_home_may_stay(tmp_path: Path) -> None:
+    """Its owner's own; the home may be a link too."""
+    (tmp_path / "disk").mkdir(mode=0o755)
+    home = Home(tmp_path / "home")
+    home.path.symlink_to(tmp_path / "disk")
+    home.make()
+    (home.path / "latest").symlink_to(home.path / "input")
+    with home.taken():
+        assert mode(tmp_path / "disk") == 0o700
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a link away")
+def test_a_link_of_another_user_is_refused(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make()
+    (home.path / "ledger").symlink_to(home.path / "input")
+    os.lchown(home.path / "ledger", 12_345, -1)
+    with pytest.raises(IllegalStateError, match="ledger is another user's"), home.taken():
+        pass
+
+
+def test_a_private_file_is_nobody_elses_at_any_moment(tmp_path: Path) -> None:
+    """Also where one with wide rights, or a link, stands in its place."""
+    path, elsewhere = tmp_path / "cli.env", tmp_path / "elsewhere"
+    elsewhere.write_text("kept")
+    path.symlink_to(elsewhere)
+    write_private(path, "new")
+    assert (path.read_text(), mode(path), path.is_symlink()) == ("new", 0o600, False)
+    assert elsewhere.read_text() == "kept"
+
+
+def test_a_shell_takes_the_stores_keys_from_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each value whole, whatever is in it; and no session of somebody else's beside them."""
+    store = {
+        "login": "key 'x'",
+        "password": "$(touch pwned); s",
+        "extra": {"url": "s3://ledger", "endpoint_url": "http://127.0.0.1:9", "region_name": "us-east-1"},
+    }
+    write_private(tmp_path / "cli.env", environment_file(store))
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "another's")
+    names = [
+        "TXN_ENGINE_URL",
+        "TXN_ENGINE_S3_ENDPOINT",
+        "AWS_REGION",
+        "AWS_ACCESS_KEY_ID",
+        "AWS_SECRET_ACCESS_KEY",
+    ]
+    shown = " ".join(f'"${name}"' for name in names)
+    script = f". ./cli.env && printf '%s\\n' {shown} ${{AWS_SESSION_TOKEN-gone}}"
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    extra = store["extra"]
+    assert done.stdout.splitlines() == [*extra.values(), store["login"], store["password"], "gone"]  # type: ignore[attr-defined]
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_the_line_to_paste_is_short_where_the_home_is_near(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ready_line(tmp_path / "home" / "cli.env").startswith(". home/cli.env && ")
+    assert ready_line(tmp_path / "cli.env").startswith(". ./cli.env && ")
+    assert ready_line(Path("/a b/cli.env")).startswith(". '/a b/cli.env' && ")
+    assert shlex.split(ready_line(tmp_path / "cli.env"))[-2:] == ["topics", "list"]
+
+
+def test_a_service_is_told_from_whoever_else_has_its_port(tmp_path: Path) -> None:
+    """By the process that listens, and not by what it answers."""
+    with Guard() as guard, socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        free = standalone.free_port(0)
+        service = Service(
+            "server",
+            (sys.executable, "-c", SERVER, str(free)),
+            environment=os.environ,
+            folder=tmp_path,
+            guard=guard,
+        )
+        service.start()
+        while not service.listens_on(free):
+            assert service.exit_code is None, service.last_lines()
+        assert not service.listens_on(taken)
+
+
+class _SaysYes(BaseHTTPRequestHandler):
+    """A server that says yes to whatever it is asked."""
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        body = b'{"metadatabase": {"status": "healthy"}}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_PUT = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def impostor() -> ThreadingHTTPServer:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _SaysYes)
+    server.asked = []  # type: ignore[attr-defined]
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server  # type: ignore[misc]
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_impostor_at_minios_port_is_sent_nothing(impostor: ThreadingHTTPServer, tmp_path: Path) -> None:
+    """It answered every check before: the payments went there."""
+    binary = minio_binary()
+    if binary is None:
+        missing_server("no MinIO server: run `make minio`")
+    with Guard() as guard:
+        port = impostor.server_address[1]
+        minio = OwnMinio(binary, guard, objects=tmp_path / "objects", logs=tmp_path, port=port)
+        with pytest.raises(IllegalStateError, match="not ready"):
+            minio.start()
+    assert impostor.asked == []  # type: ignore[attr-defined]
+
+
+def test_an_impostor_at_airflows_port_is_not_taken_for_it(
+    impostor: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another Airflow there is healthy; ours is not, and no password is shown for it."""
+    monkeypatch.setattr(
+        "txn_engine_airflow.standalone.airflow._found",
+        lambda _: (sys.executable, "-c", "raise SystemExit('address already in use')"),
+    )
+    with Guard() as guard:
+        airflow = Airflow(
+            Home(tmp_path / "home"), guard, project=tmp_path, port=impostor.server_address[1], store={}
+        )
+        with pytest.raises(IllegalStateError, match="address already in use"):
+            airflow.start(30)
+    assert impostor.asked == []  # type: ignore[attr-defined]
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_refused(impostor: ThreadingHTTPServer) -> None:
+    with pytest.raises(IllegalStateError, match="is taken"):
+        standalone._chosen_port(impostor.server_address[1])
+    assert standalone._chosen_port(None) > 0
+
+
+def test_what_a_service_takes_counts_all_that_it_started() -> None:
+    """As `make live` records it: the process and its children."""
+    held = "held = bytearray(64 << 20)\nprint('there', flush=True)\ninput()"
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {held!r}])"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"there\n"
+        assert memory_mb(child.pid) > 64
+        child.communicate(b"\n")

@@ -1,0 +1,45 @@
+"""The SBOM is CycloneDX's, and all that is pinned is in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from tests.servers import REPOSITORY
+from tests.setup.sbom import main
+
+PINS = (
+    *sorted((REPOSITORY / "requirements").glob("*.txt")),
+    REPOSITORY / "txn_engine/spark/s3a-jars.txt",
+    REPOSITORY / "docker-compose.yml",
+    REPOSITORY / "deploy/Dockerfile",
+)
+
+
+def test_the_sbom_is_sound_and_names_every_pin(tmp_path: Path) -> None:
+    """Valid by the strict schema; of each list as many as it pins, with each SHA-256 that stands there."""
+    main(str(tmp_path / "dist" / "sbom.json"))
+    text = (tmp_path / "dist" / "sbom.json").read_text()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    components = json.loads(text)["components"]
+    counted: Counter[str] = Counter(each["properties"][0]["value"] for each in components)
+    held = {each["content"] for component in components for each in component.get("hashes", ())}
+    for path in PINS:
+        pinned = path.read_text()
+        if path.suffix != ".txt":
+            expected = len(set(re.findall(r"@sha256:[0-9a-f]{64}", pinned)))
+        elif "--hash" in pinned:
+            expected = sum("==" in line and not line.startswith("#") for line in pinned.splitlines())
+        else:
+            expected = sum(not line.startswith("#") for line in pinned.splitlines())
+        assert expected > 0
+        assert counted[str(path.relative_to(REPOSITORY))] == expected
+        assert set(re.findall(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", pinned)) <= held
+    purls = {component["purl"] for component in components}
+    assert any(purl.startswith("pkg:golang/github.com/minio/minio@") for purl in purls)
+    assert any(purl.startswith("pkg:maven/org.apache.hadoop/hadoop-aws@") for purl in purls)

@@ -1,0 +1,305 @@
+"""The scripts of set-up: what fails is said, what is said is true, and nothing is fetched twice.
+
+That set-up works on a machine that lacks what it sets up is proved by `make prove-setup`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from tests.servers import REPOSITORY
+from tests.setup.fresh_machine import bare_packages
+
+SCRIPTS = sorted(path for path in (REPOSITORY / ".ci").iterdir() if path.is_file())
+PREDICATES = {"done_already", "built", "usable_python", "find_java"}
+"""Functions that stand in conditions: their last command is their answer, and no command before it may fail."""
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def findings(script: Path, text: str | None = None) -> list[str]:
+    """What ShellCheck says; of a function in a condition, only where it is no predicate."""
+    checked = subprocess.run(
+        [
+            Path(sys.executable).with_name("shellcheck"),
+            *("--external-sources", "--source-path=SCRIPTDIR", "--format=json", "--enable=check-set-e-suppressed"),
+            "-" if text is not None else script.name,
+        ],
+        cwd=script.parent, input=text, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    lines = (text or script.read_text(encoding="utf-8")).splitlines()
+    return [
+        f"{script.name}:{found['line']}: SC{found['code']}: {found['message']}"
+        for found in json.loads(checked.stdout)
+        if found["code"] != 2310
+        or lines[found["line"] - 1][found["column"] - 1 :].split(None, 1)[0].rstrip(";") not in PREDICATES
+    ]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
+def test_no_script_loses_a_failure(script: Path) -> None:
+    """ShellCheck finds nothing; above all no function whose `set -e` an `if` or `||` takes away."""
+    assert findings(script) == []
+
+
+def test_the_lost_failure_would_be_found() -> None:
+    """As it was: the browser did not start, the next command did, and nothing was said."""
+    lost = (
+        "#!/usr/bin/env bash\nset -e\nfetch() {\n    false\n    true\n}\n(fetch) || echo 'it did not come'\n"
+    )
+    (found,) = findings(REPOSITORY / ".ci" / "lost", lost)
+    assert "SC2310" in found
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """The scripts in a repository of their own, and a folder `bin` before all others on the PATH."""
+    root = tmp_path / "checkout"
+    shutil.copytree(REPOSITORY / ".ci", root / ".ci")
+    shutil.copytree(REPOSITORY / "requirements", root / "requirements")
+    (tmp_path / "bin").mkdir()
+    for program in ("chromium", "chromium-browser", "google-chrome", "initdb"):
+        stub(tmp_path, program, "exit 1")
+    return root
+
+
+def stub(tmp_path: Path, program: str, script: str) -> None:
+    """A program of that name that does so, and notes that it ran."""
+    path = tmp_path / "bin" / program
+    path.write_text(f'#!/bin/sh\necho {program} "$@" >>"{tmp_path}/ran"\n{script}\n')
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def run(checkout: Path, tmp_path: Path) -> Run:
+    """Run a script of the checkout; neither the machine's browser nor its Postgres is to be found."""
+
+    def call(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "CI"}
+        return subprocess.run(
+            command,
+            cwd=checkout,
+            env={
+                **inherited,
+                "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}",
+                "POSTGRES_HOMES": str(tmp_path / "none"),
+                **environment,
+            },
+            capture_output=True, text=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    return call
+
+
+def programs_that_ran(tmp_path: Path) -> list[str]:
+    ran = tmp_path / "ran"
+    return [line.split()[0] for line in ran.read_text().splitlines()] if ran.exists() else []
+
+
+def test_packages_that_do_not_come_are_said_and_not_fetched_again_at_once(
+    checkout: Path, run: Run, tmp_path: Path
+) -> None:
+    """The failure is the first command's; every later one would do. Set-up goes on without, and CI tries again."""
+    stub(tmp_path, "apt-get", 'case "$*" in *update*) exit 100 ;; esac')
+    first = run(".ci/setup-debian")
+    assert first.returncode == 0, first.stderr
+    assert "no chromium fonts-liberation postgresql" in first.stderr
+    assert not (checkout / ".cache/found/chromium").exists()
+    assert programs_that_ran(tmp_path).count("apt-get") == 1
+    again = run(".ci/setup-debian")
+    assert "as it was within the hour" in again.stderr
+    assert programs_that_ran(tmp_path).count("apt-get") == 1
+    run(".ci/setup-debian", CI="1")
+    assert programs_that_ran(tmp_path).count("apt-get") == 2
+    failed = checkout / ".cache/stamps/debian.failed"
+    os.utime(failed, (0, 0))
+    run(".ci/setup-debian")
+    assert programs_that_ran(tmp_path).count("apt-get") == 3
+
+
+def test_a_browser_that_does_not_start_did_not_come(checkout: Path, run: Run, tmp_path: Path) -> None:
+    """Everything is unpacked, and the browser cannot render: that is a failure of set-up, not of the tests."""
+    stub(
+        tmp_path,
+        "apt-get",
+        'case "$*" in *simulate*) echo Inst chromium ;; *download*) touch chromium.deb ;; esac',
+    )
+    unpack = 'mkdir -p "$3/usr/lib/chromium"\ncp /bin/true "$3/usr/lib/chromium/chromium"'
+    stub(tmp_path, "dpkg-deb", unpack)
+    done = run(".ci/setup-debian", "--fetch", "chromium")
+    assert done.returncode != 0
+    assert (checkout / ".cache/debian/bin/chromium").exists()
+    assert not (checkout / ".cache/found/chromium").exists()
+
+
+def test_the_machines_programs_are_taken_where_they_run(checkout: Path, run: Run, tmp_path: Path) -> None:
+    """The first `chromium` is a stub that fails; the next one runs. Nothing is fetched, and later nothing is run."""
+    for program in ("google-chrome", "initdb", "postgres"):
+        stub(tmp_path, program, "exit 0")
+    stub(tmp_path, "apt-get", "exit 1")
+    assert run(".ci/setup-debian").stdout == ""
+    found = checkout / ".cache/found"
+    assert (found / "chromium").resolve().name == "google-chrome"
+    assert {path.name for path in found.iterdir()} == {"chromium", "initdb", "postgres"}
+    ran = programs_that_ran(tmp_path)
+    assert "apt-get" not in ran
+    assert run(".ci/setup-debian").stdout == ""
+    assert programs_that_ran(tmp_path) == ran
+
+
+def test_minio_is_built_once_however_many_ask(checkout: Path, run: Run, tmp_path: Path) -> None:
+    """Beside what a build that was killed left behind, and with each asker as slow as it likes."""
+    stub(tmp_path, "go", "echo go1.24.1")
+    turn = f'n=0; until mkdir "{tmp_path}/turn$n" 2>/dev/null; do n=$((n + 1)); done; sleep "$n"'
+    stub(tmp_path, "cat", f'/bin/cat "$@" || exit; case "$1" in *minio-build*) {turn} ;; esac')
+    build = checkout / ".ci/build-minio"
+    build.write_text(
+        f'#!/bin/sh\necho build >>"{tmp_path}/builds"\nsleep 4\nmkdir -p "$2"\n: >"$2/minio"\nchmod +x "$2/minio"\n'
+    )
+    (checkout / ".cache/logs").mkdir(parents=True)
+    (checkout / ".cache/bin").mkdir()
+    ended = subprocess.run(["sh", "-c", "echo $$"], capture_output=True, text=True, check=True).stdout
+    (checkout / ".cache/minio-build.pid").write_text(ended)
+    with ThreadPoolExecutor(4) as at_once:
+        asked = list(at_once.map(lambda _: run(".ci/setup-minio"), range(4)))
+    assert [done.returncode for done in asked] == [0] * 4, [done.stderr for done in asked]
+    assert (tmp_path / "builds").read_text().splitlines() == ["build"]
+    assert run(".ci/setup-minio", "--wait").returncode == 0
+
+
+def test_a_build_of_minio_is_waited_for(checkout: Path, run: Run, tmp_path: Path) -> None:
+    """Until it has ended, also where the script that started it was killed; and a failure is told."""
+    stub(tmp_path, "go", "echo go1.24.1")
+    build = checkout / ".ci/build-minio"
+    build.write_text(f'#!/bin/sh\ntouch "{tmp_path}/began"\nsleep 3\ntouch "{tmp_path}/ended"\nexit 1\n')
+    builder = subprocess.Popen(
+        [checkout / ".ci/setup-minio"],
+        env={**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while not (tmp_path / "began").exists():
+        assert builder.poll() is None
+        sleep(0.05)
+    builder.kill()
+    builder.wait()
+    assert run(".ci/setup-minio", "--wait").returncode == 0
+    assert (tmp_path / "ended").exists()
+    assert run(".ci/setup-minio").returncode == 1
+    failed = run(".ci/setup-minio", "--wait")
+    assert (failed.returncode, "MinIO was not built" in failed.stderr) == (1, True)
+
+
+def test_minio_of_another_sum_is_not_built(checkout: Path, run: Run, tmp_path: Path) -> None:
+    """Whatever the machine's Go is set to: the sum of the repository decides."""
+    stub(tmp_path, "go", 'case "$*" in *download*) printf \'\\t"Sum": "h1:other=",\\n\' ;; esac')
+    done = run(".ci/build-minio", str(tmp_path / "bin/go"), str(tmp_path / "built"))
+    assert done.returncode == 1
+    assert "h1:other=" in done.stderr
+    assert "install" not in (tmp_path / "ran").read_text()
+
+
+def test_minio_is_held_against_the_public_checksums(checkout: Path, run: Run, tmp_path: Path) -> None:
+    """No environment and no settings file of Go's switches them off."""
+    (sum_of_module,) = [
+        line.split()[2]
+        for line in (REPOSITORY / "requirements/minio.txt").read_text().splitlines()
+        if line[0] != "#"
+    ]
+    shown = '"$GOSUMDB|$GONOSUMDB|$GOPRIVATE|$GONOPROXY|$GOINSECURE|$GOFLAGS|$GOENV"'
+    stub(
+        tmp_path,
+        "go",
+        f'case "$*" in *download*) printf \'\\t"Sum": "{sum_of_module}",\\n\' ;; *install*) echo {shown} ;; esac',
+    )
+    off = {"GOSUMDB": "off", "GOFLAGS": "-mod=mod", "GOENV": "/x"}
+    private = dict.fromkeys(("GONOSUMDB", "GOPRIVATE", "GONOPROXY", "GOINSECURE"), "github.com/*")
+    done = run(".ci/build-minio", str(tmp_path / "bin/go"), str(tmp_path / "built"), **off, **private)
+    assert done.stdout.splitlines()[-1] == "sum.golang.org||||||off", done.stderr
+
+
+STATUS = """Package: base
+Priority: required
+Depends: libc (>= 2), one | other:any
+Provides: shell
+
+Package: libc
+Priority: optional
+
+Package: other
+Priority: optional
+Pre-Depends: virtual
+
+Package: real
+Priority: optional
+Provides: virtual (= 1)
+
+Package: chromium
+Priority: optional
+Depends: libpulse
+
+Package: libpulse
+Priority: optional
+"""
+
+
+def test_a_bare_debian_has_what_is_required_and_what_that_needs() -> None:
+    assert set(bare_packages(STATUS)) == {"base", "libc", "other", "real"}
+
+
+LONG_RUNS = subprocess.run(
+    [REPOSITORY / ".ci" / "long-runs", "--list"], capture_output=True, text=True, check=True
+).stdout.split()
+
+
+def test_every_long_run_has_its_day(run: Run, tmp_path: Path) -> None:
+    """On as many days as there are long runs each has one, by its name, and runs a target of the Makefile."""
+    targets = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    stub(tmp_path, "make", "exit 0")
+    said = []
+    for day in range(len(LONG_RUNS)):
+        stub(tmp_path, "date", f"echo {(20_000 + day) * 86_400}")
+        said.append(run(".ci/long-runs").stdout.split(": ")[2].split()[0])
+    assert sorted(said) == sorted(LONG_RUNS)
+    called = [
+        line.split()[1] for line in (tmp_path / "ran").read_text().splitlines() if line.startswith("make ")
+    ]
+    assert len(called) == len(LONG_RUNS)
+    assert set(called) <= set(targets)
+
+
+def test_long_runs_stop_by_themselves(run: Run, tmp_path: Path) -> None:
+    """Each is told its minutes, but for the two that are wholes."""
+    stub(tmp_path, "make", "exit 0")
+    for name in LONG_RUNS:
+        said = run(".ci/long-runs", name, MINUTES="7").stdout
+        assert ("--minutes 7" in said) == (name not in ("properties", "live"))
+
+
+@pytest.mark.parametrize("name", LONG_RUNS)
+def test_a_long_run_that_is_cut_has_not_passed(run: Run, tmp_path: Path, name: str) -> None:
+    """It says so and fails, also where it had to be killed."""
+    stub(tmp_path, "make", "exit 0")
+    for code in (124, 137):
+        stub(tmp_path, "timeout", f"exit {code}")
+        ended = run(".ci/long-runs", name)
+        assert ended.returncode == code
+        assert f"{name} was cut after" in ended.stderr
+
+
+def test_a_long_run_that_finds_something_fails(run: Run, tmp_path: Path) -> None:
+    """And one that no day has is none."""
+    stub(tmp_path, "make", "exit 1")
+    assert run(".ci/long-runs", "simulate").returncode == 1
+    assert run(".ci/long-runs", "nonsense").returncode == 1

@@ -1,0 +1,110 @@
+"""The auditor's own check of an object's bytes: it agrees with the writer's, and lets no changed byte through."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from storage import (
+    LARGE,
+    SMALL,
+    DamagedObjectError,
+    StorageError,
+    UnknownFormatError,
+    checksum_of,
+    encode_json,
+    encode_parquet,
+)
+from storage.envelope import ParquetProfile
+from tests.verify.story import healthy
+from txn_engine.verify.checksums import check_json, check_parquet
+
+KEY = "a/key"
+
+
+def checked(data: bytes, part_bytes: int = 1 << 20) -> str:
+    def part(start: int, length: int) -> bytes:
+        assert start >= 0
+        assert start + length <= len(data)
+        return data[start : start + length]
+
+    return check_parquet(part, len(data), KEY, part_bytes=part_bytes)
+
+
+@pytest.mark.parametrize("part_bytes", [1, 7, 64, 1 << 20])
+@pytest.mark.parametrize("profile", [SMALL, LARGE])
+def test_writer_and_auditor_agree(part_bytes: int, profile: ParquetProfile) -> None:
+    """Two implementations, one checksum: however the object was written, and however it is cut."""
+    table = pa.table({"n": list(range(50)), "text": ["txn_engine.checksum"] * 50})
+    data = encode_parquet(table, kind="data", metadata={"write_id": "w"}, profile=profile)
+    assert checked(data, part_bytes) == checksum_of(data, KEY)
+
+
+def test_every_object_of_a_ledger_agrees() -> None:
+    """Entries, data files, snapshots and JSON objects, as the engine's formats have them."""
+    store = healthy().ledger.store
+    for info in store.list(""):
+        data = store.get(info.key)
+        if info.key.endswith(".json"):
+            fields = json.loads(data)
+            assert check_json(data, info.key, fields["kind"]).keys() == fields.keys() - {
+                "kind",
+                "format",
+                "checksum",
+            }
+        else:
+            assert checked(data) == checksum_of(data, info.key)
+
+
+@pytest.mark.parametrize("what", ["entry", "data file", "snapshot"])
+def test_every_byte_of_an_object_counts(what: str) -> None:
+    """Each byte of it changed in turn, and each cut of its end: never let through."""
+    story = healthy()
+    key = {
+        "entry": story.entry("payments", 1, 3),
+        "data file": story.path("payments/0/plain"),
+        "snapshot": f"topics/payments/0/0/snapshots/{12:020d}.parquet",
+    }[what]
+    whole = story.ledger.store.get(key)
+    checked(whole)
+    for at in range(len(whole)):
+        for mask in (1, 0xFF):
+            changed = bytearray(whole)
+            changed[at] ^= mask
+            with pytest.raises(DamagedObjectError, match=KEY):
+                checked(bytes(changed))
+    for cut in (*(whole[:at] for at in range(0, len(whole), 7)), whole[1:], whole + b"x", b"{}" + whole):
+        with pytest.raises(DamagedObjectError, match=KEY):
+            checked(cut)
+
+
+def test_every_byte_of_a_json_object_counts() -> None:
+    data = encode_json({"a": 1, "deeper": {"checksum": "0" * 32, "list": ["x"]}}, "thing")
+    assert check_json(data, KEY, "thing") == {"a": 1, "deeper": {"checksum": "0" * 32, "list": ["x"]}}
+    for at in range(len(data)):
+        for mask in (1, 0x20, 0xFF):
+            changed = bytearray(data)
+            changed[at] ^= mask
+            with pytest.raises(StorageError, match=KEY):
+                check_json(bytes(changed), KEY, "thing")
+        with pytest.raises(DamagedObjectError, match=KEY):
+            check_json(data[:at], KEY, "thing")
+
+
+def test_a_json_object_of_another_kind_or_format_is_refused() -> None:
+    with pytest.raises(DamagedObjectError, match="kind 'thing'"):
+        check_json(encode_json({}, "thing"), KEY, "other")
+    with pytest.raises(UnknownFormatError, match="format '3'"):
+        check_json(_of_format_3(), KEY, "thing")
+
+
+def _of_format_3() -> bytes:
+    """A sound object of a format that does not exist yet."""
+    import xxhash
+
+    blank = encode_json({}, "thing").replace(b'"format": 2', b'"format": 3')
+    at = blank.index(b'"checksum": "') + len(b'"checksum": "')
+    zeros = blank[:at] + b"0" * 32 + blank[at + 32 :]
+    return blank[:at] + xxhash.xxh3_128_hexdigest(zeros).encode() + blank[at + 32 :]

@@ -1,0 +1,102 @@
+"""Arrow columns in another type, and columns as Parquet can keep them: every value exactly, or an error.
+
+No error here quotes a value. pyarrow's do, so they are not passed on, nor chained to ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_WIDEST_INTEGER = pa.decimal128(20, 0)
+
+
+class InexactError(ValueError):
+    """A value that cannot be kept. `index`: of the first one."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"the value at index {index} does not fit")
+        self.index = index
+
+
+def cast_exactly(column: Any, kind: pa.DataType) -> Any:
+    """An array, chunked or not, in another type. Raises `InexactError` where a value has no equal in that type.
+
+    Between types that have one value written in two ways: integers, integers and decimals, decimals of another scale,
+    times of another unit, the layouts of text and bytes, a dictionary and its values, and these inside others.
+    """
+    if column.type == kind:
+        return column
+    try:
+        return _cast(column, kind)
+    except ValueError:
+        index = first_bad(column, lambda part: _cast(part, kind))
+    raise InexactError(index)
+
+
+def require_whole(column: Any) -> None:
+    """Raise `InexactError` for a value that its own type does not have, and that a file would cut without a word.
+
+    A decimal of more digits than its precision (what `cast(safe=False)` leaves), a date with a time of day, text that
+    is no UTF-8.
+    """
+    try:
+        _validate(column)
+    except ValueError:
+        index = first_bad(column, _validate)
+    else:
+        return
+    raise InexactError(index)
+
+
+def first_bad(values: Any, convert: Callable[[Any], object]) -> int:
+    """The index of the first value for which `convert` raises ValueError, by halving."""
+    good, bad = 0, len(values)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        try:
+            convert(values.slice(good, middle - good))
+        except ValueError:
+            bad = middle
+        else:
+            good = middle
+    return good
+
+
+def _cast(column: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
+        # directly, pyarrow asks whether any integer of that type would fit, not whether these do
+        column = column.cast(_WIDEST_INTEGER)
+    return column.cast(kind)
+
+
+def _validate(column: Any) -> None:
+    """pyarrow's own validation, and what it lets pass: the lowest number of a decimal's bits, of which the abs is
+    itself.
+    """
+    column.validate(full=True)
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    if any(_holds_lowest(chunk) for chunk in chunks):
+        raise ValueError("a decimal beyond its precision")
+
+
+def _holds_lowest(array: Any) -> bool:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return any(_holds_lowest(part) for part in array.flatten())
+    if pa.types.is_map(kind):
+        return _holds_lowest(array.keys) or _holds_lowest(array.items)
+    if pa.types.is_nested(kind):
+        return _holds_lowest(array.flatten())
+    if not pa.types.is_decimal(kind) or not len(array):
+        return False
+    words = kind.bit_width // 32
+    bits = np.frombuffer(array.buffers()[1], np.uint32).reshape(-1, words)
+    bits = bits[array.offset : array.offset + len(array)]
+    lowest = (bits[:, -1] == 1 << 31) & (bits[:, :-1] == 0).all(axis=1)
+    return bool(lowest.any()) and bool((lowest & array.is_valid().to_numpy(zero_copy_only=False)).any())

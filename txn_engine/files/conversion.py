@@ -1,0 +1,207 @@
+"""How text becomes a value of a column's type, and what that text must look like."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from functools import partial
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.files.kinds import is_binary, is_string, unit_and_zone
+from txn_engine.files.layout import ACTOR
+from txn_engine.files.numbers import decimals, floats, integers, require
+
+BinaryText = Literal["text", "base64"]
+
+
+class JsonNumber(str):
+    """A number as JSON has it written: no int or float that could be another one."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How text becomes a value of a column's type."""
+
+    date_format: str | None
+    binary: BinaryText
+
+    def array(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+        """The texts in a type. ValueError (ArrowInvalid is one) when any does not fit; it does not say which."""
+        if is_string(kind):
+            return texts.cast(kind)
+        if is_binary(kind):
+            return self._bytes(texts).cast(kind)
+        if pa.types.is_integer(kind):
+            return integers(texts, kind)
+        if pa.types.is_decimal(kind):
+            return decimals(texts, kind)
+        if pa.types.is_floating(kind):
+            return floats(texts, kind)
+        if pa.types.is_boolean(kind):
+            return texts.cast(kind)
+        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            return _in_the_calendar(self._moments(texts, kind))
+        raise TypeError(f"no text stands for {kind}")
+
+    def _moments(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+        if self.date_format is None:
+            require(texts, r"^[0-9]{4}-")
+            return texts.cast(kind)
+        return _by_distinct(texts, partial(_moment, date_format=self.date_format, kind=kind), kind)
+
+    def _bytes(self, texts: pa.Array[Any]) -> pa.Array[Any]:
+        if self.binary == "text":
+            return texts.cast(pa.binary())
+        return pa.array(
+            [None if text is None else _unbase64(text) for text in texts.to_pylist()], pa.binary()
+        )
+
+    def expected(self, kind: pa.DataType) -> str:
+        """What a text must look like."""
+        if pa.types.is_integer(kind):
+            return f"{kind}, a whole number of at most {kind.bit_width} bits"
+        if pa.types.is_decimal(kind):
+            whole = kind.precision - kind.scale
+            digits = f"at most {whole} digits before the point and {kind.scale} after it"
+            return f"decimal({kind.precision},{kind.scale}), {digits}"
+        if pa.types.is_floating(kind):
+            return f"{kind}, a number in its range, with no more digits than it keeps"
+        if pa.types.is_boolean(kind):
+            return "true or false"
+        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            return self._expected_moment(kind)
+        if is_binary(kind) and self.binary == "base64":
+            return "base64"
+        return "text" if is_string(kind) or is_binary(kind) else str(kind)
+
+    def _expected_moment(self, kind: pa.DataType) -> str:
+        if pa.types.is_date(kind):
+            if self.date_format is not None:
+                return f"a date in the format {self.date_format!r}"
+            return "a date as 2026-01-31, or in a date format that you name"
+        unit, zone = unit_and_zone(kind)
+        zoned = "with its zone" if zone else "without a zone"
+        shown = f"in the format {self.date_format!r}"
+        if self.date_format is None:
+            shown = f"as 2026-01-31T09:30:00{'Z' if zone else ''}"
+        return f"a time {shown}, {zoned}, no finer than {unit}, in the years 1 to 9999{' of UTC' if zone else ''}"
+
+    def nested(self, value: Any, kind: pa.DataType) -> Any:
+        """A JSON value as pyarrow takes it for a type that may hold others."""
+        if value is None:
+            return None
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            if not isinstance(value, list):
+                raise TypeError("no list")
+            return [self.nested(item, kind.value_type) for item in value]
+        if pa.types.is_struct(kind):
+            fields = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+            if not isinstance(value, dict) or not set(value) <= set(fields):
+                raise TypeError("no object of these fields")
+            return {name: self.nested(value.get(name), inner) for name, inner in fields.items()}
+        if type(value) not in json_types(kind):
+            raise TypeError(f"no {kind}")
+        return self.array(pa.array([text_of(value)], pa.string()), kind)[0].as_py()
+
+
+def json_types(kind: pa.DataType) -> tuple[type, ...]:
+    """What a column takes from JSON. Numbers may also come as strings: that is how exact ones travel."""
+    if pa.types.is_boolean(kind):
+        return (bool,)
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+        return (JsonNumber, str)
+    return (str,)
+
+
+def text_of(value: bool | str) -> str:
+    """A JSON value as the text that `Conversion` reads."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _unbase64(text: str) -> bytes:
+    found = base64.b64decode(text, validate=True)
+    if base64.b64encode(found).decode() != text:
+        raise ValueError("bits beyond the last byte")
+    return found
+
+
+def _by_distinct(texts: pa.Array[Any], parse: Callable[[str], object], kind: pa.DataType) -> pa.Array[Any]:
+    """Parse each distinct text once: files repeat their dates."""
+    encoded: Any = texts.dictionary_encode()
+    values: pa.Array[Any] = pa.array([parse(text) for text in encoded.dictionary.to_pylist()], kind)
+    return values.take(encoded.indices)
+
+
+def _in_the_calendar(moments: Any) -> pa.Array[Any]:
+    """The moments. ValueError for one outside of the years 1 to 9999, in UTC where it has a zone."""
+    kind = moments.type
+    is_days = pa.types.is_date32(kind)
+    per_day = 1 if is_days else _PER_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
+    ends = pc.min_max(moments.cast(pa.int32() if is_days else pa.int64()))
+    first, last = ends["min"].as_py(), ends["max"].as_py()
+    if first is not None and not _FIRST_DAY * per_day <= first <= last < _END_DAY * per_day:
+        raise ValueError("a year that the calendar does not have")
+    found: pa.Array[Any] = moments
+    return found
+
+
+def checked_date_format(date_format: str | None, schema: pa.Schema) -> str | None:
+    """The format; refused where it cannot be one, or does not say which day a date column means."""
+    if date_format is None:
+        return None
+    try:
+        day = datetime(2001, 12, 31, tzinfo=UTC)
+        says = datetime.strptime(day.strftime(date_format), date_format).date() == day.date()  # noqa: DTZ007 -- a day
+    except (ValueError, re.error) as error:
+        raise InvalidRequestError(
+            f"date format {date_format!r}: {error}",
+            actor=ACTOR,
+            expected="one that strptime takes, as %Y-%m-%d",
+        ) from error
+    if "%Z" in date_format:  # strptime reads a zone's name and forgets it
+        raise InvalidRequestError(
+            f"date format {date_format!r}", actor=ACTOR, expected="%z, which says how far from UTC"
+        )
+    if not says and any(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in schema.types):
+        raise InvalidRequestError(
+            f"date format {date_format!r}",
+            actor=ACTOR,
+            expected="one with year, month and day, as %Y-%m-%d or %y%m%d",
+        )
+    return date_format
+
+
+def _moment(text: str, *, date_format: str, kind: pa.DataType) -> object:
+    if any(char.isdecimal() and not char.isascii() for char in text):
+        raise ValueError("a digit of another script")  # strptime takes them, ISO 8601 does not
+    found = datetime.strptime(text, date_format)  # noqa: DTZ007 -- what the file says; its zone is judged below
+    if "%" in date_format and _JOINED.search(date_format) and found.strftime(date_format) != text:
+        raise ValueError("digits missing")  # "93011" as %y%m%d would else pass for 1993-01-01
+    if pa.types.is_date(kind):
+        if found.timetz() != time():
+            raise ValueError("a time of day, in a column of days")
+        return found.date()
+    unit, zone = unit_and_zone(kind)
+    if bool(zone) != (found.tzinfo is not None):
+        raise ValueError("a zone where there is none, or none where one is needed")
+    step = {"s": 1_000_000, "ms": 1_000}.get(unit, 1)
+    if found.microsecond % step:
+        raise ValueError("finer than the column")
+    return found
+
+
+_FIRST_DAY, _END_DAY = (date.min - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days + 1
+_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_JOINED = re.compile(r"%[A-Za-z]%[A-Za-z]")

@@ -1,0 +1,27 @@
+"""What kind of Arrow type a column has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+def is_string(kind: pa.DataType) -> bool:
+    """Text, in any layout."""
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Bytes, in any layout."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    """A list, a struct or a map."""
+    return bool(pa.types.is_nested(kind))
+
+
+def unit_and_zone(kind: Any) -> tuple[str, str | None]:
+    """Of a timestamp type."""
+    return kind.unit, kind.tz

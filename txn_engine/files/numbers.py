@@ -1,0 +1,102 @@
+"""Text to numbers, every digit kept: what the type cannot hold as it is written is refused.
+
+pyarrow's own casts are not enough: of a text with more than 38 digits after the point they make 0 without a word, of
+one below a float's range 0 too, and of 9007199254740993 in a float64 its neighbour.
+"""
+
+from __future__ import annotations
+
+import decimal
+import math
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_CHARS_MAX = 1_000
+"""Of a number. The longest that any float has written out in full is 1,077."""
+
+_CHARS_PLAIN = 38
+"""Of a decimal that pyarrow reads right, whatever its digits are."""
+
+_DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$"
+_CONTEXT = decimal.Context(prec=4 * _CHARS_MAX, Emin=-9_999, Emax=9_999)
+_KEPT_DIGITS = {16: 3, 32: 6, 64: 15}
+"""By a float's bits: a text of so few characters, without an exponent, is always kept."""
+
+
+def integers(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Whole numbers. ValueError where any does not fit."""
+    require(texts, r"^[+-]?[0-9]+$")
+    found: pa.Array[Any] = pc.replace_substring_regex(texts, r"^\+", "").cast(kind)
+    return found
+
+
+def decimals(texts: pa.Array[Any], kind: Any) -> pa.Array[Any]:
+    """Decimals; digits beyond the scale only where they are zeros. ValueError where any does not fit."""
+    require(texts, _DECIMAL)
+    whole, scale = kind.precision - kind.scale, kind.scale
+    if min(whole, scale) >= 0 and pa.types.is_decimal128(kind):
+        plain = rf"^[+-]?0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{scale}}}0*)?$"
+        if matches(texts, plain) and not _is_longer(texts, _CHARS_PLAIN):
+            return texts.cast(kind)
+    found: pa.Array[Any] = pa.array(
+        [None if text is None else _decimal(text, kind) for text in texts.to_pylist()], kind
+    )
+    return found
+
+
+def floats(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Floats that give back each digit of their text: rounded to as many digits, the float is the text again.
+
+    ValueError where any does not fit.
+    """
+    found: pa.Array[Any] = texts.cast(kind)
+    if matches(texts, r"^-?[0-9]*\.?[0-9]*$") and not _is_longer(texts, _KEPT_DIGITS[kind.bit_width]):
+        return found
+    numbers: list[Any] = found.cast(pa.float64()).to_pylist()
+    for text, number in zip(texts.to_pylist(), numbers, strict=True):
+        if text is not None and not _is_kept(text, number):
+            raise ValueError("digits that the float does not keep")
+    return found
+
+
+def matches(texts: pa.Array[Any], pattern: str) -> bool:
+    """Whether every text that is there has this form."""
+    return not pc.any(pc.invert(pc.match_substring_regex(texts, pattern))).as_py()
+
+
+def require(texts: pa.Array[Any], pattern: str) -> None:
+    """ValueError unless every text that is there has this form."""
+    if not matches(texts, pattern):
+        raise ValueError("a text of another form")
+
+
+def _is_longer(texts: Any, chars: int) -> bool:
+    return (pc.max(pc.binary_length(texts)).as_py() or 0) > chars
+
+
+def _decimal(text: str, kind: Any) -> Decimal:
+    if len(text) > _CHARS_MAX:
+        raise ValueError("too long for a number")
+    number = Decimal(text)
+    unscaled = number.scaleb(kind.scale, _CONTEXT)
+    if unscaled != unscaled.to_integral_value() or abs(unscaled) >= Decimal(10) ** kind.precision:
+        raise ValueError("digits that the decimal does not keep")
+    return number.quantize(Decimal((0, (1,), -kind.scale)), context=_CONTEXT)
+
+
+def _is_kept(text: str, number: float) -> bool:
+    try:
+        written = Decimal(text)
+    except decimal.InvalidOperation:
+        return False
+    if not written.is_finite() or not math.isfinite(number):
+        return str(written).lower() == str(Decimal(number)).lower()
+    if not written or not number:
+        return not written and not number
+    if len(text) > _CHARS_MAX:
+        return False
+    exponent = int(written.as_tuple().exponent)
+    return written == Decimal(number).quantize(Decimal((0, (1,), exponent)), context=_CONTEXT)

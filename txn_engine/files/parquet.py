@@ -1,0 +1,192 @@
+"""Parquet: columns of the topic's types, or of types whose values may stand in them where each of them fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txn_engine.exact import InexactError, cast_exactly, require_whole
+from txn_engine.files.batches import FaultError, batch_of
+from txn_engine.files.columns import null_refused
+from txn_engine.files.kinds import is_binary, is_string, unit_and_zone
+from txn_engine.files.layout import Layout, shown
+from txn_engine.files.text import BATCH_ROWS
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+
+def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
+    """The file's records. Raises as `read_records` does."""
+    with _opened(layout) as file:
+        places = layout.match(file.schema_arrow.names, line=None)
+        names = [layout.name_in_file(name) for name in layout.schema.names]
+        for field in layout.schema:
+            kind = file.schema_arrow.field(places[field.name]).type
+            if not is_convertible(kind, field.type):
+                raise layout.refused(
+                    f"column {layout.name_in_file(field.name)!r} of type {kind}", expected=str(field.type)
+                )
+        old_times = _old_times(layout, file, names)
+        first_row, done = 1, 0
+        size = layout.path.stat().st_size
+        batches = file.iter_batches(BATCH_ROWS, columns=names)
+        coarse = _coarse(layout, old_times)
+        while (batch := _next(layout, batches, first_row)) is not None:
+            batch = batch.select(names)
+            if old_times:
+                batch = _with_whole_times(layout, batch, _next(layout, coarse, first_row), first_row)
+            yield _fitting(layout, batch, first_row)
+            first_row += batch.num_rows
+            done = size * first_row // max(file.metadata.num_rows, 1)
+            layout.progress(min(done, size))
+
+
+def _opened(layout: Layout, **options: Any) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    fault = "no Parquet file, or a truncated one", "a whole Parquet file"
+    try:
+        return pq.ParquetFile(layout.path, **options)
+    except pa.ArrowInvalid:
+        pass  # its text may quote the file
+    except UnicodeDecodeError:
+        fault = "a column whose name is not UTF-8 text", "column names in UTF-8"  # the error holds the name
+    except OSError as error:
+        raise layout.unreadable(error) from error
+    raise layout.refused(fault[0], expected=fault[1])
+
+
+def _next(layout: Layout, batches: Iterator[pa.RecordBatch], first_row: int) -> pa.RecordBatch | None:
+    try:
+        return next(batches, None)
+    except (pa.ArrowException, OSError):
+        pass  # its text may quote the file
+    raise layout.refused(
+        f"a damaged Parquet file behind row {first_row - 1}", expected="a whole Parquet file"
+    )
+
+
+def _fitting(layout: Layout, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+    """The columns, in the file's types and the schema's order, as a batch of the schema."""
+    found = {field.name: column for field, column in zip(layout.schema, batch.columns, strict=True)}
+
+    def fitting(field: pa.Field[Any]) -> pa.Array[Any]:
+        column = found[field.name]
+        if not field.nullable and column.null_count:
+            row = first_row + pc.index(pc.is_null(column), value=True).as_py()
+            raise null_refused(layout, field, row, unit="row")
+        try:
+            require_whole(column)
+            kept: pa.Array[Any] = cast_exactly(column, field.type)
+        except InexactError as error:
+            index = error.index
+        else:
+            return kept
+        raise _bad_row(layout, field, column, index, first_row + index)
+
+    return batch_of(layout, fitting)
+
+
+def _bad_row(layout: Layout, field: pa.Field[Any], column: Any, index: int, row: int) -> FaultError:
+    return FaultError(
+        row,
+        layout.refused(
+            f"{layout.name_in_file(field.name)} does not fit",
+            value=_shown(column, index),
+            expected=str(field.type),
+            line=row,
+            unit="row",
+        ),
+    )
+
+
+def _shown(column: Any, index: int) -> str:
+    try:
+        return shown(str(column[index]))
+    except (ValueError, OverflowError):  # bytes that are no text, a moment that Python has none for
+        return f"a {column.type} that cannot be shown"
+
+
+# --- times of 96 bits -------------------------------------------------------------------------------------
+
+
+def _old_times(layout: Layout, file: pq.ParquetFile, names: list[str]) -> list[str]:
+    """The columns in the deprecated INT96, which count nanoseconds over a longer span than 64 bits hold.
+
+    pyarrow reads them wrapped around: of 9999-12-31 it makes 1816-03-29, without a word.
+    """
+    leaves = [file.schema.column(place) for place in range(len(file.schema.names))]
+    found = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    nested = sorted({path.partition(".")[0] for path in found if "." in path} & set(names))
+    if nested:
+        raise layout.refused(
+            f"column {nested[0]!r} with nested times of 96 bits", expected="times of 64 bits inside others"
+        )
+    return [path for path in found if path in names]
+
+
+def _coarse(layout: Layout, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """The same columns in microseconds, for which 64 bits are enough; what is below them is cut off."""
+    if columns:
+        with _opened(layout, coerce_int96_timestamp_unit="us") as file:
+            yield from file.iter_batches(BATCH_ROWS, columns=columns)
+
+
+def _with_whole_times(
+    layout: Layout, batch: pa.RecordBatch, coarse: pa.RecordBatch | None, first_row: int
+) -> pa.RecordBatch:
+    """The batch with each time of 96 bits as it was written: in microseconds, or in nanoseconds where it has some."""
+    if coarse is None or coarse.num_rows != batch.num_rows:
+        raise layout.refused(
+            f"a damaged Parquet file behind row {first_row - 1}", expected="a whole Parquet file"
+        )
+    for name in coarse.schema.names:
+        micros, nanos = _counts(coarse.column(name)), _counts(batch.column(name))
+        with np.errstate(over="ignore"):
+            finer = (nanos - micros * 1_000) != 0  # both wrap around alike
+        place = batch.schema.get_field_index(name)
+        if not finer.any():
+            batch = batch.set_column(place, name, coarse.column(name))
+            continue
+        beyond = np.abs(micros) > _MICROS_MAX
+        if beyond.any():
+            row = first_row + int(beyond.argmax())
+            raise layout.refused(
+                f"{name} does not fit", expected="nanoseconds between 1678 and 2261", line=row, unit="row"
+            )
+    return batch
+
+
+_MICROS_MAX = 2**63 // 1_000 - 1
+
+
+def _counts(times: Any) -> Any:
+    return pc.fill_null(times.cast(pa.int64()), 0).to_numpy()
+
+
+# --- types ------------------------------------------------------------------------------------------------
+
+
+def is_convertible(kind: Any, wanted: pa.DataType) -> bool:
+    """Whether a Parquet column's values may stand in a column of another type, where each of them fits."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if kind == wanted:
+        return True
+    if pa.types.is_integer(kind):
+        return bool(pa.types.is_integer(wanted) or pa.types.is_decimal(wanted))
+    if pa.types.is_decimal(kind):
+        return bool(pa.types.is_decimal(wanted))
+    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted):
+        return bool(unit_and_zone(kind)[1]) == bool(unit_and_zone(wanted)[1])
+    return (
+        (is_string(kind) and is_string(wanted))
+        or (is_binary(kind) and is_binary(wanted))
+        or (pa.types.is_date(kind) and pa.types.is_date(wanted))
+        or (kind == pa.float32() and wanted == pa.float64())
+    )

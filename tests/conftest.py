@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from minio import Minio
 
+from tests import jvm
 from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, minio_client, seaweed_binary
 
 pytest_plugins = ["tests.shared_data", "tests.minio_build"]
@@ -63,6 +64,14 @@ def fresh_bucket(server: S3Server) -> S3Bucket:
     bucket = S3Bucket(f"test-{secrets.token_hex(8)}", server.url, server.access_key, server.secret_key)
     bucket.client().make_bucket(bucket.name)
     return bucket
+
+
+@pytest.fixture(scope="module", autouse=True)
+def java_ends_with_its_tests() -> Iterator[None]:
+    """Whichever test starts a JVM: it serves this module alone."""
+    yield
+    if jvm.is_running():
+        jvm.end()
 
 
 @pytest.fixture

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+
 
 def is_running() -> bool:
-    """Whether this process has one."""
-    from pyspark import SparkContext
-
-    return SparkContext._gateway is not None
+    """Whether this process has one; PySpark is not imported to find out."""
+    return "pyspark" in sys.modules and sys.modules["pyspark"].SparkContext._gateway is not None
 
 
 def end() -> None:
-    """End it: one that was started without the S3A jars serves no later test that needs them."""
+    """End it, and the context in it: one that was started without the S3A jars serves no later test that needs them."""
     from pyspark import SparkContext
 
+    if SparkContext._active_spark_context is not None:
+        SparkContext._active_spark_context.stop()
     gateway = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests import jvm
 from tests.blocks.bundles import use_bundle
 from tests.blocks.payments import accounts, events
 from tests.dags.airflow_home import REPO
@@ -111,16 +110,11 @@ def test_payments_become_balances(store: Engine, run_example: RunExample) -> Non
 @pytest.mark.spark
 def test_spark_sums_up_what_is_new(store: Engine, run_example: RunExample) -> None:
     """Behind the sensor, with the offsets in the same transaction."""
-    ran_before = jvm.is_running()
-    try:
-        assert run_example("example_txn_pipeline").state == "success"
-        before = len(accounts(store, "example_balances"))
-        run = run_example("example_txn_spark")
-        assert run.state == "success", run.errors
-        assert len(accounts(store, "example_balances")) == before + 100
-        assert {at.lag for at in store.admin.describe_group("example_spark").partitions} == {0}
-        (event,) = [extra for uri, extra in events(run) if uri.endswith("example_balances")]
-        assert event["records"] == 100
-    finally:
-        if not ran_before:
-            jvm.end()
+    assert run_example("example_txn_pipeline").state == "success"
+    before = len(accounts(store, "example_balances"))
+    run = run_example("example_txn_spark")
+    assert run.state == "success", run.errors
+    assert len(accounts(store, "example_balances")) == before + 100
+    assert {at.lag for at in store.admin.describe_group("example_spark").partitions} == {0}
+    (event,) = [extra for uri, extra in events(run) if uri.endswith("example_balances")]
+    assert event["records"] == 100

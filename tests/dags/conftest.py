@@ -11,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests import jvm
 from tests.dags.airflow_home import DAGS, make_database
 from tests.dags.finished_run import FinishedRun, RunDag
 from txn_engine import Engine, connect
@@ -59,12 +58,3 @@ def engine(store_url: str) -> Iterator[Engine]:
         schema = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
         engine.admin.create_topic("payments", partitions=2, schema=schema, key="account_id")
         yield engine
-
-
-@pytest.fixture(scope="module")
-def no_java_left_behind() -> Iterator[None]:
-    """End the JVM that these tests start."""
-    ran_before = jvm.is_running()
-    yield
-    if not ran_before:
-        jvm.end()

@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.timeout(900),
-    pytest.mark.usefixtures("no_java_left_behind"),
 ]
 
 DAG_ID = "txn_spark_consume"

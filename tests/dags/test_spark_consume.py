@@ -16,7 +16,6 @@ pytestmark = [
     pytest.mark.airflow,
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.usefixtures("no_java_left_behind"),
 ]
 
 

@@ -16,7 +16,6 @@ from txn_engine import connect
 @pytest.mark.spark
 @pytest.mark.minio
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_java_left_behind")
 def test_driver_readers_and_executors_get_in_by_the_connection(
     minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, run_dag: RunDag
 ) -> None:

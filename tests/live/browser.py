@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, StorageState, sync_playwright
 
 from tests.servers import FOUND, REPOSITORY
 
@@ -35,8 +35,7 @@ def running_browser(binary: Path) -> Iterator[Browser]:
 
 def log_in(browser: Browser, url: str, user: str, password: str) -> BrowserContext:
     """A person's browser after the log-in form of Airflow."""
-    context = browser.new_context(base_url=url, color_scheme="null")  # frames follow the page they are in
-    context.set_default_timeout(_PATIENCE_MS)
+    context = _new_context(browser, url)
     page = context.new_page()
     page.goto("/")
     page.get_by_label("Username").fill(user)
@@ -45,6 +44,12 @@ def log_in(browser: Browser, url: str, user: str, password: str) -> BrowserConte
     page.wait_for_url(lambda there: "/auth/login" not in there)
     page.close()
     return context
+
+
+def logged_in_again(context: BrowserContext, url: str) -> BrowserContext:
+    """The same person in a second window that shares nothing with the first but the log-in."""
+    assert context.browser is not None
+    return _new_context(context.browser, url, context.storage_state())
 
 
 def open_page(context: BrowserContext, path: str) -> Page:
@@ -57,6 +62,13 @@ def open_page(context: BrowserContext, path: str) -> Page:
     page.locator('#content[aria-busy="false"]').wait_for(state="attached")
     assert not complaints, f"{path}: {complaints}"
     return page
+
+
+def _new_context(browser: Browser, url: str, state: StorageState | None = None) -> BrowserContext:
+    # frames follow the colours of the page they are in
+    context = browser.new_context(base_url=url, color_scheme="null", storage_state=state)
+    context.set_default_timeout(_PATIENCE_MS)
+    return context
 
 
 def screenshots(context: BrowserContext, path: str, name: str) -> list[Path]:

@@ -73,6 +73,14 @@ def balances_of(engine: Engine) -> dict[int, tuple[Decimal, int]]:
     return found
 
 
+@pytest.fixture(scope="package", autouse=True)
+def java_ends_with_its_tests() -> Iterator[None]:
+    """The modules of this package share one JVM."""
+    yield
+    if jvm.is_running():
+        jvm.end()
+
+
 @pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Two task slots, and three tries for each task."""
@@ -80,7 +88,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session("file:///", master="local[2,3]", log_path=log)
     yield session
     session.stop()
-    jvm.end()
 
 
 @pytest.fixture

@@ -14,6 +14,9 @@
 7. `expire_group_offsets`, only where a run says `group_offsets_days`: no schedule makes a group lose its place,
    and no run one that committed within the days that the deployment keeps (TXN_ENGINE_GROUP_OFFSETS_DAYS, 7)
 
+How little `entries_days` and `orphan_days` may be is the deployment's too: TXN_ENGINE_ENTRIES_DAYS and
+TXN_ENGINE_ORPHAN_DAYS, each a day where nothing says otherwise.
+
 The snapshots that this needs are written by `txn_compute_lso`. Every job decides on what it reads back from the
 store, may be killed anywhere, and may run beside writers, readers and another run of itself: the next one goes on.
 Each shows what it did by partition in its log and in its XCom `report`. Start it with `dry_run` to see what is due.
@@ -50,8 +53,8 @@ from txn_engine_airflow.dag_defaults import (
     START,
     conn_id_param,
     coordinator_tasks,
+    days_param,
     dry_run_param,
-    group_offsets_days_param,
     optional_topic_param,
 )
 
@@ -112,22 +115,23 @@ def announce(key: str, value: object) -> None:
             description="compact: go by key once this part of a partition's bytes is new (topics with "
             "cleanup.policy=compact); 0: always",
         ),
-        "entries_days": Param(
+        "entries_days": days_param(
+            "entries_days",
             7,
-            type="number",
-            minimum=0,
-            maximum=3_650,
-            description="retain: keep entries so long after a snapshot holds them; at least orphan_days",
+            "retain: keep entries so long after a snapshot holds them; at least orphan_days",
         ),
-        "orphan_days": Param(
+        "orphan_days": days_param(
+            "orphan_days",
             7,
-            type="number",
-            minimum=0,
-            maximum=3_650,
-            description="clean: delete a file without an entry once its upload began so long ago; its writer is "
-            "refused from then on",
+            "clean: delete a file without an entry once its upload began so long ago; its writer is refused from "
+            "then on",
         ),
-        "group_offsets_days": group_offsets_days_param(),
+        "group_offsets_days": days_param(
+            "group_offsets_days",
+            None,
+            "Forget group offsets committed longer ago than this (of the topic and partition, where they are named); "
+            "empty: never. A group that is forgotten starts again where auto_offset_reset says",
+        ),
         "conn_id": conn_id_param(),
     },
     tags=["txn-engine", "maintenance"],

@@ -18,6 +18,9 @@ and the asset `txn-engine://<bucket or path>/<topic>/verified`. Schedule on thes
     from txn_engine_airflow.assets import VERIFIED_ALIAS
     with DAG("report_to_the_bank", schedule=[VERIFIED_ALIAS], ...):
 
+A run by hand whose params say another topic, column, output or group checks what it says and sends nothing: it proves
+less, or something else. What is to be proved as a rule stands in a DAG of your own, as its params' defaults.
+
 **When to worry.** A run is red when a check *failed* (the data is wrong) or *errored* (the check could not be
 made; that says nothing about the data). The last line of the log names them, and the report. A check that is
 *not applicable* makes nothing red: retention or compaction by key may have taken away what it compares.
@@ -63,6 +66,54 @@ from txn_engine_airflow.dag_defaults import (
 from txn_engine_airflow.links import ReportLink
 from txn_engine_airflow.verification import CONSUMED, EVERYTHING
 
+PARAMS = {
+    "scope": Param(
+        CONSUMED,
+        type="string",
+        enum=[CONSUMED, EVERYTHING],
+        description="consumed: what group_id has read, while others go on writing; everything: and nothing may be "
+        "under way",
+    ),
+    "topic": topic_param("payments", "The topic to check"),
+    "record_id": text_param("trans_id", "Column that tells one record from another"),
+    "account": optional_text_param("account_id", "Column that the consumer groups by"),
+    "amount": optional_text_param("amount", "Column that the consumer sums"),
+    "direction": optional_text_param(
+        "type", "Column that says whether an amount counts up or down; empty: all count up"
+    ),
+    "credit_values": Param(
+        ["PRIJEM"],
+        type="array",
+        items={"type": "string"},
+        maxItems=100,
+        description="Values of that column that count up",
+    ),
+    "output_topic": optional_topic_param("balances", "The consumer's output; empty: sums are not checked"),
+    "output_account": text_param("account_id", "Account column of the output"),
+    "output_total": text_param("turnover", "Sum column of the output"),
+    "output_count": optional_text_param(
+        "payments", "Count column of the output; empty: counts are not checked"
+    ),
+    "group_id": optional_text_param(
+        "balances", "The consumer's group; empty (with scope everything): its position is not checked"
+    ),
+    "input_file": optional_text_param(
+        None,
+        "The file the topic was loaded from, as the worker sees it, below a folder that "
+        "TXN_ENGINE_INPUT_ROOTS names; empty: not compared",
+    ),
+    "input_delimiter": text_param(";", "Delimiter of that file", length=1),
+    "input_date_format": text_param("%y%m%d", "Its dates, as strptime reads them"),
+    "report_folder": optional_text_param(
+        None,
+        "Where the report goes, below a folder that TXN_ENGINE_REPORT_ROOTS names; empty: "
+        "AIRFLOW_HOME/txn_engine_reports",
+    ),
+    "conn_id": conn_id_param(),
+}
+OWN_CHECK = {name: param.value for name, param in PARAMS.items()}
+"""What this file checks: the proof that those wait for who are scheduled on it. Another check is not announced."""
+
 
 @dag(
     dag_id="txn_verify_exactly_once",
@@ -75,53 +126,7 @@ from txn_engine_airflow.verification import CONSUMED, EVERYTHING
     dagrun_timeout=timedelta(hours=4),
     on_failure_callback=on_run_failure,
     default_args=job_tasks(minutes=60, retries=2, retry_delay_s=30),
-    params={
-        "scope": Param(
-            CONSUMED,
-            type="string",
-            enum=[CONSUMED, EVERYTHING],
-            description="consumed: what group_id has read, while others go on writing; everything: and nothing may be "
-            "under way",
-        ),
-        "topic": topic_param("payments", "The topic to check"),
-        "record_id": text_param("trans_id", "Column that tells one record from another"),
-        "account": optional_text_param("account_id", "Column that the consumer groups by"),
-        "amount": optional_text_param("amount", "Column that the consumer sums"),
-        "direction": optional_text_param(
-            "type", "Column that says whether an amount counts up or down; empty: all count up"
-        ),
-        "credit_values": Param(
-            ["PRIJEM"],
-            type="array",
-            items={"type": "string"},
-            maxItems=100,
-            description="Values of that column that count up",
-        ),
-        "output_topic": optional_topic_param(
-            "balances", "The consumer's output; empty: sums are not checked"
-        ),
-        "output_account": text_param("account_id", "Account column of the output"),
-        "output_total": text_param("turnover", "Sum column of the output"),
-        "output_count": optional_text_param(
-            "payments", "Count column of the output; empty: counts are not checked"
-        ),
-        "group_id": optional_text_param(
-            "balances", "The consumer's group; empty (with scope everything): its position is not checked"
-        ),
-        "input_file": optional_text_param(
-            None,
-            "The file the topic was loaded from, as the worker sees it, below a folder that "
-            "TXN_ENGINE_INPUT_ROOTS names; empty: not compared",
-        ),
-        "input_delimiter": text_param(";", "Delimiter of that file", length=1),
-        "input_date_format": text_param("%y%m%d", "Its dates, as strptime reads them"),
-        "report_folder": optional_text_param(
-            None,
-            "Where the report goes, below a folder that TXN_ENGINE_REPORT_ROOTS names; empty: "
-            "AIRFLOW_HOME/txn_engine_reports",
-        ),
-        "conn_id": conn_id_param(),
-    },
+    params=PARAMS,
     tags=["txn-engine", "quality"],
 )
 def txn_verify_exactly_once() -> None:
@@ -138,6 +143,7 @@ def txn_verify_exactly_once() -> None:
             params,
             dag_id=context["dag_run"].dag_id,
             run_id=context["dag_run"].run_id,
+            own_check=OWN_CHECK,
             announce=context["ti"].xcom_push,
             emit=context["outlet_events"][VERIFIED_ALIAS].add,
         )

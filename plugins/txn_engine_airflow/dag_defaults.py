@@ -103,15 +103,15 @@ def job_param(name: str, description: str) -> Param:
     )
 
 
-def group_offsets_days_param() -> Param:
-    """From which age group offsets are forgotten, not below what the deployment keeps."""
+def days_param(name: str, default: float | None, description: str) -> Param:
+    """How old must be what `txn_maintain` takes away, not below what the deployment keeps; without a default: empty."""
+    least = deployment.days_min(name)
     return Param(
-        None,
-        type=["null", "number"],
-        minimum=deployment.group_offsets_days_min(),
+        None if default is None else max(default, least),
+        type=["null", "number"] if default is None else "number",
+        minimum=least,
         maximum=deployment.DAYS_MAX,
-        description="Forget group offsets committed longer ago than this (of the topic and partition, where they "
-        "are named); empty: never. A group that is forgotten starts again where auto_offset_reset says",
+        description=description,
     )
 
 

@@ -19,6 +19,8 @@ processor makes, offers what its own environment names.
                                ids that it may fence and write under beside `OWN_JOB`; default: none
     TXN_ENGINE_GROUP_OFFSETS_DAYS
                                the least that group_offsets_days of txn_maintain may be; default: 7, as Kafka keeps them
+    TXN_ENGINE_ENTRIES_DAYS    the least that its entries_days may be; default: 1
+    TXN_ENGINE_ORPHAN_DAYS     the least that its orphan_days may be; default: 1
     TXN_ENGINE_TRANSFORMS      module:function, with commas: what may be run beside the engine's own transform;
                                default: none
     TXN_ENGINE_SPARK_PARAMS    names of Spark settings, with commas, that a run may give; default: those of
@@ -51,7 +53,6 @@ INPUT_TOPICS_VARIABLE = "TXN_ENGINE_INPUT_TOPICS"
 GROUPS_VARIABLE = "TXN_ENGINE_GROUPS"
 OUTPUT_TOPICS_VARIABLE = "TXN_ENGINE_OUTPUT_TOPICS"
 TRANSACTIONAL_IDS_VARIABLE = "TXN_ENGINE_TRANSACTIONAL_IDS"
-GROUP_OFFSETS_DAYS_VARIABLE = "TXN_ENGINE_GROUP_OFFSETS_DAYS"
 TRANSFORMS_VARIABLE = "TXN_ENGINE_TRANSFORMS"
 SPARK_PARAMS_VARIABLE = "TXN_ENGINE_SPARK_PARAMS"
 SPARK_CONF_VARIABLE = "TXN_ENGINE_SPARK_CONF"
@@ -71,7 +72,13 @@ JOB_VARIABLES = {
 }
 """By param: what names the others that a run of `txn_spark_consume` may name."""
 OWN_TRANSFORM = "txn_engine.spark.balances:balances"
-_GROUP_OFFSETS_DAYS_MIN, DAYS_MAX = 7.0, 3_650
+AGES: Mapping[str, tuple[str, float]] = {
+    "group_offsets_days": ("TXN_ENGINE_GROUP_OFFSETS_DAYS", 7.0),
+    "entries_days": ("TXN_ENGINE_ENTRIES_DAYS", 1.0),
+    "orphan_days": ("TXN_ENGINE_ORPHAN_DAYS", 1.0),
+}
+"""By param of `txn_maintain`: what names the least that it may be, and the least where nothing does."""
+DAYS_MAX = 3_650
 
 _SIZE, _COUNT, _FLAG = "[1-9][0-9]{0,5}[kmgKMG]?", "[1-9][0-9]{0,5}", "true|false"
 _WORD = "[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
@@ -220,24 +227,29 @@ def permitted_job_name(param: str, name: object) -> str:
     raise _refusal(param, name, JOB_VARIABLES[param], f"{OWN_JOB[param]}, or one that {{}} names")
 
 
-def group_offsets_days_min() -> float:
-    """For how long a group's position stays, whatever a run says. Raises `AirflowFailException` for no such number."""
-    text = os.environ.get(GROUP_OFFSETS_DAYS_VARIABLE) or str(_GROUP_OFFSETS_DAYS_MIN)
+# --- ages ---------------------------------------------------------------------------------------------------
+
+
+def days_min(param: str) -> float:
+    """How old must be what `txn_maintain` takes away, whatever a run says.
+
+    Raises `AirflowFailException` where the environment has no such number.
+    """
+    variable, default = AGES[param]
+    text = os.environ.get(variable) or str(default)
     if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", text) and 0 < float(text) <= DAYS_MAX:
         return float(text)
     raise AirflowFailException(
-        f"{GROUP_OFFSETS_DAYS_VARIABLE} is {_shown(text)}; expected days, more than 0 and at most {DAYS_MAX}"
+        f"{variable} is {_shown(text)}; expected days, more than 0 and at most {DAYS_MAX}"
     )
 
 
-def permitted_group_offsets_days(days: float) -> float:
-    """The days. Raises `AirflowFailException` for fewer than the deployment keeps groups' positions."""
-    least = group_offsets_days_min()
+def permitted_days(param: str, days: float) -> float:
+    """The days. Raises `AirflowFailException` for fewer than the deployment keeps what this param takes away."""
+    least = days_min(param)
     if days >= least:
         return days
-    raise _refusal(
-        "group_offsets_days", days, GROUP_OFFSETS_DAYS_VARIABLE, f"at least {least:g}, as {{}} says"
-    )
+    raise _refusal(param, days, AGES[param][0], f"at least {least:g}, as {{}} says")
 
 
 # --- Spark --------------------------------------------------------------------------------------------------

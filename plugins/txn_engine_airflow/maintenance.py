@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from txn_engine_airflow.deployment import permitted_group_offsets_days
+from txn_engine_airflow.deployment import permitted_days
 from txn_engine_airflow.hook import open_engine_of_run, readable_errors
 from txn_engine_airflow.tables import Cell, Table, show
 
@@ -35,7 +35,7 @@ def check_params(params: Params) -> None:
     """
     topic, partition = params["topic"] or None, params["partition"]
     if params["group_offsets_days"] is not None:
-        permitted_group_offsets_days(params["group_offsets_days"])
+        permitted_days("group_offsets_days", params["group_offsets_days"])
     with readable_errors():
         _policy(params)
     if topic is not None:
@@ -110,7 +110,7 @@ def remove_deleted_topics(params: Params, announce: Announce) -> Table:
 
 def expire_group_offsets(params: Params) -> Table:
     """Forget group offsets that were committed longer ago than `group_offsets_days`, in the run's scope."""
-    days = permitted_group_offsets_days(params["group_offsets_days"])
+    days = permitted_days("group_offsets_days", params["group_offsets_days"])
     with open_engine_of_run(params["conn_id"]) as engine:
         forgotten = engine.admin.expire_group_offsets(
             retention_ms=max(int(days * _DAY_MS), 1),
@@ -160,8 +160,8 @@ def _policy(params: Params) -> MaintenancePolicy:
     from txn_engine.maintain import MaintenancePolicy
 
     return MaintenancePolicy(
-        orphan_age_ms=int(params["orphan_days"] * _DAY_MS),
-        entries_age_ms=int(params["entries_days"] * _DAY_MS),
+        orphan_age_ms=int(permitted_days("orphan_days", params["orphan_days"]) * _DAY_MS),
+        entries_age_ms=int(permitted_days("entries_days", params["entries_days"]) * _DAY_MS),
         target_file_bytes=max(int(params["target_mib"] * (1 << 20)), 1),
         min_files=params["min_files"],
         min_dirty_ratio=params["dirty_ratio"],

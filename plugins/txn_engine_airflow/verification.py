@@ -50,6 +50,8 @@ _CHECK_FIELDS = (
     "input_delimiter",
     "input_date_format",
 )
+_PROOF_FIELDS = frozenset(_CHECK_FIELDS) - {"input_delimiter", "input_date_format"} | {"credit_values"}
+"""What a proof is of, and how much it proves."""
 _NAMED_MAX = 5
 _NAME_CHARS_MAX = 200
 _CONNECTION_FILE = "connection.json"
@@ -80,14 +82,16 @@ def verify_exactly_once(
     *,
     dag_id: str,
     run_id: str,
+    own_check: Mapping[str, Any],
     announce: Callable[[str, str], object],
     emit: Callable[[Asset, dict[str, Any]], object],
 ) -> dict[str, int | float | str]:
     """Run the suite over what the params name, write its report, and give the numbers and the report's path.
 
-    `announce("report", path)` is called before a failed check raises, so that a red task has it too; `emit(asset,
-    extra)` only where every check passed. Raises `AlertError` (checking again by itself would give the same) where a
-    check failed or errored.
+    `announce("report", path)` is called before a failed check raises, so that a red task has it too. `emit(asset,
+    extra)` only where every check passed, and the params ask for what `own_check`, the DAG's own, asks for: else
+    whoever may trigger the DAG could release what waits for the proof by a check of less. Raises `AlertError`
+    (checking again by itself would give the same) where a check failed or errored.
     """
     conn_id = permitted_connection(params["conn_id"])
     input_file, parent = params.get("input_file") or None, params.get("report_folder") or None
@@ -125,9 +129,13 @@ def verify_exactly_once(
             f"verification failed: {check.topic}", _failure(check.topic, result), [f"{check.topic} {run_id}"]
         )
     told = {"report": str(result.report), "json": str(result.json), **result.statistics}
-    proved = check.output_topic or check.topic
-    emit(verified_asset(proved, StoreConnection.load(conn_id)), {"topic": proved, **told})
-    return told
+    others = sorted(name for name in _PROOF_FIELDS if params.get(name) != own_check.get(name))
+    if others:
+        log.warning("passed, and not announced: %s of this run differ from the DAG's own", ", ".join(others))
+    else:
+        proved = check.output_topic or check.topic
+        emit(verified_asset(proved, StoreConnection.load(conn_id)), {"topic": proved, **told})
+    return told | {"announced": not others}
 
 
 def report_folder(parent: Path | None, *, dag_id: str, run_id: str) -> Path:

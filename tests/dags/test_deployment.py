@@ -172,12 +172,14 @@ def a_form_that_offers_anything(monkeypatch: pytest.MonkeyPatch) -> None:
         "conn_id_param": Param("txn_engine_default", type="string"),
         "transform_param": Param("txn_engine.spark.balances:balances", type="string"),
         "spark_settings_param": Param({}, type="object"),
-        "group_offsets_days_param": Param(None, type=["null", "number"]),
     }
     for name, form in open_forms.items():
         monkeypatch.setattr(dag_defaults, name, lambda form=form: form)
     monkeypatch.setattr(
         dag_defaults, "job_param", lambda name, _: Param(deployment.OWN_JOB[name], type="string")
+    )
+    monkeypatch.setattr(
+        dag_defaults, "days_param", lambda _, default, __: Param(default, type=["null", "number"])
     )
 
 
@@ -219,7 +221,7 @@ def test_the_form_offers_what_the_environment_names(monkeypatch: pytest.MonkeyPa
     assert dag_defaults.conn_id_param().schema["enum"] == ["txn_engine_default"]
     assert dag_defaults.transform_param().schema["enum"] == ["txn_engine.spark.balances:balances"]
     assert dag_defaults.job_param("group_id", "").schema["enum"] == ["balances"]
-    assert dag_defaults.group_offsets_days_param().schema["minimum"] == 7
+    assert dag_defaults.days_param("group_offsets_days", None, "").schema["minimum"] == 7
     monkeypatch.setenv("TXN_ENGINE_CONNECTIONS", "prod, test,prod,")
     monkeypatch.setenv("TXN_ENGINE_TRANSFORMS", "jobs.sums:totals")
     monkeypatch.setenv("TXN_ENGINE_SPARK_PARAMS", "spark.executor.cores,spark.scheduler.pool")
@@ -227,7 +229,7 @@ def test_the_form_offers_what_the_environment_names(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("TXN_ENGINE_GROUP_OFFSETS_DAYS", "0.5")
     group = dag_defaults.job_param("group_id", "")
     assert (group.value, group.schema["enum"]) == ("balances", ["balances", "monthly"])
-    assert dag_defaults.group_offsets_days_param().schema["minimum"] == 0.5
+    assert dag_defaults.days_param("group_offsets_days", None, "").schema["minimum"] == 0.5
     found = dag_defaults.conn_id_param()
     assert (found.value, found.schema["enum"]) == ("prod", ["prod", "test"])
     assert dag_defaults.transform_param().schema["enum"][1] == "jobs.sums:totals"
@@ -334,19 +336,38 @@ def test_a_job_that_is_not_permitted_fails_once_in_its_first_task(
     assert sorted(info.key for info in engine.store.list("")) == before
 
 
-@pytest.mark.parametrize(("days", "least"), [(6.9, None), (0.001, "1"), (0, "0.5"), (-1, None), (30, "x")])
-def test_no_run_makes_a_group_lose_its_place_that_the_deployment_keeps(
-    engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, days: float, least: str | None
+@pytest.mark.parametrize(
+    ("param", "days", "variable", "least"),
+    [
+        ("group_offsets_days", 6.9, "TXN_ENGINE_GROUP_OFFSETS_DAYS", None),
+        ("group_offsets_days", 0.001, "TXN_ENGINE_GROUP_OFFSETS_DAYS", "1"),
+        ("group_offsets_days", 0, "TXN_ENGINE_GROUP_OFFSETS_DAYS", "0.5"),
+        ("group_offsets_days", -1, "TXN_ENGINE_GROUP_OFFSETS_DAYS", None),
+        ("group_offsets_days", 30, "TXN_ENGINE_GROUP_OFFSETS_DAYS", "x"),
+        ("entries_days", 0.9, "TXN_ENGINE_ENTRIES_DAYS", None),
+        ("entries_days", 7, "TXN_ENGINE_ENTRIES_DAYS", "30"),
+        ("orphan_days", 0, "TXN_ENGINE_ORPHAN_DAYS", None),
+        ("orphan_days", 7, "TXN_ENGINE_ORPHAN_DAYS", "-1"),
+    ],
+)
+def test_no_run_takes_away_what_is_younger_than_the_deployment_says(
+    engine: Engine,
+    run_dag: RunDag,
+    monkeypatch: pytest.MonkeyPatch,
+    param: str,
+    days: float,
+    variable: str,
+    least: str | None,
 ) -> None:
     """By the first task, once, and no job is run."""
     a_form_that_offers_anything(monkeypatch)
     if least is not None:
-        monkeypatch.setenv("TXN_ENGINE_GROUP_OFFSETS_DAYS", least)
-    run = run_dag("txn_maintain", retries=1, group_offsets_days=days)
+        monkeypatch.setenv(variable, least)
+    run = run_dag("txn_maintain", retries=1, **{param: days})
     assert run.state == "failed"
     (line,) = run.errors
     assert line.startswith(REFUSED)
-    assert "TXN_ENGINE_GROUP_OFFSETS_DAYS" in line
+    assert variable in line
 
 
 def test_the_page_for_operators_names_every_variable() -> None:
@@ -364,6 +385,6 @@ def test_the_page_for_operators_names_every_variable() -> None:
         for module in (dag_defaults, deployment)
         for name, value in vars(module).items()
         if name.endswith("_VARIABLE")
-    }
-    assert len(names) == 13
+    } | {variable for variable, _ in deployment.AGES.values()}
+    assert len(names) == 15
     assert {line.split("|")[1].strip(" `") for line in table.splitlines() if line.startswith("| `")} == names

@@ -235,11 +235,15 @@ def test_a_run_that_was_overtaken_is_not_red(
     assert "payments-0: another run was quicker" in run.log
 
 
-def test_open_transactions_are_left_alone(aged: Engine, run_dag: RunDag) -> None:
+def test_open_transactions_are_left_alone(
+    aged: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing at or above the last stable offset is merged or trimmed; its producer commits afterwards."""
+    monkeypatch.setenv("TXN_ENGINE_ENTRIES_DAYS", "0.000000001")
+    monkeypatch.setenv("TXN_ENGINE_ORPHAN_DAYS", "0.000000001")
     producer = leave_open(aged, "open")
     rows = committed_rows(aged)
-    run = run_dag("txn_maintain", min_files=2, entries_days=0, orphan_days=0)
+    run = run_dag("txn_maintain", min_files=2, entries_days=1e-9, orphan_days=1e-9)
     assert run.state == "success", run.errors
     assert committed_rows(aged) == rows
     producer.commit_transaction()

@@ -108,6 +108,33 @@ def test_a_store_with_a_topic_alone_is_checked_for_what_it_has(ledger: Engine, r
     assert run.xcom("verify")["input_rows"] == -1
 
 
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"output_topic": None},
+        {"output_count": None},
+        {"group_id": None, "scope": "everything"},
+        {
+            "topic": "balances",
+            "record_id": "account_id",
+            "output_topic": None,
+            "group_id": None,
+            "direction": None,
+        }
+        | {"account": None, "amount": None, "scope": "everything"},
+    ],
+)
+def test_a_check_of_less_or_of_another_releases_nobody(
+    ledger: Engine, run_dag: RunDag, params: dict[str, object]
+) -> None:
+    """Whoever may trigger the DAG cannot pass off a weak proof for the one that downstream waits for."""
+    run = run_dag("txn_verify_exactly_once", **params)
+    assert run.state == "success", run.errors
+    assert run.xcom("verify")["announced"] is False
+    assert "not announced: " in run.log
+    assert run.events == []
+
+
 def test_what_was_consumed_is_proved_while_loads_go_on(ledger: Engine, run_dag: RunDag) -> None:
     """As after each consume: a load that was committed since, and one that is open, are no failures."""
     producers = [ledger.producer(transactional_id=name) for name in ("later", "open")]
@@ -121,6 +148,7 @@ def test_what_was_consumed_is_proved_while_loads_go_on(ledger: Engine, run_dag: 
     assert run.state == "success", run.errors
     assert run.xcom("verify")["failed"] == 0
     assert len(run.events) == 1
+    assert run.xcom("verify")["announced"] is True
     assert run_dag("txn_verify_exactly_once", scope="everything").state == "failed"
 
 

@@ -39,7 +39,12 @@ def report(airflow_app: Any) -> Iterator[Path]:
                   "output_count": None}  # fmt: skip
         with pytest.raises(AlertError, match="record_ids_unique"):
             verify_exactly_once(
-                params, dag_id=DAG, run_id=RUN, announce=lambda *_: None, emit=lambda *_: None
+                params,
+                dag_id=DAG,
+                run_id=RUN,
+                own_check=params,
+                announce=lambda *_: None,
+                emit=lambda *_: None,
             )
     folder = report_folder(None, dag_id=DAG, run_id=RUN)
     yield folder

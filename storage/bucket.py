@@ -3,39 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
-from urllib.parse import urlsplit
 
-import urllib3
 from minio import Minio
-from minio.credentials.providers import (
-    AWSConfigProvider,
-    ChainedProvider,
-    EnvAWSProvider,
-    IamAwsProvider,
-    Provider,
-    StaticProvider,
-)
-from minio.error import MinioException, S3Error, ServerError
+from minio.error import S3Error
 
-from storage.errors import (
-    AccessDeniedError,
-    BucketNotFoundError,
-    InvalidStoreUrlError,
-    StorageError,
-    StoreUnreachableError,
-)
-from storage.s3 import S3Config
-
-_TIMEOUT: Final = urllib3.Timeout(connect=4, read=8)
-# A starting MinIO answers "Retry-After: 60", which urllib3 would sleep through.
-_RETRIES: Final = urllib3.Retry(
-    total=1, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504], respect_retry_after_header=False
-)
-_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ResourceNotFound"})
-_DENIED: Final = frozenset(
-    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
-)
+from storage.minio_client import DENIED_CODES, minio_client, minio_error
+from storage.s3_config import S3Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +48,11 @@ def inspect_bucket(config: S3Config) -> BucketReport:
 
     An unreachable store is StoreUnreachableError within 20 seconds, refused credentials AccessDeniedError.
     """
-    client = _client(config)
+    client = minio_client(config)
     try:
         exists = client.bucket_exists(config.bucket)
     except Exception as error:
-        raise _answer(error, config) from error
+        raise minio_error(error, config) from error
     if not exists:
         return BucketReport(config.url, False, None, None, (f"there is no bucket {config.bucket!r}",))
     versioning = _versioning(client, config)
@@ -98,7 +71,7 @@ def inspect_bucket(config: S3Config) -> BucketReport:
 
 def create_bucket_if_missing(config: S3Config) -> bool:
     """Make the bucket; True when this call made it, False when it was there. Racing calls are fine."""
-    client = _client(config)
+    client = minio_client(config)
     try:
         if client.bucket_exists(config.bucket):
             return False
@@ -106,9 +79,9 @@ def create_bucket_if_missing(config: S3Config) -> bool:
     except S3Error as error:
         if error.code == "BucketAlreadyOwnedByYou":
             return False
-        raise _answer(error, config) from error
+        raise minio_error(error, config) from error
     except Exception as error:
-        raise _answer(error, config) from error
+        raise minio_error(error, config) from error
     return True
 
 
@@ -116,22 +89,22 @@ def _versioning(client: Minio, config: S3Config) -> str | None:
     try:
         return str(client.get_bucket_versioning(config.bucket).status or "Off")
     except S3Error as error:
-        if error.code in _DENIED or error.code == "NotImplemented":
+        if error.code in DENIED_CODES or error.code == "NotImplemented":
             return None
-        raise _answer(error, config) from error
+        raise minio_error(error, config) from error
     except Exception as error:
-        raise _answer(error, config) from error
+        raise minio_error(error, config) from error
 
 
 def _lifecycle_rules(client: Minio, config: S3Config) -> tuple[LifecycleRule, ...] | None:
     try:
         found = client.get_bucket_lifecycle(config.bucket)
     except S3Error as error:
-        if error.code in _DENIED or error.code == "NotImplemented":
+        if error.code in DENIED_CODES or error.code == "NotImplemented":
             return None
-        raise _answer(error, config) from error
+        raise minio_error(error, config) from error
     except Exception as error:
-        raise _answer(error, config) from error
+        raise minio_error(error, config) from error
     rules = []
     for rule in found.rules if found else ():
         expiration = rule.expiration
@@ -162,63 +135,3 @@ def _danger(rule: LifecycleRule) -> str:
     when = f"after {rule.expires_after_days} days" if rule.expires_after_days else "on a set date"
     what = f"objects below {rule.prefix!r}" if rule.prefix else "every object"
     return f"lifecycle rule {rule.rule_id!r} deletes {what} {when}, the log and committed data too: remove it"
-
-
-def _client(config: S3Config) -> Minio:
-    endpoint = urlsplit(config.endpoint or "https://s3.amazonaws.com")
-    pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES)
-    try:
-        return Minio(
-            endpoint.netloc,
-            secure=endpoint.scheme == "https",
-            region=config.region,
-            credentials=_credentials(config),
-            http_client=pool,
-        )
-    except ValueError as error:
-        raise InvalidStoreUrlError(
-            str(error), actor="bucket", place=config.place, action="fix the URL"
-        ) from error
-
-
-def _credentials(config: S3Config) -> Provider:
-    given = config.credentials()
-    if given is not None:
-        return StaticProvider(*given)
-    return ChainedProvider([EnvAWSProvider(), AWSConfigProvider(), IamAwsProvider()])
-
-
-def _answer(error: Exception, config: S3Config) -> StorageError:
-    """Say in our words what minio-py reported."""
-    if isinstance(error, StorageError):
-        return error
-    if isinstance(error, S3Error):
-        if error.code in _NO_BUCKET:
-            return BucketNotFoundError(
-                f"there is no bucket {config.bucket!r}",
-                actor="bucket",
-                place=config.place,
-                action="create it",
-            )
-        kind = AccessDeniedError if error.code in _DENIED else StorageError
-        return kind(
-            f"{error.code}: {error.message}",
-            actor="bucket",
-            place=config.place,
-            action="check the credentials and what they may do",
-        )
-    if isinstance(error, (urllib3.exceptions.HTTPError, ServerError, OSError)):
-        return StoreUnreachableError(
-            f"no usable answer ({type(error).__name__})",
-            actor="bucket",
-            place=config.place,
-            expected="an S3 store",
-            action="check the endpoint and the network, then try again",
-        )
-    if isinstance(error, ValueError):  # what minio-py refuses before it asks
-        return InvalidStoreUrlError(str(error), actor="bucket", place=config.place, action="fix the URL")
-    if isinstance(error, MinioException):
-        return StorageError(
-            str(error), actor="bucket", place=config.place, action="check endpoint and credentials"
-        )
-    return StorageError(f"{type(error).__name__}: {error}", actor="bucket", place=config.place)

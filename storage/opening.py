@@ -72,10 +72,8 @@ def _s3(
     session_token: str | None,
     region: str | None,
 ) -> ObjectStore:
-    from storage.s3 import (
-        S3Store,
-        s3_config,
-    )  # obstore takes 50 ms to import, and a local store needs none of it
+    from storage.s3 import S3Store  # obstore takes 50 ms to import, and a local store needs none of it
+    from storage.s3_config import s3_config
 
     if "@" in url:  # no bucket or prefix holds one
         raise _invalid(

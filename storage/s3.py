@@ -6,8 +6,8 @@ import builtins
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -15,7 +15,6 @@ from storage.errors import (
     AccessDeniedError,
     BucketNotFoundError,
     DamagedObjectError,
-    InvalidStoreUrlError,
     NotConnectedError,
     ObjectNotFoundError,
     PutIfAbsentUnsupportedError,
@@ -25,6 +24,7 @@ from storage.errors import (
 from storage.keys import validate_key, validate_prefix
 from storage.ranges import check_size, short_range, validate_range
 from storage.runtime import Obstore, obstore_of_this_process
+from storage.s3_config import S3Config
 from storage.store import ObjectInfo
 
 _T = TypeVar("_T")
@@ -38,7 +38,6 @@ _SMALL_PUT_BYTES_MAX: Final = 1 << 20
 _READ_RETRIES_MAX: Final = 4
 _READ_RETRY_TIMEOUT: Final = timedelta(seconds=8)
 
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 _CODE = re.compile(r"<Code>\s*([A-Za-z0-9]+)\s*</Code>")
 _STATUS = re.compile(r"status code: (\d{3})")
 _UNREACHABLE = re.compile(
@@ -51,87 +50,6 @@ _DENIED_CODES: Final = frozenset(
     {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AccountProblem",
      "TokenRefreshRequired", "RequestTimeTooSkewed", "AuthorizationHeaderMalformed", "AllAccessDisabled"}
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class S3Config:
-    """Where the bucket is and how to get in; `repr` shows no secret.
-
-    A key pair given here is used alone; without one, the environment is asked each time a client is made
-    (`AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`), then the machine's own role.
-    """
-
-    bucket: str
-    prefix: str = ""
-    endpoint: str | None = None
-    region: str = "us-east-1"
-    access_key: str | None = field(default=None, repr=False)
-    secret_key: str | None = field(default=None, repr=False)
-    session_token: str | None = field(default=None, repr=False)
-
-    @property
-    def url(self) -> str:
-        """`s3://bucket/prefix`."""
-        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
-
-    @property
-    def place(self) -> str:
-        """The URL and, where there is one, the endpoint: for messages."""
-        return f"{self.url} ({self.endpoint})" if self.endpoint else self.url
-
-    def credentials(self) -> tuple[str, str, str | None] | None:
-        """Key, secret and token to sign with; None leaves it to the machine's role."""
-        if self.access_key and self.secret_key:
-            return self.access_key, self.secret_key, self.session_token
-        key, secret = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
-        if key and secret:
-            return key, secret, os.environ.get("AWS_SESSION_TOKEN") or None
-        return None
-
-
-def s3_config(
-    bucket: str,
-    prefix: str = "",
-    *,
-    endpoint: str | None = None,
-    access_key: str | None = None,
-    secret_key: str | None = None,
-    session_token: str | None = None,
-    region: str | None = None,
-    environment: Mapping[str, str] | None = None,
-) -> S3Config:
-    """Return the checked configuration, with endpoint and region from the environment where not given."""
-    env = os.environ if environment is None else environment
-    names = ("TXN_ENGINE_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-    found = endpoint or next((env[name] for name in names if env.get(name)), None)
-    if _BUCKET.fullmatch(bucket) is None:
-        named = "what stands there" if ":" in bucket or "@" in bucket else repr(bucket)
-        raise _invalid(f"{named} is not the name of a bucket", "s3://bucket/prefix")
-    if found is not None:
-        found = found.rstrip("/")
-        if re.fullmatch(r"https?://[A-Za-z0-9._\[\]:-]+(?:/[^\s?#@]*)?", found) is None:
-            raise _invalid(
-                "the endpoint is not the URL of a server", "http(s)://host[:port], without user and password"
-            )
-    if bool(access_key) != bool(secret_key):
-        raise _invalid(
-            "only one of access key and secret key was given", "both, or neither and the environment"
-        )
-    return S3Config(
-        bucket,
-        validate_prefix(prefix).rstrip("/"),
-        found,
-        region or env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or "us-east-1",
-        access_key or None,
-        secret_key or None,
-        session_token or None,
-    )
-
-
-def _invalid(seen: str, expected: str) -> InvalidStoreUrlError:
-    return InvalidStoreUrlError(
-        seen, actor="s3 store", expected=expected, action="fix the URL or the settings"
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,16 +165,21 @@ class S3Store:
                 clients.obstore.list(clients.reads, folder or None, offset=start_after, chunk_size=1_000)
             )
 
-        return self._listed(self._call(begin, folder, "list"), folder)
+        return self._listed(self._call(begin, folder, "list"), folder, start_after)
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         """Return the names of the folders right below `prefix`, sorted."""
         folder = validate_prefix(prefix)
-        found = self._call(
-            lambda c: c.obstore.list_with_delimiter(c.reads, folder or None)["common_prefixes"],
-            folder,
-            "list folders",
-        )
+        try:
+            found = self._call(
+                lambda c: c.obstore.list_with_delimiter(c.reads, folder or None)["common_prefixes"],
+                folder,
+                "list folders",
+            )
+        except _UnlistableNameError:
+            from storage.any_names import list_folders
+
+            return sorted(list_folders(self._config, folder))
         return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
 
     def delete(self, key: str) -> None:
@@ -285,16 +208,24 @@ class S3Store:
     def __setstate__(self, config: S3Config) -> None:
         self.__init__(config)  # type: ignore[misc]
 
-    def _listed(self, pages: Iterator[Any], folder: str) -> Iterator[ObjectInfo]:
+    def _listed(self, pages: Iterator[Any], folder: str, last: str | None) -> Iterator[ObjectInfo]:
         while True:
             try:
                 page = next(pages, None)
             except Exception as error:
-                raise self._answer(error, folder, "list") from error
+                answer = self._answer(error, folder, "list")
+                if not isinstance(answer, _UnlistableNameError):
+                    raise answer from error
+                break
             if page is None:
                 return
             for meta in page:
-                yield _info(meta)
+                info = _info(meta)
+                yield info
+                last = info.key
+        from storage.any_names import list_objects
+
+        yield from list_objects(self._config, folder, start_after=last)
 
     def _call(
         self,
@@ -376,6 +307,10 @@ class S3Store:
         return _classify(error, operation, self._config, self.uri(key) if key else self.url)
 
 
+class _UnlistableNameError(DamagedObjectError):
+    """A page of a listing that obstore does not give, for the name of one object in it."""
+
+
 class _AmbiguousNotFoundError(ObjectNotFoundError):
     """A 404 without S3's word for it: from a HEAD, or from something that is not the store."""
 
@@ -398,7 +333,7 @@ def _classify(error: Exception, operation: str, config: S3Config, place: str) ->
     where = f"{place} ({config.endpoint})" if config.endpoint else place
     said = f"{operation} failed: " + (f"{status} {code}".strip() if status or code else type(error).__name__)
     if (unlistable := _UNLISTABLE.search(text)) is not None:
-        return DamagedObjectError(
+        return _UnlistableNameError(
             f"an object whose name no listing here can give: {unlistable[1]!a}",
             actor="s3 store",
             place=where,

@@ -5,6 +5,7 @@ What cannot be read is named; all else is listed, swept, maintained, written and
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import damage
+from tests.conftest import S3Bucket
 from tests.damage import (
     COORDINATOR,
     GROUPS,
@@ -274,6 +276,26 @@ def test_every_stray_key_is_passed_over_and_named(sound: Path, tmp_path: Path) -
             assert named.endswith("/") or printable(key) == named
             assert (report.ok, report.stats.foreign_objects) == (True, 1)
         shutil.rmtree(root)
+
+
+@pytest.mark.minio
+def test_a_name_with_a_control_character_in_a_bucket(minio_bucket: S3Bucket) -> None:
+    """As file managers leave one right below `topics/`: named, and nothing stops."""
+    keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
+    with connect(minio_bucket.url, endpoint=minio_bucket.endpoint, **keys) as engine:
+        engine.admin.create_topic("payments", partitions=1)
+        for key in ("topics/Icon\r", "topics/payments/0/0/log/\x1b", "topics/x\n/y"):
+            minio_bucket.client().put_object(minio_bucket.name, key, io.BytesIO(b"x"), 1)
+        assert engine.admin.list_topics() == ["payments"]
+        assert engine.admin.find_hanging_transactions() == []
+        assert not engine.maintenance.clean().failures
+        report = engine.admin.verify()
+        assert report.ok
+        assert [found.object for found in report.findings] == [
+            r"topics/Icon\r",
+            r"topics/payments/0/0/log/\x1b",
+            r"topics/x\n/",
+        ]
 
 
 @pytest.mark.parametrize("levels", [1_200, 2_100])

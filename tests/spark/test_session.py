@@ -100,7 +100,7 @@ def test_the_line_that_says_why() -> None:
 @pytest.mark.spark
 def test_a_session_without_the_s3a_jars(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket that the running session cannot read is refused with one line that says how to start one that can."""
-    from storage.s3 import S3Config
+    from storage.s3_config import S3Config
     from txn_engine.spark.s3a import bucket_options
 
     with pytest.raises(SparkSessionError, match="has no S3A jars"):

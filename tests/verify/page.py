@@ -62,7 +62,7 @@ def _damage() -> str:
         "| damage | findings |",
         "|---|---|",
     ]
-    for name, _, codes in KINDS:
+    for name, _, codes in sorted(KINDS, key=lambda kind: kind[0]):
         told = ", ".join(f"`{code}`" for code in sorted(codes))
         lines.append(f"| {name.replace('_', ' ')} | {told} |")
     return "\n".join(lines) + "\n"

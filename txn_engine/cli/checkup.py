@@ -15,7 +15,7 @@ from txn_engine.cli.failures import one_line
 if TYPE_CHECKING:
     from storage import ObjectStore
     from storage.bucket import BucketReport
-    from storage.s3 import S3Config
+    from storage.s3_config import S3Config
     from txn_engine.cli.command import Place
     from txn_engine.verify.store_keys import KeySurvey
 

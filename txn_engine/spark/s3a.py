@@ -9,7 +9,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from storage.s3 import S3Config
+from storage.s3_config import S3Config
 from txn_engine.spark.errors import SparkSessionError
 
 

@@ -15,7 +15,15 @@ from typing import Any, Final, Self, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.errors import DamagedObjectError, ObjectNotFoundError, OversizedObjectError, UnknownFormatError
+from storage.errors import (
+    BucketNotFoundError,
+    DamagedObjectError,
+    ObjectNotFoundError,
+    OversizedObjectError,
+    StorageError,
+    StoreUnreachableError,
+    UnknownFormatError,
+)
 from storage.parquet_footer import read_footer
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, check_claims
 from storage.store import ObjectInfo, ObjectStore
@@ -25,6 +33,9 @@ from txn_engine.verify.ranged_file import RangedFile
 from txn_engine.verify.report import Tally
 
 _PREFIX: Final = b"txn_engine."
+_STORE_KEY: Final = "store.json"
+_NO_ANSWER: Final = (StoreUnreachableError, BucketNotFoundError)
+"""What says nothing of one object."""
 WHOLE_BYTES_MAX: Final = 8 << 20  # a larger object is read in parts and is never in memory as a whole
 _PART_BYTES: Final = 4 << 20
 _BUFFER_BYTES: Final = 1 << 20  # of a large object's column
@@ -166,8 +177,9 @@ class ObjectReader:
     """Reads objects of one store, `workers` at a time, the small ones whole and the large ones in parts.
 
     Memory: at most 32 MB of objects are under way or waiting, and 4 MB a worker of a large one. With 0 workers there
-    is no thread: objects are read one by one, in order. Damage is an answer, not an error. What the store itself
-    refuses (unreachable, no access) is raised as it is.
+    is no thread: objects are read one by one, in order. Damage is an answer, not an error, and so is an object or a
+    folder that the store does not give (access refused, a bad sector). A store that does not answer at all is an
+    error, and one that does not give store.json.
     """
 
     def __init__(self, store: ObjectStore, tally: Tally, workers: int) -> None:
@@ -186,19 +198,24 @@ class ObjectReader:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def listing(self, folder: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """What is in the folder, by name; nothing where it is no folder, which `not_folders` notes."""
+        """What is in the folder, by name; nothing more where it cannot be listed, which `not_folders` notes."""
         try:
             yield from self._store.list(folder, start_after=start_after)
-        except DamagedObjectError as error:
-            self.not_folders[folder] = error.seen
+        except StorageError as error:
+            self._note_folder(folder, error)
 
     def folders(self, folder: str) -> list[str]:
-        """The names of the folders right below; none where it is no folder, which `not_folders` notes."""
+        """The names of the folders right below; none where it cannot be listed, which `not_folders` notes."""
         try:
             return self._store.list_folders(folder)
-        except DamagedObjectError as error:
-            self.not_folders[folder] = error.seen
+        except StorageError as error:
+            self._note_folder(folder, error)
             return []
+
+    def _note_folder(self, folder: str, error: StorageError) -> None:
+        if isinstance(error, _NO_ANSWER) or ("/" not in folder and not isinstance(error, DamagedObjectError)):
+            raise error
+        self.not_folders[folder] = error.seen
 
     def read(self, key: str, decode: Decode[T], *, size: int = 0) -> T | Damaged | None:
         """One object, decoded; None where there is none. `size`, where it is known: a large one is read in parts."""
@@ -245,7 +262,11 @@ class ObjectReader:
             return -1, None
         except UnknownFormatError:
             raise  # of store.json
-        except DamagedObjectError as error:  # no object, though it has a name: a link, a FIFO, a device
+        except StorageError as error:  # a link or a device by its name, access refused, a bad sector
+            if isinstance(error, _NO_ANSWER) or (
+                key == _STORE_KEY and not isinstance(error, DamagedObjectError)
+            ):
+                raise
             return size, Damaged(error.seen, size)
 
     def _whole(self, key: str) -> bytes | None:
@@ -281,7 +302,7 @@ def _decoded(found: RawObject, decode: Decode[T]) -> T | Damaged:
     try:
         return decode(found)
     except DamagedObjectError as error:
-        if isinstance(error, UnknownFormatError) and found.key == "store.json":
+        if isinstance(error, UnknownFormatError) and found.key == _STORE_KEY:
             raise  # nothing here can be judged by this version's rules
         text = f"{error.seen}, expected {error.expected}" if error.expected else error.seen
         return Damaged(text, found.size)

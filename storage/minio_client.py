@@ -1,0 +1,98 @@
+"""A client of minio-py, and its errors in our words."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import urlsplit
+
+import urllib3
+from minio import Minio
+from minio.credentials.providers import (
+    AWSConfigProvider,
+    ChainedProvider,
+    EnvAWSProvider,
+    IamAwsProvider,
+    Provider,
+    StaticProvider,
+)
+from minio.error import MinioException, S3Error, ServerError
+
+from storage.errors import (
+    AccessDeniedError,
+    BucketNotFoundError,
+    InvalidStoreUrlError,
+    StorageError,
+    StoreUnreachableError,
+)
+from storage.s3_config import S3Config
+
+_TIMEOUT: Final = urllib3.Timeout(connect=4, read=8)
+# A starting MinIO answers "Retry-After: 60", which urllib3 would sleep through.
+_RETRIES: Final = urllib3.Retry(
+    total=1, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504], respect_retry_after_header=False
+)
+_NO_BUCKET: Final = frozenset({"NoSuchBucket", "ResourceNotFound"})
+DENIED_CODES: Final = frozenset(
+    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"}
+)
+
+
+def minio_client(config: S3Config) -> Minio:
+    """A client that answers within 20 seconds, or says that the store does not."""
+    endpoint = urlsplit(config.endpoint or "https://s3.amazonaws.com")
+    pool = urllib3.PoolManager(timeout=_TIMEOUT, retries=_RETRIES)
+    try:
+        return Minio(
+            endpoint.netloc,
+            secure=endpoint.scheme == "https",
+            region=config.region,
+            credentials=_credentials(config),
+            http_client=pool,
+        )
+    except ValueError as error:
+        raise InvalidStoreUrlError(
+            str(error), actor="bucket", place=config.place, action="fix the URL"
+        ) from error
+
+
+def _credentials(config: S3Config) -> Provider:
+    given = config.credentials()
+    if given is not None:
+        return StaticProvider(*given)
+    return ChainedProvider([EnvAWSProvider(), AWSConfigProvider(), IamAwsProvider()])
+
+
+def minio_error(error: Exception, config: S3Config) -> StorageError:
+    """Say in our words what minio-py reported."""
+    if isinstance(error, StorageError):
+        return error
+    if isinstance(error, S3Error):
+        if error.code in _NO_BUCKET:
+            return BucketNotFoundError(
+                f"there is no bucket {config.bucket!r}",
+                actor="bucket",
+                place=config.place,
+                action="create it",
+            )
+        kind = AccessDeniedError if error.code in DENIED_CODES else StorageError
+        return kind(
+            f"{error.code}: {error.message}",
+            actor="bucket",
+            place=config.place,
+            action="check the credentials and what they may do",
+        )
+    if isinstance(error, (urllib3.exceptions.HTTPError, ServerError, OSError)):
+        return StoreUnreachableError(
+            f"no usable answer ({type(error).__name__})",
+            actor="bucket",
+            place=config.place,
+            expected="an S3 store",
+            action="check the endpoint and the network, then try again",
+        )
+    if isinstance(error, ValueError):  # what minio-py refuses before it asks
+        return InvalidStoreUrlError(str(error), actor="bucket", place=config.place, action="fix the URL")
+    if isinstance(error, MinioException):
+        return StorageError(
+            str(error), actor="bucket", place=config.place, action="check endpoint and credentials"
+        )
+    return StorageError(f"{type(error).__name__}: {error}", actor="bucket", place=config.place)

@@ -5,7 +5,7 @@
 
 ENV := . .ci/env &&
 BIN := .venv/bin
-WORKERS := -n auto --maxprocesses=2 --dist loadfile --no-loadscope-reorder# two processes, a module is one's; WORKERS= for one
+WORKERS := -n 3 --dist loadfile --no-loadscope-reorder# three processes, for many tests wait; a module is one's; WORKERS= for one
 
 help: ## Say what the targets do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -5,11 +5,12 @@ No error here quotes a value. pyarrow's do, so they are not passed on, nor chain
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 _WIDEST_INTEGER = pa.decimal128(20, 0)
 
@@ -69,10 +70,61 @@ def first_bad(values: Any, convert: Callable[[Any], object]) -> int:
 def _cast(column: Any, kind: pa.DataType) -> Any:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    found = _converted(column, kind)
+    if _may_be_changed(column.type, kind) and not _same(_converted(found, column.type), column):
+        raise ValueError("another value")
+    return found
+
+
+def _converted(column: Any, kind: pa.DataType) -> Any:
     if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
         # directly, pyarrow asks whether any integer of that type would fit, not whether these do
         column = column.cast(_WIDEST_INTEGER)
     return column.cast(kind)
+
+
+def _may_be_changed(kind: pa.DataType, other: pa.DataType) -> bool:
+    """Whether a cast between the types may give another value, and say nothing.
+
+    pyarrow raises a decimal's scale modulo its bits, leaves out members of a struct that the other has not, and makes
+    infinities of numbers that a smaller float has not. The way back divides, which it does exactly or not at all.
+    """
+    return any(map(_is_doubtful, (*_leaves(kind), *_leaves(other)))) or kind.num_fields != other.num_fields
+
+
+def _is_doubtful(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind) or pa.types.is_floating(kind) or pa.types.is_struct(kind))
+
+
+def _leaves(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """The type, and those in it."""
+    yield kind
+    for number in range(kind.num_fields):
+        yield from _leaves(kind.field(number).type)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two arrays of one type hold the same values, NaN being itself."""
+    if isinstance(one, pa.ChunkedArray):
+        both = pa.Table.from_arrays([one, other], names=["one", "other"])
+        return all(_same(*batch.columns) for batch in both.to_batches())
+    if one.equals(other):
+        return True
+    if pa.types.is_floating(one.type):
+        left, right = (part.cast(pa.float64()).to_numpy(zero_copy_only=False) for part in (one, other))
+        return bool(one.is_null().equals(other.is_null()) and np.array_equal(left, right, equal_nan=True))
+    if not pa.types.is_nested(one.type) or not one.is_null().equals(other.is_null()):
+        return False
+    return all(_same(*parts) for parts in zip(_parts(one), _parts(other), strict=True))
+
+
+def _parts(array: Any) -> list[Any]:
+    """What an array of a nested type is made of, what lies below its nulls left out."""
+    if pa.types.is_struct(array.type):
+        return list(array.flatten())
+    if pa.types.is_map(array.type):
+        array = array.cast(pa.list_(pa.struct([array.type.key_field, array.type.item_field])))
+    return [pc.list_value_length(array), array.flatten()]
 
 
 def _validate(column: Any) -> None:

@@ -50,8 +50,9 @@ _CHECK_FIELDS = (
     "input_delimiter",
     "input_date_format",
 )
-_PROOF_FIELDS = frozenset(_CHECK_FIELDS) - {"input_delimiter", "input_date_format"} | {"credit_values"}
-"""What a proof is of, and how much it proves."""
+_OF_A_RUN = frozenset({"report_folder"})
+"""Params that say nothing of what is proved."""
+_OF_THE_FILE = ("input_file", "input_delimiter", "input_date_format")
 _NAMED_MAX = 5
 _NAME_CHARS_MAX = 200
 _CONNECTION_FILE = "connection.json"
@@ -129,13 +130,27 @@ def verify_exactly_once(
             f"verification failed: {check.topic}", _failure(check.topic, result), [f"{check.topic} {run_id}"]
         )
     told = {"report": str(result.report), "json": str(result.json), **result.statistics}
-    others = sorted(name for name in _PROOF_FIELDS if params.get(name) != own_check.get(name))
+    others = _less_or_other(params, own_check)
     if others:
         log.warning("passed, and not announced: %s of this run differ from the DAG's own", ", ".join(others))
     else:
         proved = check.output_topic or check.topic
         emit(verified_asset(proved, StoreConnection.load(conn_id)), {"topic": proved, **told})
     return told | {"announced": not others}
+
+
+def _less_or_other(params: Mapping[str, Any], own_check: Mapping[str, Any]) -> list[str]:
+    """The params by which a run's check is not at least the DAG's own, of the same store.
+
+    More may be asked: that all has ended where the DAG asks for what was consumed, and a file to compare with.
+    """
+    asked = dict(params)
+    if asked["scope"] == EVERYTHING:
+        asked["scope"] = own_check["scope"]
+    if not own_check.get("input_file"):
+        asked |= {name: own_check.get(name) for name in _OF_THE_FILE}
+    names = sorted({*own_check, *asked} - _OF_A_RUN)
+    return [name for name in names if (asked.get(name) or None) != (own_check.get(name) or None)]
 
 
 def report_folder(parent: Path | None, *, dag_id: str, run_id: str) -> Path:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -15,6 +17,25 @@ from txn_engine import Engine, OffsetAndMetadata, connect
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
+DAG_PARAMS: dict[str, Any] = {
+    "scope": "consumed",
+    "topic": "payments",
+    "record_id": "trans_id",
+    "account": "account_id",
+    "amount": "amount",
+    "direction": "type",
+    "credit_values": ["PRIJEM"],
+    "output_topic": "balances",
+    "output_account": "account_id",
+    "output_total": "turnover",
+    "output_count": "payments",
+    "group_id": "balances",
+    "input_file": None,
+    "input_delimiter": ";",
+    "input_date_format": "%y%m%d",
+    "report_folder": "",
+    "conn_id": "txn_engine_default",
+}
 SUMS = [(1, "661.95", 3), (2, "1002.90", 3), (3, "90071992547409.92", 2)]
 
 
@@ -122,17 +143,71 @@ def test_a_store_with_a_topic_alone_is_checked_for_what_it_has(ledger: Engine, r
             "direction": None,
         }
         | {"account": None, "amount": None, "scope": "everything"},
+        {"conn_id": "staging"},
     ],
 )
 def test_a_check_of_less_or_of_another_releases_nobody(
-    ledger: Engine, run_dag: RunDag, params: dict[str, object]
+    ledger: Engine,
+    store_url: str,
+    run_dag: RunDag,
+    params: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever may trigger the DAG cannot pass off a weak proof for the one that downstream waits for."""
+    monkeypatch.setenv("TXN_ENGINE_CONNECTIONS", "txn_engine_default,staging")
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_STAGING", json.dumps({"conn_type": "txn_engine", "extra": {"url": store_url}})
+    )
     run = run_dag("txn_verify_exactly_once", **params)
     assert run.state == "success", run.errors
     assert run.xcom("verify")["announced"] is False
     assert "not announced: " in run.log
     assert run.events == []
+
+
+@pytest.mark.parametrize(
+    ("own", "of_the_run", "announced"),
+    [
+        ({"scope": "consumed"}, {"scope": "everything"}, True),
+        ({"scope": "consumed"}, {"scope": "everything", "input_file": "payments.csv"}, True),
+        ({"scope": "everything"}, {"scope": "consumed"}, False),
+        ({"scope": "everything", "input_file": "payments.csv"}, {"input_file": None}, False),
+        ({"scope": "everything", "input_file": "payments.csv"}, {"input_file": "other.csv"}, False),
+        ({"scope": "everything", "input_file": "payments.csv"}, {"report_folder": "elsewhere"}, True),
+    ],
+)
+def test_more_than_the_dags_own_check_is_as_good(
+    ledger: Engine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    own: dict[str, str],
+    of_the_run: dict[str, str | None],
+    announced: bool,
+) -> None:
+    """A file to compare with, and that all has ended; the other way round it is less."""
+    from txn_engine_airflow.verification import verify_exactly_once
+
+    for name in ("payments.csv", "other.csv"):
+        write_input(tmp_path / name)
+    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path))
+    monkeypatch.setenv("TXN_ENGINE_REPORT_ROOTS", str(tmp_path))
+
+    def with_paths(params: dict[str, Any]) -> dict[str, Any]:
+        paths = {
+            name: str(tmp_path / params[name]) for name in ("input_file", "report_folder") if params[name]
+        }
+        return params | paths
+
+    events: list[str] = []
+    found = verify_exactly_once(
+        with_paths(DAG_PARAMS | own | of_the_run),
+        dag_id="own",
+        run_id="run",
+        own_check=with_paths(DAG_PARAMS | own),
+        announce=lambda *_: None,
+        emit=lambda asset, _: events.append(asset.uri),
+    )
+    assert (found["announced"], len(events)) == (announced, int(announced))
 
 
 def test_what_was_consumed_is_proved_while_loads_go_on(ledger: Engine, run_dag: RunDag) -> None:

@@ -19,14 +19,15 @@ INTEGERS = (
     pa.uint32(),
     pa.uint64(),
 )
+DECIMALS = ((pa.decimal32, 9), (pa.decimal64, 18), (pa.decimal128, 38), (pa.decimal256, 76))
 FLOATS = (pa.float16(), pa.float32(), pa.float64())
 
 
 @st.composite
 def decimal_types(draw: st.DrawFn) -> Any:
-    """decimal128 and decimal256 of any precision and scale that Parquet has."""
-    make, most = draw(st.sampled_from(((pa.decimal128, 38), (pa.decimal256, 76))))
-    precision = draw(st.integers(1, most))
+    """Decimals of any width, precision and scale that Parquet has: often of all digits of their width."""
+    make, most = draw(st.sampled_from(DECIMALS))
+    precision = draw(st.one_of(st.just(most), st.integers(1, most)))
     return make(precision, draw(st.integers(0, precision)))
 
 
@@ -42,14 +43,16 @@ def count_of(kind: Any) -> st.SearchStrategy[int]:
     if pa.types.is_decimal(kind):
         edge = 10**kind.precision
         bits = kind.bit_width
+        digits = st.integers(0, kind.precision).flatmap(lambda count: st.integers(-(10**count), 10**count))
     else:
         bits = kind.bit_width
         edge = 2**53 if bits == 64 else 2 ** (bits - 1)
+        digits = st.nothing()
     low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
     near = st.integers(-3, 3).flatmap(lambda by: st.sampled_from((edge + by, -edge + by, by)))
     days = st.integers(-100_000, 100_000).map(lambda day: day * 86_400_000)
     thousands = st.integers(-(10**6), 10**6).map(lambda number: number * 10**9)
-    drawn = st.one_of(near, days, thousands, st.integers(low, high))
+    drawn = st.one_of(near, days, thousands, digits, st.integers(low, high))
     return drawn.map(lambda number: min(max(number, low), high))
 
 

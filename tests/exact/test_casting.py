@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,63 @@ def has(kind: Any, value: Any) -> bool:
     elif pa.types.is_unsigned_integer(kind):
         low, high = 0, 2**kind.bit_width - 1
     return (value * scale).denominator == 1 and low <= value * scale <= high
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "wanted"),
+    [
+        ("401069569058396736709.44", pa.decimal128(38, 2), pa.decimal128(38, 18)),
+        ("10000000000000000000000", pa.decimal128(38, 0), pa.decimal32(9, 2)),
+        ("9223372036854775807", pa.int64(), pa.decimal32(5, 2)),
+        ("4294967295", pa.uint32(), pa.decimal32(5, 2)),
+    ],
+)
+def test_a_decimal_that_pyarrow_would_give_the_remainder_of(value: str, kind: Any, wanted: Any) -> None:
+    """Its safe cast raises the scale modulo the bits of the type, and asks afterwards whether that fits."""
+    number = Decimal(value)
+    array = pa.array([number if pa.types.is_decimal(kind) else int(number)], kind)
+    for column in (array, pa.chunked_array([array.slice(0, 0), array]), pa.array([[number]], pa.list_(kind))):
+        into = pa.list_(wanted) if pa.types.is_list(column.type) else wanted
+        with pytest.raises(InexactError):
+            cast_exactly(column, into)
+
+
+@pytest.mark.parametrize(
+    ("array", "wanted"),
+    [
+        (pa.array([{"a": 1, "b": 2}]), pa.struct([("a", pa.int64())])),
+        (pa.array([1.5e300]), pa.float32()),
+        (pa.array([{"a": 1.5e300}]), pa.struct([("a", pa.float32())])),
+    ],
+)
+def test_what_a_type_has_no_place_for_is_not_left_out(array: Any, wanted: Any) -> None:
+    """A member of a struct, or all of a number but that it is large."""
+    with pytest.raises(InexactError):
+        cast_exactly(array, wanted)
+
+
+@pytest.mark.parametrize(
+    ("array", "wanted"),
+    [
+        (pa.array([1.5, float("nan"), None], pa.float32()), pa.float64()),
+        (
+            pa.array([{"a": float("nan"), "b": 1}, None]),
+            pa.struct([("b", pa.decimal128(25, 2)), ("a", pa.float64())]),
+        ),
+        (
+            pa.array([[("k", float("nan"))], None], pa.map_(pa.string(), pa.float32())),
+            pa.map_(pa.string(), pa.float64()),
+        ),
+        (
+            pa.array([[Decimal(1)], None, []], pa.list_(pa.decimal128(9, 0))),
+            pa.large_list(pa.decimal256(70, 8)),
+        ),
+    ],
+)
+def test_nulls_and_no_numbers_are_themselves(array: Any, wanted: Any) -> None:
+    """What is no number has its place, in others too."""
+    found = cast_exactly(array, wanted)
+    assert str(found.cast(array.type).to_pylist()) == str(array.to_pylist())
 
 
 @given(arrays(), flat_types)

@@ -55,11 +55,11 @@ def test_a_mark_that_nobody_names_is_said(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_page_is_of_this_catalogue() -> None:
-    """docs/MUTANTS.md has rows in the catalogue's words and order, and is what its rows make it. Each bug was found by
-    a run with faults, of kinds that there are, and the row says at which commit.
+    """docs/MUTANTS.md has a row of each bug in the catalogue's words and order, and is what its rows make it. Each was
+    found by a run with faults, of kinds that there are, and the row says at which commit.
     """
     rows = read_rows()
-    assert [row[:3] for row in rows.values()] == [words(mutant) for mutant in MUTANTS if mutant.name in rows]
+    assert [row[:3] for row in rows.values()] == [words(mutant) for mutant in MUTANTS]
     assert PAGE.read_text(encoding="utf-8") == render(list(rows.values()))
     for row in rows.values():
         workload, seed = row[3].split(" ")

@@ -41,6 +41,10 @@ def column_text(column: Any) -> Any:
     encoded = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(encoded, pa.ChunkedArray):  # no rows: combine_chunks may keep it chunked
         encoded = pa.array([], kind)
+    if (
+        pa.types.is_decimal(kind) and kind.bit_width < pa.decimal128(1).bit_width
+    ):  # Arrow finds no values in these
+        encoded = encoded.cast(pa.decimal128(kind.precision, kind.scale))
     encoded = encoded.dictionary_encode()
     words = pa.array(_value_texts(encoded.dictionary), pa.string())
     taken: Any = words.take(encoded.indices)

@@ -65,10 +65,20 @@ def scale_of(column: str, kind: pa.DataType) -> int:
 
 
 def wide(amounts: Any, scale: int) -> Any:
-    """A column of amounts as decimal256 at `scale`, in which no sum of a topic overflows."""
+    """A column of amounts as decimal256 at `scale`, in which no sum of a topic overflows.
+
+    Raises `InvalidRequestError` for an amount of more digits than that: pyarrow would give its remainder.
+    """
     if pa.types.is_integer(amounts.type):
         amounts = pc.cast(amounts, pa.decimal128(20, 0))
-    return pc.cast(amounts, pa.decimal256(_DIGITS_MAX, scale))
+    found = pc.cast(amounts, pa.decimal256(_DIGITS_MAX, scale))
+    if not pc.cast(found, amounts.type).equals(amounts):
+        raise InvalidRequestError(
+            f"an amount of more than {_DIGITS_MAX} digits at {scale} behind the point",
+            actor="exactly-once check",
+            expected=f"amounts that fit decimal({_DIGITS_MAX}, {scale})",
+        )
+    return found
 
 
 def unscaled_of_decimals(values: Iterable[decimal.Decimal | None], scale: int) -> list[int]:

@@ -41,7 +41,8 @@ class ParquetLimits:
     rows: of the whole object. row_group_bytes: of its columns uncompressed, or 64 times what they are stored in, if
     that is more; row_group_memory: the same of what they take in memory, where nulls take room too. values: elements
     of one list column in one row group, and no more than its bytes can hold: `values_per_byte`, and `values_free`
-    beside them, since nulls take no room in a page.
+    beside them, since nulls take no room in a page. footer_part: such a part of the object may be footer, if that is
+    more.
     """
 
     object_bytes: int
@@ -54,12 +55,13 @@ class ParquetLimits:
     values_per_byte: int
     values_free: int
     codecs: frozenset[int]
+    footer_part: int = 0
 
     def check_footer_bytes(self, footer_bytes: int, size: int) -> None:
         """Raise unless object and footer may be so large. Parsed, a footer takes up to 30 times its bytes."""
         if size > self.object_bytes:
             raise LimitError(f"{size} bytes, not at most {self.object_bytes}")
-        most = max(self.footer_bytes, size // 16)
+        most = max(self.footer_bytes, size // self.footer_part) if self.footer_part else self.footer_bytes
         if not 0 <= footer_bytes <= min(most, size):
             raise LimitError(f"a footer of {footer_bytes} bytes, not at most {most}")
 
@@ -75,6 +77,7 @@ DATA_LIMITS: Final = ParquetLimits(
     values_per_byte=8,
     values_free=1 << 24,
     codecs=frozenset({UNCOMPRESSED, ZSTD}),
+    footer_part=16,
 )
 """What is large: compressed or not, and as much as one reader may be asked to hold of a row group."""
 

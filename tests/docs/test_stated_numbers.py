@@ -38,11 +38,11 @@ from txn_engine.log.row_checks import MAX_OFFSET
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS
 from txn_engine.log.store_config import (
     CONSUMER_OFFSETS_TOPIC,
+    MAX_PARTITIONS,
     TRANSACTION_STATE_TOPIC,
     StoreConfig,
     StoreLimits,
 )
-from txn_engine.log.topics import MAX_PARTITIONS
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.producer.producer import CONCURRENT_RETRY_LIMIT_MS
 from txn_engine.protocol.controls import CONTROL_CHARS_MAX, GRACE_MS

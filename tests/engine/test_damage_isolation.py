@@ -5,11 +5,14 @@ What cannot be read is named; all else is listed, swept, maintained, written and
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests import damage
@@ -26,9 +29,12 @@ from tests.damage import (
     Damage,
 )
 from tests.faults import FaultyStore
+from tests.fuzz.sealing import json_object
 from txn_engine import Engine, TopicPartition, connect
 from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError
+from txn_engine.maintain import MaintenancePolicy
 from txn_engine.names import printable
+from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.testing import write_transaction_state
 from txn_engine.unreadable import Unreadable
 
@@ -417,6 +423,90 @@ def test_a_damaged_store_object_stops_everything_in_one_line(sound: Path, tmp_pa
         with pytest.raises(CorruptObjectError, match=r"store\.json") as caught:
             connect(f"file://{root}")
         assert "\n" not in str(caught.value)
+
+
+DEEP: pa.DataType = pa.int64()
+for _ in range(60):
+    DEEP = pa.list_(DEEP)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.dense_union([pa.field("x", pa.int64())]),
+        pa.month_day_nano_interval(),
+        pa.run_end_encoded(pa.int32(), pa.int64()),
+        pa.struct([]),
+        DEEP,
+    ],
+    ids=["union", "interval", "runs", "nothing", "deep"],
+)
+def test_columns_that_no_file_can_have_are_damage_of_their_topic(
+    sound: Path, tmp_path: Path, kind: pa.DataType
+) -> None:
+    """An Arrow schema with a right checksum, of a type that Parquet has not."""
+    root = tmp_path / "ledger"
+    shutil.copytree(sound, root)
+    file = root / "topics/balances/0.json"
+    whole = json.loads(file.read_text())
+    schema = pa.schema([("account_id", pa.int64()), ("amount", kind)])
+    whole["arrow_schema"] = base64.b64encode(schema.serialize().to_pybytes()).decode()
+    damage.overwrite(root, "topics/balances/0.json", json_object(whole))
+    with connect(f"file://{root}") as engine:
+        assert [each.place for each in engine.admin.list_topics().unreadable] == ["balances"]
+        report = engine.maintenance.compact(policy=MaintenancePolicy(min_files=2))
+        assert [(failure.topic, failure.code) for failure in report.failures] == [
+            ("balances", "CORRUPT_MESSAGE")
+        ]
+        assert {done.topic for done in report.partitions} == {"payments"}
+        named = [found.object for found in engine.admin.verify().findings if found.code == "object-damaged"]
+        assert named == ["topics/balances/0.json"]
+
+
+@pytest.mark.parametrize(
+    "at",
+    [
+        TopicPartition("payments", 9_999),
+        TopicPartition("__consumer_offsets", 50),
+    ],
+)
+def test_a_decision_is_not_carried_out_where_no_partition_is(
+    sound: Path, tmp_path: Path, at: TopicPartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row may name any partition; a marker there would be what the topic finds when it grows."""
+    root = tmp_path / "ledger"
+    shutil.copytree(sound, root)
+    with connect(f"file://{root}") as engine:
+        monkeypatch.setattr(
+            engine.coordinator, "resolve", lambda at: TransactionPartition(at.topic, 0, at.partition)
+        )
+        write_transaction_state(
+            engine, "wrong", state="PrepareAbort", producer_id=5_000, producer_epoch=1, partitions=[at]
+        )
+        report = engine.coordinator.write_pending_markers()
+        assert (report.transactional_ids, report.objects_written) == ((), 0)
+        (failure,) = report.failures
+        assert failure.startswith("wrong: ")
+        assert str(at.partition) in failure
+        assert list(engine.store.list(f"topics/{at.topic}/0/{at.partition}")) == []
+
+
+def test_a_decision_for_a_partition_that_the_topic_has_grown_since(sound: Path, tmp_path: Path) -> None:
+    """A sweep that knows the topic from before looks again."""
+    root = tmp_path / "ledger"
+    shutil.copytree(sound, root)
+    with connect(f"file://{root}") as sweeper, connect(f"file://{root}") as engine:
+        count = len(sweeper.admin.list_offsets("payments"))
+        engine.admin.add_partitions_to_topic("payments", count + 1)
+        write_transaction_state(
+            engine,
+            "grown",
+            state="PrepareAbort",
+            producer_id=5_000,
+            producer_epoch=1,
+            partitions=[TopicPartition("payments", count)],
+        )
+        assert sweeper.coordinator.write_pending_markers().transactional_ids == ("grown",)
 
 
 def test_an_undecided_one_whose_partition_is_damaged_stays_pending(sound: Path, tmp_path: Path) -> None:

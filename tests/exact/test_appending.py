@@ -79,3 +79,23 @@ def _shaped(array: Any, shape: str) -> tuple[Any, Any]:
         made = pa.StructArray.from_arrays([array], ["inner"])
         return made, lambda c: c.combine_chunks().field("inner")
     return array, lambda c: c
+
+
+STRICT = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", None])),
+        pa.StructArray.from_arrays([pa.array([1, None], pa.int64())], fields=[STRICT.field(0)]),
+    ],
+    ids=["a null among a dictionary's values", "a null where the type has none"],
+)
+def test_nulls_that_parquet_has_no_place_for_are_refused(column: Any) -> None:
+    """With the engine's own error, and nothing is written."""
+    table = pa.table({"x": column})
+    engine, topic = _SHELF.fresh(table.schema)
+    with pytest.raises(InvalidRecordError, match="nulls neither where a nested type allows none"):
+        engine.partition(topic, 0).append(table)
+    assert engine.scan(topic).to_table().num_rows == 0

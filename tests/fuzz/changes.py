@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from random import Random
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from tests.fuzz.ledger import Objects
 from tests.fuzz.sealing import checksum, json_object, parquet_object, resealed, taken_apart, varint
+from tests.storage.schema_bombs import shared_children, shared_metadata, shared_names
 
 NUMBERS = [
     -(2**63), -(2**31), -(2**15), -3, -2, -1, 0, 1, 2, 5, 99, 2**15 - 1, 2**15, 2**31 - 2, 2**31 - 1, 2**31,
@@ -367,6 +369,39 @@ def json_value(random: Random, data: bytes, objects: Objects) -> bytes:
     return json_object(whole, indent=random.choice([2, 2, 2, None]))
 
 
+def json_schema(random: Random, data: bytes, objects: Objects) -> bytes:
+    """A topic's columns: of other types, also such as Parquet has not, or of many that are one and the same bytes."""
+    whole = json.loads(data)
+    if "arrow_schema" not in whole:
+        return json_value(random, data, objects)
+    deep = pa.int64()
+    for _ in range(random.choice([3, 20, 70])):
+        deep = pa.list_(deep)
+    kinds = [
+        pa.float64(),
+        pa.null(),
+        pa.struct([]),
+        pa.list_view(pa.int64()),
+        pa.month_day_nano_interval(),
+        deep,
+    ]
+    kinds += [pa.run_end_encoded(pa.int32(), pa.int64()), pa.dense_union([pa.field("x", pa.int8())])]
+    kinds += [pa.timestamp("ms", "No/Where"), pa.binary(2**31 - 1), pa.list_(pa.int64(), 2**31 - 1)]
+    schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(whole["arrow_schema"])))
+    number = random.randrange(len(schema))
+    changed = schema.set(number, schema.field(number).with_type(random.choice(kinds)))
+    message = random.choice(
+        [
+            lambda: changed.serialize().to_pybytes(),
+            lambda: shared_children(random.choice([10, 60]), random.choice([10, 20_000])),
+            lambda: shared_names(random.choice([10, 20_000]), random.choice([10, 1_000_000])),
+            lambda: shared_metadata(random.choice([10, 20_000]), random.choice([10, 1_000_000])),
+        ]
+    )()
+    whole["arrow_schema"] = base64.b64encode(message).decode()
+    return json_object(whole)
+
+
 def json_deep(random: Random, data: bytes, objects: Objects) -> bytes:
     """Nested without an end, very long, or very many."""
     whole = json.loads(data)
@@ -403,4 +438,5 @@ JSON_WAYS: dict[str, tuple[Any, int]] = {
     "another object": (swapped, 2),
     "values": (json_value, 20),
     "deep": (json_deep, 1),
+    "schema": (json_schema, 4),
 }

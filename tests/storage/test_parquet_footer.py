@@ -28,9 +28,11 @@ from storage import (
     parquet_footer,
 )
 from storage.parquet_footer import Footer, Leaf, read_footer
+from storage.parquet_limits import LimitError, ParquetLimits
 from storage.thrift import ThriftError
 from tests.fuzz.sealing import parquet_object, resealed, varint
 from txn_engine.log.entry_format import ENTRY_LIMITS
+from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS
 
 TABLE = pa.table(
     {
@@ -327,3 +329,14 @@ def test_a_name_with_dots_is_checked_like_any_other() -> None:
         with pytest.raises(DamagedObjectError, match="dictionary"):
             decode_parquet(data, key="k", columns=columns)
     assert decode_parquet(data, key="k", columns=["c"])[0].num_rows == 2
+
+
+@pytest.mark.parametrize("limits", [ENTRY_LIMITS, SNAPSHOT_LIMITS], ids=["entry", "snapshot"])
+def test_only_a_data_file_may_have_a_larger_footer_for_being_large(limits: ParquetLimits) -> None:
+    """As FORMAT.md's table of limits has it."""
+    limits.check_footer_bytes(limits.footer_bytes, limits.object_bytes)
+    with pytest.raises(LimitError):
+        limits.check_footer_bytes(limits.footer_bytes + 1, limits.object_bytes)
+    DATA_LIMITS.check_footer_bytes(16 << 20, 256 << 20)
+    with pytest.raises(LimitError):
+        DATA_LIMITS.check_footer_bytes((16 << 20) + 1, 256 << 20)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from txn_engine.clock import Clock
-from txn_engine.errors import TxnEngineError
+from txn_engine.errors import CorruptObjectError, TxnEngineError, UnknownTopicOrPartitionError
 from txn_engine.log.logs import Logs
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.proposals import Appended, MarkerProposal, Refused, TransactionProposal, Verdict
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
@@ -75,13 +76,29 @@ class MarkerWriter:
         marked = sum(isinstance(verdict, Appended) for verdict in verdicts)
         return _PartitionOutcome(failed, int(marked > 0), marked)
 
-    def _exists(self, partition: TransactionPartition) -> bool:
+    def _exists(self, at: TransactionPartition) -> bool:
+        """Whether the partition's incarnation is in use. Raises `CorruptObjectError` for a partition that it lacks."""
+        topics = self._logs.topics
         try:
-            if self._logs.topics.get(partition.topic).incarnation == partition.incarnation:
-                return True
+            if at.topic == CONSUMER_OFFSETS_TOPIC:
+                self._logs.check_internal(at.topic, at.partition)
+            elif self._is_known(at) or topics.exists(at.topic, at.incarnation):
+                topics.having(at.topic, at.partition)
+            else:
+                return False
+        except UnknownTopicOrPartitionError as error:
+            raise CorruptObjectError(
+                f"a decision that names {error.seen}",
+                expected=error.expected or "partitions that the topic has",
+                action="run `txn-engine verify`, and find out who wrote it",
+            ) from error
+        return True
+
+    def _is_known(self, at: TransactionPartition) -> bool:
+        try:
+            return self._logs.topics.get(at.topic).incarnation == at.incarnation
         except TxnEngineError:
-            pass  # the look-up below decides, afresh; internal topics have no object to be found
-        return self._logs.topics.exists(partition.topic, partition.incarnation)
+            return False  # the store is asked then
 
     def _complete(self, decisions: Sequence[StoredRow]) -> tuple[list[str], int, dict[StoredRow, str]]:
         by_log: dict[int, list[StoredRow]] = defaultdict(list)

@@ -159,10 +159,11 @@ def encode_data_file(records: pa.Table, name: DataFileName, timestamp_ms: int) -
     try:
         with store_errors():
             data = encode_parquet(table, kind="data", metadata={"write_id": name.write_id}, profile=profile)
-    except pa.ArrowInvalid:  # its words hold the value
+    except pa.ArrowException:  # its words hold the value
         raise InvalidRecordError(
             "a value that its column cannot hold in Parquet",
-            expected="times of seconds within those of milliseconds",
+            expected="times of seconds within those of milliseconds; nulls neither where a nested type allows none "
+            "nor among a dictionary's values",
         ) from None
     file = FileRef(name.data_path, len(data), stored_checksum(data))
     return data, EncodedFile(file, count, timestamp_ms, timestamp_ms)

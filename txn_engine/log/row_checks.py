@@ -10,6 +10,7 @@ import re
 from dataclasses import astuple
 
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
 from txn_engine.protocol.batches import BatchDescriptor, FileRef
 from txn_engine.protocol.controls import ControlValue, Expire, Rewrite, decode_control
 from txn_engine.protocol.file_names import parse_data_path
@@ -158,7 +159,9 @@ def offset_commit_problem(commit: OffsetCommit) -> str | None:
 
 
 def _partition_problem(topic: str, incarnation: int, partition: int) -> str | None:
-    """They become a folder's name."""
-    if _NAME.fullmatch(topic) is None or topic in (".", "..") or incarnation < 0 or partition < 0:
+    """They become a folder's name, and where a marker is written: never into a log of transactions' own rows."""
+    is_name = _NAME.fullmatch(topic) is not None and topic not in (".", "..", TRANSACTION_STATE_TOPIC)
+    is_life = incarnation == 0 if topic == CONSUMER_OFFSETS_TOPIC else incarnation >= 0
+    if not (is_name and is_life and 0 <= partition < MAX_PARTITIONS):
         return f"partition {partition} of topic {topic[:80]!r}, incarnation {incarnation}"
     return None

@@ -24,6 +24,8 @@ from txn_engine.protocol.log_time import bounded_time
 STORE_KEY = "store.json"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
+MAX_PARTITIONS = 10_000
+"""Of any topic."""
 _INTERNAL_TOPICS = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
 _PARTITIONS_MAX = 10_000
 _INT64_MAX = 2**63 - 1

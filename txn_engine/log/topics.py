@@ -22,6 +22,7 @@ from storage import (
     encode_parquet,
     validate_name,
 )
+from storage.arrow_schema import read_schema
 from txn_engine.clock import Clock, monotonic_ms
 from txn_engine.errors import (
     CorruptObjectError,
@@ -33,10 +34,10 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
 )
 from txn_engine.ids import IdSource
-from txn_engine.log.data_files import physical_schema
+from txn_engine.log.data_files import physical_schema, stored_schema
 from txn_engine.log.objects import Objects, checked_number, checked_text, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
-from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.types import CleanupPolicy
@@ -49,7 +50,6 @@ KAFKA_SCHEMA = pa.schema(
         ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
     ]
 )
-MAX_PARTITIONS = 10_000
 FOOTER_BYTES_MAX = 1 << 20
 """Of an empty data file."""
 _KEY_TYPES = (pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
@@ -584,8 +584,9 @@ def _decoded_schema(values: Mapping[str, Any], key: str) -> tuple[pa.Schema, str
     """The columns and the key column."""
     encoded = checked_text(values, "arrow_schema", key=key)
     try:
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded, validate=True)))
+        schema = read_schema(base64.b64decode(encoded, validate=True))
         checked, key_column = _checked_schema(str(values["topic"]), schema, values["key"])
+        stored_schema(checked)
     except UNREADABLE as error:
         raise CorruptObjectError(
             f"an arrow_schema that cannot be read: {' '.join(str(error).split())[:120]}",

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from storage.arrow_schema import read_schema
 from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.verify.data_file_audit import RecordSchema
 from txn_engine.verify.descriptors import MalformedError
@@ -260,7 +262,8 @@ class LayoutAudit:
     def _schema(self, held: dict[str, Any], key: str) -> tuple[RecordSchema | None, KeyRules | None]:
         try:
             encoded = base64.b64decode(held.get("arrow_schema", ""), validate=True)
-            schema = pa.ipc.read_schema(pa.py_buffer(encoded))
+            schema = read_schema(encoded)
+            pq.write_table(schema.empty_table(), pa.BufferOutputStream())
             return RecordSchema(schema), key_rules(held, schema)
         except MalformedError as error:
             expected = "a cleanup policy, and a key column and delete_retention_ms where that is compact"

@@ -89,7 +89,10 @@ class Judge:
         for key in sorted(contents.objects):
             world.shelf.put_if_absent(key, contents.objects[key])
         for each in (*self._told, *told):
-            writing = Writing(each.name, each.name, 0, outcome=each.outcome, placed=dict(each.placed))
+            # All at one time: no clock is shared here, so that none can say who was acknowledged before whom began.
+            writing = Writing(
+                each.name, each.name, 0, outcome=each.outcome, ended=0, placed=dict(each.placed)
+            )
             writing.records = {place: list(ids) for place, ids in each.records}
             world.history.writings[each.name] = writing
         world.let_time_pass(2 * HOUR)

@@ -70,17 +70,42 @@ def first_bad(values: Any, convert: Callable[[Any], object]) -> int:
 def _cast(column: Any, kind: pa.DataType) -> Any:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    found = _converted(column, kind)
-    if _may_be_changed(column.type, kind) and not _same(_converted(found, column.type), column):
+    if _is_counted(column.type) and _is_counted(kind):
+        return _rescaled(column, kind)
+    found = column.cast(kind)
+    if _may_be_changed(column.type, kind) and not _same(found.cast(column.type), column):
         raise ValueError("another value")
     return found
 
 
-def _converted(column: Any, kind: pa.DataType) -> Any:
-    if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
-        # directly, pyarrow asks whether any integer of that type would fit, not whether these do
+def _is_counted(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind) or pa.types.is_integer(kind))
+
+
+def _rescaled(column: Any, kind: pa.DataType) -> Any:
+    """A cast among integers and decimals, in steps that pyarrow checks.
+
+    By itself it raises a scale modulo the bits of the narrower type; asks of integers whether any of that type would
+    fit, not whether these do; and has wrong bounds for integers wider than a decimal.
+    """
+    if pa.types.is_integer(column.type) and pa.types.is_integer(kind):
+        return column.cast(kind)
+    if pa.types.is_integer(column.type):
         column = column.cast(_WIDEST_INTEGER)
-    return column.cast(kind)
+    like = kind if pa.types.is_decimal(kind) else _WIDEST_INTEGER
+    make, most = (
+        (pa.decimal128, 38) if max(column.type.bit_width, like.bit_width) <= 128 else (pa.decimal256, 76)
+    )
+    column = column.cast(make(most, column.type.scale))
+    digits = like.precision - (
+        like.scale - column.type.scale
+    )  # what there is room for, at the scale as it is
+    if digits < 1:
+        if pc.any(pc.not_equal(column, pa.scalar(0, make(1, 0)))).as_py():
+            raise ValueError("a number of more digits")
+    elif digits < most:
+        column = column.cast(make(digits, column.type.scale))
+    return column.cast(make(most, like.scale)).cast(make(like.precision, like.scale)).cast(kind)
 
 
 def _may_be_changed(kind: pa.DataType, other: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.exact.arrays import arrays, counts_in, flat_types, is_whole
@@ -130,6 +130,10 @@ def test_nulls_and_no_numbers_are_themselves(array: Any, wanted: Any) -> None:
 
 
 @given(arrays(), flat_types)
+@example(pa.array([0]), pa.decimal32(9, 0))  # found by 100,000 examples
+@example(pa.array([5], pa.decimal64(18, 0)), pa.uint64())
+@example(pa.array([-999_999_999], pa.decimal32(9, 0)), pa.decimal64(18, 1))
+@example(pa.array([2**64 - 86_400_000], pa.uint64()), pa.decimal128(38, 14))
 def test_a_cast_keeps_every_value_or_names_the_first_it_cannot(array: Any, kind: Any) -> None:
     """What a DataFrame's rows go through on their way to the topic's types (`conform_to_topic`)."""
     assume(is_whole(array) and not pa.types.is_floating(kind) and not pa.types.is_floating(array.type))

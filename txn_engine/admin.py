@@ -58,7 +58,15 @@ from txn_engine.types import (
     TransactionDescription,
     TransactionListing,
 )
-from txn_engine.unreadable import DAMAGE, ByPartition, Listing, Unreadable, raise_if_refused_everywhere
+from txn_engine.unreadable import (
+    DAMAGE,
+    ByPartition,
+    Listing,
+    Unreadable,
+    one_place,
+    raise_if_no_write_was_taken,
+    raise_if_refused_everywhere,
+)
 from txn_engine.verify import VerifyReport, verify_store
 
 Progress = Callable[[str, int, int], None]
@@ -172,18 +180,16 @@ class Admin:
         `unreadable` names the partitions that are missing here, and coordinator partitions whose rows were not asked:
         a holder without an owner may have it there.
         """
-        places, damaged = self._targets(topic, None, ())
-        looked = self._logs.look(places)
-        damaged += looked.unreadable
+        states, damaged = self._look(*self._targets(topic, None, ()))
         owners: dict[int, StoredRow] = {}
-        if any(state.open_transactions for state in looked.states.values()):
+        if any(state.open_transactions for state in states.values()):
             rows = (
                 self._coordinator.rows()
             )  # after the partitions: what one of them shows open has its row by then
             owners = owners_of(rows)
             damaged += rows.unreadable
         now_ms = self._clock()
-        return Listing((measure(at, state, owners, now_ms) for at, state in looked.states.items()), damaged)
+        return Listing((measure(at, state, owners, now_ms) for at, state in states.items()), damaged)
 
     # --- transactions ---------------------------------------------------------------------------------------
 
@@ -277,32 +283,18 @@ class Admin:
             raise InvalidRequestError(
                 "a partition without a topic", expected="both, or a topic alone, or neither"
             )
-        targets, damaged = self._targets(topic, partition, [CONSUMER_OFFSETS_TOPIC])
+        states, damaged = self._look(*self._targets(topic, partition, [CONSUMER_OFFSETS_TOPIC]))
         now_ms = self._clock()
-        candidates, unreadable = self._open_too_long(targets, max_transaction_timeout_ms, now_ms)
-        damaged += unreadable
+        candidates = _open_too_long(states, max_transaction_timeout_ms, now_ms)
         if not candidates:
             return Listing((), damaged)
         owners = self._owners()
         orphans = [candidate for candidate in candidates if owners.miss(candidate[1])]
         # One that was ended between the two looks has no owner any more, and is not open any more either.
-        still_open, _ = self._open_too_long(
-            [target for target, _ in orphans], max_transaction_timeout_ms, now_ms
-        )
+        again = self._logs.look_at_each(target for target, _ in orphans)
+        still_open = _open_too_long(again.states, max_transaction_timeout_ms, now_ms)
         found = [hanging for target, hanging in still_open if (target, hanging) in orphans]
-        return Listing(found, [*damaged, *owners.unreadable])
-
-    def _open_too_long(
-        self, targets: Iterable[TransactionPartition], limit_ms: int, now_ms: int
-    ) -> tuple[list[tuple[TransactionPartition, HangingTransaction]], list[Unreadable]]:
-        looked = self._logs.look(targets)
-        found = [
-            (target, _hanging(target, entry, now_ms))
-            for target, state in looked.states.items()
-            for _, entry in sorted(state.producers.items())
-            if entry.is_open and now_ms - entry.append_time > limit_ms
-        ]
-        return found, list(looked.unreadable)
+        return Listing(found, [*damaged, *again.unreadable, *owners.unreadable])
 
     def _owners(self) -> _Owners:
         """Whom the coordinator knows, and which partitions their transactions are open or undecided in."""
@@ -369,7 +361,8 @@ class Admin:
         failed: dict[str, TxnEngineError] = {}
         for name in transactional_ids:
             try:
-                fenced[name] = self._fence(name)
+                with one_place(TRANSACTION_STATE_TOPIC, self.coordinator_partition(name)):
+                    fenced[name] = self._fence(name)
             except DAMAGE as error:
                 failed[name] = error
         if failed:
@@ -418,7 +411,8 @@ class Admin:
         states: dict[OffsetKey, PartitionState | None] = {}
         for key in keys:
             try:
-                states[key] = self._state_of(key)
+                with one_place(key.topic, key.partition):
+                    states[key] = self._state_of(key)
             except DAMAGE as error:
                 states[key] = None
                 unreadable.append(Unreadable(key.topic, key.partition, error))
@@ -507,7 +501,8 @@ class Admin:
 
     def snapshot(self, topic: str | None = None, partition: int | None = None) -> ByPartition[int]:
         """Write snapshots where the log has grown (all topics and the internal ones when none is named);
-        their offsets. A partition that cannot be read gets none, and `unreadable` names it.
+        their offsets. A partition that cannot be read, or that the store takes no write in, gets none, and `unreadable`
+        names it; raises where the store takes none at all.
         """
         if partition is not None and topic is None:
             raise InvalidRequestError(
@@ -516,17 +511,21 @@ class Admin:
         internal = [TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC]
         targets, unreadable = self._targets(topic, partition, internal)
         written: list[tuple[TopicPartition, int]] = []
+        found_any = False
         for target, end in zip(targets, self._logs.workers.map(self._snapshot, targets), strict=True):
+            found_any = found_any or not isinstance(end, Unreadable)
             if isinstance(end, Unreadable):
                 unreadable.append(end)
             elif end is not None:
                 written.append((TopicPartition(target.topic, target.partition), end))
-        raise_if_refused_everywhere(unreadable, found_any=len(unreadable) < len(targets))
+        raise_if_refused_everywhere(unreadable, found_any=found_any)
+        raise_if_no_write_was_taken(unreadable, wrote_any=bool(written))
         return ByPartition(written, unreadable)
 
     def _snapshot(self, target: TransactionPartition) -> int | Unreadable | None:
         try:
-            return self._logs.of(target).write_snapshot()
+            with one_place(target.topic, target.partition):
+                return self._logs.of(target).write_snapshot()
         except DAMAGE as error:
             return Unreadable(target.topic, target.partition, error)
 
@@ -538,7 +537,7 @@ class Admin:
         """
         if topic is not None:
             return self._partitions_of(topic, partition), []
-        survey = self._logs.topics.survey()
+        survey = self._logs.topics.survey_each()
         targets = [target for name in internal for target in self._partitions_of(name, None)]
         targets += [
             TransactionPartition(info.name, info.incarnation, number)
@@ -546,6 +545,17 @@ class Admin:
             for number in range(info.partitions)
         ]
         return targets, list(survey.unreadable)
+
+    def _look(
+        self, targets: Iterable[TransactionPartition], damaged: list[Unreadable]
+    ) -> tuple[Mapping[TransactionPartition, PartitionState], list[Unreadable]]:
+        """The states of these partitions, and what cannot be read beside what is `damaged`: raises where that is all,
+        and each of it is refused.
+        """
+        looked = self._logs.look_at_each(targets)
+        unreadable = [*damaged, *looked.unreadable]
+        raise_if_refused_everywhere(unreadable, found_any=bool(looked.states))
+        return looked.states, unreadable
 
     def _partitions_of(self, topic: str, partition: int | None) -> list[TransactionPartition]:
         if topic in self._logs.config.internal_partitions:
@@ -634,6 +644,17 @@ def _group_offset(key: OffsetKey, offsets: GroupOffsets, state: PartitionState |
         measured.held_back_offsets,
         measured.gone_offsets,
     )
+
+
+def _open_too_long(
+    states: Mapping[TransactionPartition, PartitionState], limit_ms: int, now_ms: int
+) -> list[tuple[TransactionPartition, HangingTransaction]]:
+    return [
+        (target, _hanging(target, entry, now_ms))
+        for target, state in states.items()
+        for _, entry in sorted(state.producers.items())
+        if entry.is_open and now_ms - entry.append_time > limit_ms
+    ]
 
 
 def _hanging(target: TransactionPartition, entry: ProducerEntry, now_ms: int) -> HangingTransaction:

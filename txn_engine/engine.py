@@ -174,7 +174,7 @@ class Engine:
 
     def look_at_everything(self) -> tuple[Survey, Looked]:
         """All topics, and the end of every log: what can be read, and the names of what cannot."""
-        survey = self.logs.topics.survey()
+        survey = self.logs.topics.survey_each()
         internal = [at for topic in self.config.internal_partitions for at in self.logs.internal(topic)]
         users = [
             TransactionPartition(topic.name, topic.incarnation, number)

@@ -366,9 +366,13 @@ class StoreUnavailableError(TxnEngineError):
 
 
 class StoreAccessError(TxnEngineError):
-    """The store refuses: wrong credentials, missing bucket, unwritable folder, or no put-if-absent."""
+    """The store refuses: wrong credentials, missing bucket, unwritable folder, or no put-if-absent.
+
+    of_a_write: it was a put or a delete that was refused. Not kept by a pickle.
+    """
 
     code = "CLUSTER_AUTHORIZATION_FAILED"
+    of_a_write = False
 
 
 class RequestTimedOutError(TxnEngineError):
@@ -377,6 +381,15 @@ class RequestTimedOutError(TxnEngineError):
     code = "REQUEST_TIMED_OUT"
     retriable = True
     retry_helps = True
+
+
+class UnexpectedError(TxnEngineError):
+    """One partition of a job or a listing raised what nobody foresaw: its type and text. The others are done."""
+
+    code = "UNKNOWN_SERVER_ERROR"
+    default_action = (
+        "run `txn-engine verify`; where it finds nothing there, report it with the traceback in the log"
+    )
 
 
 class IllegalStateError(TxnEngineError):

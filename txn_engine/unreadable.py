@@ -6,19 +6,29 @@ sweep, a job, a page) does so for all that can be read, and hands back the rest 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, NoReturn, TypeVar
 
-from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError, UnsupportedFormatError
+from txn_engine.errors import (
+    CorruptObjectError,
+    StoreAccessError,
+    TxnEngineError,
+    UnexpectedError,
+    UnsupportedFormatError,
+)
 from txn_engine.types import TopicPartition
 
 Found = TypeVar("Found")
 
-DAMAGE: Final = (CorruptObjectError, UnsupportedFormatError, StoreAccessError)
-"""What says something of one object. A store that does not answer is none of these, and ends the whole call."""
+DAMAGE: Final = (CorruptObjectError, UnsupportedFormatError, StoreAccessError, UnexpectedError)
+"""What says something of one place. A store that does not answer is none of these, and ends the whole call."""
 
 WHOLE_TOPIC: Final = -1
+_TEXT_CHARS_MAX: Final = 200
+_LOGGER = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +42,7 @@ class Unreadable:
     @property
     def place(self) -> str:
         """`payments-0`, or the topic alone."""
-        return self.topic if self.partition == WHOLE_TOPIC else f"{self.topic}-{self.partition}"
+        return _place(self.topic, self.partition)
 
     def to_dict(self) -> dict[str, str | int]:
         """As JSON has it."""
@@ -45,6 +55,10 @@ class Unreadable:
 
     def __str__(self) -> str:
         return f"{self.place}: {self.error}"
+
+
+def _place(topic: str, partition: int) -> str:
+    return topic if partition == WHOLE_TOPIC else f"{topic}-{partition}"
 
 
 class Listing(list[Found]):
@@ -73,8 +87,39 @@ class ByPartition(dict[TopicPartition, Found]):
 
 def raise_if_refused_everywhere(unreadable: Iterable[Unreadable], *, found_any: bool) -> None:
     """Raise the store's refusal where it gives nothing at all: then no object is to blame."""
-    if found_any:
-        return
     errors = [each.error for each in unreadable]
-    if errors and all(isinstance(error, StoreAccessError) for error in errors):
+    if errors and not found_any and all(isinstance(error, StoreAccessError) for error in errors):
         raise errors[0]
+
+
+def raise_if_no_write_was_taken(unreadable: Iterable[Unreadable], *, wrote_any: bool) -> None:
+    """Raise the store's refusal where it takes nothing at all, and nothing else is to be told."""
+    errors = [each.error for each in unreadable]
+    if errors and not wrote_any and all(map(_is_refused_write, errors)):
+        raise errors[0]
+
+
+def _is_refused_write(error: TxnEngineError) -> bool:
+    return isinstance(error, StoreAccessError) and error.of_a_write
+
+
+@contextmanager
+def one_place(topic: str, partition: int = WHOLE_TOPIC) -> Iterator[None]:
+    """Around what is done in one partition, or topic, of many: an exception that is no error of the engine leaves as
+    an `UnexpectedError`, so that whoever goes on with the others has to know the engine's errors alone.
+
+    Ctrl-C, and all else that is no `Exception`, leaves as it is.
+    """
+    try:
+        yield
+    except TxnEngineError:
+        raise
+    except Exception as error:
+        raise unexpected(_place(topic, partition), error) from error
+
+
+def unexpected(place: str, error: Exception) -> UnexpectedError:
+    """What an exception that nobody foresaw is called in a report; the log has its traceback."""
+    _LOGGER.error("an unexpected error in %s", place, exc_info=error)
+    text = " ".join(str(error).split())[:_TEXT_CHARS_MAX]
+    return UnexpectedError(f"{type(error).__name__}: {text}", place=place)

@@ -13,6 +13,7 @@ import pyarrow as pa
 from tests.fuzz.changes import change
 from tests.fuzz.ledger import Objects
 from tests.fuzz.using import use
+from tests.unforeseen import as_it_was_raised
 
 MEMORY_MAX = 256 << 20
 """Of entries, snapshots and JSON objects."""
@@ -43,7 +44,8 @@ def run_case(case: str, ledger: Objects) -> Result:
     outcomes: list[tuple[str, str]] = []
     failure = ""
     try:
-        outcomes = use(random, changed, key)
+        with as_it_was_raised():
+            outcomes = use(random, changed, key)
     except BaseException as error:  # noqa: BLE001 -- that is what is looked for
         told = "".join(traceback.format_exception(error)[-12:])
         failure = f"{type(error).__name__}: {error!s:.300}\n{told}"

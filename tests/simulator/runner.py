@@ -21,6 +21,7 @@ from tests.simulator.process import Process
 from tests.simulator.workloads import WORKLOADS
 from tests.simulator.workloads.common import read_topic
 from tests.simulator.world import World
+from tests.unforeseen import as_it_was_raised
 from txn_engine import Engine
 from txn_engine.types import SweepReport
 from txn_engine.verify import verify_store
@@ -71,7 +72,7 @@ def run(workload: str, seed: int, knobs: Knobs | None = None) -> RunResult:
     result = RunResult(workload, seed, knobs or knobs_of(workload, seed))
     logging.disable(logging.CRITICAL)
     try:
-        with simulated(), ExitStack() as machines:
+        with simulated(), as_it_was_raised(), ExitStack() as machines:
             world = World(seed, result.knobs, machines)
             try:
                 _play(module, world, result)

@@ -19,6 +19,7 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol import transactions
+from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import Appended, TransactionProposal
 from txn_engine.protocol.transaction_rows import (
     StoredRow,
@@ -28,7 +29,7 @@ from txn_engine.protocol.transaction_rows import (
 )
 from txn_engine.protocol.transactions import Decision
 from txn_engine.types import MarkerMode, ProducerIdAndEpoch, SweepReport, TopicPartition
-from txn_engine.unreadable import Listing
+from txn_engine.unreadable import Listing, one_place
 
 MAX_TRANSACTIONAL_ID_CHARS = 1_000
 _LOGGER = logging.getLogger(__name__)
@@ -340,24 +341,30 @@ class Coordinator:
         failures = [str(each) for each in looked.unreadable]
         objects = 0
         for partition, state in looked.states.items():
-            proposals = [
-                p for _, stored in sorted(state.transactions.items()) if (p := propose(stored)) is not None
-            ]
-            if not proposals:
-                continue
             try:
-                verdicts = self._logs.of(partition).append(proposals)
+                with one_place(partition.topic, partition.partition):
+                    done = self._sweep_one(partition, state, propose)
             except TxnEngineError as error:
                 failures.append(str(error))
                 continue
-            done = [
-                p.transactional_id
-                for p, v in zip(proposals, verdicts, strict=True)
-                if isinstance(v, Appended)
-            ]
             swept += done
             objects += bool(done)
         return SweepReport(tuple(swept), objects_written=objects, failures=tuple(failures))
+
+    def _sweep_one(
+        self,
+        partition: TransactionPartition,
+        state: PartitionState,
+        propose: Callable[[StoredRow], TransactionProposal | None],
+    ) -> list[str]:
+        """The ids of this coordinator partition for which a row was put."""
+        proposals = [
+            p for _, stored in sorted(state.transactions.items()) if (p := propose(stored)) is not None
+        ]
+        verdicts = self._logs.of(partition).append(proposals) if proposals else ()
+        return [
+            p.transactional_id for p, v in zip(proposals, verdicts, strict=True) if isinstance(v, Appended)
+        ]
 
 
 def _check_id(transactional_id: str) -> None:

@@ -35,7 +35,7 @@ from txn_engine.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from txn_engine.unreadable import Listing
+from txn_engine.unreadable import DAMAGE, Listing, Unreadable, one_place, raise_if_no_write_was_taken
 
 MAX_METADATA_CHARS = 4_096
 
@@ -149,10 +149,12 @@ class GroupCoordinator:
         partition, where they are named; one entry a partition.
 
         What is pending, or moves meanwhile, is left alone (`OffsetMetadataManager.cleanupExpiredOffsets`). The answer:
-        what was forgotten, group by group; with `dry_run` what would be, and nothing is written.
+        what was forgotten, group by group; with `dry_run` what would be, and nothing is written. `unreadable` names
+        the partitions that cannot be read, or that the store takes no write in; raises where it takes none at all.
         """
         forgotten: list[StoredCommit] = []
         looked = self._logs.look(self._logs.internal(CONSUMER_OFFSETS_TOPIC))
+        unreadable = list(looked.unreadable)
         for home, state in looked.states.items():
             now_ms, offsets = self._clock(), state.group_offsets
             old = [
@@ -166,13 +168,24 @@ class GroupCoordinator:
             if dry_run or not old:
                 forgotten += old
                 continue
-            proposals = [OffsetCommitProposal(tombstone(stored, now_ms)) for stored in old]
-            verdicts = self._logs.of(home).append(proposals)
-            forgotten += [
-                stored for stored, verdict in zip(old, verdicts, strict=True) if isinstance(verdict, Appended)
-            ]
+            try:
+                with one_place(home.topic, home.partition):
+                    forgotten += self._forget(home, old, now_ms)
+            except DAMAGE as error:
+                unreadable.append(Unreadable(home.topic, home.partition, error))
+        raise_if_no_write_was_taken(unreadable, wrote_any=bool(forgotten))
         forgotten.sort(key=lambda stored: stored.commit.key)
-        return Listing(map(_forgotten, forgotten), looked.unreadable)
+        return Listing(map(_forgotten, forgotten), unreadable)
+
+    def _forget(
+        self, home: TransactionPartition, old: Sequence[StoredCommit], now_ms: int
+    ) -> list[StoredCommit]:
+        """Put a tombstone for each of these commits; those that had not moved."""
+        proposals = [OffsetCommitProposal(tombstone(stored, now_ms)) for stored in old]
+        verdicts = self._logs.of(home).append(proposals)
+        return [
+            stored for stored, verdict in zip(old, verdicts, strict=True) if isinstance(verdict, Appended)
+        ]
 
     def target(self, group: ConsumerGroupMetadata, partition: TopicPartition) -> TransactionPartition:
         """The partition that a position of this group is about: of the topic that was read, never of a later one of its

@@ -10,12 +10,13 @@ from functools import partial
 from txn_engine.clock import Clock
 from txn_engine.errors import CorruptObjectError, TxnEngineError, UnknownTopicOrPartitionError
 from txn_engine.log.logs import Logs
-from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.proposals import Appended, MarkerProposal, Refused, TransactionProposal, Verdict
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.protocol.transactions import complete_transaction
 from txn_engine.types import SweepReport
+from txn_engine.unreadable import one_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +61,12 @@ class MarkerWriter:
     def _mark(self, partition: TransactionPartition, decisions: Sequence[StoredRow]) -> _PartitionOutcome:
         """Put one entry with the markers of all these decisions. A deleted topic's incarnation counts as done."""
         try:
-            if not self._exists(partition):
-                return _PartitionOutcome({}, 0, 0)
-            log = self._logs.of(partition)
-            verdicts = log.append([_marker(decision) for decision in decisions])
-            producers = log.view().producers
+            with one_place(partition.topic, partition.partition):
+                if not self._exists(partition):
+                    return _PartitionOutcome({}, 0, 0)
+                log = self._logs.of(partition)
+                verdicts = log.append([_marker(decision) for decision in decisions])
+                producers = log.view().producers
         except TxnEngineError as error:
             return _PartitionOutcome(dict.fromkeys(decisions, str(error)), 0, 0)
         failed = {}
@@ -107,9 +109,10 @@ class MarkerWriter:
         completed: list[str] = []
         failures: dict[StoredRow, str] = {}
         objects = 0
-        for group in by_log.values():
+        for number, group in by_log.items():
             try:
-                verdicts = self._complete_in_one_log(group)
+                with one_place(TRANSACTION_STATE_TOPIC, number):
+                    verdicts = self._complete_in_one_log(group)
             except TxnEngineError as error:
                 failures |= dict.fromkeys(group, str(error))
                 continue

@@ -18,7 +18,7 @@ from txn_engine.log.topics import TopicRegistry, partition_prefix
 from txn_engine.protocol.hashing import partition_for_id
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
-from txn_engine.unreadable import DAMAGE, Unreadable, raise_if_refused_everywhere
+from txn_engine.unreadable import DAMAGE, Unreadable, one_place, raise_if_refused_everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,12 @@ class Logs:
 
         Raises where the store does not answer, or refuses every one of them.
         """
+        looked = self.look_at_each(partitions)
+        raise_if_refused_everywhere(looked.unreadable, found_any=bool(looked.states))
+        return looked
+
+    def look_at_each(self, partitions: Iterable[TransactionPartition]) -> Looked:
+        """As `look`, for who has looked elsewhere too: raises where the store does not answer, and for no refusal."""
         asked = list(dict.fromkeys(partitions))
         states: dict[TransactionPartition, PartitionState] = {}
         unreadable: list[Unreadable] = []
@@ -114,12 +120,12 @@ class Logs:
                 unreadable.append(found)
             else:
                 states[partition] = found
-        raise_if_refused_everywhere(unreadable, found_any=bool(states))
         return Looked(states, tuple(unreadable))
 
     def _state_or_damage(self, partition: TransactionPartition) -> PartitionState | Unreadable:
         try:
-            return self.of(partition).refresh()
+            with one_place(partition.topic, partition.partition):
+                return self.of(partition).refresh()
         except DAMAGE as error:
             return Unreadable(partition.topic, partition.partition, error)
 

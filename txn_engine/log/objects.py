@@ -70,6 +70,17 @@ def store_errors() -> Iterator[None]:
         raise translated(error) from error
 
 
+@contextmanager
+def _write_errors() -> Iterator[None]:
+    """As `store_errors`; a refusal says that it was one of a write."""
+    try:
+        with store_errors():
+            yield
+    except StoreAccessError as error:
+        error.of_a_write = True
+        raise
+
+
 class Objects:
     """The store's operations that the engine uses, with the engine's errors."""
 
@@ -121,7 +132,7 @@ class Objects:
         """Put-if-absent, settled by reading back. `OutcomeUnknownError` where that cannot be learned;
         `CorruptObjectError` where something stands there that is larger than `max_bytes`, and than `data`.
         """
-        with store_errors():
+        with _write_errors():
             return settle_put_if_absent(self.store, key, data, pause=self._pause, max_bytes=max_bytes)
 
     def ours(
@@ -144,12 +155,12 @@ class Objects:
 
     def overwrite(self, key: str, data: bytes) -> None:
         """Put the object, whatever is there: for seals. After an error it may be there or not."""
-        with store_errors():
+        with _write_errors():
             self.store.put(key, data)
 
     def remove(self, key: str) -> None:
         """Delete the object; an absent one is fine."""
-        with store_errors():
+        with _write_errors():
             self.store.delete(key)
 
     def folders(self, prefix: str) -> list[str]:

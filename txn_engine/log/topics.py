@@ -41,7 +41,7 @@ from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, 
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.types import CleanupPolicy
-from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, raise_if_refused_everywhere
+from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place, raise_if_refused_everywhere
 
 KAFKA_SCHEMA = pa.schema(
     [
@@ -329,7 +329,16 @@ class TopicRegistry:
         return topic
 
     def survey(self) -> Survey:
-        """Look at all topics, without the internal ones, each by itself: one that is damaged hides no other."""
+        """Look at all topics, without the internal ones, each by itself: one that is damaged hides no other.
+
+        Raises where the store does not answer, refuses to list them, or refuses every one of them.
+        """
+        survey = self.survey_each()
+        raise_if_refused_everywhere(survey.unreadable, found_any=bool(survey.topics))
+        return survey
+
+    def survey_each(self) -> Survey:
+        """As `survey`, for who looks elsewhere too: that every topic is refused is no error yet."""
         topics: list[Topic] = []
         unreadable: list[Unreadable] = []
         foreign: list[str] = []
@@ -340,14 +349,14 @@ class TopicRegistry:
                 foreign.append(name)
                 continue
             try:
-                latest = self._latest(name)
+                with one_place(name):
+                    latest = self._latest(name)
                 if latest.topic is not None:
                     topics.append(latest.topic)
                 elif latest.incarnation < 0:
                     foreign.append(name)
             except DAMAGE as error:
                 unreadable.append(Unreadable(name, WHOLE_TOPIC, error))
-        raise_if_refused_everywhere(unreadable, found_any=bool(topics))
         return Survey(tuple(sorted(topics, key=lambda topic: topic.name)), tuple(unreadable), tuple(foreign))
 
     def _has_log(self, name: str) -> bool:

@@ -7,18 +7,14 @@ from functools import partial
 from typing import TypeVar
 
 from txn_engine.clock import Clock
-from txn_engine.errors import (
-    InvalidRequestError,
-    StoreAccessError,
-    StoreUnavailableError,
-    TxnEngineError,
-)
+from txn_engine.errors import InvalidRequestError, StoreUnavailableError, TxnEngineError
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic, is_topic_name
 from txn_engine.maintain import compaction, idle_producers, retention, sealing
 from txn_engine.maintain.deleted_topics import dead_incarnations, remove
 from txn_engine.maintain.deleting import Cleaner
+from txn_engine.maintain.outcomes import Outcomes, Overtaken
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
 from txn_engine.maintain.reports import (
@@ -26,13 +22,12 @@ from txn_engine.maintain.reports import (
     Compacted,
     Expired,
     MaintenanceReport,
-    PartitionFailure,
     Removed,
     Sealed,
     Trimmed,
 )
 from txn_engine.maintain.target import Target
-from txn_engine.unreadable import DAMAGE, Unreadable, raise_if_refused_everywhere
+from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place
 
 Done = TypeVar("Done")
 Result = TypeVar("Result")
@@ -52,8 +47,10 @@ class Maintenance:
 
     All take a topic, or a topic and a partition; none means all of them, the internal topics too. With `dry_run`
     nothing is written, and the report says what would be. A partition that fails is in the report's `failures`, and the
-    others are done all the same. `StoreUnavailableError` ends the job, and so does `StoreAccessError` unless it is that
-    partition which the store does not give.
+    others are done all the same: whatever was raised there, what the store refused to give, list, write or delete too.
+
+    `StoreUnavailableError` ends the job. `StoreAccessError` is raised once all were tried: where the store gives
+    nothing of any partition, or where nothing was done and all that failed is writes it refused.
     """
 
     def __init__(self, logs: Logs, clock: Clock) -> None:
@@ -168,18 +165,21 @@ class Maintenance:
         now_ms = self._clock()
         objects = self._logs.tools.objects
         folders = [topic] if topic is not None else objects.folders("topics")
-        done: list[Removed] = []
-        failures: list[PartitionFailure] = []
+        outcomes: Outcomes[Removed] = Outcomes()
         for name in filter(is_topic_name, folders):  # what is under any other name is not ours
             try:
-                for dead in dead_incarnations(objects, name, now_ms):
-                    removed = remove(objects, dead, dry_run=dry_run)
-                    done += [] if removed is None else [removed]
-            except (StoreUnavailableError, StoreAccessError):
+                with one_place(name):
+                    for dead in dead_incarnations(objects, name, now_ms):
+                        outcomes.note(remove(objects, dead, dry_run=dry_run))
+            except StoreUnavailableError:
                 raise
             except TxnEngineError as error:
-                failures.append(PartitionFailure(name, -1, error.code, str(error), error.retry_helps))
-        return MaintenanceReport(tuple(done), tuple(failures), dry_run)
+                outcomes.note(Unreadable(name, WHOLE_TOPIC, error))
+            else:
+                outcomes.note(None)
+        if outcomes.refusal is not None:
+            raise outcomes.refusal
+        return outcomes.report(dry_run=dry_run)
 
     # --- which partitions, and one after the other ------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class Maintenance:
             )
         if topic is not None:
             return list(self._partitions(topic, partition)), []
-        survey = self._logs.topics.survey()
+        survey = self._logs.topics.survey_each()
         targets = [target for name in _INTERNAL for target in self._partitions(name, None)]
         targets += [target for info in survey.topics for target in self._partitions_of(info)]
         return targets, list(survey.unreadable)
@@ -229,24 +229,20 @@ class Maintenance:
         """Do the job on each partition, several at once unless each needs much memory; what cannot be read is among
         the failures.
         """
-        targets, unreadable = self._targets(topic, partition)
-        if not with_internal:
-            targets = [target for target in targets if target.records is not None]
+        every, unreadable = self._targets(topic, partition)
+        targets = [target for target in every if with_internal or target.records is not None]
+        outcomes: Outcomes[Done] = Outcomes()
+        for each in unreadable:
+            outcomes.note(each)
         attempt = partial(_attempt, job)
         results = self._at_once(attempt, targets) if at_once else map(attempt, targets)
-        done: list[Done] = []
-        failures: list[PartitionFailure] = []
         for number, (target, result) in enumerate(zip(targets, results, strict=True), start=1):
-            if isinstance(result, Unreadable):
-                unreadable.append(result)
-            elif isinstance(result, PartitionFailure):
-                failures.append(result)
-            elif result is not None:
-                done.append(result)
+            outcomes.note(result)
             if progress is not None:
                 progress(f"{target.topic}-{target.partition}", number, len(targets))
-        raise_if_refused_everywhere(unreadable, found_any=len(unreadable) < len(targets))
-        return MaintenanceReport(tuple(done), (*map(_failure, unreadable), *failures), dry_run)
+        if outcomes.refusal is not None and not any(map(_can_be_read, every)):
+            raise outcomes.refusal
+        return outcomes.report(dry_run=dry_run)
 
     def _at_once(self, attempt: Callable[[Target], Result], targets: list[Target]) -> Iterator[Result]:
         """The results in the targets' order; whoever stops asking leaves those undone that were not begun."""
@@ -259,39 +255,33 @@ class Maintenance:
                 future.cancel()
 
 
-def _attempt(
-    job: Callable[[Target], Done | None], target: Target
-) -> Done | PartitionFailure | Unreadable | None:
-    """The job on one partition; again from the start where another run was quicker.
-
-    A store that refuses what a job writes or deletes would do so everywhere, and ends the job; one that refuses to give
-    what stands in this partition is the partition's damage.
+def _attempt(job: Callable[[Target], Done | None], target: Target) -> Done | Overtaken | Unreadable | None:
+    """The job on one partition; again from the start where another run was quicker. Raises only where the store does
+    not answer.
     """
+    try:
+        with one_place(target.topic, target.partition):
+            return _in_its_tries(job, target)
+    except StoreUnavailableError:
+        raise
+    except TxnEngineError as error:
+        return Unreadable(target.topic, target.partition, error)
+
+
+def _in_its_tries(job: Callable[[Target], Done | None], target: Target) -> Done | Overtaken | None:
     for _ in range(_TRIES):
         try:
             return job(target)
         except OvertakenError as error:
             overtaken = str(error)
-        except StoreUnavailableError:
-            raise
-        except StoreAccessError as error:
-            if _can_be_read(target):
-                raise
-            return Unreadable(target.topic, target.partition, error)
-        except TxnEngineError as error:
-            return PartitionFailure(target.topic, target.partition, error.code, str(error), error.retry_helps)
     seen = f"another run of maintenance was quicker {_TRIES} times; the last time {overtaken}; run it again"
-    return PartitionFailure(target.topic, target.partition, "OVERTAKEN", seen)
+    return Overtaken(target.topic, target.partition, seen)
 
 
 def _can_be_read(target: Target) -> bool:
     try:
-        target.read_back()
+        with one_place(target.topic, target.partition):
+            target.read_back()
     except DAMAGE:
         return False
     return True
-
-
-def _failure(unreadable: Unreadable) -> PartitionFailure:
-    error = unreadable.error
-    return PartitionFailure(unreadable.topic, unreadable.partition, error.code, str(error))

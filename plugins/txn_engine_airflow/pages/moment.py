@@ -13,7 +13,7 @@ from txn_engine.log.topics import Survey, Topic
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.types import HangingTransaction
-from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable
+from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, raise_if_refused_everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +73,23 @@ class Moment:
 def look(engine: Engine, survey: Survey) -> Moment:
     """Look at the end of every log: one small read each, all at once. Topics that are gone since are left out.
 
-    What is damaged is named, and hides nothing else.
+    What is damaged is named, and hides nothing else. Raises where the store does not answer, or refuses all of it.
     """
     topics, unreadable = _topics(engine, survey)
     logs = engine.logs
     # Groups before topics, topics before the coordinator: an offset lies below its topic's end, and what a partition
     # shows open has its row.
-    groups = logs.look(logs.internal(CONSUMER_OFFSETS_TOPIC))
-    users = logs.look(
+    groups = logs.look_at_each(logs.internal(CONSUMER_OFFSETS_TOPIC))
+    users = logs.look_at_each(
         TransactionPartition(topic.name, topic.incarnation, number)
         for topic in topics
         for number in range(topic.partitions)
     )
-    coordinator = logs.look(logs.internal(TRANSACTION_STATE_TOPIC))
+    coordinator = logs.look_at_each(logs.internal(TRANSACTION_STATE_TOPIC))
+    unreadable += [*users.unreadable, *coordinator.unreadable, *groups.unreadable]
+    raise_if_refused_everywhere(
+        unreadable, found_any=bool(users.states or coordinator.states or groups.states)
+    )
     now_ms = engine.clock()
     return Moment(
         url=engine.url,
@@ -99,7 +103,7 @@ def look(engine: Engine, survey: Survey) -> Moment:
         },
         group_logs={at.partition: state for at, state in groups.states.items()},
         hanging=_hanging(engine, [*groups.states.values(), *users.states.values()], now_ms),
-        unreadable=(*unreadable, *users.unreadable, *coordinator.unreadable, *groups.unreadable),
+        unreadable=tuple(unreadable),
         foreign=survey.foreign,
     )
 

@@ -244,7 +244,7 @@ class StorePoller:
         engine = self._opened()
         began_ms = monotonic_ms()
         if self._survey is None or began_ms - self._survey[0] >= TOPICS_EVERY_MS:
-            self._survey = began_ms, engine.logs.topics.survey()
+            self._survey = began_ms, engine.logs.topics.survey_each()
         moment = look(engine, self._survey[1])
         seen = began_ms, monotonic_ms()
         groups = group_lines(moment)

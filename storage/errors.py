@@ -115,6 +115,12 @@ class OversizedObjectError(DamagedObjectError):
     """The object at this key is larger than its kind may be: it is not what was written there, and was not read."""
 
 
+class InTheWayError(DamagedObjectError):
+    """No object can be put at this key: a folder stands there, or a file where one of its folders should be (local
+    store). Nothing was written.
+    """
+
+
 class UnknownFormatError(DamagedObjectError):
     """A whole object of another version of the format: open the store with the version that wrote it."""
 

@@ -18,6 +18,7 @@ from storage.errors import (
     AccessDeniedError,
     BucketNotFoundError,
     DamagedObjectError,
+    InTheWayError,
     NotAFolderError,
     ObjectNotFoundError,
     StorageError,
@@ -590,12 +591,19 @@ class LocalStore:
 
     def _refuse_write(self, error: OSError, key: str) -> NoReturn:
         if isinstance(error, IsADirectoryError):
-            raise StoreNotWritableError(
+            raise InTheWayError(
                 "a folder stands where this object is to be",
                 actor="local store",
                 place=self.uri(key),
                 expected="nothing there",
                 action="remove the folder if it is empty, else find out who put it there",
+            ) from error
+        if isinstance(error, NotADirectoryError) and os.path.isdir(self._root):
+            raise InTheWayError(
+                "a file stands where a folder of this key should be",
+                actor="local store",
+                place=self.uri(key),
+                action="find out who put it there, and put the folder back from a copy",
             ) from error
         raise StoreNotWritableError(
             _words(error),

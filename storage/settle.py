@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from storage.errors import (
     AccessDeniedError,
     BucketNotFoundError,
+    InTheWayError,
     InvalidKeyError,
     NotConnectedError,
     ObjectNotFoundError,
@@ -29,6 +30,7 @@ _PAUSE_MS_MAX = 1_000
 _NOTHING_WRITTEN = (
     AccessDeniedError,
     BucketNotFoundError,
+    InTheWayError,
     NotConnectedError,
     PutIfAbsentUnsupportedError,
     StoreNotWritableError,
@@ -71,11 +73,11 @@ def settle_put_if_absent(
     same bound.
 
     An error that proves that nothing was written is raised as itself, where no earlier try of this call may
-    have been: access denied, no such bucket, not writable, put-if-absent unknown to the store (each of them
-    after the key was read as absent, or reading was refused likewise), and no connection at all. A store
-    checks these before it takes the bytes. After a try with any other answer the request may still land, so
-    that the same error then is PutOutcomeUnknownError. An unreachable store is not asked again and again: the
-    answer comes within 20 seconds.
+    have been: access denied, no such bucket, not writable, something in the way, put-if-absent unknown to the
+    store (each of them after the key was read as absent, or reading was refused likewise), and no connection
+    at all. A store checks these before it takes the bytes. After a try with any other answer the request may
+    still land, so that the same error then is PutOutcomeUnknownError. An unreachable store is not asked again
+    and again: the answer comes within 20 seconds.
 
     max_bytes: what an object at this key may have. A larger one is not ours, is not read, and is raised as
     OversizedObjectError.

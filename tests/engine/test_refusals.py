@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,8 +14,8 @@ from storage import AccessDeniedError, MemoryStore, StorageError, StoreUnreachab
 from tests.engine.conftest import SCHEMA, payments
 from tests.faults import FaultyStore, no_pause, raising
 from tests.maintain.ledgers import copy_of
-from txn_engine import Engine, OffsetAndMetadata, TopicPartition
-from txn_engine.errors import StoreAccessError, StoreUnavailableError, UnexpectedError
+from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
+from txn_engine.errors import CorruptObjectError, StoreAccessError, StoreUnavailableError, UnexpectedError
 from txn_engine.maintain import MaintenancePolicy, MaintenanceReport
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.testing import ManualClock, write_transaction_state
@@ -31,6 +32,7 @@ JOBS: dict[str, Callable[[Engine], MaintenanceReport]] = {
     "remove": lambda engine: engine.maintenance.remove_deleted_topics(),
 }
 REFUSALS = {"access": AccessDeniedError, "a bad sector": StorageError}
+REFUSED = raising(AccessDeniedError)
 _NAMES = count()
 
 
@@ -86,7 +88,7 @@ def open_with(
     clock: ManualClock,
     operations: tuple[str, ...],
     *places: str,
-    error: Callable[..., Exception] = raising(AccessDeniedError),
+    error: Callable[..., Exception] = REFUSED,
 ) -> Engine:
     """An engine on a store that fails these operations on keys that begin so."""
     faulty = FaultyStore(
@@ -134,7 +136,6 @@ def test_a_data_file_that_is_refused_stops_no_other_compaction(
             assert done(report) == expected
             assert failed(report) == {("bad", 0, "CLUSTER_AUTHORIZATION_FAILED")}
             assert key in report.failures[0].message
-        with open_with(store, clock, ("get",), key) as engine:
             assert failed(engine.maintenance.compact("bad", policy=EAGER)) == failed(report)
 
 
@@ -376,3 +377,53 @@ def test_a_topic_that_nobody_foresaw(store: MemoryStore, clock: ManualClock) -> 
         found = engine.admin.list_topics()
         assert found == ["bad", "good"]
         assert [(each.place, type(each.error)) for each in found.unreadable] == [("bad", UnexpectedError)]
+
+
+# --- a folder where an object is to be ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("folder", ["data", "log"])
+def test_a_file_where_a_folder_should_be_is_damage(tmp_path: Path, folder: str) -> None:
+    """Of this one partition, for who writes there too."""
+    with connect(tmp_path.as_uri()) as engine:
+        engine.admin.create_topic("bad", schema=SCHEMA)
+        place = tmp_path / "topics/bad/0/0"
+        place.mkdir(parents=True)
+        (place / folder).write_bytes(b"x")
+        with pytest.raises(CorruptObjectError, match="a file stands"):
+            engine.partition("bad", 0).append(payments(1))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        f"producer_ids/{0:020d}.json",
+        f"topics/good/0/0/log/{0:020d}.parquet",
+        "topics/good/0.json",
+        f"topics/good/0/partitions/{0:020d}.json",
+    ],
+)
+def test_a_folder_in_the_way_is_damage(tmp_path: Path, key: str) -> None:
+    """Of this one place: no credentials mend it. The folder is named, and once it is gone all goes on."""
+
+    def write(engine: Engine) -> None:
+        if "good" not in engine.admin.list_topics():
+            engine.admin.create_topic("good", schema=SCHEMA)
+        if engine.admin.describe_topic("good").partitions == 1:
+            engine.admin.add_partitions_to_topic("good", 2)
+        with engine.producer(transactional_id="load") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.produce("good", payments(1), partition=0).result()
+
+    folder = tmp_path / key
+    with connect(tmp_path.as_uri()) as engine:
+        if "/0/" in key:
+            engine.admin.create_topic("good", schema=SCHEMA)
+        folder.mkdir(parents=True)
+        with pytest.raises(CorruptObjectError, match=rf"a folder stands .*{key}.*remove the folder"):
+            write(engine)
+        folder.rmdir()
+    with connect(tmp_path.as_uri()) as engine:
+        write(engine)
+        assert not [found for found in engine.admin.verify().findings if found.severity == "error"]

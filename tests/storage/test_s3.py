@@ -130,6 +130,22 @@ class TestS3Store(S3Conformance):
         assert store.list_folders("a") == sorted({"z", *name.split("/")[:-1]})
         assert store.list_folders("") == ["a", "other"]
 
+    @pytest.mark.parametrize("stray", [None, "a/\r", "b/\r", "\r"])
+    def test_the_markers_of_folders(self, store: ObjectStore, stray: str | None) -> None:
+        """Empty objects whose names end with a slash: the same, whoever lists them, and no folder without a name."""
+        for key in ("a/x/0", "b/0"):
+            store.put(key, b"x")
+        for key in ("a/", "a/m/", "a/x/", "b/"):
+            self.raw_put(store, key, b"")
+        if stray is not None:
+            self.raw_put(store, stray, b"")
+        held = sorted(["a", "a/m", "a/x", "a/x/0", "b", "b/0", *([] if stray is None else [stray])])
+        assert sorted(keys_of(store.list(""))) == held
+        assert sorted(keys_of(store.list("a"))) == [key for key in held if f"{key}/".startswith("a/")]
+        assert store.list_folders("") == ["a", "b"]
+        assert store.list_folders("a") == ["m", "x"]
+        assert store.list_folders("a/m") == []
+
     def test_such_a_name_behind_many(self, store: ObjectStore) -> None:
         """What the pages before gave is not given again."""
         names = [f"a/{number:04d}" for number in range(1_100)]

@@ -10,6 +10,7 @@ import pytest
 from storage import (
     AccessDeniedError,
     BucketNotFoundError,
+    InTheWayError,
     InvalidKeyError,
     MemoryStore,
     NotConnectedError,
@@ -28,6 +29,7 @@ OURS, THEIRS = b"ours: write id 1", b"theirs: write id 2"
 NOTHING_WRITTEN = [
     AccessDeniedError,
     BucketNotFoundError,
+    InTheWayError,
     NotConnectedError,
     PutIfAbsentUnsupportedError,
     StoreNotWritableError,

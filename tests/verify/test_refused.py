@@ -50,7 +50,9 @@ def test_an_object_that_is_not_given_is_named(
 
 
 @pytest.mark.parametrize("kind", REFUSALS.values(), ids=REFUSALS)
-@pytest.mark.parametrize("folder", ["topics/payments", "topics/payments/0/0/log", "topics/payments/0/0/data"])
+@pytest.mark.parametrize(
+    "folder", ["topics/payments", "topics/payments/0/0/log", "topics/payments/0/0/data", "producer_ids"]
+)
 def test_a_folder_that_is_not_listed_is_named(folder: str, kind: type[StorageError]) -> None:
     """And all else is judged."""
     story = healthy()
@@ -61,8 +63,21 @@ def test_a_folder_that_is_not_listed_is_named(folder: str, kind: type[StorageErr
     assert {folder, elsewhere} <= errors
 
 
+@pytest.mark.parametrize("kind", REFUSALS.values(), ids=REFUSALS)
+def test_a_root_that_is_not_listed_is_named(kind: type[StorageError]) -> None:
+    """What is foreign there is not known then; all of the format's own is judged."""
+    story = healthy()
+    elsewhere = story.path("balances/0/first")
+    story.ledger.store.put(elsewhere, b"garbage")
+    report = verify_store(refusing(story, "", kind))
+    assert "keys-not-listed" in {found.code for found in report.findings}
+    assert elsewhere in {found.object for found in report.findings}
+
+
 @pytest.mark.parametrize("kind", [StoreUnreachableError, BucketNotFoundError])
-@pytest.mark.parametrize("place", ["topics/payments/0/0/log/00000000000000000003.parquet", "topics/payments"])
+@pytest.mark.parametrize(
+    "place", ["topics/payments/0/0/log/00000000000000000003.parquet", "topics/payments", "producer_ids", ""]
+)
 def test_a_store_that_does_not_answer_is_an_error(place: str, kind: type[StorageError]) -> None:
     """That says nothing of the object."""
     with pytest.raises(kind):

@@ -16,12 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.errors import (
-    BucketNotFoundError,
     DamagedObjectError,
     ObjectNotFoundError,
     OversizedObjectError,
     StorageError,
-    StoreUnreachableError,
     UnknownFormatError,
 )
 from storage.parquet_footer import read_footer
@@ -31,11 +29,11 @@ from txn_engine.verify.checksums import FORMAT, JSON_BYTES_MAX, check_json, chec
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.ranged_file import RangedFile
 from txn_engine.verify.report import Tally
+from txn_engine.verify.store_keys import NO_ANSWER
 
 _PREFIX: Final = b"txn_engine."
 _STORE_KEY: Final = "store.json"
-_NO_ANSWER: Final = (StoreUnreachableError, BucketNotFoundError)
-"""What says nothing of one object."""
+_ALL_TOPICS: Final = ("", "topics")
 WHOLE_BYTES_MAX: Final = 8 << 20  # a larger object is read in parts and is never in memory as a whole
 _PART_BYTES: Final = 4 << 20
 _BUFFER_BYTES: Final = 1 << 20  # of a large object's column
@@ -179,7 +177,7 @@ class ObjectReader:
     Memory: at most 32 MB of objects are under way or waiting, and 4 MB a worker of a large one. With 0 workers there
     is no thread: objects are read one by one, in order. Damage is an answer, not an error, and so is an object or a
     folder that the store does not give (access refused, a bad sector). A store that does not answer at all is an
-    error, and one that does not give store.json.
+    error, and one that does not give store.json, or the list of topics: nothing is known of any then.
     """
 
     def __init__(self, store: ObjectStore, tally: Tally, workers: int) -> None:
@@ -213,7 +211,8 @@ class ObjectReader:
             return []
 
     def _note_folder(self, folder: str, error: StorageError) -> None:
-        if isinstance(error, _NO_ANSWER) or ("/" not in folder and not isinstance(error, DamagedObjectError)):
+        is_refused = not isinstance(error, DamagedObjectError)
+        if isinstance(error, NO_ANSWER) or (folder.rstrip("/") in _ALL_TOPICS and is_refused):
             raise error
         self.not_folders[folder] = error.seen
 
@@ -263,7 +262,7 @@ class ObjectReader:
         except UnknownFormatError:
             raise  # of store.json
         except StorageError as error:  # a link or a device by its name, access refused, a bad sector
-            if isinstance(error, _NO_ANSWER) or (
+            if isinstance(error, NO_ANSWER) or (
                 key == _STORE_KEY and not isinstance(error, DamagedObjectError)
             ):
                 raise

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from storage.errors import AccessDeniedError, DamagedObjectError
+from storage.errors import BucketNotFoundError, StorageError, StoreUnreachableError
 from storage.store import FolderStore, ObjectStore
 
 INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
@@ -27,7 +27,8 @@ DATA_FILE: Final = re.compile(
 _TOPIC_NAME: Final = re.compile(r"(?!__|\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # of one that somebody made
 GROWTHS: Final = "partitions"
 FOREIGN_NAMED_MAX: Final = 20
-_DAMAGE: Final = (AccessDeniedError, DamagedObjectError)
+NO_ANSWER: Final = (StoreUnreachableError, BucketNotFoundError)
+"""What says nothing of one object, or folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,10 @@ def folders_in_the_way(store: ObjectStore) -> list[str]:
         return []
     try:
         return [folder for folder in store.all_folders() if foreign_part(folder.removesuffix("/")) is None]
-    except AccessDeniedError:
-        return []  # the root may not be listed, as the survey of keys says
+    except NO_ANSWER:
+        raise
+    except StorageError:
+        return []  # the root, or a folder on a bad sector, is not listed, as the survey of keys says
 
 
 def survey_keys(store: ObjectStore, *, most: int | None = None) -> KeySurvey:
@@ -173,7 +176,9 @@ def _read(survey: KeySurvey, store: ObjectStore, folder: str, most: int | None) 
                 survey.complete = False
                 break
             survey.note(info.key)
-    except _DAMAGE as error:
+    except NO_ANSWER:
+        raise
+    except StorageError as error:
         survey.refused.append(str(error))
         return False
     return True

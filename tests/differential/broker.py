@@ -77,9 +77,16 @@ class Broker:
 
         answer.structs(read)
 
-    def delete_topics(self, topics: Sequence[str]) -> None:
-        """Delete topics, as far as they are there."""
-        self._connection.ask(20, 5, Writer().array(topics, Writer.string).int32(60_000))
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic."""
+        answer = self._connection.ask(20, 5, Writer().array([topic], Writer.string).int32(60_000))
+        answer.int32()
+
+        def read(reader: Reader) -> None:
+            reader.string()
+            check(reader.int16(), reader.string())
+
+        answer.structs(read)
 
     def find_coordinator(self, key: str, key_type: int) -> None:
         """Make the broker set up the coordinator's internal topic; raises until it is there."""

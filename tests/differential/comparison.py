@@ -17,6 +17,7 @@ from tests.differential.sides import Identity, Seen, Side
 from tests.differential.steps import (
     Answer,
     Call,
+    CountMarkers,
     End,
     Init,
     Outcome,
@@ -31,12 +32,15 @@ SKIPPED = Outcome(code="SKIPPED")
 
 @dataclass(frozen=True)
 class Line:
-    """One step as both sides took it. `reviewed`: the entry of the list that explains a difference."""
+    """One step as both sides took it. `reviewed`: the entry of the list that explains a difference. `is_extra`: it is
+    none of the program's, but follows from what stands before it.
+    """
 
     step: Call
     ours: Outcome
     kafka: Outcome
     reviewed: Reviewed | None = None
+    is_extra: bool = False
 
     @property
     def agrees(self) -> bool:
@@ -66,7 +70,9 @@ def compare(program: Program, kafka: Side, preset_identity: Identity | None) -> 
     with EngineSide(program.places) as ours:
         known = [] if preset_identity is None else [preset_identity.producer_id]
         sides: tuple[Side, Side] = (ours, kafka)
-        scenes = [Scene(side, program.actors, program.places, known) for side in sides]
+        scenes = [
+            Scene(side, program.actors, program.places, known, program.transactional_ids) for side in sides
+        ]
         if preset_identity is not None and program.preset is not None:
             ours.write_transaction_state(
                 program.transactional_ids[0], program.preset.state, preset_identity, PRESET_PLACE
@@ -125,27 +131,37 @@ class _Run:
         """To its end, or to a difference that is not reviewed."""
         goes_on = True
         for group in _groups(step for step in self._program.steps if isinstance(step, Step)):
-            goes_on = self._take(group)
+            goes_on = self._take(group) and self._take_extra(self._to_count(group))
             if not goes_on:
                 break
         return Comparison(self._program, tuple(self._lines), self._cut)
 
-    def _take(self, group: list[Step]) -> bool:
+    def _take_extra(self, steps: Iterable[Step]) -> bool:
+        """Steps that the program has not."""
+        return all(self._take([step], is_extra=True) for step in steps)
+
+    def _take(self, group: list[Step], *, is_extra: bool = False) -> bool:
         """Steps of one go, on both sides; whether the program goes on."""
         asked = [self._ask_kafka(step) for step in group]
         for number, (step, kafka_saw, theirs) in enumerate(asked, start=1):
             if theirs is None:
                 self._cut += self._is_anew
                 continue
-            line = self._line(step, kafka_saw, theirs)
+            line = replace(self._line(step, kafka_saw, theirs), is_extra=is_extra)
             self._lines.append(line)
             if not line.agrees:
                 return False
             if line.reviewed is not None and line.reviewed.anew:
                 self._is_anew = True
                 self._cut += len(asked) - number  # Kafka was asked those of the state that is left behind
-                return all(self._take([extra]) for extra in self._begin_anew(step))
+                return self._take_extra(self._begin_anew(step))
         return True
+
+    def _to_count(self, group: list[Step]) -> Iterator[CountMarkers]:
+        """The markers of what these steps may have decided, where a topic was made anew before."""
+        for name in sorted({step.touches for step in group if step.touches is not None}):
+            if places := self._ours.decided_namesakes(name):
+                yield CountMarkers(name, places)
 
     def _ask_kafka(self, step: Step) -> tuple[Step, Seen, Outcome | None]:
         seen = _seen(step, self._kafka)

@@ -8,6 +8,7 @@ sequence: ours is put there (`_Writer`), and then writes by itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec, Self, TypeVar
 
@@ -28,7 +29,7 @@ from tests.differential.sides import (
 )
 from txn_engine import OffsetAndMetadata, TopicPartition
 from txn_engine.engine import Engine
-from txn_engine.errors import TxnEngineError
+from txn_engine.errors import TxnEngineError, UnknownTopicOrPartitionError
 from txn_engine.log.topics import KAFKA_SCHEMA
 from txn_engine.producer import Producer
 from txn_engine.producer.states import ProducerState, is_fatal_to_a_write
@@ -97,10 +98,11 @@ class _Writer:
 
     def produce(self, at: TopicPartition, batch: Batch) -> int:
         """The batch with that sequence; its base offset."""
-        topic = self._engine.admin.describe_topic(at.topic)
-        target = TransactionPartition(at.topic, topic.incarnation, at.partition)
-        (lane,) = self._producer._sender.lanes_for([target])
-        lane.next_sequence = batch.base_sequence
+        with suppress(UnknownTopicOrPartitionError):  # the producer says so itself
+            topic = self._engine.admin.describe_topic(at.topic)
+            target = TransactionPartition(at.topic, topic.incarnation, at.partition)
+            (lane,) = self._producer._sender.lanes_for([target])
+            lane.next_sequence = batch.base_sequence
         future = self._producer.produce(at.topic, _records(batch.values), partition=at.partition)
         (written,) = future.result()
         return written.base_offset
@@ -255,6 +257,23 @@ class EngineSide:
         engine = self.engine
         self.clock.advance(engine.config.limits.transactional_id_expiration_ms)
         engine.coordinator.expire_transactional_ids()
+
+    # --- topics ---------------------------------------------------------------------------------------------
+
+    @_by_code(_kind_of_a_read)
+    def delete_topic(self, topic: str) -> None:
+        self.engine.admin.delete_topic(topic)
+
+    @_by_code(_kind_of_a_read)
+    def make_topic(self, topic: str, partitions: int) -> None:
+        self.engine.admin.create_topic(topic, partitions=partitions, retention_ms=RETENTION_MS)
+
+    def has(self, place: Place) -> bool:
+        topic, partition = self._at.get(place, place)
+        try:
+            return partition < self.engine.admin.describe_topic(topic).partitions
+        except UnknownTopicOrPartitionError:
+            return False
 
     # --- a partition alone ----------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from tests.differential.broker import READ_COMMITTED, READ_UNCOMMITTED, Broker
@@ -173,6 +174,37 @@ class KafkaSide:
         idle = [name for name in transactional_ids if self._state(name) not in _OPEN]
         _wait_until(lambda: all(self._state(name) == "none" for name in idle), "an id does not expire")
 
+    # --- topics ---------------------------------------------------------------------------------------------
+
+    def delete_topic(self, topic: str) -> None:
+        """Groups forget its offsets last of all: an offset of a group of nobody's shows when they have."""
+        name, witness = self._prefix + topic, f"{self._prefix}witness"
+        with contextlib.suppress(CallError):  # nothing to be forgotten where the topic is not there
+            when_ready(lambda: self._broker.offset_commit(witness, name, 0, 1))
+        with _of_a_read():
+            self._broker.delete_topic(name)
+        _wait_until(lambda: not self._is_led(name, 0), f"{topic} is never gone")
+        _wait_until(
+            lambda: self._broker.offset_fetch(witness, name, 0, require_stable=False) < 0,
+            f"offsets of {topic} are never forgotten",
+        )
+
+    def make_topic(self, topic: str, partitions: int) -> None:
+        with _of_a_read():
+            make_topic(self._broker, self._prefix + topic, partitions)
+
+    def has(self, place: Place) -> bool:
+        return self._is_led(*self._at.get(place, place))
+
+    def _is_led(self, name: str, partition: int) -> bool:
+        try:
+            self._broker.list_offsets(name, partition, -1, isolation=READ_UNCOMMITTED)
+        except CallError as error:
+            if error.code != "UNKNOWN_TOPIC_OR_PARTITION":
+                raise
+            return False
+        return True
+
     # --- a partition alone ----------------------------------------------------------------------------------
 
     def append(self, who: Identity, place: Place, batch: Batch, *, is_transactional: bool) -> int:
@@ -258,8 +290,9 @@ class KafkaSide:
 
     def read(self, place: Place, isolation: Isolation) -> list[tuple[int, bytes]]:
         level = READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
-        start = self.ends(place).log_start_offset
-        fetched = self._broker.fetch(*self._at[place], start, isolation=level)
+        with _of_a_read():
+            start = self.ends(place).log_start_offset
+            fetched = self._broker.fetch(*self._at[place], start, isolation=level)
         return [each for each in _visible(fetched.batches, fetched.aborted) if each[0] >= start]
 
     def log(self, place: Place) -> list[RecordBatch]:
@@ -292,9 +325,9 @@ class KafkaSide:
     def describe(self, transactional_id: str) -> KnownTransaction:
         name = self._name(transactional_id)
         found = when_ready(lambda: self._broker.describe_transaction(name))
-        places = tuple(sorted(self._place_of.get(each, Place("offsets", 0)) for each in found.partitions))
+        places = {self._place_of.get(each, Place("offsets", 0)) for each in found.partitions}
         identity = found.producer_id, found.producer_epoch
-        return KnownTransaction(found.state, *identity, found.timeout_ms, places)
+        return KnownTransaction(found.state, *identity, found.timeout_ms, tuple(sorted(places)))
 
     def list_transactions(
         self, states: Sequence[str], producer_ids: Sequence[int], duration_ms: int, pattern: str
@@ -385,6 +418,14 @@ def when_ready(ask: Callable[[], T], *not_yet: str) -> T:
             if error.code not in (*_NOT_YET, *not_yet) or time.monotonic() > deadline:
                 raise
         time.sleep(0.02)
+
+
+def make_topic(broker: Broker, topic: str, partitions: int) -> None:
+    """A topic that is ready: each partition has its leader."""
+    broker.create_topics({topic: partitions})
+    for partition in range(partitions):
+        ask = partial(broker.list_offsets, topic, partition, -1, isolation=READ_UNCOMMITTED)
+        when_ready(ask, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
 def _wait_until(is_so: Callable[[], bool], otherwise: str) -> None:

@@ -9,18 +9,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.differential.broker import READ_UNCOMMITTED, Broker
+from tests.differential.broker import Broker
 from tests.differential.comparison import Comparison, compare, compare_clients
 from tests.differential.coordinator_rows import write_rows
 from tests.differential.errors import TooSlowError
 from tests.differential.java_clients import ClientMachine, JavaClients, Operator
 from tests.differential.kafka_server import ADMIN_CLIENT_ID, KafkaServer
-from tests.differential.kafka_side import KafkaSide, when_ready
+from tests.differential.kafka_side import KafkaSide, make_topic
 from tests.differential.programs import PRESET_PLACE, PRESETS, Preset, Program
 from tests.differential.sides import Identity, Place
 
@@ -123,9 +122,9 @@ class Laboratory:
             for place in program.places:
                 if place != PRESET_PLACE and not program.own_topics:
                     places[place] = self._fresh_partition()
+        if program.own_topics:
+            places = self._own_topics(program.places, prefix)
         if program.kind in ("client", "loop"):
-            if program.own_topics:
-                places = self._own_topics(program.places, prefix)
             clients = JavaClients(self._clients, self._server.port, places, prefix, self._broker())
             with contextlib.closing(clients):
                 return compare_clients(program, clients)
@@ -134,9 +133,8 @@ class Laboratory:
 
     def _own_topics(self, places: Sequence[Place], prefix: str) -> dict[Place, tuple[str, int]]:
         for topic in sorted({place.topic for place in places}):
-            self._make_topic(
-                prefix + topic, 1 + max(each.partition for each in places if each.topic == topic)
-            )
+            count = 1 + max(each.partition for each in places if each.topic == topic)
+            make_topic(self._broker(), prefix + topic, count)
         return {place: (prefix + place.topic, place.partition) for place in places}
 
     def _operator(self) -> Operator:
@@ -149,7 +147,7 @@ class Laboratory:
     def _fresh_partition(self) -> tuple[str, int]:
         if not self._free:
             topic = f"topic-{next(self._numbers)}"
-            self._make_topic(topic, PARTITIONS_A_TOPIC)
+            make_topic(self._broker(), topic, PARTITIONS_A_TOPIC)
             self._free = [(topic, number) for number in range(PARTITIONS_A_TOPIC)]
         return self._free.pop()
 
@@ -160,14 +158,6 @@ class Laboratory:
             if self._machine is None:
                 self._machine = ClientMachine(self._jars)
             return self._machine
-
-    def _make_topic(self, topic: str, partitions: int) -> None:
-        """A topic that is ready: each partition has its leader."""
-        broker = self._broker()
-        broker.create_topics({topic: partitions})
-        for partition in range(partitions):
-            ask = partial(broker.list_offsets, topic, partition, -1, isolation=READ_UNCOMMITTED)
-            when_ready(ask, "UNKNOWN_TOPIC_OR_PARTITION")
 
     def _broker(self) -> Broker:
         """One connection a thread."""
@@ -195,9 +185,10 @@ def shrink(laboratory: Laboratory, comparison: Comparison) -> Comparison:
 
 def _leave_out(laboratory: Laboratory, comparison: Comparison, size: int) -> Comparison | None:
     """Without `size` steps in a row, wherever that ends in the same difference; None where it does nowhere."""
-    *before, last = (line.step for line in comparison.lines)
-    for at in range(0, len(before), size):
-        kept = (*before[:at], *before[at + size :], last)
+    *before, last = comparison.lines
+    steps = [line.step for line in before if not line.is_extra]
+    for at in range(0, len(steps), size):
+        kept = (*steps[:at], *steps[at + size :], *(() if last.is_extra else (last.step,)))
         tried = laboratory.compare(replace(comparison.program, steps=kept))
         if not tried.agrees and _difference(tried) == _difference(comparison):
             return tried

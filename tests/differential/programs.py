@@ -15,6 +15,7 @@ from tests.differential.steps import (
     Append,
     Call,
     CommitOffset,
+    DeleteTopic,
     Describe,
     End,
     ExpireIds,
@@ -23,6 +24,7 @@ from tests.differential.steps import (
     Init,
     ListTransactions,
     Look,
+    MakeTopic,
     Mark,
     Produce,
     Read,
@@ -35,9 +37,18 @@ from tests.differential.steps import (
 )
 from txn_engine.protocol.sequences import MAX_SEQUENCE, increment_sequence
 
-Kind = Literal["partition", "expiry", "coordinator", "epochs", "time-out", "client", "loop"]
-KINDS: tuple[Kind, ...] = ("partition", "expiry", "coordinator", "epochs", "time-out", "client", "loop")
-SHARES = (16, 3, 18, 5, 4, 22, 32)
+Kind = Literal["partition", "expiry", "coordinator", "topics", "epochs", "time-out", "client", "loop"]
+KINDS: tuple[Kind, ...] = (
+    "partition",
+    "expiry",
+    "coordinator",
+    "topics",
+    "epochs",
+    "time-out",
+    "client",
+    "loop",
+)
+SHARES = (16, 3, 12, 6, 5, 4, 22, 32)
 """Of a hundred programs, so many of each kind."""
 
 SHORT_TIMEOUT_MS = 2_000
@@ -119,9 +130,12 @@ class _CoordinatorWriter:
         self._preset = chance.choice(PRESETS) if kind == "epochs" else None
         if self._preset:
             self._places.append(PRESET_PLACE)
+        self._sizes = dict(topics)
+        self._deleted: set[str] = set()
         self._current = {name: f"{name}a" for name in self._ids}
         self._last: tuple[str, str, Place] | None = None
-        self._is_mixed = False
+        # A partition that was made anew holds an attempt that it refused against the plain batch, as below.
+        self._is_mixed = kind == "topics"
         self._steps: list[Step] = []
 
     def program(self) -> Program:
@@ -136,16 +150,30 @@ class _CoordinatorWriter:
         if self._preset and self._chance.random() < 0.2:
             self._add(Init("t0b", "t0", self._timeout_ms, "t0a", -1))
         length = self._chance.randint(10, 22)
-        at = {length // 2, length} if self._kind == "time-out" else set()
+        halfway = {length // 2}
+        at = {"time-out": halfway | {length}, "topics": halfway}.get(self._kind, set())
         while len(self._steps) < length:
             self._step()
             if any(len(self._steps) >= each for each in at):
                 at = {each for each in at if each > len(self._steps)}
-                self._add(TimeOut(self._ids, self._timeout_ms))
+                if self._kind == "topics":
+                    self._change_topics()
+                else:
+                    self._add(TimeOut(self._ids, self._timeout_ms))
+        for topic in sorted(self._deleted):
+            if self._chance.random() < 0.8:
+                self._make(topic)
         self._look_at_everything()
         actors = (*(f"{name}{instance}" for name in self._ids for instance in "ab"), "p0")
         return Program(
-            self._seed, self._kind, tuple(self._steps), tuple(self._places), self._ids, actors, self._preset
+            self._seed,
+            self._kind,
+            tuple(self._steps),
+            tuple(self._places),
+            self._ids,
+            actors,
+            self._preset,
+            own_topics=self._kind == "topics",
         )
 
     def _add(self, step: Step) -> None:
@@ -162,8 +190,9 @@ class _CoordinatorWriter:
             self._commit_offset: 2,
             self._plain: 5,
             self._look: 16,
-            self._race: 6,
+            self._race: 0 if self._kind == "topics" else 6,
             self._operate: 4,
+            self._change_topics: 12 if self._kind == "topics" else 0,
         }
         self._chance.choices(list(writers), weights=list(writers.values()))[0]()
 
@@ -291,10 +320,48 @@ class _CoordinatorWriter:
 
     def _operate(self) -> None:
         """What an operator does to ids and logs."""
-        if self._kind == "coordinator" and self._chance.random() < 0.5:
+        if self._kind in ("coordinator", "topics") and self._chance.random() < 0.5:
             self._add(Fence(self._chance.choice(self._ids)))
-        elif self._kind == "coordinator":
+        elif self._kind in ("coordinator", "topics"):
             self._add(RemoveRecords(self._place()))
+
+    def _change_topics(self) -> None:
+        """A topic goes, mostly with a transaction open in it or offsets of a group for it; or comes again."""
+        topic = self._chance.choice(sorted(self._deleted or self._sizes))
+        if topic in self._deleted:
+            if self._chance.random() < 0.1:
+                self._add(DeleteTopic(topic))  # once more
+            self._make(topic)
+            return
+        place = self._chance.choice([each for each in self._places if each.topic == topic])
+        name, group = self._chance.choice(self._ids), self._chance.choice(GROUPS)
+        actor = self._current[name]
+        if self._chance.random() < 0.7:
+            self._add(Produce(actor, name, place, self._values.take(1)))
+            self._last = name, actor, place
+        if self._chance.random() < 0.3:
+            self._add(SendOffset(actor, name, group, place, self._chance.randint(0, 9)))
+        if self._chance.random() < 0.3:
+            self._add(CommitOffset(self._chance.choice(GROUPS), place, self._chance.randint(0, 9)))
+        is_decided = self._chance.random() < 0.2
+        if is_decided:  # the markers meet the deletion
+            self._add(End(actor, name, self._chance.random() < 0.5, settle=False))
+        self._add(DeleteTopic(topic))
+        if is_decided:
+            self._add(Settle(name))
+        self._deleted.add(topic)
+        if self._chance.random() < 0.5:
+            self._make(topic)
+
+    def _make(self, topic: str) -> None:
+        """Anew; now and then with a partition less."""
+        size = self._sizes[topic]
+        if size > 1 and self._chance.random() < 0.1:
+            size -= 1
+        self._add(MakeTopic(topic, size, self._chance.random() < 0.6))
+        if self._chance.random() < 0.05:
+            self._add(MakeTopic(topic, size, False))  # once more
+        self._deleted.discard(topic)
 
     def _race(self) -> None:
         """What an id's coordinator answers between the decision and its completion."""

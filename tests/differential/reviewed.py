@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tests.differential.errors import Kind
 from tests.differential.sides import NOTHING, Seen
-from tests.differential.steps import AddPartitions, Append, Call, End, Init, Mark, Outcome
+from tests.differential.steps import Append, Call, End, Init, Mark, Outcome, Produce, SendOffset
 
 LAST_EPOCH = 32_767
 
@@ -230,9 +230,25 @@ def _is_superseded(difference: Difference) -> bool:
     return difference.ours_saw.superseded and difference.kafka_saw.superseded
 
 
-def _names_a_topic_that_is_not_there(difference: Difference) -> bool:
+def _names_what_is_not_there(difference: Difference) -> bool:
+    """On both sides. Only an abort is left where ours was to go with the transaction, or was of an idempotent producer,
+    whose errors are told by their codes.
+    """
     step = difference.step
-    return isinstance(step, AddPartitions) and any(place.topic == "nowhere" for place in step.places)
+    is_lost = isinstance(step, SendOffset) or (isinstance(step, Produce) and step.transactional_id is None)
+    return (
+        difference.ours_saw.gone
+        and difference.kafka_saw.gone
+        and (difference.ours.kind == "abortable") == is_lost
+    )
+
+
+def _marks_what_was_made_anew(difference: Difference) -> bool:
+    """Where Kafka has other markers than ours it has one more."""
+    ours, kafka = difference.ours.answer, difference.kafka.answer
+    if not (isinstance(ours, tuple) and isinstance(kafka, tuple) and len(ours) == len(kafka)):
+        return False
+    return all(theirs - own in (0, 1) for own, theirs in zip(ours, kafka, strict=True))
 
 
 REVIEWED = (
@@ -386,12 +402,35 @@ REVIEWED = (
     ),
     Reviewed(
         "an-unknown-topic-is-final",
-        ("AddPartitions",),
-        ours=(("UNKNOWN_TOPIC_OR_PARTITION", "refused"),),
+        ("AddPartitions", "Produce", "SendOffset", "CommitOffset", "Read", "DeleteTopic"),
+        ours=(("UNKNOWN_TOPIC_OR_PARTITION", "refused"), ("UNKNOWN_TOPIC_OR_PARTITION", "abortable")),
         kafka=(("UNKNOWN_TOPIC_OR_PARTITION", "retriable"),),
-        where=_names_a_topic_that_is_not_there,
-        reason="A topic that is not there. Kafka's client asks again, since a broker hears of a new topic late; "
-        "here the store is asked itself, and what it does not have nobody has made.",
+        where=_names_what_is_not_there,
+        reason="A topic that is not there, or not any more. Kafka's client asks again, since a broker hears of a new "
+        "topic late; here the store is asked itself, and what it does not have nobody has made. Offsets that were to "
+        "go with a transaction leave it only to be aborted.",
+    ),
+    Reviewed(
+        "an-unknown-topic-has-no-offsets",
+        ("FetchOffset",),
+        ours=(("UNKNOWN_TOPIC_OR_PARTITION", "refused"),),
+        kafka=(None,),
+        where=_names_what_is_not_there,
+        answers=(r"UNKNOWN_TOPIC_OR_PARTITION .*", r"-1"),
+        reason="A group's offset for a topic that is not there, or not any more. Kafka has none, and says no more; "
+        "here the topic is looked up first, since an offset is one of that very topic.",
+    ),
+    Reviewed(
+        "a-namesake-is-not-marked",
+        ("CountMarkers",),
+        ours=(None,),
+        kafka=(None,),
+        where=_marks_what_was_made_anew,
+        answers=(r"\(.*\)", r"\(.*\)"),
+        anew=True,
+        reason="A transaction that was open in a topic when that was deleted and made anew. Kafka's coordinator knows "
+        "partitions by name, and writes its marker into the new one, where it takes an offset; here a partition of the "
+        "transaction is one of that very topic, and the deleted one counts as done.",
     ),
 )
 

@@ -86,8 +86,9 @@ class Seen:
     `writer`: whom the step is sent as. `producer`: what the partition remembered of it before. `row`: the transactional
     id at its coordinator. `pending`: whether a transaction of another id had offsets of this group and partition
     pending. `moved`: whether another has committed for a reader's group since the reader was there. `superseded`:
-    whether another producer has initialised the caller's transactional id since. `visible`: the offsets that a reader
-    gets, each with whether its record is as late as the time that is asked for.
+    whether another producer has initialised the caller's transactional id since. `gone`: whether a partition that it
+    names is not there. `visible`: the offsets that a reader gets, each with whether its record is as late as the time
+    that is asked for.
     """
 
     writer: Identity = NOBODY
@@ -96,6 +97,7 @@ class Seen:
     pending: bool = False
     moved: bool = False
     superseded: bool = False
+    gone: bool = False
     visible: tuple[tuple[int, bool], ...] = ()
 
 
@@ -132,6 +134,15 @@ class Side(Protocol):
 
     def expire_ids(self, transactional_ids: Sequence[str]) -> None:
         """Until those of these ids that nothing is open under have been idle for too long, and are forgotten."""
+
+    # --- topics
+    def delete_topic(self, topic: str) -> None:
+        """Until everybody has heard of it."""
+
+    def make_topic(self, topic: str, partitions: int) -> None:
+        """Anew, where it was deleted before. Until everybody has heard of it."""
+
+    def has(self, place: Place) -> bool: ...
 
     # --- a partition alone: any producer id, no coordinator
     def append(self, who: Identity, place: Place, batch: Batch, *, is_transactional: bool) -> int: ...

@@ -68,6 +68,16 @@ class Actor:
             self.sent.pop((place, kind), None)
 
 
+@dataclass(frozen=True)
+class Namesakes:
+    """A transaction, and the partitions in it whose topic was deleted and made anew since, and that it has not joined
+    again.
+    """
+
+    writer: Identity
+    places: set[Place]
+
+
 class Scene:
     """One side with the actors of a program as they are there, and names for its producer ids."""
 
@@ -77,11 +87,16 @@ class Scene:
         actors: Iterable[str],
         places: Iterable[Place],
         known_producer_ids: Iterable[int] = (),
+        transactional_ids: Iterable[str] = (),
     ) -> None:
         self.side = side
         self.places = tuple(places)
+        self.transactional_ids = tuple(transactional_ids)
         self.actors = {name: Actor() for name in actors}
         self.sent_offsets: dict[tuple[str, Place], set[str]] = defaultdict(set)
+        self.namesakes: dict[str, Namesakes] = {}
+        self._deleted: set[str] = set()
+        self._moved: set[Place] = set()
         self._names: dict[int, str] = {-1: "-"}
         self._passed_over = 0
         for producer_id in known_producer_ids:
@@ -136,11 +151,54 @@ class Scene:
         except CallError:
             return None
 
+    # --- topics that change -----------------------------------------------------------------------------------
+
+    def is_gone(self, *places: Place) -> bool:
+        """Whether one of them is not there."""
+        return any(
+            (place not in self.places or place.topic in self._deleted) and not self.side.has(place)
+            for place in places
+        )
+
+    def note_deleted(self, topic: str) -> None:
+        """The topic's partitions may not be there from now on."""
+        self._deleted.add(topic)
+
+    def note_made_anew(self, topic: str) -> None:
+        """Transactions may be open that have a partition of the same name in them, of the topic before."""
+        for name in self.transactional_ids:
+            row = self.row(name)
+            if row is not None and row.state == "Ongoing":
+                here = {each for each in row.partitions if each.topic == topic} - self._moved
+                before = self.namesakes.pop(name, None)
+                places = here | (before.places if before else set())
+                if places:
+                    self.namesakes[name] = Namesakes(Identity(row.producer_id, row.producer_epoch), places)
+
+    def has_joined(self, transactional_id: str, *places: Place) -> None:
+        """The transaction has these partitions in it as they are now."""
+        if transactional_id in self.namesakes:
+            self.namesakes[transactional_id].places.difference_update(places)
+
+    def decided_namesakes(self, transactional_id: str) -> tuple[Place, ...]:
+        """Where this id's transaction, decided by now, had but a partition of the topic before."""
+        namesakes = self.namesakes.get(transactional_id)
+        if namesakes is None or not namesakes.places:
+            return ()
+        row = self.row(transactional_id)
+        is_open = row is not None and row.state == "Ongoing"
+        if row is not None and is_open and namesakes.writer == (row.producer_id, row.producer_epoch):
+            return ()
+        return tuple(sorted(namesakes.places))
+
     # --- beginning anew ---------------------------------------------------------------------------------------
 
     def move(self, place: Place) -> None:
         """An empty partition in the place of one that the sides have different batches in."""
         self.side.move(place)
+        self._moved.add(place)
+        for namesakes in self.namesakes.values():
+            namesakes.places.discard(place)
         for actor in self.actors.values():
             actor.leave(place)
 
@@ -243,7 +301,11 @@ class AddPartitions(Step):
     def ask(self, scene: Scene) -> Answer:
         who = scene.identity(self.actor, self.epoch_shift)
         scene.side.add_partitions(self.transactional_id, who, self.places)
+        scene.has_joined(self.transactional_id, *self.places)
         return "added"
+
+    def look(self, scene: Scene) -> Seen:
+        return Seen(gone=scene.is_gone(*self.places))
 
     @property
     def touches(self) -> str | None:
@@ -270,10 +332,12 @@ class Produce(Step):
         if self.epoch_shift == 0 and not self.sequence.startswith("again"):
             sent.append(batch)
             actor.next_sequence[self.place] = increment_sequence(batch.base_sequence, len(batch.values))
+        if self.transactional_id is not None:
+            scene.has_joined(self.transactional_id, self.place)
         return offset
 
     def look(self, scene: Scene) -> Seen:
-        return Seen(scene.identity(self.actor, self.epoch_shift))
+        return Seen(scene.identity(self.actor, self.epoch_shift), gone=scene.is_gone(self.place))
 
     @property
     def touches(self) -> str | None:
@@ -370,8 +434,10 @@ class SendOffset(Step):
         return "pending"
 
     def look(self, scene: Scene) -> Seen:
-        pending = scene.is_pending_by_another(self.group, self.place, self.transactional_id)
-        return Seen(scene.identity(self.actor, self.epoch_shift), pending=pending)
+        who = scene.identity(self.actor, self.epoch_shift)
+        if scene.is_gone(self.place):
+            return Seen(who, gone=True)
+        return Seen(who, pending=scene.is_pending_by_another(self.group, self.place, self.transactional_id))
 
     @property
     def touches(self) -> str | None:
@@ -448,6 +514,8 @@ class CommitOffset(Step):
         return "committed"
 
     def look(self, scene: Scene) -> Seen:
+        if scene.is_gone(self.place):
+            return Seen(gone=True)
         return Seen(pending=scene.is_pending_by_another(self.group, self.place))
 
     def begin_anew(self, scene: Scene) -> None:
@@ -465,6 +533,67 @@ class FetchOffset(Step):
     def ask(self, scene: Scene) -> Answer:
         return scene.side.fetch_offset(self.group, self.place, require_stable=self.require_stable)
 
+    def look(self, scene: Scene) -> Seen:
+        return Seen(gone=scene.is_gone(self.place))
+
+
+# --- topics -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DeleteTopic(Step):
+    """A topic of the program goes, with all that is in it or about it."""
+
+    topic: str
+
+    def ask(self, scene: Scene) -> Answer:
+        scene.side.delete_topic(self.topic)
+        scene.note_deleted(self.topic)
+        return "deleted"
+
+    def look(self, scene: Scene) -> Seen:
+        return Seen(gone=scene.is_gone(Place(self.topic, 0)))
+
+
+@dataclass(frozen=True)
+class MakeTopic(Step):
+    """And comes again under its name. `known`: to the producers too, which begin new sequences there."""
+
+    topic: str
+    partitions: int
+    known: bool
+
+    def ask(self, scene: Scene) -> Answer:
+        scene.side.make_topic(self.topic, self.partitions)
+        scene.note_made_anew(self.topic)
+        for place in scene.places if self.known else ():
+            if place.topic == self.topic:
+                for actor in scene.actors.values():
+                    actor.leave(place)
+        return "made"
+
+
+@dataclass(frozen=True)
+class CountMarkers(Step):
+    """How many markers there are where a transaction, now decided, had but a partition of the topic before. Not of the
+    programs: asked behind what decided it.
+    """
+
+    transactional_id: str
+    places: tuple[Place, ...]
+
+    def ask(self, scene: Scene) -> Answer:
+        scene.side.settle(self.transactional_id)
+        scene.namesakes.pop(self.transactional_id, None)
+        return tuple(
+            sum(batch.control != "none" for batch in scene.side.log(place)) if scene.side.has(place) else 0
+            for place in self.places
+        )
+
+    def begin_anew(self, scene: Scene) -> None:
+        for place in self.places:
+            scene.move(place)
+
 
 # --- looking ----------------------------------------------------------------------------------------------
 
@@ -478,6 +607,9 @@ class Read(Step):
 
     def ask(self, scene: Scene) -> Answer:
         return scene.side.read(self.place, self.isolation)
+
+    def look(self, scene: Scene) -> Seen:
+        return Seen(gone=scene.is_gone(self.place))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,9 @@ from tests.differential.records import RecordBatch, crc32c, decode_batches, enco
 from tests.differential.report import Tally, trace
 from tests.differential.reviewed import page_table
 from tests.servers import REPOSITORY
+from txn_engine.coordinator import groups
 from txn_engine.protocol import producers
+from txn_engine.protocol.offset_commits import OffsetKey
 from txn_engine.protocol.partition import PartitionState
 
 PROGRAMS = 60
@@ -27,6 +29,8 @@ RARE: tuple[tuple[int, Kind | None], ...] = (
     (9, "epochs"),
     (13, "epochs"),
     (20, "epochs"),
+    (1, "topics"),
+    (9, "topics"),
     (102, None),
 )
 """Programs that meet what hardly any other does: most of them near the end of an id's epochs."""
@@ -87,24 +91,32 @@ def test_the_engine_does_what_kafka_does(run: Run, capsys: pytest.CaptureFixture
 @pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mutant", ["window of four", "gaps accepted", "undecided records visible"])
+@pytest.mark.parametrize(
+    "mutant",
+    ["window of four", "gaps accepted", "undecided records visible", "offsets outlive their topic"],
+)
 def test_a_wrong_engine_is_found(run: Run, mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug of one line is found by a few programs, and shrunk to a handful of steps."""
     if mutant == "window of four":
         monkeypatch.setattr(producers, "BATCHES_TO_RETAIN", 4)
     elif mutant == "gaps accepted":
         monkeypatch.setattr(producers, "in_sequence", lambda last, following: following > last)
+    elif mutant == "offsets outlive their topic":
+        monkeypatch.setattr(
+            groups, "offset_key", lambda group_id, at: OffsetKey(group_id, at.topic, 0, at.partition)
+        )
     else:
         monkeypatch.setattr(PartitionState, "last_stable_offset", property(lambda it: it.log_end_offset))
-    found = next(filter(None, (_differing(run.laboratory, seed) for seed in MUTANT_SEEDS)), None)
+    kind: Kind = "topics" if mutant == "offsets outlive their topic" else "coordinator"
+    found = next(filter(None, (_differing(run.laboratory, seed, kind) for seed in MUTANT_SEEDS)), None)
     assert found is not None
     shortest = shrink(run.laboratory, found)
     assert not shortest.agrees
     assert len(shortest.lines) <= (8 if mutant == "window of four" else MUTANT_STEPS_MAX)
 
 
-def _differing(laboratory: Laboratory, seed: int) -> Comparison | None:
-    compared = laboratory.compare(generate(seed, "coordinator"))
+def _differing(laboratory: Laboratory, seed: int, kind: Kind) -> Comparison | None:
+    compared = laboratory.compare(generate(seed, kind))
     return None if compared.agrees else compared
 
 

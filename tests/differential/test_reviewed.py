@@ -15,11 +15,16 @@ from tests.differential.steps import (
     AddPartitions,
     Append,
     CommitOffset,
+    CountMarkers,
+    DeleteTopic,
     End,
+    FetchOffset,
     Init,
+    Look,
     Mark,
     Outcome,
     Produce,
+    Read,
     SendOffset,
 )
 
@@ -167,7 +172,15 @@ UNKNOWN_TOPIC = Difference(
     AddPartitions("t0a", "t0", (NOWHERE,)),
     failed("UNKNOWN_TOPIC_OR_PARTITION", "refused"),
     failed("UNKNOWN_TOPIC_OR_PARTITION", "retriable"),
+    *_seen(gone=True),
 )
+NO_OFFSETS = Difference(
+    FetchOffset("g0", PLACE, require_stable=True),
+    failed("UNKNOWN_TOPIC_OR_PARTITION", "refused"),
+    Outcome(-1),
+    *_seen(gone=True),
+)
+NAMESAKE = Difference(CountMarkers("t0", (PLACE, Place("a", 1))), Outcome((0, 2)), Outcome((1, 2)))
 
 CASES = (
     Case(
@@ -350,9 +363,42 @@ CASES = (
         "an-unknown-topic-is-final",
         UNKNOWN_TOPIC,
         (
-            replace(UNKNOWN_TOPIC, step=AddPartitions("t0a", "t0", (PLACE,))),  # one that is there
+            both(UNKNOWN_TOPIC, gone=False),  # one that is there
+            kafka_alone(UNKNOWN_TOPIC, gone=False),  # deleted here alone
+            ours_alone(UNKNOWN_TOPIC, gone=False),
             replace(UNKNOWN_TOPIC, ours=failed("UNKNOWN_TOPIC_OR_PARTITION", "fatal")),
+            replace(UNKNOWN_TOPIC, ours=failed("UNKNOWN_TOPIC_OR_PARTITION", "abortable")),  # nothing is lost
             replace(UNKNOWN_TOPIC, kafka=failed("PRODUCER_FENCED", "fatal")),
+            replace(
+                UNKNOWN_TOPIC, step=Produce("t0a", "t0", PLACE, (b"v",)), ours=Outcome(0)
+            ),  # taken all the same
+            replace(UNKNOWN_TOPIC, step=SendOffset("t0a", "t0", "g0", PLACE, 4)),  # its offsets are lost
+            replace(UNKNOWN_TOPIC, step=End("t0a", "t0", committed=True)),  # a decision needs no topic
+        ),
+    ),
+    Case(
+        "an-unknown-topic-has-no-offsets",
+        NO_OFFSETS,
+        (
+            replace(NO_OFFSETS, kafka=Outcome(4)),  # an offset that outlived its topic
+            both(NO_OFFSETS, gone=False),
+            kafka_alone(NO_OFFSETS, gone=False),
+            replace(NO_OFFSETS, ours=failed("UNSTABLE_OFFSET_COMMIT", "retriable")),
+            replace(NO_OFFSETS, ours=Outcome(4)),
+        ),
+    ),
+    Case(
+        "a-namesake-is-not-marked",
+        NAMESAKE,
+        (
+            replace(
+                NAMESAKE, ours=Outcome((1, 2)), kafka=Outcome((0, 2))
+            ),  # ours marks it, and Kafka does not
+            replace(NAMESAKE, kafka=Outcome((2, 2))),  # two markers of one transaction
+            replace(NAMESAKE, kafka=Outcome((1, 1))),
+            replace(NAMESAKE, kafka=Outcome((1,))),
+            replace(NAMESAKE, step=Look(PLACE)),
+            replace(NAMESAKE, ours=failed("UNKNOWN_TOPIC_OR_PARTITION", "refused")),
         ),
     ),
 )
@@ -384,6 +430,27 @@ def test_offsets_wait_by_whatever_call(step: Any) -> None:
     pending = replace(PENDING, step=step, ours=failed("OFFSETS_PENDING", kind))
     assert find_reviewed(pending) is not None
     assert find_reviewed(both(pending, pending=False)) is None
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (Produce("t0a", "t0", PLACE, (b"v",)), "refused"),
+        (Produce("p0", None, PLACE, (b"v",)), "abortable"),
+        (SendOffset("t0a", "t0", "g0", PLACE, 4), "abortable"),
+        (CommitOffset("g0", PLACE, 4), "refused"),
+        (Read(PLACE, "read_committed"), "refused"),
+        (DeleteTopic("a"), "refused"),
+    ],
+    ids=str,
+)
+def test_an_unknown_topic_is_final_by_whatever_call(step: Any, kind: Kind) -> None:
+    """What it leaves of the caller is the call's."""
+    unknown = replace(UNKNOWN_TOPIC, step=step, ours=failed("UNKNOWN_TOPIC_OR_PARTITION", kind))
+    assert find_reviewed(unknown) is not None
+    assert find_reviewed(both(unknown, gone=False)) is None
+    other: Kind = "refused" if kind == "abortable" else "abortable"
+    assert find_reviewed(replace(unknown, ours=failed("UNKNOWN_TOPIC_OR_PARTITION", other))) is None
 
 
 def test_an_agreement_in_the_code_alone_is_a_difference() -> None:

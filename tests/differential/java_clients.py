@@ -347,7 +347,9 @@ class JavaClients:
         return found
 
     def _find_position(self, actor: str, consumer: Any, partition: Any) -> None:
-        """Where the group is. Raises where that is held back: a consumer says so by waiting."""
+        """Where the group is. Raises where that is held back: a consumer says so by waiting, for all partitions that it
+        has no position in, whichever of them is asked for.
+        """
 
         def is_found() -> bool:
             try:
@@ -355,8 +357,8 @@ class JavaClients:
             except CallError as error:
                 if error.code != "TimeoutException":
                     raise
-                place = self._place_of[str(partition.topic()), int(partition.partition())]
-                if self.is_unstable(self.ledger.groups[actor], place):
+                group, places = self.ledger.groups[actor], self.ledger.reads[actor]
+                if any(self.is_unstable(group, place) for place in places):
                     raise CallError("UNSTABLE_OFFSET_COMMIT", kind="retriable") from error
                 return False
             return True

@@ -79,8 +79,12 @@ def _error(outcome: Outcome) -> tuple[str, Kind] | None:
 
 
 def _is_a_strangers_write(difference: Difference) -> bool:
-    """The id is at another epoch, or has another producer id, than the writer: on both sides, and as the code says."""
+    """The id is at another epoch, or has another producer id, than the writer: on both sides, and as the code says.
+    Kafka speaks of the topic where that is not there, and only then.
+    """
     ours, kafka = difference.ours_saw, difference.kafka_saw
+    if (difference.kafka.code == "UNKNOWN_TOPIC_OR_PARTITION") != (ours.gone and kafka.gone):
+        return False
     if ours.row is None or kafka.row is None:
         return False
     wanted = difference.ours.code == "INVALID_PRODUCER_ID_MAPPING"
@@ -256,12 +260,17 @@ REVIEWED = (
         "fenced-at-the-coordinator",
         ("Produce", "SendOffset"),
         ours=(("PRODUCER_FENCED", "fatal"), ("INVALID_PRODUCER_ID_MAPPING", "fatal")),
-        kafka=(("INVALID_PRODUCER_EPOCH", "abortable"), ("INVALID_PRODUCER_EPOCH", "fatal")),
+        kafka=(
+            ("INVALID_PRODUCER_EPOCH", "abortable"),
+            ("INVALID_PRODUCER_EPOCH", "fatal"),
+            ("UNKNOWN_TOPIC_OR_PARTITION", "retriable"),
+        ),
         where=_is_a_strangers_write,
         reason="A zombie's write. A V2 broker adds the partition itself, renames the coordinator's "
         "PRODUCER_FENCED for old clients, and may know the later epoch without asking it: a client may abort, "
         "and is told then that it is fenced. Here the producer asks the coordinator and gets its own answer, "
-        "which is final at once. Nothing is written either way.",
+        "which is final at once; Kafka's broker has looked for the topic before. Nothing is written "
+        "either way.",
     ),
     Reviewed(
         "a-zombie-is-finished-at-once",

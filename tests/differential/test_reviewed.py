@@ -194,6 +194,10 @@ CASES = (
             replace(FENCED_WRITE, ours=failed("PRODUCER_FENCED", "abortable")),
             replace(FENCED_WRITE, kafka=failed("INVALID_PRODUCER_EPOCH", "retriable")),
             replace(FENCED_WRITE, kafka=Outcome(3)),  # Kafka has taken it
+            replace(FENCED_WRITE, kafka=failed("UNKNOWN_TOPIC_OR_PARTITION", "retriable")),  # which is there
+            kafka_alone(
+                replace(FENCED_WRITE, kafka=failed("UNKNOWN_TOPIC_OR_PARTITION", "retriable")), gone=True
+            ),  # and here
             replace(FENCED_WRITE, step=End("t0a", "t0", committed=True)),
         ),
     ),
@@ -451,6 +455,15 @@ def test_an_unknown_topic_is_final_by_whatever_call(step: Any, kind: Kind) -> No
     assert find_reviewed(both(unknown, gone=False)) is None
     other: Kind = "refused" if kind == "abortable" else "abortable"
     assert find_reviewed(replace(unknown, ours=failed("UNKNOWN_TOPIC_OR_PARTITION", other))) is None
+
+
+def test_a_zombie_is_fenced_before_its_topic_is_looked_for() -> None:
+    """Kafka's broker looks for the topic first; not where the writer is the id's own."""
+    gone = both(replace(FENCED_WRITE, kafka=failed("UNKNOWN_TOPIC_OR_PARTITION", "retriable")), gone=True)
+    found = find_reviewed(gone)
+    assert found is not None
+    assert found.id == "fenced-at-the-coordinator"
+    assert find_reviewed(both(gone, writer=Identity(7, 4))) is None
 
 
 def test_an_agreement_in_the_code_alone_is_a_difference() -> None:

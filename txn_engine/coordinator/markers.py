@@ -89,6 +89,8 @@ class MarkerWriter:
             else:
                 return False
         except UnknownTopicOrPartitionError as error:
+            if at.topic != CONSUMER_OFFSETS_TOPIC and not topics.exists(at.topic, at.incarnation):
+                return False  # deleted between two looks, and made anew with fewer partitions perhaps
             raise CorruptObjectError(
                 f"a decision that names {error.seen}",
                 expected=error.expected or "partitions that the topic has",

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from txn_engine.clock import Clock
-from txn_engine.errors import CorruptObjectError, TxnEngineError, UnknownTopicOrPartitionError
+from txn_engine.errors import (
+    CorruptObjectError,
+    TxnEngineError,
+    UnexpectedError,
+    UnknownTopicOrPartitionError,
+)
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.protocol.producers import ProducerEntry
@@ -45,7 +50,7 @@ class MarkerWriter:
         for decision in decisions:
             for partition in decision.row.partitions:
                 by_partition[partition].append(decision)
-        outcomes = list(self._logs.workers.map(self._mark, by_partition.keys(), by_partition.values()))
+        outcomes = list(self._logs.workers.map(self._mark_alone, by_partition.keys(), by_partition.values()))
         failures = {decision: why for outcome in outcomes for decision, why in outcome.failed.items()}
         completed, objects, more = self._complete(
             [decision for decision in decisions if decision not in failures]
@@ -58,15 +63,25 @@ class MarkerWriter:
             failures=tuple(f"{decision.row.transactional_id}: {why}" for decision, why in failures.items()),
         )
 
+    def _mark_alone(
+        self, partition: TransactionPartition, decisions: Sequence[StoredRow]
+    ) -> _PartitionOutcome:
+        """As `_mark`; what nobody foresaw is this partition's failure too."""
+        try:
+            with one_place(partition.topic, partition.partition):
+                return self._mark(partition, decisions)
+        except UnexpectedError as error:
+            why = dict.fromkeys(decisions, str(error))
+            return _PartitionOutcome(why, 0, 0)
+
     def _mark(self, partition: TransactionPartition, decisions: Sequence[StoredRow]) -> _PartitionOutcome:
         """Put one entry with the markers of all these decisions. A deleted topic's incarnation counts as done."""
         try:
-            with one_place(partition.topic, partition.partition):
-                if not self._exists(partition):
-                    return _PartitionOutcome({}, 0, 0)
-                log = self._logs.of(partition)
-                verdicts = log.append([_marker(decision) for decision in decisions])
-                producers = log.view().producers
+            if not self._exists(partition):
+                return _PartitionOutcome({}, 0, 0)
+            log = self._logs.of(partition)
+            verdicts = log.append([_marker(decision) for decision in decisions])
+            producers = log.view().producers
         except TxnEngineError as error:
             return _PartitionOutcome(dict.fromkeys(decisions, str(error)), 0, 0)
         failed = {}

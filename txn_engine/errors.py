@@ -384,7 +384,7 @@ class RequestTimedOutError(TxnEngineError):
 
 
 class UnexpectedError(TxnEngineError):
-    """One partition of a job or a listing raised what nobody foresaw: its type and text. The others are done."""
+    """One partition of a job or a listing raised what nobody foresaw: its type, and where. The others are done."""
 
     code = "UNKNOWN_SERVER_ERROR"
     default_action = (

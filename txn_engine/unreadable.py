@@ -7,9 +7,11 @@ sweep, a job, a page) does so for all that can be read, and hands back the rest 
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Final, NoReturn, TypeVar
 
 from txn_engine.errors import (
@@ -27,7 +29,6 @@ DAMAGE: Final = (CorruptObjectError, UnsupportedFormatError, StoreAccessError, U
 """What says something of one place. A store that does not answer is none of these, and ends the whole call."""
 
 WHOLE_TOPIC: Final = -1
-_TEXT_CHARS_MAX: Final = 200
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -119,7 +120,12 @@ def one_place(topic: str, partition: int = WHOLE_TOPIC) -> Iterator[None]:
 
 
 def unexpected(place: str, error: Exception) -> UnexpectedError:
-    """What an exception that nobody foresaw is called in a report; the log has its traceback."""
-    _LOGGER.error("an unexpected error in %s", place, exc_info=error)
-    text = " ".join(str(error).split())[:_TEXT_CHARS_MAX]
-    return UnexpectedError(f"{type(error).__name__}: {text}", place=place)
+    """What an exception that nobody foresaw is called in a report: its type, and where it was raised.
+
+    The log has the whole way there. What it says is repeated in neither: libraries' texts quote values of records.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    name = type(error).__name__
+    _LOGGER.error("an unexpected %s in %s:\n%s", name, place, "".join(traceback.format_list(frames)))
+    raised = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return UnexpectedError(f"{name}{raised}", place=place)

@@ -384,9 +384,13 @@ class RequestTimedOutError(TxnEngineError):
 
 
 class UnexpectedError(TxnEngineError):
-    """One partition of a job or a listing raised what nobody foresaw: its type, and where. The others are done."""
+    """One partition of a job or a listing raised what nobody foresaw: its type, and where. The others are done.
+
+    It may have been the moment's, so the same task run again may succeed.
+    """
 
     code = "UNKNOWN_SERVER_ERROR"
+    retry_helps = True
     default_action = (
         "run `txn-engine verify`; where it finds nothing there, report it with the traceback in the log"
     )

@@ -11,7 +11,7 @@ import pytest
 
 from storage import open_store
 from storage.envelope import checksum_of, encode_parquet
-from storage.errors import AccessDeniedError
+from storage.errors import AccessDeniedError, StorageError, StoreUnreachableError
 from storage.local import LocalStore
 from tests.cli.conftest import Run
 from tests.verify.story import GROUP, LOAD, Story, healthy, sealed
@@ -239,7 +239,7 @@ def test_a_data_file_of_no_name(run: Run, story: Story, store: str) -> None:
     put_all(story, store)
     answer = run("dump-log", "payments", "1", "--verify-checksums", "--json", store=store)
     assert answer.code == 1
-    assert "no data file" in answer.json["batches"][-1]["problem"]
+    assert "is not a legal object key" in answer.json["batches"][-1]["problem"]
 
 
 def test_a_row_with_a_null_inside(run: Run, story: Story, store: str) -> None:
@@ -253,24 +253,44 @@ def test_a_row_with_a_null_inside(run: Run, story: Story, store: str) -> None:
     assert [line["isvalid"] for line in lines(answer.stdout)].count("false") == 1
 
 
+def test_an_object_that_the_store_refuses(
+    run: Run, story: Story, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is that batch's problem; the others are dumped and checked all the same."""
+    put_all(story, store)
+    get_fails(monkeypatch, story.path("payments/0/second"), AccessDeniedError("permission denied"))
+    answer = run("dump-log", "payments", "0", "--verify-checksums", "--json", store=store)
+    assert answer.code == 1
+    problems = {batch["base_offset"]: batch.get("problem") for batch in answer.json["batches"]}
+    assert problems.pop(3) == "data file damaged: permission denied"
+    assert list(problems) == [0, 5, 7, 8, 10, 11]
+    assert set(problems.values()) == {None}
+    assert (answer.json["damaged"], answer.json["complete"]) == (1, True)
+
+
 def test_a_store_that_fails_midway(
     run: Run, story: Story, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The document is ended all the same and says that it is not all; the error is told as ever."""
     put_all(story, store)
-    refused, read = story.path("payments/0/second"), LocalStore.get
-
-    def get(self: LocalStore, key: str, *, max_bytes: int | None = None) -> bytes:
-        if key == refused:
-            raise AccessDeniedError("permission denied", place=key)
-        return read(self, key, max_bytes=max_bytes)
-
-    monkeypatch.setattr(LocalStore, "get", get)
+    get_fails(monkeypatch, story.path("payments/0/second"), StoreUnreachableError("no answer"))
     answer = run("dump-log", "payments", "0", "--verify-checksums", "--json", store=store)
     assert answer.code == 1
     assert [batch["base_offset"] for batch in answer.json["batches"]] == [0]
     assert answer.json["complete"] is False
-    assert "permission denied" in json.loads(answer.stderr)["error"]["message"]
+    assert "no answer" in json.loads(answer.stderr)["error"]["message"]
+
+
+def get_fails(monkeypatch: pytest.MonkeyPatch, refused: str, error: StorageError) -> None:
+    """From here on this object of a store on disk cannot be read."""
+    read = LocalStore.get
+
+    def get(self: LocalStore, key: str, *, max_bytes: int | None = None) -> bytes:
+        if key == refused:
+            raise error
+        return read(self, key, max_bytes=max_bytes)
+
+    monkeypatch.setattr(LocalStore, "get", get)
 
 
 def test_what_is_not_there(run: Run, story: Story, store: str) -> None:

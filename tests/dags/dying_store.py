@@ -14,7 +14,7 @@ from tests.faults import Fault, FaultyStore, Operation
 WRITES = ("put_if_absent", "put", "delete")
 
 
-class ProcessDiedError(RuntimeError):
+class ProcessDiedError(BaseException):
     """Raised by every call from the write on that a process died at."""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.scan import Scan
 from txn_engine.spark import TopicRead, read_topic
 from txn_engine.spark.errors import SPARK_FAILURES, reason
+from txn_engine.spark.stamps import MILLIS_MAX, stamp_files
 from txn_engine.types import TopicPartition
 
 pytestmark = pytest.mark.spark
@@ -109,12 +112,98 @@ def test_columns_are_pruned_and_predicates_pushed_down(spark: SparkSession, ledg
     ):
         assert line in ours
         assert line in theirs
-    for foreign in ("input_file_name", "ArrowEvalPython", "_metadata", "_offset", "Union"):
+    for foreign in ("Python", "file_path", "row_index", "_offset", "Union"):
         assert foreign not in ours
-    assert ours.count("Project") == theirs.count("Project")
     count = plan(read.groupBy("account_id").count())
     assert "ReadSchema: struct<account_id:bigint>" in count
     assert "Python" not in count
+
+
+def test_a_filter_is_pushed_whatever_is_selected(spark: SparkSession, ledger: Engine) -> None:
+    """`df.filter(...)` as people type it, our columns among the rest: no Python, no row numbers, no paths."""
+    load(ledger, 0, 100)
+    df = read_topic(spark, ledger, "payments").df
+    for query in (
+        df.where("trans_id = 7"),
+        df.where("trans_id = 7 and _offset >= 0"),
+        df.sort("_offset").limit(3),
+    ):
+        text = plan(query)
+        assert not any(costly in text for costly in ("Python", "file_path", "row_index"))
+    assert "EqualTo(trans_id,7)" in plan(df.where("trans_id = 7"))
+    assert "EqualTo(trans_id,7)" in plan(df.where("trans_id = 7 and _offset >= 0"))
+    assert "ReadSchema: struct<>" in plan(df.groupBy("_partition").count())
+    assert "ReadSchema: struct<_offset_delta:bigint>" in plan(df.agg(sf.max("_offset")))
+
+
+def files_read(df: DataFrame) -> int:
+    """How many files a query opens, by Spark's own count."""
+    execution = df._jdf.queryExecution()
+    execution.toRdd().count()
+    scans = [node for node in nodes(execution.executedPlan()) if node.nodeName().startswith("Scan parquet")]
+    return sum(scan.metrics().apply("numFiles").value() for scan in scans)
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    yield node
+    children = node.children()
+    for number in range(children.size()):
+        yield from nodes(children.apply(number))
+
+
+def test_files_of_other_partitions_are_not_opened(spark: SparkSession, ledger: Engine) -> None:
+    """A filter on `_partition`, and bounds given to the read, skip files."""
+    for first in range(0, 90, 30):
+        load(ledger, first, 30)
+    read = read_topic(spark, ledger, "payments")
+    assert files_read(read.df) == read.file_count == 9
+    assert files_read(read.df.where("_partition = 1")) == 3
+    assert files_read(read.df.where("_partition in (0, 2) and trans_id > 5")) == 6
+    one = TopicPartition("payments", 1)
+    third = sorted(ledger.scan("payments").files(), key=lambda file: (file.partition != 1, file.base_offset))[
+        2
+    ]
+    late = read_topic(spark, ledger, "payments", start={one: third.base_offset})
+    assert files_read(late.df.where("_partition = 1")) == 1
+
+
+@pytest.mark.parametrize("base_offset", [MILLIS_MAX >> 2, (MILLIS_MAX >> 2) + 1, 2**63 - 200])
+def test_offsets_beyond_what_a_time_can_carry(
+    spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch, base_offset: int
+) -> None:
+    """The same numbers by another road."""
+    load(ledger, 0, 60)
+    files = list(Scan.files(ledger.scan("payments")))
+    far = [
+        replace(file, base_offset=base_offset, start_offset=base_offset, end_offset=base_offset + 60)
+        for file in files
+    ]
+    stamps = stamp_files(far)
+    assert max(stamps.millis) <= MILLIS_MAX
+    assert (max(stamps.millis) == 2) == (base_offset > MILLIS_MAX >> 2)
+    monkeypatch.setattr(Scan, "files", lambda _: iter(far))
+    read = read_topic(spark, ledger, "payments").df
+    seen = {(row["_partition"], row["_offset"]) for row in read.select("_partition", "_offset").collect()}
+    assert seen == {
+        (file.partition, base_offset + delta) for file in files for delta in range(file.record_count)
+    }
+    assert read.where(f"_offset = {base_offset} and _partition = 2").count() == 1
+    assert files_read(read.where("_partition = 1")) == 1
+
+
+def test_a_cached_read_is_the_read(spark: SparkSession, ledger: Engine) -> None:
+    """Spark knows a cached frame by its plan: two reads of the same files with other bounds are two."""
+    load(ledger, 0, 60)
+    one = TopicPartition("payments", 1)
+    first = read_topic(spark, ledger, "payments").df.cache()
+    try:
+        assert first.count() == 60
+        again = read_topic(spark, ledger, "payments", start={one: 5}).df
+        assert again.count() == 55
+        assert again.agg(sf.min("_offset")).where("1 = 1").collect() == first.agg(sf.min("_offset")).collect()
+        same_rows(first.toArrow().sort_by(PLACE), ledger.scan("payments").to_table())
+    finally:
+        first.unpersist()
 
 
 def test_few_tasks_for_many_small_files(spark: SparkSession, ledger: Engine) -> None:

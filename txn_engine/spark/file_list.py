@@ -31,16 +31,21 @@ _BLOCK_BYTES = 128 * 1024 * 1024
 
 
 def read_files(
-    spark: SparkSession, files: Sequence[ScanFile], schema: StructType, options: Mapping[str, str]
+    spark: SparkSession,
+    files: Sequence[ScanFile],
+    stamps: Sequence[int],
+    schema: StructType,
+    options: Mapping[str, str],
 ) -> DataFrame:
     """The rows of these files, read by Spark's own Parquet reader; `options` say how it gets at them.
 
-    A file that is missing fails the read when it comes to that file.
+    `stamps`: what Spark is to take for each file's modification time, in milliseconds. A file that is missing fails
+    the read when it comes to that file.
     """
     with tempfile.TemporaryDirectory(prefix="txn-engine-files-") as folder:
         manifest = Path(folder, "_spark_metadata", "0")
         manifest.parent.mkdir()
-        manifest.write_text("\n".join(["v1", *map(_line, files)]))
+        manifest.write_text("\n".join(["v1", *map(_line, files, stamps)]))
         # The manifest is read here and now, and never again.
         reader = spark.read.schema(schema).options(**_READ_OPTIONS, **options)
         frame = reader.parquet(Path(folder).as_uri())
@@ -63,13 +68,25 @@ def file_url(uri: str) -> str:
     return f"{'s3a' if scheme == 's3' else scheme}://{quote(rest)}"
 
 
-def _line(file: ScanFile) -> str:
+def pinned(frame: DataFrame) -> DataFrame:
+    """The same rows, under the plan that Spark's optimizer makes of the frame as it is now.
+
+    A query that asks for no more than data columns would otherwise be given all of `_metadata`, row numbers and paths
+    too, because the frame mentions one field of it: the optimizer leaves the others out where that field is used alone.
+    """
+    plan = frame._jdf.queryExecution().optimizedPlan()
+    session = frame.sparkSession
+    rows = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)  # type: ignore[union-attr]
+    return type(frame)(rows, session)
+
+
+def _line(file: ScanFile, stamp: int) -> str:
     return json.dumps(
         {
             "path": file_url(file.uri),
             "size": file.bytes,
             "isDir": False,
-            "modificationTime": 0,
+            "modificationTime": stamp,
             "blockReplication": 1,
             "blockSize": _BLOCK_BYTES,
             "action": "add",

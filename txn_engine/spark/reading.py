@@ -6,24 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from immutables import Map
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from txn_engine.errors import CorruptObjectError, UnknownTopicOrPartitionError
+from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.log.data_files import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP
 from txn_engine.spark.columns import check_told_apart, read_schema, spark_schema
-from txn_engine.spark.file_list import read_files
+from txn_engine.spark.file_list import pinned, read_files
 from txn_engine.spark.opening import UrlOrEngine, opened, read_options
+from txn_engine.spark.stamps import Stamps, stamp_files
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, ScanFile, TopicPartition
-
-_FILE = "_file"
-_WRITE_ID_CHARS = 32
-_AFTER_WRITE_ID_CHARS = len(".parquet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +99,23 @@ def _frame(
     """Whole files as they are; those with a bound inside apart, with a filter."""
     if not files:
         return spark.createDataFrame([], read_schema(schema))
-    base_offsets = {_write_id(file): file.base_offset for file in files}
-    if len(base_offsets) != len(files):
-        raise CorruptObjectError("a data file named twice", actor="read_topic", expected="fresh names")
     stored = StructType(
         [*schema.fields, StructField(OFFSET_DELTA, LongType()), StructField(TIMESTAMP, TimestampType())]
     )
-    columns = [_named(name) for name in schema.names]
-    columns += [_partition(), _offset(base_offsets), sf.col(TIMESTAMP)]
 
-    def read(chosen: Sequence[ScanFile]) -> DataFrame:
-        # A column of its own, below everything else: above a Python function Spark would already be at a later file.
-        # (`_metadata.file_path` is no choice: a plan that mentions `_metadata` reads all of it, pruned or not.)
-        return read_files(spark, chosen, stored, options).withColumn(_FILE, sf.input_file_name())
+    def read(chosen: Sequence[ScanFile], *, cut: bool) -> DataFrame:
+        stamps = stamp_files(chosen)
+        frame = read_files(spark, chosen, stamps.millis, stored, options)
+        rows = frame.where(_inside(chosen, stamps)) if cut else frame
+        offset = (stamps.base_offset + sf.col(OFFSET_DELTA)).alias(OFFSET)
+        return rows.select(
+            *map(_named, schema.names), stamps.partition.alias(PARTITION), offset, sf.col(TIMESTAMP)
+        )
 
     whole = [file for file in files if _is_whole(file)]
     cut = [file for file in files if not _is_whole(file)]
-    frames = []
-    if whole:
-        frames.append(read(whole).select(*columns))
-    if cut:
-        frames.append(read(cut).where(_inside(cut)).select(*columns))
-    return frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1])
+    frames = [read(chosen, cut=chosen is cut) for chosen in (whole, cut) if chosen]
+    return pinned(frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1]))
 
 
 def _is_whole(file: ScanFile) -> bool:
@@ -137,40 +126,11 @@ def _named(name: str) -> Column:
     return sf.col("`" + name.replace("`", "``") + "`")
 
 
-def _write_id(file: ScanFile) -> str:
-    return file.uri[-_AFTER_WRITE_ID_CHARS - _WRITE_ID_CHARS : -_AFTER_WRITE_ID_CHARS]
-
-
-def _write_id_column() -> Column:
-    """The part of a file's name that no other file has."""
-    return sf.substring(_FILE, -_AFTER_WRITE_ID_CHARS - _WRITE_ID_CHARS, _WRITE_ID_CHARS)
-
-
-def _partition() -> Column:
-    """From the path, `.../<partition>/data/<file>`."""
-    return sf.substring_index(sf.substring_index(_FILE, "/", -3), "/", 1).cast("int").alias(PARTITION)
-
-
-def _offset(base_offsets: Mapping[str, int]) -> Column:
-    """The file's base offset, looked up by its write id, and the record's place in the file."""
-
-    def offset(delta: pa.Array, write_id: pa.Array) -> pa.Array:  # type: ignore[type-arg]
-        ids = write_id.dictionary_encode()
-        bases = pa.array([base_offsets[str(key)] for key in ids.dictionary.to_pylist()], pa.int64())
-        return pc.add(delta, bases.take(ids.indices))
-
-    # Not that it were random: Spark computes a deterministic one again for every filter on it.
-    compute = arrow_udf(offset, LongType()).asNondeterministic()  # type: ignore[call-overload]
-    column: Column = compute(sf.col(OFFSET_DELTA), _write_id_column())
-    return column.alias(OFFSET)
-
-
-def _inside(files: Sequence[ScanFile]) -> Column:
+def _inside(files: Sequence[ScanFile], stamps: Stamps) -> Column:
     """The rows of files with a bound inside that belong to the read."""
-    delta = sf.col(OFFSET_DELTA)
+    delta, stamp = sf.col(OFFSET_DELTA), stamps.column()
     chosen = sf.lit(False)
-    for file in files:
+    for file, millis in zip(files, stamps.millis, strict=True):
         first, behind = file.start_offset - file.base_offset, file.end_offset - file.base_offset
-        rows = (delta >= first) & (delta < behind)
-        chosen = chosen | ((_write_id_column() == _write_id(file)) & rows)
+        chosen = chosen | ((stamp == millis) & (delta >= first) & (delta < behind))
     return chosen

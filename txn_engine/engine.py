@@ -28,7 +28,7 @@ from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.scan import Scan
-from txn_engine.types import IsolationLevel, MarkerMode, TopicPartition
+from txn_engine.types import IsolationLevel, MarkerMode, ProducerIdAndEpoch, TopicPartition
 
 URL_VARIABLE = "TXN_ENGINE_URL"
 _READERS, _WORKERS, _SENDERS = 16, 16, 16
@@ -120,15 +120,20 @@ class Engine:
         transactional_id: str | None = None,
         transaction_timeout_ms: int = 60_000,
         markers: MarkerMode = "inline",
+        resume: ProducerIdAndEpoch | None = None,
     ) -> Producer:
         """A producer: idempotent, and with a transactional id transactional. `markers="deferred"` leaves them
         to the sweep.
+
+        `resume`: an identity that another process initialised, to go on with where that one prepared the work: its
+        `init_transactions()` fences nobody, and is refused once something was added under that epoch.
         """
         return Producer(
             self._producer_tools,
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             markers=markers,
+            resume=resume,
         )
 
     def consumer(

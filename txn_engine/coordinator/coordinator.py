@@ -116,13 +116,19 @@ class Coordinator:
         producer_id: int,
         producer_epoch: int,
         partitions: Sequence[TransactionPartition],
+        *,
+        begins: bool = False,
     ) -> None:
-        """As `add_partitions`, for partitions whose incarnation is known."""
+        """As `add_partitions`, for partitions whose incarnation is known.
+
+        `begins`: nobody may have added anything at this epoch before (`InvalidTxnStateError`).
+        """
         decide = partial(
             transactions.add_partitions,
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             partitions=partitions,
+            begins=begins,
             now_ms=self._clock(),
         )
         self._logs.coordinator(transactional_id).append_one(TransactionProposal(transactional_id, decide))

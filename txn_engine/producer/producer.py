@@ -23,6 +23,7 @@ from txn_engine.errors import (
     InvalidProducerEpochError,
     InvalidProducerIdMappingError,
     InvalidRequestError,
+    InvalidTxnStateError,
     OutcomeUnknownError,
     ProducerFencedError,
     RequestTimedOutError,
@@ -47,7 +48,7 @@ from txn_engine.protocol.appends import FirstWriteCheck, allow_first_write
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import OffsetCommitProposal, Proposal, Refused
 from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow
-from txn_engine.protocol.transactions import with_run_id
+from txn_engine.protocol.transactions import resume_identity, with_run_id
 from txn_engine.types import (
     ConsumerGroupMetadata,
     MarkerMode,
@@ -128,7 +129,12 @@ class Producer:
         transactional_id: str | None,
         transaction_timeout_ms: int,
         markers: MarkerMode,
+        resume: ProducerIdAndEpoch | None = None,
     ) -> None:
+        if resume is not None and transactional_id is None:
+            raise InvalidRequestError(
+                "resume= without a transactional id", expected="the id that was initialised"
+            )
         if transactional_id == "":
             raise InvalidRequestError(
                 "an empty transactional id", expected="a name, or None for an idempotent producer"
@@ -150,6 +156,7 @@ class Producer:
         self._history: TransactionRow | None = None
         self._in_transaction: set[TransactionPartition] = set()
         self._reached_coordinator = False
+        self._resume = resume
         self._is_handing_over = False
         self._ender: object | None = None
         self._answered: tuple[ProducerIdAndEpoch, BaseException | None] | None = None
@@ -362,8 +369,14 @@ class Producer:
     def init_transactions(self) -> None:
         """Fence the previous instance of this transactional id, end what it left open, and learn which runs
         it committed.
+
+        With `resume` nothing is written: the identity is taken over as it is, once. `ProducerFencedError`: it is no
+        longer the id's. `InvalidTxnStateError`: something was added under it already.
         """
         transactional_id = self._transactional()
+        if self._resume is not None and self.producer_id < 0:
+            self._take_over(transactional_id, self._resume)
+            return
         held = self._identity
         identity = self._retry_concurrent(
             lambda: self._tools.coordinator.init_producer_id(
@@ -380,6 +393,20 @@ class Producer:
                 ProducerFencedError("another producer initialised meanwhile", actor=self._actor())
             )
         self._history = stored.row
+        self._start_epoch(identity)
+        self._state = ProducerState.READY
+
+    def _take_over(self, transactional_id: str, identity: ProducerIdAndEpoch) -> None:
+        def look() -> TransactionRow:
+            stored = self._tools.coordinator.current(transactional_id)
+            return resume_identity(
+                stored, producer_id=identity.producer_id, producer_epoch=identity.producer_epoch
+            )
+
+        try:
+            self._history = self._retry_concurrent(look, "init_transactions")
+        except (ProducerFencedError, InvalidTxnStateError, InvalidProducerIdMappingError) as error:
+            raise self._fatal(error) from None
         self._start_epoch(identity)
         self._state = ProducerState.READY
 
@@ -644,10 +671,13 @@ class Producer:
         new = [target for target in targets if target not in self._in_transaction]
         if not new and self._reached_coordinator:
             return
+        is_first = not self._reached_coordinator and self._identity == self._resume
         self._reached_coordinator = True
         try:
             self._retry_concurrent(
-                lambda: self._tools.coordinator.add(self._transactional(), *self._identity, new),
+                lambda: self._tools.coordinator.add(
+                    self._transactional(), *self._identity, new, begins=is_first
+                ),
                 "AddPartitionsToTxn",
             )
         except BaseException as error:

@@ -183,6 +183,21 @@ def fence_and_abort(row: TransactionRow, now_ms: int) -> TransactionRow:
     )
 
 
+# --- a resumed identity -----------------------------------------------------------------------------------
+
+
+def resume_identity(current: StoredRow | None, *, producer_id: int, producer_epoch: int) -> TransactionRow:
+    """The id's row, where this very identity is its latest and nothing was added under it yet. Else raises."""
+    row = _known(current, producer_id)
+    if row.state.is_prepared:
+        raise _concurrent(row, "a resumed InitProducerId")
+    if (row.producer_id, row.producer_epoch) != (producer_id, producer_epoch):
+        raise _fenced(row, producer_id, producer_epoch)
+    if row.state is TransactionState.ONGOING:
+        raise _already_used(row)
+    return row
+
+
 # --- AddPartitionsToTxn -----------------------------------------------------------------------------------
 
 
@@ -193,8 +208,12 @@ def add_partitions(
     producer_epoch: int,
     partitions: Sequence[TransactionPartition],
     now_ms: int,
+    begins: bool = False,
 ) -> TransactionRow | None:
-    """The Ongoing row with these partitions, or None where all of them are in it already."""
+    """The Ongoing row with these partitions, or None where all of them are in it already.
+
+    `begins`: the caller resumed its identity and adds for the first time: of two that did, one goes on.
+    """
     row = _known(current, producer_id)
     if row.state.is_prepared:
         raise _concurrent(row, "AddPartitionsToTxn")
@@ -203,6 +222,8 @@ def add_partitions(
     if row.producer_epoch != producer_epoch:
         raise _fenced(row, producer_id, producer_epoch)
     ongoing = row.state is TransactionState.ONGOING
+    if ongoing and begins:
+        raise _already_used(row)
     if ongoing and set(partitions) <= set(row.partitions):
         return None
     return replace(
@@ -471,6 +492,15 @@ def _fenced(row: TransactionRow, producer_id: int, producer_epoch: int) -> Produ
         f"producer {producer_id} epoch {producer_epoch} in state {row.state}",
         actor=_actor(row),
         expected=f"producer {row.producer_id} epoch {row.producer_epoch}",
+    )
+
+
+def _already_used(row: TransactionRow) -> InvalidTxnStateError:
+    return InvalidTxnStateError(
+        f"producer {row.producer_id} epoch {row.producer_epoch} was resumed in state {row.state}",
+        actor=_actor(row),
+        expected="an epoch under which nothing was added yet",
+        action="initialise anew, without resume=",
     )
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from txn_engine.spark.job import ConsumeResult, run_consume_job
     from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
     from txn_engine.spark.session import spark_session
+    from txn_engine.spark.source import register
     from txn_engine.spark.writing import WriteResult, write_topic
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "read_topic",
     "write_topic",
     "run_consume_job",
+    "register",
     "TopicRead",
     "ReadOffsets",
     "WriteResult",
@@ -30,6 +32,7 @@ _MODULES = {
     "read_topic": "reading",
     "write_topic": "writing",
     "run_consume_job": "job",
+    "register": "source",
     "TopicRead": "reading",
     "ReadOffsets": "reading",
     "WriteResult": "writing",

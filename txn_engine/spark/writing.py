@@ -179,7 +179,7 @@ def _commit(
         batches = send()
         if before_commit is not None:
             before_commit()
-        _decide(producer)
+        decide(producer)
     except (OffsetsMovedError, OffsetsPendingError) as error:
         _abort(producer)
         raise _overlapping(error, topic) from error
@@ -189,7 +189,7 @@ def _commit(
     return batches
 
 
-def _decide(producer: Producer) -> None:
+def decide(producer: Producer) -> None:
     """Commit; where the store did not answer, ask again: the answer is then the log's."""
     for left in reversed(range(_COMMIT_TRIES)):
         try:

@@ -1,0 +1,106 @@
+"""An identity that one process initialised and another goes on with: `engine.producer(resume=...)`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engine.conftest import accounts_in, payments
+from txn_engine import Engine, ProducerIdAndEpoch
+from txn_engine.errors import (
+    InvalidProducerIdMappingError,
+    InvalidRequestError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+)
+from txn_engine.producer import Producer
+
+
+def initialised(engine: Engine) -> ProducerIdAndEpoch:
+    with engine.producer(transactional_id="load") as producer:
+        producer.init_transactions()
+        return ProducerIdAndEpoch(producer.producer_id, producer.producer_epoch)
+
+
+def resumed(engine: Engine, identity: ProducerIdAndEpoch) -> Producer:
+    producer = engine.producer(transactional_id="load", resume=identity)
+    producer.init_transactions()
+    return producer
+
+
+def test_what_one_initialised_another_commits(engine: Engine) -> None:
+    """The identity is taken over as it is, with what is known of earlier runs, and goes on as any producer's."""
+    with engine.producer(transactional_id="load") as first:
+        first.init_transactions()
+        with first.transaction("run-1"):
+            first.produce("payments", payments(1))
+    identity = initialised(engine)
+    with resumed(engine, identity) as producer:
+        assert (producer.producer_id, producer.producer_epoch) == identity
+        assert producer.committed_run_ids == ("run-1",)
+        with producer.transaction("run-2"):
+            producer.produce("payments", payments(2))
+        with producer.transaction("run-3"):
+            producer.produce("payments", payments(3))
+        producer.init_transactions()
+        assert producer.committed_run_ids == ("run-1", "run-2", "run-3")
+    assert accounts_in(engine) == [1, 2, 3]
+
+
+def test_an_identity_that_was_fenced(engine: Engine) -> None:
+    """Who initialised later has the id."""
+    identity = initialised(engine)
+    later = initialised(engine)
+    with pytest.raises(ProducerFencedError):
+        resumed(engine, identity)
+    assert resumed(engine, later).producer_epoch == later.producer_epoch
+
+
+def test_an_epoch_under_which_something_was_added(engine: Engine) -> None:
+    """Its first batches may be anybody's: it is refused, and the open transaction is left as it is."""
+    identity = initialised(engine)
+    first = resumed(engine, identity)
+    first.begin_transaction()
+    first.produce("payments", payments(1)).result()
+    with pytest.raises(InvalidTxnStateError, match="initialise anew"):
+        resumed(engine, identity)
+    first.commit_transaction()
+    assert accounts_in(engine) == [1]
+    with pytest.raises(ProducerFencedError):  # the end of a transaction moves the epoch
+        resumed(engine, identity)
+
+
+def test_of_two_that_resumed_one_identity_one_writes(engine: Engine) -> None:
+    """Both looked before either wrote. The second's batches would pass for the first's, tried again."""
+    identity = initialised(engine)
+    first, second = resumed(engine, identity), resumed(engine, identity)
+    first.begin_transaction("run-1")
+    second.begin_transaction("run-1")
+    first.produce("payments", payments(1)).result()
+    with pytest.raises(InvalidTxnStateError):
+        second.produce("payments", payments(2)).result()
+    first.commit_transaction()
+    assert accounts_in(engine) == [1]
+
+
+def test_offsets_alone_are_something_added(engine: Engine) -> None:
+    """A transaction that only moves a group is one too."""
+    identity = initialised(engine)
+    first, second = resumed(engine, identity), resumed(engine, identity)
+    with engine.consumer(group_id="readers") as consumer:
+        consumer.subscribe(["payments"])
+        group = consumer.group_metadata()
+        position = dict.fromkeys(consumer.positions(), 0)
+        first.begin_transaction()
+        first.send_offsets_to_transaction(position, group)
+        second.begin_transaction()
+        with pytest.raises(InvalidTxnStateError):
+            second.send_offsets_to_transaction(position, group)
+        first.commit_transaction()
+
+
+def test_what_cannot_be_resumed(engine: Engine) -> None:
+    """An id that nobody initialised, and no id at all."""
+    with pytest.raises(InvalidProducerIdMappingError):
+        resumed(engine, ProducerIdAndEpoch(0, 0))
+    with pytest.raises(InvalidRequestError, match="resume= without"):
+        engine.producer(resume=ProducerIdAndEpoch(0, 0))

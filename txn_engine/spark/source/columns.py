@@ -1,0 +1,125 @@
+"""The columns of a read by `format("txn_engine")`, and a file's records under them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import types as kinds
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP
+from txn_engine.log.topics import Topic
+from txn_engine.scan import TOPIC
+from txn_engine.spark.columns import spark_schema
+from txn_engine.spark.source.options import ACTOR, ReadOptions
+
+OWN: Final = (
+    StructField(TOPIC, kinds.StringType()),
+    StructField(PARTITION, kinds.IntegerType()),
+    StructField(OFFSET, kinds.LongType()),
+    StructField(TIMESTAMP, kinds.TimestampType()),
+)
+KAFKAS: Final = (
+    StructField("topic", kinds.StringType()),
+    StructField("partition", kinds.IntegerType()),
+    StructField("offset", kinds.LongType()),
+    StructField("timestamp", kinds.TimestampType()),
+    StructField("timestampType", kinds.IntegerType()),
+)
+RANGES: Final = StructType(
+    [
+        StructField("topic", kinds.StringType()),
+        StructField("incarnation", kinds.LongType()),
+        StructField("partition", kinds.IntegerType()),
+        StructField("start", kinds.LongType()),
+        StructField("end", kinds.LongType()),
+    ]
+)
+_KAFKA_FROM: Final = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
+_CREATE_TIME: Final = 0
+_ROWS: Final = 65_536
+
+
+def source_schema(topics: Sequence[Topic], options: ReadOptions) -> StructType:
+    """The columns of a read of these topics. Raises `InvalidRequestError` where they are not the same in all, and where
+    a topic has one of Kafka's names itself.
+    """
+    first, *others = topics
+    fields = spark_schema(first.schema, topic=first.name)
+    for other in others:
+        _check_same(first.name, fields, other.name, spark_schema(other.schema, topic=other.name))
+    if options.headers and "headers" not in fields.names:
+        raise InvalidRequestError(
+            f"option 'includeHeaders': topic {first.name!r} has no column 'headers'",
+            actor=ACTOR,
+            expected="a topic with Kafka's columns",
+            action="leave it out",
+        )
+    kafkas = KAFKAS if options.kafka_columns else ()
+    for field in kafkas:
+        if field.name in fields.names:
+            raise InvalidRequestError(
+                f"option 'includeKafkaColumns': topic {first.name!r} has a column {field.name!r} of its own",
+                actor=ACTOR,
+                expected="a topic without Kafka's names",
+                action=f"leave it out, and use _{field.name}",
+            )
+    return StructType([*fields, *OWN, *kafkas])
+
+
+def check_wanted(wanted: StructType, full: StructType) -> None:
+    """Raise unless each column that a read was given by `.schema(...)` is one of the topic's, of its type."""
+    for field in wanted:
+        if field.name not in full.names:
+            raise InvalidRequestError(
+                f"column {field.name!r} in .schema(...)", actor=ACTOR, expected=f"some of {full.names}"
+            )
+        kind = full[field.name].dataType.simpleString()
+        if field.dataType.simpleString() != kind:
+            raise InvalidRequestError(
+                f"column {field.name!r} of type {field.dataType.simpleString()} in .schema(...)",
+                actor=ACTOR,
+                expected=kind,
+                action="read it as it is, and cast it",
+            )
+
+
+def stored_columns(wanted: StructType) -> list[str]:
+    """What has to be read of a file for these columns; its offsets where nothing of it is asked for."""
+    names = [_KAFKA_FROM.get(name, name) for name in wanted.names]
+    return list(dict.fromkeys(name for name in names if name not in (TOPIC, "timestampType"))) or [OFFSET]
+
+
+def shaped(table: pa.Table, topic: Topic, wanted: StructType) -> Iterator[pa.RecordBatch]:
+    """Records under these columns, in the types that Spark takes."""
+    target = to_arrow_schema(wanted, timezone="UTC")
+    columns = [_column(table, topic, field.name).cast(field.type) for field in target]
+    yield from pa.Table.from_arrays(columns, schema=target).to_batches(max_chunksize=_ROWS)
+
+
+def _column(table: pa.Table, topic: Topic, name: str) -> pa.ChunkedArray[Any]:
+    if name in topic.schema.names:
+        return table.column(name)
+    if name in (TOPIC, "topic"):
+        return pa.chunked_array([pa.repeat(pa.scalar(topic.name, pa.string()), table.num_rows)])
+    if name == "timestampType":
+        return pa.chunked_array([pa.repeat(pa.scalar(_CREATE_TIME, pa.int32()), table.num_rows)])
+    return table.column(_KAFKA_FROM.get(name, name))
+
+
+def _check_same(name: str, fields: StructType, other: str, others: StructType) -> None:
+    if fields.simpleString() == others.simpleString():
+        return
+    ours, theirs = ({f"{f.name} {f.dataType.simpleString()}" for f in each} for each in (fields, others))
+    odd = sorted(ours ^ theirs)
+    what = f"{odd[0]!r} is in one alone" if odd else "their order differs"
+    raise InvalidRequestError(
+        f"topics {name!r} and {other!r} have different columns: {what}",
+        actor=ACTOR,
+        expected="topics with the same columns",
+        action="read them apart",
+    )

@@ -1,0 +1,310 @@
+"""Which records a read takes: topics, bounds and files, from the log as it is now.
+
+One planner for the data source, batch and streaming, and for `stream_topic`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from txn_engine.engine import Engine
+from txn_engine.errors import (
+    InvalidRegularExpressionError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from txn_engine.log.reading import FileSlice, choose_files, end_of, present_files
+from txn_engine.log.topics import Topic
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.spark.source.options import ACTOR, EARLIEST, LATEST, Bound, ReadOptions, Subscription
+from txn_engine.spark.source.positions import Positions
+from txn_engine.types import TopicPartition
+
+TASK_BYTES = 128 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A file of a read, and which of its offsets belong to it."""
+
+    topic: Topic
+    slice: FileSlice
+
+    @property
+    def size(self) -> int:
+        """The bytes of the file that are read for it, about."""
+        file = self.slice.log_file
+        span = file.last_offset - file.base_offset + 1
+        return max(file.file.data_bytes * (self.slice.end_offset - self.slice.start_offset) // span, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    topic: Topic
+    state: PartitionState
+
+
+class Planner:
+    """The topics that a read subscribed to, and where they are."""
+
+    def __init__(self, engine: Engine, options: ReadOptions) -> None:
+        self._engine = engine
+        self._options = options
+
+    # --- topics ---------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[Topic]:
+        """The topics, by name. Raises `UnknownTopicOrPartitionError` where one is not there, or none matches."""
+        subscription = self._options.subscription
+        look_up = self._engine.logs.topics.look_up
+        if subscription.pattern is not None:
+            return self._matching(subscription, subscription.pattern)
+        names = subscription.topics or dict.fromkeys(tp.topic for tp in subscription.partitions)
+        topics = sorted((look_up(name) for name in names), key=lambda topic: topic.name)
+        for topic in topics:
+            for tp in subscription.partitions:
+                if tp.topic == topic.name:
+                    topic.check_partition(tp.partition)
+        return topics
+
+    def _matching(self, subscription: Subscription, pattern: str) -> list[Topic]:
+        try:
+            matches = re.compile(pattern).fullmatch
+        except re.error as error:
+            raise InvalidRegularExpressionError(
+                f"subscribePattern {pattern!r}: {error}", actor=ACTOR, expected="a regular expression"
+            ) from None
+        names = [name for name in self._engine.admin.list_topics() if matches(name)]
+        if not names:
+            raise UnknownTopicOrPartitionError(
+                f"no topic that {subscription} matches",
+                actor=ACTOR,
+                place=self._engine.url,
+                action="`txn-engine topics list` shows what is there",
+            )
+        return [self._engine.logs.topics.look_up(name) for name in sorted(names)]
+
+    def _partitions(self, topics: Iterable[Topic]) -> dict[TopicPartition, _Partition]:
+        """The partitions that are read, each with its log's state as of now."""
+        assigned = self._options.subscription.partitions
+        targets = {
+            TopicPartition(topic.name, number): topic
+            for topic in topics
+            for number in range(topic.partitions)
+            if not assigned or TopicPartition(topic.name, number) in assigned
+        }
+        logs = self._engine.logs
+        states = logs.refresh_all(
+            [logs.get(topic.name, topic.incarnation, tp.partition) for tp, topic in targets.items()]
+        )
+        return {
+            tp: _Partition(topic, state) for (tp, topic), state in zip(targets.items(), states, strict=True)
+        }
+
+    # --- bounds ---------------------------------------------------------------------------------------------
+
+    def latest(self) -> Positions:
+        """The end of what may be read now: the last stable offsets, or the log ends for read_uncommitted."""
+        found = self._partitions(self.topics())
+        return _positions(found, {tp: self._end_of(at) for tp, at in found.items()})
+
+    def latest_and_log_ends(self) -> tuple[Positions, Positions]:
+        """`latest()`, and the ends of the logs, with all that is undecided yet."""
+        found = self._partitions(self.topics())
+        ends = {tp: at.state.high_watermark for tp, at in found.items()}
+        return _positions(found, {tp: self._end_of(at) for tp, at in found.items()}), _positions(found, ends)
+
+    def start(self) -> Positions:
+        """Where the options say that a read begins."""
+        found = self._partitions(self.topics())
+        return _positions(found, self._resolved(self._options.start, found))
+
+    def bounds(self) -> tuple[Positions, Positions]:
+        """Where a batch read begins and ends."""
+        found = self._partitions(self.topics())
+        start = self._resolved(self._options.start, found)
+        end = self._resolved(self._options.end, found)
+        for tp, first in start.items():
+            if end[tp] < first:
+                raise OffsetOutOfRangeError(
+                    f"{tp} from {first} to {end[tp]}", actor=ACTOR, expected="an end behind the start"
+                )
+        return _positions(found, start), _positions(found, end)
+
+    def _end_of(self, at: _Partition) -> int:
+        return end_of(at.state, self._options.isolation_level)
+
+    def _resolved(
+        self, bound: Bound, found: Mapping[TopicPartition, _Partition]
+    ) -> dict[TopicPartition, int]:
+        named = bound.named
+        if named is not None and set(named) != set(found):
+            odd = min(set(named) ^ set(found))
+            raise InvalidRequestError(
+                f"option {bound.option!r} {'names' if odd in named else 'leaves out'} {odd}",
+                actor=ACTOR,
+                expected=f"each partition of {self._options.subscription}, and no other",
+            )
+        if bound.time_ms is not None or bound.times_ms is not None:
+            return self._by_time(bound, found)
+        wanted = bound.offsets or {}
+        return {tp: self._offset(bound, tp, at, wanted.get(tp, bound.offset)) for tp, at in found.items()}
+
+    def _offset(self, bound: Bound, tp: TopicPartition, at: _Partition, wanted: int | None) -> int:
+        start, end = at.state.log_start_offset, self._end_of(at)
+        if wanted == EARLIEST:
+            return start
+        if wanted is None or wanted == LATEST:
+            return end
+        if wanted < start and not self._options.fail_on_data_loss:
+            return start
+        if not start <= wanted <= at.state.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"option {bound.option!r}: offset {wanted} of {tp}",
+                actor=ACTOR,
+                expected=f"{start} to {end}",
+                action=_LOSS if wanted < start else "",
+            )
+        return min(wanted, end)
+
+    def _by_time(self, bound: Bound, found: Mapping[TopicPartition, _Partition]) -> dict[TopicPartition, int]:
+        """The first record at that time or later; where there is none, the end, if it is the end that is asked for or
+        the strategy says so.
+        """
+        times = bound.times_ms if bound.times_ms is not None else dict.fromkeys(found, bound.time_ms or 0)
+        with self._engine.consumer(isolation_level=self._options.isolation_level) as consumer:
+            offsets = consumer.offsets_for_times(times)
+        resolved = {}
+        for tp, at in found.items():
+            offset = offsets[tp]
+            if offset is None and bound.option.startswith("starting") and self._options.strategy == "error":
+                raise OffsetOutOfRangeError(
+                    f"option {bound.option!r}: no record of {tp} at {times[tp]} or later",
+                    actor=ACTOR,
+                    expected="a time that the topic reaches",
+                    action='set startingOffsetsByTimestampStrategy to "latest" to begin with what comes',
+                )
+            resolved[tp] = self._end_of(at) if offset is None else offset
+        return resolved
+
+    # --- files ----------------------------------------------------------------------------------------------
+
+    def parts(self, start: Positions, end: Positions) -> list[Part]:
+        """The files between two positions, by partition and offset.
+
+        What was there and is not any more is data loss (records that retention took away before they were read, a topic
+        that was deleted and made again): refused, or passed over where `failOnDataLoss` is false. A gap is none: that
+        is what markers, aborted transactions and clean-up by key leave.
+        """
+        found = self._partitions(self._still_there(end))
+        objects = self._engine.logs.tools.objects
+        parts: list[Part] = []
+        for tp, last in sorted(end.offsets.items()):
+            at = found.get(tp)
+            if at is None:
+                self._lost(f"{tp} is not there any more")
+                continue
+            if end.incarnation(tp.topic) != at.topic.incarnation:
+                self._lost(f"topic {tp.topic!r} was deleted and made again")
+                continue
+            first = self._first(tp, at, start)
+            if last > at.state.high_watermark:
+                raise OffsetOutOfRangeError(
+                    f"offset {last} of {tp}",
+                    actor=ACTOR,
+                    expected=f"at most {at.state.high_watermark}",
+                    action="this checkpoint is of another store, or the store was put back to an earlier state",
+                )
+            chosen = choose_files(at.state, tp.partition, first, last, self._options.isolation_level)
+            parts += [Part(at.topic, part) for part in present_files(objects, at.topic, chosen)]
+        return parts
+
+    def check_goes_on(self, start: Positions) -> None:
+        """Raise for data loss between a stream's position and what is there now, as `parts` would."""
+        found = self._partitions(self._still_there(start))
+        for tp in sorted(start.offsets):
+            at = found.get(tp)
+            if at is None:
+                self._lost(f"{tp} is not there any more")
+            else:
+                self._first(tp, at, start)
+
+    def _still_there(self, positions: Positions) -> list[Topic]:
+        names = {tp.topic for tp in positions.offsets}
+        if self._options.fail_on_data_loss:
+            return [self._engine.logs.topics.look_up(name) for name in sorted(names)]
+        known = set(self._engine.admin.list_topics())
+        return [self._engine.logs.topics.look_up(name) for name in sorted(names & known)]
+
+    def _first(self, tp: TopicPartition, at: _Partition, start: Positions) -> int:
+        """Where to begin in a partition; its log's start where the stream never was in it."""
+        log_start = at.state.log_start_offset
+        if tp not in start.offsets:
+            return log_start
+        if start.incarnation(tp.topic) != at.topic.incarnation:
+            self._lost(f"topic {tp.topic!r} was deleted and made again")
+            return log_start
+        if start.offsets[tp] < log_start:
+            self._lost(f"{tp} begins at {log_start} by now, and the read was at {start.offsets[tp]}")
+            return log_start
+        return start.offsets[tp]
+
+    def _lost(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise OffsetOutOfRangeError(
+                f"{what}: records may have been lost", actor=ACTOR, place=self._engine.url, action=_LOSS
+            )
+
+
+_LOSS = "set failOnDataLoss to false to go on with what is there"
+
+
+def _positions(
+    found: Mapping[TopicPartition, _Partition], offsets: Mapping[TopicPartition, int]
+) -> Positions:
+    return Positions(dict(offsets), {at.topic.name: at.topic.incarnation for at in found.values()})
+
+
+# --- tasks ------------------------------------------------------------------------------------------------
+
+
+def tasks(
+    parts: Iterable[Part], *, at_least: int | None = None, most_records: int | None = None
+) -> list[tuple[Part, ...]]:
+    """The parts in as many groups as Spark is to make tasks of, each of one partition.
+
+    About `TASK_BYTES` each, fewer where more tasks are asked for (`minPartitions`), and never more offsets than
+    `most_records` (`maxRecordsPerPartition`): files are cut for it.
+    """
+    given = list(parts)
+    spans = sum(part.slice.end_offset - part.slice.start_offset for part in given)
+    limit = most_records
+    if at_least is not None and spans:
+        limit = min(limit or spans, -(-spans // at_least))
+    groups: list[tuple[Part, ...]] = []
+    group: list[Part] = []
+    size = offsets = 0
+    for part in _cut(given, limit):
+        span = part.slice.end_offset - part.slice.start_offset
+        is_full = size + part.size > TASK_BYTES or (limit is not None and offsets + span > limit)
+        if group and (is_full or _home(part) != _home(group[0])):
+            groups.append(tuple(group))
+            group, size, offsets = [], 0, 0
+        group.append(part)
+        size, offsets = size + part.size, offsets + span
+    return [*groups, tuple(group)] if group else groups
+
+
+def _home(part: Part) -> tuple[str, int]:
+    return part.topic.name, part.slice.partition
+
+
+def _cut(parts: Iterable[Part], limit: int | None) -> Iterable[Part]:
+    for part in parts:
+        first, behind = part.slice.start_offset, part.slice.end_offset
+        for start in range(first, behind, limit or max(behind - first, 1)):
+            end = min(start + limit, behind) if limit else behind
+            yield part if limit is None else Part(part.topic, replace(part.slice, start=start, end=end))

@@ -51,6 +51,7 @@ _STREAM: Final = (
     "kafka.group.id",
     "rangesOnly",
 )
+_EITHER: Final = tuple(dict.fromkeys((*_BATCH, *_STREAM)))
 _SINK: Final = (*_STORE, "topic", "transactionalId", "transactionTimeoutMs")
 _BATCH_SINK: Final = (*_SINK, "runId")
 _STREAM_SINK: Final = (*_SINK, "checkpointLocation", "takeOver", "queryName")
@@ -62,6 +63,7 @@ _INSTEAD: Final = {
     "groupidprefix": "name the group with `groupId`, or none",
 }
 _WHERE: Final = {
+    _EITHER: "of a read",
     _BATCH: "of a batch read",
     _STREAM: "of a stream",
     _BATCH_SINK: "of a batch write",
@@ -184,10 +186,17 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 
 def schema_options(given: Mapping[str, str]) -> ReadOptions:
-    """What decides a read's columns, before Spark says whether it is a batch or a stream."""
-    streaming_only = {name.lower() for name in set(_STREAM) - set(_BATCH)}
-    is_stream = any(name.lower() in streaming_only for name in given)
-    return read_options(given, streaming=is_stream)
+    """What decides a read's columns: Spark asks for them before it says whether it is a batch or a stream."""
+    options = _Options(given, _EITHER)
+    return ReadOptions(
+        store=options.store(),
+        subscription=options.subscription(),
+        start=Bound("startingOffsets", EARLIEST),
+        end=Bound("endingOffsets", LATEST),
+        kafka_columns=options.flag("includeKafkaColumns", default=False),
+        headers=options.flag("includeHeaders", default=False),
+        ranges_only=options.flag("rangesOnly", default=False),
+    )
 
 
 def sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:

@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
             start, end = planner.bounds()
             return _tasks(engine, planner, self._options, start, end)
 
-    def read(self, partition: ReadTask | RangesTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """One task's records."""
         return _read(partition, self._schema)
 
@@ -167,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planned = asked, _tasks(self._engine, self._planner, self._options, first, last)
         return self._planned[1]
 
-    def read(self, partition: ReadTask | RangesTask) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """One task's records."""
         return _read(partition, self._schema)
 
@@ -232,11 +232,13 @@ def _tasks(
     ]
 
 
-def _read(task: ReadTask | RangesTask, schema: StructType) -> Iterator[pa.RecordBatch]:
+def _read(task: InputPartition, schema: StructType) -> Iterator[pa.RecordBatch]:
     if isinstance(task, RangesTask):
         rows = [dict(zip(RANGES.names, row, strict=True)) for row in task.rows]
         yield pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(RANGES))
         return
+    if not isinstance(task, ReadTask):
+        return  # what Spark makes where there is nothing to read
     columns = stored_columns(schema)
     try:
         objects = Objects(task.store)

@@ -1,0 +1,88 @@
+"""The data source, with a sink that is killed at one step of a micro-batch, once.
+
+`DYING` in the environment names a folder: `at` holds the step and whom to kill there ("upload jvm"), `jvm` and `driver`
+the ids of those processes. Whoever comes by takes `at` away and kills.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from txn_engine.engine import Engine
+from txn_engine.producer import Producer
+from txn_engine.spark.source import TxnEngineSource
+from txn_engine.spark.source.options import sink_options
+from txn_engine.spark.source.sink import StreamWriter, Uploaded
+
+STEPS = ("planned", "writing", "uploaded", "resumed", "undecided", "decided", "committed")
+
+
+def die_at(step: str) -> None:
+    """Kill, where this is the step, and whoever it is that was to be killed."""
+    folder = Path(os.environ["DYING"])
+    at, gone = folder / "at", folder / f"gone-{os.getpid()}-{step}"
+    if not at.exists() or at.read_text().split()[0] != step:
+        return
+    try:
+        at.rename(gone)
+    except FileNotFoundError:
+        return  # another worker was there first
+    victim = gone.read_text().split()[1]
+    os.kill(os.getpid() if victim == "worker" else int((folder / victim).read_text()), signal.SIGKILL)
+    time.sleep(2)  # it does not get past this step
+
+
+class DyingWriter(StreamWriter):
+    """Dies around what the sink does."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        die_at("planned")
+        return state
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Uploaded:  # type: ignore[override]
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in iterator:
+                die_at("writing")
+                yield batch
+
+        uploaded = super().write(rows())
+        die_at("uploaded")
+        return uploaded
+
+    def _commit(
+        self, engine: Engine, producer: Producer, uploaded: Sequence[Uploaded], run_id: str | None
+    ) -> None:
+        die_at("resumed")
+        commit = producer.commit_transaction
+
+        def dying_commit() -> None:
+            die_at("undecided")
+            commit()
+            die_at("decided")
+
+        producer.commit_transaction = dying_commit  # type: ignore[method-assign]
+        super()._commit(engine, producer, uploaded, run_id)
+
+    def commit(self, messages: Any, batchId: int) -> None:
+        super().commit(messages, batchId)
+        die_at("committed")
+
+
+class DyingSource(TxnEngineSource):
+    """`format("dying")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dying"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DyingWriter:
+        return DyingWriter(sink_options(self.options, streaming=True), schema)

@@ -1,0 +1,67 @@
+"""A stream's offsets as Spark keeps them, and how a limit is shared among partitions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from txn_engine import TopicPartition
+from txn_engine.errors import CorruptObjectError
+from txn_engine.spark.source.positions import Positions, distance, limited
+
+OFFSETS = st.dictionaries(
+    st.builds(TopicPartition, st.sampled_from(["a", "b.c", "d-e"]), st.integers(0, 5)),
+    st.integers(0, 10_000),
+    min_size=1,
+)
+
+
+@given(offsets=OFFSETS, later=st.dictionaries(st.sampled_from(["a", "b.c"]), st.integers(0, 3)))
+def test_what_is_journalled_comes_back(offsets: dict[TopicPartition, int], later: dict[str, int]) -> None:
+    """Kafka's own form, and beside it which topic of a name is meant where that is not the first."""
+    shown = Positions(offsets, later).to_json()
+    back = Positions.from_json(json.loads(json.dumps(shown)))
+    assert back.offsets == offsets
+    assert all(back.incarnation(topic) == number for topic, number in later.items())
+
+
+def test_kafka_s_form() -> None:
+    """As its users know it from a query's progress."""
+    offsets = {TopicPartition("payments", 1): 7, TopicPartition("payments", 0): 5}
+    assert Positions(offsets).to_json() == {"payments": {"0": 5, "1": 7}}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 5, [], {"a": 5}, {"a": {"x": 1}}, {"a": {"0": -1}}, {"a": {"0": 1.5}}, {"_incarnations": 5}],
+)
+def test_another_source_s_offsets(value: object) -> None:
+    """A checkpoint of another query is named as what it is."""
+    with pytest.raises(CorruptObjectError, match="checkpoint"):
+        Positions.from_json(value)
+
+
+@given(start=OFFSETS, more=OFFSETS, most=st.integers(1, 20_000))
+def test_a_limit_is_kept_and_used(
+    start: dict[TopicPartition, int], more: dict[TopicPartition, int], most: int
+) -> None:
+    """Never more than the limit, all of it where that much waits, never back, and nobody with work goes without."""
+    end = {tp: start.get(tp, 0) + more.get(tp, 0) for tp in {*start, *more}}
+    cut = limited(start, end, most)
+    assert set(cut) == set(end)
+    assert all(start.get(tp, 0) <= cut[tp] <= end[tp] for tp in end)
+    assert distance(start, cut) == min(most, distance(start, end))
+    busy = [tp for tp in end if end[tp] > start.get(tp, 0)]
+    if most >= len(busy):
+        assert all(cut[tp] > start.get(tp, 0) for tp in busy)
+
+
+def test_a_limit_is_shared_in_proportion() -> None:
+    """Who has ten times as much waiting gets about ten times as much."""
+    tens, ones = TopicPartition("a", 0), TopicPartition("a", 1)
+    cut = limited({}, {tens: 10_000, ones: 1_000}, 1_100)
+    assert cut[tens] + cut[ones] == 1_100
+    assert abs(cut[tens] - 1_000) <= 1

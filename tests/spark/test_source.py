@@ -1,0 +1,351 @@
+"""`format("txn_engine")` in a real Spark: batch reads, streams, and the sink."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.spark.conftest import PLACE, SCHEMA, load, payments
+from txn_engine.engine import Engine
+from txn_engine.spark import register
+
+pytestmark = pytest.mark.spark
+
+Options = dict[str, str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered(spark: SparkSession) -> None:
+    register(spark)
+
+
+@pytest.fixture
+def copies(ledger: Engine) -> Engine:
+    """The ledger, with a topic `copies` of the same columns as `payments`."""
+    ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
+    return ledger
+
+
+def read(spark: SparkSession, engine: Engine, **options: object) -> DataFrame:
+    given = {"url": engine.url, "subscribe": "payments"} | {
+        name: str(value) for name, value in options.items()
+    }
+    if "assign" in options or "subscribePattern" in options:
+        del given["subscribe"]
+    return spark.read.format("txn_engine").options(**given).load()
+
+
+def stream(spark: SparkSession, engine: Engine, **options: object) -> DataFrame:
+    given = {"url": engine.url, "subscribe": "payments", "startingOffsets": "earliest"}
+    given |= {name: str(value) for name, value in options.items()}
+    return spark.readStream.format("txn_engine").options(**given).load()
+
+
+def copy(
+    rows: DataFrame, engine: Engine, checkpoint: Path, *, topic: str = "copies", **options: object
+) -> StreamingQuery:
+    """All that is there now, through the sink."""
+    given = {"url": engine.url, "topic": topic} | {name: str(value) for name, value in options.items()}
+    writer = rows.select(*SCHEMA.names).writeStream.format("txn_engine").options(**given)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def ids(engine: Engine, topic: str = "copies") -> list[int]:
+    return sorted(engine.scan(topic).to_table(["trans_id"]).column("trans_id").to_pylist())
+
+
+def refusal(call: Callable[[], Any]) -> str:
+    """What Spark's exception says, in its last line that is ours."""
+    with pytest.raises((PySparkException, AnalysisException, StreamingQueryException)) as refused:
+        call()
+    return str(refused.value)
+
+
+# --- batch ------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_read_is_the_scan(spark: SparkSession, ledger: Engine) -> None:
+    """Committed records, each once, with their places; nothing aborted."""
+    load(ledger, 0, 300)
+    load(ledger, 300, 50, commit=False)
+    load(ledger, 350, 100)
+    rows = read(spark, ledger).orderBy("_partition", "_offset").toArrow()
+    expected = ledger.scan("payments").to_table().sort_by(PLACE)
+    assert rows.column("_topic").unique().to_pylist() == ["payments"]
+    for name in (*SCHEMA.names, "_partition", "_offset"):
+        assert rows.column(name).to_pylist() == expected.column(name).to_pylist(), name
+    stamps = expected.column("_timestamp").cast(pa.timestamp("us", "UTC")).to_pylist()
+    assert rows.column("_timestamp").cast(pa.timestamp("us", "UTC")).to_pylist() == stamps
+
+
+def test_bounds_cut_inside_files(spark: SparkSession, ledger: Engine) -> None:
+    """Offsets, -2 and -1, in each partition; as many tasks as are asked for give the same rows."""
+    load(ledger, 0, 300)
+    ends = {tp.partition: end for tp, end in ledger.scan("payments").offsets.items()}
+    start = json.dumps({"payments": {"0": 10, "1": -2, "2": ends[2]}})
+    end = json.dumps({"payments": {"0": 15, "1": 3, "2": -1}})
+    for more in ({}, {"minPartitions": 6}, {"maxRecordsPerPartition": 2}):
+        rows = read(spark, ledger, startingOffsets=start, endingOffsets=end, **more)
+        found = sorted((row["_partition"], row["_offset"]) for row in rows.collect())
+        assert found == [(0, n) for n in range(10, 15)] + [(1, n) for n in range(3)]
+    assert read(spark, ledger, minPartitions=7).rdd.getNumPartitions() >= 7
+    per_task = read(spark, ledger, maxRecordsPerPartition=9).rdd.glom().map(len).collect()
+    assert max(per_task) <= 9
+    assert sum(per_task) == 300
+
+
+def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
+    """The first record at that time or later; behind the last one an error, or the end where that is asked for."""
+    load(ledger, 0, 60)
+    between = max(ledger.scan("payments").to_table(["_timestamp"]).column(0).cast(pa.int64()).to_pylist()) + 1
+    load(ledger, 60, 30)
+    assert min(row["trans_id"] for row in read(spark, ledger, startingTimestamp=between).collect()) >= 60
+    assert read(spark, ledger, endingTimestamp=between).count() == 60
+    late = between + 10**9
+    assert "no record of payments-0" in refusal(lambda: read(spark, ledger, startingTimestamp=late).count())
+    rows = read(spark, ledger, startingTimestamp=late, startingOffsetsByTimestampStrategy="latest")
+    assert rows.count() == 0
+
+
+def test_several_topics(spark: SparkSession, copies: Engine) -> None:
+    """By name, by a pattern, and single partitions; different columns are refused by the first that differs."""
+    load(copies, 0, 90)
+    with copies.producer() as producer:
+        producer.produce("copies", payments(500, 10)).result()
+    by_topic = read(spark, copies, subscribe="payments,copies").groupBy("_topic").count().collect()
+    assert {row["_topic"]: row["count"] for row in by_topic} == {"payments": 90, "copies": 10}
+    assert read(spark, copies, subscribePattern="pay.*|cop.*").count() == 100
+    some = read(spark, copies, assign='{"payments": [1], "copies": [0, 1]}')
+    assert {(row["_topic"], row["_partition"]) for row in some.collect()} <= {
+        ("payments", 1),
+        ("copies", 0),
+        ("copies", 1),
+    }
+    assert "have different columns" in refusal(lambda: read(spark, copies, subscribe="payments,balances"))
+    assert "no topic that subscribePattern 'pay' matches" in refusal(
+        lambda: read(spark, copies, subscribePattern="pay")
+    )
+
+
+def test_kafka_s_columns(spark: SparkSession, ledger: Engine) -> None:
+    """A notebook of Kafka's source runs with `format`, `url` and `includeKafkaColumns` changed."""
+    ledger.admin.create_topic("events", partitions=2)
+    records = pa.table(
+        {"key": [b"a", b"b", None], "value": [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}']},
+    )
+    schema = ledger.admin.describe_topic("events").schema
+    for field in schema:
+        if field.name not in records.schema.names:
+            records = records.append_column(field, pa.nulls(3, field.type))
+    with ledger.producer() as producer:
+        producer.produce("events", records.select(schema.names).cast(schema)).result()
+    rows = (
+        spark.read.format("txn_engine")
+        .option("url", ledger.url)
+        .option("subscribe", "events")
+        .option("includeKafkaColumns", "true")
+        .load()
+        .selectExpr(
+            "CAST(key AS STRING)",
+            "CAST(value AS STRING) AS json",
+            "topic",
+            "partition",
+            "offset",
+            "timestampType",
+        )
+    )
+    found = {row["key"]: (row["json"], row["topic"], row["timestampType"]) for row in rows.collect()}
+    assert found == {
+        "a": ('{"n": 1}', "events", 0),
+        "b": ('{"n": 2}', "events", 0),
+        None: ('{"n": 3}', "events", 0),
+    }
+    assert {field.name for field in read(spark, ledger).schema} >= {"_topic", "_offset"}
+
+
+def test_sql(spark: SparkSession, ledger: Engine) -> None:
+    """A temporary view over a topic."""
+    load(ledger, 0, 30)
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW paid USING txn_engine OPTIONS (url '{ledger.url}', subscribe 'payments')"
+    )
+    assert spark.sql("SELECT count(*) AS n FROM paid").collect()[0]["n"] == 30
+    spark.sql("DROP VIEW paid")
+
+
+def test_a_pruned_read(spark: SparkSession, ledger: Engine) -> None:
+    """`.schema(...)` chooses columns by hand; what is not there is refused by name."""
+    load(ledger, 0, 30)
+    reader = spark.read.format("txn_engine").option("url", ledger.url).option("subscribe", "payments")
+    assert reader.schema("trans_id long, _offset long").load().count() == 30
+    assert "column 'nope' in .schema(...)" in refusal(lambda: reader.schema("nope long").load().count())
+    assert "'trans_id' of type string" in refusal(lambda: reader.schema("trans_id string").load().count())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subscribe": "nope"}, "'nope'"),
+        ({"startingOffsets": '{"payments": {"0": 5}}'}, "leaves out payments-1"),
+        ({"startingOffsets": '{"payments": {"0": 999, "1": 0, "2": 0}}'}, "offset 999 of payments-0"),
+        ({"kafka.bootstrap.servers": "h:9092"}, "there are no brokers"),
+        ({"url": "ledger"}, "option 'url': 'ledger'"),
+    ],
+)
+def test_bad_input(spark: SparkSession, ledger: Engine, options: Options, words: str) -> None:
+    """Each is named in a sentence."""
+    load(ledger, 0, 30)
+    assert words in refusal(lambda: read(spark, ledger, **options).count())
+
+
+# --- streams ----------------------------------------------------------------------------------------------
+
+
+def test_a_stream_goes_on_where_it_was(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Each record once over two runs, in batches no larger than the limit, which cuts inside files."""
+    load(copies, 0, 250)
+    query = copy(stream(spark, copies, maxOffsetsPerTrigger=100), copies, tmp_path / "ck")
+    rows = [progress["numInputRows"] for progress in query.recentProgress]
+    assert len([count for count in rows if count]) >= 3
+    assert max(rows) <= 100
+    load(copies, 250, 50)
+    load(copies, 300, 50, commit=False)
+    copy(stream(spark, copies, maxOffsetsPerTrigger=100), copies, tmp_path / "ck")
+    assert ids(copies) == list(range(300))
+
+
+def test_progress_shows_both_ends(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """The offsets in Kafka's form, the end of what may be read, and the log's end with what is undecided."""
+    load(copies, 0, 30)
+    with copies.producer(transactional_id="open") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("payments", payments(30, 30)).result()
+        query = copy(stream(spark, copies), copies, tmp_path / "ck")
+        source = query.lastProgress["sources"][0]
+        latest = source["latestOffset"]
+        latest = json.loads(latest) if isinstance(latest, str) else latest
+        ends = latest.pop("_logEnd")
+        assert sum(latest["payments"].values()) < sum(ends["payments"].values())
+        producer.abort_transaction()
+
+
+def test_a_group_follows(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """For who looks at its lag; a query that is started again lets it catch up."""
+    load(copies, 0, 90)
+    for _ in range(2):
+        copy(stream(spark, copies, groupId="copier"), copies, tmp_path / "ck")
+        load(copies, 1000, 1)
+    assert sum(part.committed_offset for part in copies.admin.describe_group("copier").partitions) >= 90
+
+
+def test_latest_is_where_a_query_began(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """The start options count once: started again, the query has what came while it was away."""
+    load(copies, 0, 90)
+    rows = stream(spark, copies, startingOffsets="latest")
+    copy(rows, copies, tmp_path / "ck")
+    assert ids(copies) == []
+    load(copies, 90, 30)
+    copy(rows, copies, tmp_path / "ck")
+    assert ids(copies) == list(range(90, 120))
+
+
+def test_a_topic_made_again_is_data_loss(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Also where it is longer by now than the old one was; told so, the stream goes on with the new one."""
+    load(copies, 0, 30)
+    copy(stream(spark, copies), copies, tmp_path / "ck")
+    copies.admin.delete_topic("payments")
+    copies.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
+    load(copies, 100, 90)
+    words = refusal(lambda: copy(stream(spark, copies), copies, tmp_path / "ck"))
+    assert "deleted and made again" in words
+    assert "failOnDataLoss" in words
+    copy(stream(spark, copies, failOnDataLoss="false"), copies, tmp_path / "ck")
+    assert ids(copies) == [*range(30), *range(100, 190)]
+
+
+def test_a_gap_is_no_data_loss(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Markers and aborted transactions leave gaps."""
+    for first in range(0, 90, 30):
+        load(copies, first, 30)
+        load(copies, 1000, 10, commit=False)
+        copy(stream(spark, copies, maxOffsetsPerTrigger=7), copies, tmp_path / "ck")
+    assert ids(copies) == list(range(90))
+
+
+def test_new_partitions_are_read_from_their_beginning(
+    spark: SparkSession, copies: Engine, tmp_path: Path
+) -> None:
+    """As Kafka's source does."""
+    load(copies, 0, 30)
+    copy(stream(spark, copies), copies, tmp_path / "ck")
+    copies.admin.add_partitions_to_topic("payments", 6)
+    load(copies, 30, 60)
+    copy(stream(spark, copies), copies, tmp_path / "ck")
+    assert ids(copies) == list(range(90))
+
+
+def test_a_small_batch_waits(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """`minOffsetsPerTrigger` holds it back until `maxTriggerDelay`; what is asked for now is not held back."""
+    load(copies, 0, 30)
+    rows = stream(spark, copies, minOffsetsPerTrigger=1000, maxTriggerDelay="4s")
+    sink = {"url": copies.url, "topic": "copies", "checkpointLocation": str(tmp_path / "waiting")}
+    query = rows.select(*SCHEMA.names).writeStream.format("txn_engine").options(**sink).start()
+    try:
+        deadline = 60
+        while not ids(copies) and deadline:
+            query.awaitTermination(1)
+            deadline -= 1
+    finally:
+        query.stop()
+    assert ids(copies) == list(range(30))
+
+
+# --- the sink ---------------------------------------------------------------------------------------------
+
+
+def test_a_batch_write(spark: SparkSession, copies: Engine) -> None:
+    """One transaction; under a run id once; overwriting is refused."""
+    load(copies, 0, 90)
+    rows = read(spark, copies).select(*SCHEMA.names)
+    sink = {"url": copies.url, "topic": "copies"}
+    named = sink | {"transactionalId": "copy", "runId": "monday"}
+    for _ in range(2):
+        rows.write.format("txn_engine").options(**named).mode("append").save()
+    assert ids(copies) == list(range(90))
+    rows.write.format("txn_engine").options(**sink).mode("append").save()
+    assert Counter(ids(copies)) == dict.fromkeys(range(90), 2)
+    assert "overwriting" in refusal(
+        lambda: rows.write.format("txn_engine").options(**sink).mode("overwrite").save()
+    )
+    wrong = rows.drop("note").withColumnRenamed("trans_id", "number")
+    assert "columns missing ['trans_id']" in refusal(
+        lambda: wrong.write.format("txn_engine").options(**sink).mode("append").save()
+    )
+    assert Counter(ids(copies)) == dict.fromkeys(range(90), 2)
+
+
+def test_a_batch_without_its_commit_file_is_not_written_twice(
+    spark: SparkSession, copies: Engine, tmp_path: Path
+) -> None:
+    """Spark died between the transaction's decision and its own: it tries the batch again, and nothing is doubled."""
+    load(copies, 0, 250)
+    rows = stream(spark, copies, maxOffsetsPerTrigger=100)
+    copy(rows, copies, tmp_path / "ck")
+    commits = sorted((tmp_path / "ck" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    (tmp_path / "ck" / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    load(copies, 250, 10)
+    copy(rows, copies, tmp_path / "ck")
+    assert ids(copies) == list(range(260))

@@ -25,7 +25,13 @@ from txn_engine.engine import connect
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN_URL = "s3://ledger/prod"
 PAYMENTS = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
-RUN = {"README.md": 2, "docs/AIRFLOW.md": 1, "docs/FIRST_PIPELINE.md": 4, "docs/KAFKA.md": 1}
+RUN = {
+    "README.md": 2,
+    "docs/AIRFLOW.md": 1,
+    "docs/FIRST_PIPELINE.md": 4,
+    "docs/KAFKA.md": 1,
+    "docs/SPARK.md": 2,
+}
 """Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules."""
 
 
@@ -75,6 +81,24 @@ def test_readme_spark(store_url: str) -> None:
         (row,) = engine.scan("balances").to_table(columns=["account_id", "amount"]).to_pylist()
         assert (row["account_id"], str(row["amount"])) == (1, "5.00")
     run["spark"].stop()
+
+
+@pytest.mark.spark
+def test_spark_page(store_url: str, tmp_path: Path) -> None:
+    """The batch, and the stream twice over what the topic holds."""
+    with connect(store_url) as engine:
+        for topic in ("payments", "copies"):
+            engine.admin.create_topic(topic, partitions=2, schema=PAYMENTS, key="account_id")
+        with engine.producer() as producer:
+            producer.produce("payments", payments(1, 2, 3)).result()
+    batch, stream = blocks("docs/SPARK.md", "python")
+    names = run_block(batch, store_url, {"checkpoint": str(tmp_path / "checkpoint")})
+    assert names["large"].count() == 3
+    for _ in range(2):
+        run_block(stream, store_url, names)
+    with connect(store_url) as engine:
+        assert sorted(engine.scan("copies").to_table().column("account_id").to_pylist()) == [1, 2, 3]
+    names["spark"].stop()
 
 
 @pytest.mark.airflow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+import txn_engine
 from tests.spark.conftest import PLACE, SCHEMA, load, payments
 from txn_engine.engine import Engine
 from txn_engine.spark import register
@@ -349,3 +351,107 @@ def test_a_batch_without_its_commit_file_is_not_written_twice(
     load(copies, 250, 10)
     copy(rows, copies, tmp_path / "ck")
     assert ids(copies) == list(range(260))
+
+
+def test_an_older_state_of_the_checkpoint(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Put back by one batch, or by several: refused in both cases, and nothing is skipped or doubled."""
+    ck = tmp_path / "ck"
+    rows = stream(spark, copies)
+    for number in range(3):
+        load(copies, number * 50, 50)
+        copy(rows, copies, ck)
+        shutil.copytree(ck, tmp_path / f"state-{number}")
+    load(copies, 150, 10)
+    for number in (0, 1):
+        shutil.rmtree(ck)
+        shutil.copytree(tmp_path / f"state-{number}", ck)
+        assert "an older state of the checkpoint was restored" in refusal(lambda: copy(rows, copies, ck))
+        assert ids(copies) == list(range(150))
+    shutil.rmtree(ck)
+    shutil.copytree(tmp_path / "state-2", ck)
+    copy(rows, copies, ck)
+    assert ids(copies) == list(range(160))
+
+
+def test_a_checkpoint_made_anew(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """The id's last transaction is another query's: refused unless told so; then the start options count again."""
+    load(copies, 0, 50)
+    copy(stream(spark, copies), copies, tmp_path / "ck")
+    shutil.rmtree(tmp_path / "ck")
+    words = refusal(lambda: copy(stream(spark, copies), copies, tmp_path / "ck"))
+    assert "of another query" in words
+    assert "takeOver" in words
+    assert ids(copies) == list(range(50))
+    load(copies, 50, 10)
+    ends = {tp.partition: end for tp, end in copies.scan("payments").offsets.items()}
+    shutil.rmtree(tmp_path / "ck")
+    start = json.dumps({"payments": {str(number): end for number, end in ends.items()}})
+    load(copies, 60, 10)
+    copy(stream(spark, copies, startingOffsets=start), copies, tmp_path / "ck", takeOver="true")
+    load(copies, 70, 10)
+    copy(stream(spark, copies), copies, tmp_path / "ck")
+    assert ids(copies) == [*range(50), *range(60, 80)]
+
+
+def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """The second is refused at its first batch; the first goes on."""
+    load(copies, 0, 50)
+    copy(stream(spark, copies), copies, tmp_path / "one", transactionalId="copier")
+    assert "of another query" in refusal(
+        lambda: copy(stream(spark, copies), copies, tmp_path / "two", transactionalId="copier")
+    )
+    load(copies, 50, 10)
+    copy(stream(spark, copies), copies, tmp_path / "one", transactionalId="copier")
+    assert ids(copies) == list(range(60))
+
+
+def test_a_query_that_was_overtaken(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Somebody claimed its id after it had planned a batch: its commit is refused, and says what to do."""
+    load(copies, 0, 50)
+    rows = stream(spark, copies).select(*SCHEMA.names)
+
+    def claim(batches: Any) -> Any:
+        with txn_engine.connect(url) as engine, engine.producer(transactional_id="copier") as producer:
+            producer.init_transactions()
+        yield from batches
+
+    url = copies.url
+    overtaken = rows.mapInArrow(claim, rows.schema)
+    words = refusal(lambda: copy(overtaken, copies, tmp_path / "ck", transactionalId="copier"))
+    assert "PRODUCER_FENCED" in words
+    assert "stop one of them" in words
+    assert ids(copies) == []
+
+
+def test_tasks_that_fail_leave_nothing(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """A task that dies after it has read is tried again: what it uploaded before is not named."""
+    load(copies, 0, 200)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def fails_once(batches: Any) -> Any:
+        yield from batches
+        try:
+            (marks / "failed").touch(exist_ok=False)
+        except FileExistsError:
+            return
+        raise RuntimeError("this task fails")
+
+    rows = stream(spark, copies).select(*SCHEMA.names)
+    copy(rows.mapInArrow(fails_once, rows.schema), copies, tmp_path / "ck")
+    assert (marks / "failed").exists()
+    assert ids(copies) == list(range(200))
+
+
+def test_columns_that_changed_under_a_query(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """A topic that was made again with other columns ends the query, in a sentence."""
+    load(copies, 0, 30)
+    rows = stream(spark, copies, failOnDataLoss="false")
+    copy(rows, copies, tmp_path / "ck")
+    copies.admin.delete_topic("payments")
+    copies.admin.create_topic("payments", schema=pa.schema([("trans_id", pa.string())]))
+    with copies.producer() as producer:
+        producer.produce("payments", pa.table({"trans_id": ["x"]})).result()
+    words = refusal(lambda: copy(rows, copies, tmp_path / "ck"))
+    assert "in .schema(...)" in words or "column" in words
+    assert ids(copies) == list(range(30))

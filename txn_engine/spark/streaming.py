@@ -1,0 +1,199 @@
+"""`stream_topic`: a query whose micro-batches are native reads, each committed with its output in one transaction."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from storage import ObjectStore
+from txn_engine.engine import Engine
+from txn_engine.errors import OffsetsMovedError, UnknownTopicOrPartitionError
+from txn_engine.producer import Producer
+from txn_engine.spark.job import Output, outputs_of
+from txn_engine.spark.opening import UrlOrEngine, opened
+from txn_engine.spark.reading import ReadOffsets, read_topic
+from txn_engine.spark.source import NAME, register
+from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, check_write, commit_offsets, write_with
+from txn_engine.types import MarkerMode, TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class StreamBatch:
+    """A micro-batch: its number in the query, what it covers, and how many records that is."""
+
+    batch_id: int
+    offsets: ReadOffsets
+    record_count: int
+
+
+Each = Callable[[DataFrame, StreamBatch], Output]
+
+
+def stream_topic(
+    spark: SparkSession,
+    url_or_engine: UrlOrEngine,
+    topic: str,
+    *,
+    each: Each,
+    checkpoint: str | os.PathLike[str],
+    transactional_id: str,
+    output_topic: str | None = None,
+    group_id: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    max_offsets_per_trigger: int | None = None,
+    query_name: str | None = None,
+    transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    markers: MarkerMode = "inline",
+    **connect_kwargs: Any,
+) -> StreamingQuery:
+    """Start a query over a topic: `each(df, batch)` makes a micro-batch's output, or a mapping from topic to output.
+
+    `df` is what `read_topic` gives for the micro-batch, read by Spark's own Parquet reader. Output and the group's new
+    position (`group_id`, else the transactional id) commit together, or nothing does: whatever dies and is started
+    again, each record goes into committed output once. A query without a checkpoint begins where the group is, so a
+    checkpoint that is lost costs nothing. `trigger`: what `DataStreamWriter.trigger` takes, such as
+    `{"availableNow": True}`.
+
+    It needs a classic session. Spark's planner opens the store by its URL and the environment's credentials.
+
+    Raises what `read_topic` raises; an error of a micro-batch ends the query. `OffsetsMovedError`: the group is neither
+    at the beginning nor at the end of the micro-batch: somebody else moved it, or an older checkpoint was restored.
+    """
+    register(spark)
+    with ExitStack() as held:
+        engine = held.enter_context(opened(url_or_engine, **connect_kwargs))
+        producer = held.enter_context(
+            engine.producer(
+                transactional_id=transactional_id,
+                transaction_timeout_ms=transaction_timeout_ms,
+                markers=markers,
+            )
+        )
+        producer.init_transactions()
+        work = _Work(spark, engine, producer, topic, group_id or transactional_id, each, output_topic)
+        options = _source_options(engine, topic, group_id or transactional_id, max_offsets_per_trigger)
+        ranges = spark.readStream.format(NAME).options(**options).load()
+        writer = ranges.writeStream.foreachBatch(work.process).option(
+            "checkpointLocation", os.fspath(checkpoint)
+        )
+        writer = writer.queryName(query_name) if query_name is not None else writer
+        query = (writer.trigger(**trigger) if trigger else writer).start()
+        _close_with(query, held.pop_all())
+    return query
+
+
+def _source_options(engine: Engine, topic: str, group_id: str, most: int | None) -> dict[str, str]:
+    """The source of offsets, from where the group is."""
+    with engine.consumer(group_id=group_id) as consumer:
+        consumer.subscribe([topic])
+        start = {str(tp.partition): at.offset for tp, at in consumer.positions().items()}
+    options = {
+        "url": engine.url,
+        "subscribe": topic,
+        "startingOffsets": json.dumps({topic: start}),
+        "rangesOnly": "true",
+    }
+    endpoint = _endpoint(engine.store)
+    if endpoint is not None:
+        options["endpoint"] = endpoint
+    if most is not None:
+        options["maxOffsetsPerTrigger"] = str(most)
+    return options
+
+
+def _endpoint(store: ObjectStore) -> str | None:
+    if not store.url.startswith("s3:"):
+        return None
+    from storage.s3 import S3Store
+
+    return store.config.endpoint if isinstance(store, S3Store) else None
+
+
+def _close_with(query: StreamingQuery, held: ExitStack) -> None:
+    """Let go of engine and producer when the query ends, however it does."""
+
+    def wait() -> None:
+        with held:
+            try:
+                query.awaitTermination()
+            except StreamingQueryException:
+                return  # whoever waits for the query is told
+
+    threading.Thread(target=wait, name=f"txn-engine-{query.id}", daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What happens to a micro-batch."""
+
+    spark: SparkSession
+    engine: Engine
+    producer: Producer
+    topic: str
+    group_id: str
+    each: Each
+    output_topic: str | None
+
+    def process(self, ranges: DataFrame, batch_id: int) -> None:
+        """For `foreachBatch`: its rows are offsets."""
+        rows = ranges.collect()
+        if not any(row["end"] > row["start"] for row in rows):
+            return
+        start, end = self._bounds(rows, "start"), self._bounds(rows, "end")
+        read = read_topic(self.spark, self.engine, self.topic, group_id=self.group_id, start=start, end=end)
+        self._check_same_topic(rows)
+        if self._is_done(start, end, batch_id):
+            return
+        if not read.record_count:
+            commit_offsets(self.producer, read.offsets)
+            return
+        batch = StreamBatch(batch_id, read.offsets, read.record_count)
+        outputs = outputs_of(self.each(read.df, batch), self.output_topic, "stream_topic")
+        check_write(self.engine, outputs, read.offsets)
+        write_with(self.engine, self.producer, outputs, offsets=read.offsets, run_id=None)
+
+    def _bounds(self, rows: list[Row], side: str) -> dict[TopicPartition, int]:
+        return {TopicPartition(row["topic"], row["partition"]): row[side] for row in rows}
+
+    def _check_same_topic(self, rows: list[Row]) -> None:
+        incarnation = self.engine.logs.topics.look_up(self.topic).incarnation
+        if any(row["incarnation"] != incarnation for row in rows):
+            raise UnknownTopicOrPartitionError(
+                f"topic {self.topic!r} was deleted and made again",
+                actor="stream_topic",
+                place=self.engine.url,
+                action="begin with a new checkpoint",
+            )
+
+    def _is_done(
+        self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], batch_id: int
+    ) -> bool:
+        """Whether this very micro-batch was committed before Spark could note it.
+
+        It is asked after the read has fetched the group's rows: who moves the group later makes the commit fail.
+        """
+        with self.engine.consumer(group_id=self.group_id) as consumer:
+            committed = {tp: at.offset for tp, at in consumer.committed(list(end)).items()}
+        moving = {tp for tp in end if end[tp] > start[tp]}
+        if all(committed.get(tp) == end[tp] for tp in moving):
+            return True
+        for tp in sorted(moving):
+            if committed.get(tp, start[tp]) != start[tp]:
+                raise OffsetsMovedError(
+                    f"group {self.group_id!r} at offset {committed[tp]} of {tp}",
+                    actor=f"stream_topic, batch {batch_id}",
+                    place=self.engine.url,
+                    expected=f"{start[tp]}, where the batch begins, or {end[tp]}, where it ends",
+                    action="another query moves this group, or an older checkpoint was restored; "
+                    "a new checkpoint goes on where the group is",
+                )
+        return False

@@ -189,9 +189,9 @@ def main() -> None:
         for topic, found in counts.items()
     }
     print(f"kills: {dict(sorted(story.kills.items()))}; exit codes: {dict(story.ended)}")
-    print(
-        f"records: {len(expected):,}; missing and doubled: {wrong}; verify: {len(report.findings)} findings"
-    )
+    print(f"records: {len(expected):,}; missing and doubled: {wrong}; verify ok: {report.ok}")
+    for finding in report.findings:
+        print(f"verify: {finding}")
     return sys.exit(any(any(each) for each in wrong.values()) or not report.ok)
 
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from pyspark.errors import StreamingQueryException
@@ -68,7 +69,8 @@ def stream_topic(
     Raises what `read_topic` raises; an error of a micro-batch ends the query. `OffsetsMovedError`: the group is neither
     at the beginning nor at the end of the micro-batch: somebody else moved it, or an older checkpoint was restored.
     """
-    register(spark)
+    if find_spec("pyspark_txn_engine") is None:
+        register(spark)
     with ExitStack() as held:
         engine = held.enter_context(opened(url_or_engine, **connect_kwargs))
         producer = held.enter_context(

@@ -59,15 +59,25 @@ class Planner:
     def topics(self) -> list[Topic]:
         """The topics, by name. Raises `UnknownTopicOrPartitionError` where one is not there, or none matches."""
         subscription = self._options.subscription
-        look_up = self._engine.logs.topics.look_up
         if subscription.pattern is not None:
             return self._matching(subscription, subscription.pattern)
-        names = subscription.topics or dict.fromkeys(tp.topic for tp in subscription.partitions)
-        topics = sorted((look_up(name) for name in names), key=lambda topic: topic.name)
+        topics = self._named(subscription.topics or dict.fromkeys(tp.topic for tp in subscription.partitions))
         for topic in topics:
             for tp in subscription.partitions:
                 if tp.topic == topic.name:
                     topic.check_partition(tp.partition)
+        return topics
+
+    def _named(self, names: Iterable[str]) -> list[Topic]:
+        """The topics of these names; where data loss is no error, those that are still there, one at least."""
+        topics, missing = [], []
+        for name in sorted(names):
+            try:
+                topics.append(self._engine.logs.topics.look_up(name))
+            except UnknownTopicOrPartitionError as error:
+                missing.append(error)
+        if missing and (self._options.fail_on_data_loss or not topics):
+            raise missing[0]
         return topics
 
     def _matching(self, subscription: Subscription, pattern: str) -> list[Topic]:
@@ -111,11 +121,21 @@ class Planner:
         found = self._partitions(self.topics())
         return _positions(found, {tp: self._end_of(at) for tp, at in found.items()})
 
-    def latest_and_log_ends(self) -> tuple[Positions, Positions]:
-        """`latest()`, and the ends of the logs, with all that is undecided yet."""
+    def ahead(self, position: Positions) -> tuple[Positions, Positions]:
+        """`latest()`, and the ends of the logs with all that is undecided yet. Raises for what was lost since a stream
+        was at `position`, as `parts` would.
+        """
         found = self._partitions(self.topics())
-        ends = {tp: at.state.high_watermark for tp, at in found.items()}
-        return _positions(found, {tp: self._end_of(at) for tp, at in found.items()}), _positions(found, ends)
+        for tp in sorted(position.offsets):
+            at = found.get(tp)
+            if at is None:
+                self._lost(f"{tp} is not there any more")
+            else:
+                self._first(tp, at, position)
+        log_ends = {tp: at.state.high_watermark for tp, at in found.items()}
+        return _positions(found, {tp: self._end_of(at) for tp, at in found.items()}), _positions(
+            found, log_ends
+        )
 
     def start(self) -> Positions:
         """Where the options say that a read begins."""
@@ -199,7 +219,7 @@ class Planner:
         that was deleted and made again): refused, or passed over where `failOnDataLoss` is false. A gap is none: that
         is what markers, aborted transactions and clean-up by key leave.
         """
-        found = self._partitions(self._still_there(end))
+        found = self._partitions(self._named({tp.topic for tp in end.offsets}))
         objects = self._engine.logs.tools.objects
         parts: list[Part] = []
         for tp, last in sorted(end.offsets.items()):
@@ -221,23 +241,6 @@ class Planner:
             chosen = choose_files(at.state, tp.partition, first, last, self._options.isolation_level)
             parts += [Part(at.topic, part) for part in present_files(objects, at.topic, chosen)]
         return parts
-
-    def check_goes_on(self, start: Positions) -> None:
-        """Raise for data loss between a stream's position and what is there now, as `parts` would."""
-        found = self._partitions(self._still_there(start))
-        for tp in sorted(start.offsets):
-            at = found.get(tp)
-            if at is None:
-                self._lost(f"{tp} is not there any more")
-            else:
-                self._first(tp, at, start)
-
-    def _still_there(self, positions: Positions) -> list[Topic]:
-        names = {tp.topic for tp in positions.offsets}
-        if self._options.fail_on_data_loss:
-            return [self._engine.logs.topics.look_up(name) for name in sorted(names)]
-        known = set(self._engine.admin.list_topics())
-        return [self._engine.logs.topics.look_up(name) for name in sorted(names & known)]
 
     def _first(self, tp: TopicPartition, at: _Partition, start: Positions) -> int:
         """Where to begin in a partition; its log's start where the stream never was in it."""

@@ -40,6 +40,7 @@ from txn_engine.spark.source.positions import Positions, distance, limited
 from txn_engine.types import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
+_LOOK_AGAIN_MS: Final = 1_000
 
 
 @dataclass
@@ -89,6 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Positions | None = None
         self._reported: dict[str, Any] | None = None
         self._waiting_since_ms: int | None = None
+        self._next_look_ms = 0
         self._planned: tuple[object, Sequence[InputPartition]] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -125,16 +127,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._planner.latest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next micro-batch; `start` itself where there is nothing to be read yet."""
+        """The end of the next micro-batch; `start` itself where there is nothing to be read yet.
+
+        Spark asks a hundred times a second. Where there was nothing the store is looked at again a second later.
+        """
+        if monotonic_ms() < self._next_look_ms:
+            return start
         position = Positions.from_json(start)
         self._check_columns(self._planner)
-        self._planner.check_goes_on(position)
-        latest, log_ends = self._planner.latest_and_log_ends()
+        latest, log_ends = self._planner.ahead(position)
         self._reported = latest.to_json() | {"_logEnd": log_ends.to_json()}
         end = latest if self._target is None else _at_most(latest, self._target)
         at = _of_the_same_topics(position, end)
         waiting = distance(at, end.offsets)
         if not waiting or not self._is_due(waiting):
+            self._next_look_ms = monotonic_ms() + (_LOOK_AGAIN_MS if self._target is None else 0)
             return start
         self._waiting_since_ms = None
         offsets = end.offsets

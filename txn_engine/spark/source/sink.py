@@ -204,9 +204,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 producer.init_transactions()
             except ProducerFencedError as error:
                 raise _taken_over(error) from None
-            run = StreamRun(
-                claimed.query_id or "", batchId, sum(f.record_count for u in uploaded for f in u.files)
-            )
+            records = sum(file.record_count for each in uploaded for file in each.files)
+            run = StreamRun(_query_of(claimed), batchId, records)
             if not run.is_done(producer.committed_run_ids, self._options):
                 self._commit(engine, producer, uploaded, str(run))
 
@@ -267,6 +266,12 @@ class StreamRun:
 
 def _with_files(messages: Sequence[WriterCommitMessage | None]) -> list[Uploaded]:
     return [each for each in messages if isinstance(each, Uploaded) and each.files]
+
+
+def _query_of(uploaded: Uploaded) -> str:
+    if uploaded.query_id is None:
+        raise IllegalStateError("a task did not learn its query's id from Spark", actor=ACTOR)
+    return uploaded.query_id
 
 
 def _id_of(options: SinkOptions) -> str:

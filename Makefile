@@ -21,7 +21,7 @@ airflow: setup ## A whole Airflow on 127.0.0.1 with the DAGs, the pages and paym
 	@$(ENV) $(BIN)/python -m txn_engine_airflow.standalone --home .cache/standalone $(ARGS)
 
 live: setup minio ## The long real runs: SIGKILL of the scheduler, Postgres, `make airflow` itself (ARGS="-k postgres")
-	@$(ENV) $(BIN)/pytest -m live -s tests/live tests/dags $(ARGS)
+	@$(ENV) $(BIN)/pytest -m live -s tests/live tests/dags tests/spark $(ARGS)
 
 test: ## The tests, on the real MinIO, Spark, Airflow and Kafka (MinIO is built once, in about 5 minutes); runs of minutes: make live
 	@.ci/setup-uv

@@ -204,7 +204,7 @@ def test_a_run_that_was_overtaken_is_fenced(spark: SparkSession, ledger: Engine)
         old.init_transactions()
         new.init_transactions()
         with pytest.raises(ProducerFencedError):
-            writing.write_with(ledger, old, frame, "balances", offsets=None, run_id=None)
+            writing.write_with(ledger, old, {"balances": frame}, offsets=None, run_id=None)
     assert ledger.scan("balances").to_table().num_rows == 0
 
 

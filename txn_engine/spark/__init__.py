@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from txn_engine.spark.job import ConsumeResult, run_consume_job
     from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
     from txn_engine.spark.session import spark_session
-    from txn_engine.spark.writing import WriteResult, write_topic
+    from txn_engine.spark.writing import WriteResult, write_topic, write_topics
 
 __all__ = [
     "spark_session",
     "read_topic",
     "write_topic",
+    "write_topics",
     "run_consume_job",
     "TopicRead",
     "ReadOffsets",
@@ -29,6 +30,7 @@ _MODULES = {
     "spark_session": "session",
     "read_topic": "reading",
     "write_topic": "writing",
+    "write_topics": "writing",
     "run_consume_job": "job",
     "TopicRead": "reading",
     "ReadOffsets": "reading",

@@ -1,8 +1,8 @@
-"""`write_topic`: a DataFrame into a topic, with the offsets of what it was made from, in one transaction."""
+"""`write_topic`, `write_topics`: DataFrames into topics, with the offsets of their input, in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from txn_engine.clock import pause_ms
 from txn_engine.engine import Engine
 from txn_engine.errors import (
     InvalidGroupIdError,
+    InvalidRequestError,
     OffsetsMovedError,
     OffsetsPendingError,
     OutcomeUnknownError,
@@ -87,24 +88,59 @@ def write_topic(
         OffsetsMovedError: another run has committed this range; final. OffsetsPendingError: it is about to.
         ProducerFencedError: a newer run of this transactional id took over.
     """
+    written = write_topics(
+        {topic: df},
+        url_or_engine,
+        transactional_id=transactional_id,
+        offsets=offsets,
+        run_id=run_id,
+        transaction_timeout_ms=transaction_timeout_ms,
+        markers=markers,
+        **connect_kwargs,
+    )
+    return written[topic]
+
+
+def write_topics(
+    outputs: Mapping[str, DataFrame],
+    url_or_engine: UrlOrEngine,
+    *,
+    transactional_id: str,
+    offsets: ReadOffsets | None = None,
+    run_id: str | None = None,
+    transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    markers: MarkerMode = "inline",
+    **connect_kwargs: Any,
+) -> dict[str, WriteResult]:
+    """As `write_topic`, of a DataFrame for each of several topics: all of them and the offsets are one transaction.
+
+    Whatever is wrong with one output is found before anything of any is uploaded; a run that dies leaves all of them or
+    none. They are computed one after the other: `cache()` what they share. With a `run_id`, the run is remembered when
+    any of them had rows.
+    """
     with opened(url_or_engine, **connect_kwargs) as engine:
-        check_write(engine, df, topic, offsets)
+        check_write(engine, outputs, offsets)
         with engine.producer(
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             markers=markers,
         ) as producer:
             producer.init_transactions()
-            return write_with(engine, producer, df, topic, offsets=offsets, run_id=run_id)
+            return write_with(engine, producer, outputs, offsets=offsets, run_id=run_id)
 
 
-def check_write(engine: Engine, df: DataFrame, topic: str, offsets: ReadOffsets | None) -> None:
+def check_write(engine: Engine, outputs: Mapping[str, DataFrame], offsets: ReadOffsets | None) -> None:
     """Refuse what can be refused before anything is written."""
-    check_columns(df.schema, engine.logs.topics.look_up(topic).schema, topic=topic)
+    if not outputs:
+        raise InvalidRequestError(
+            "no outputs", actor="write_topics", expected="a DataFrame for one topic or more"
+        )
+    for topic, df in outputs.items():
+        check_columns(df.schema, engine.logs.topics.look_up(topic).schema, topic=topic)
     if offsets is not None and offsets.group is None:
         raise InvalidGroupIdError(
             f"offsets of a read of {offsets.topic!r} without a group",
-            actor=f"write_topic to {topic!r}",
+            actor=_actor(outputs),
             expected="those of read_topic(..., group_id=...)",
         )
 
@@ -112,33 +148,45 @@ def check_write(engine: Engine, df: DataFrame, topic: str, offsets: ReadOffsets 
 def write_with(
     engine: Engine,
     producer: Producer,
-    df: DataFrame,
-    topic: str,
+    outputs: Mapping[str, DataFrame],
     *,
     offsets: ReadOffsets | None,
     run_id: str | None,
     before_commit: Callable[[], None] | None = None,
-) -> WriteResult:
+) -> dict[str, WriteResult]:
     """The write, by a producer that has been initialised."""
     if run_id is not None and producer.has_committed(run_id):
-        return WriteResult(topic, 0, (), already_committed=True)
-    info = engine.logs.topics.look_up(topic)
-    uploaded = _upload(engine, producer, df, info)
-    files = [(file.partition, file.encoded()) for file in uploaded]
+        return {topic: WriteResult(topic, 0, (), already_committed=True) for topic in outputs}
+    topics = {topic: engine.logs.topics.look_up(topic) for topic in outputs}
+    uploaded = {topic: _upload(engine, producer, df, topics[topic]) for topic, df in outputs.items()}
+    has_files = any(uploaded.values())
+    if not has_files and offsets is None:
+        return {topic: WriteResult(topic, 0, ()) for topic in outputs}
 
-    def send() -> list[RecordMetadata]:
-        return producer.produce_files(info, files).result()
+    def send() -> dict[str, tuple[RecordMetadata, ...]]:
+        sent = {
+            topic: producer.produce_files(topics[topic], [(file.partition, file.encoded()) for file in files])
+            for topic, files in uploaded.items()
+            if files
+        }
+        return {topic: tuple(future.result()) for topic, future in sent.items()}
 
-    if not files and offsets is None:
-        return WriteResult(topic, 0, ())
-    batches = _commit(producer, topic, send, offsets, run_id if files else None, before_commit)
-    records = sum(file.record_count for file in uploaded)
-    return WriteResult(topic, records, tuple(batches), Map() if offsets is None else offsets.end)
+    batches = _commit(producer, _actor(outputs), send, offsets, run_id if has_files else None, before_commit)
+    end: Mapping[TopicPartition, int] = Map() if offsets is None else offsets.end
+    return {
+        topic: WriteResult(topic, sum(file.record_count for file in files), batches.get(topic, ()), end)
+        for topic, files in uploaded.items()
+    }
 
 
 def commit_offsets(producer: Producer, offsets: ReadOffsets) -> None:
     """Move the group over a range without records, as if it had been written; by a producer that was initialised."""
-    _commit(producer, offsets.topic, list, offsets, None, None)
+    _commit(producer, _actor([offsets.topic]), dict, offsets, None, None)
+
+
+def _actor(topics: Iterable[str]) -> str:
+    """Who writes, in an error."""
+    return f"write_topic to {', '.join(map(repr, topics))}"
 
 
 def _upload(engine: Engine, producer: Producer, df: DataFrame, topic: Topic) -> list[UploadedFile]:
@@ -159,19 +207,19 @@ def _upload(engine: Engine, producer: Producer, df: DataFrame, topic: Topic) -> 
         numbered = df.toDF(*(f"column{number}" for number in range(len(df.columns))))
         rows = numbered.mapInArrow(uploader.upload, UPLOADED).collect()
     except SPARK_FAILURES as error:
-        raise SparkJobError(reason(error), actor=f"write_topic to {topic.name!r}") from error
+        raise SparkJobError(reason(error), actor=_actor([topic.name])) from error
     return [UploadedFile(*row) for row in rows]
 
 
 def _commit(
     producer: Producer,
-    topic: str,
-    send: Callable[[], list[RecordMetadata]],
+    actor: str,
+    send: Callable[[], dict[str, tuple[RecordMetadata, ...]]],
     offsets: ReadOffsets | None,
     run_id: str | None,
     before_commit: Callable[[], None] | None,
-) -> list[RecordMetadata]:
-    """One transaction. The offsets go first: a run that is refused for them leaves no entry in the topic."""
+) -> dict[str, tuple[RecordMetadata, ...]]:
+    """One transaction. The offsets go first: a run that is refused for them leaves no entry in a topic."""
     producer.begin_transaction(run_id)
     try:
         if offsets is not None and offsets.group is not None:
@@ -182,7 +230,7 @@ def _commit(
         _decide(producer)
     except (OffsetsMovedError, OffsetsPendingError) as error:
         _abort(producer)
-        raise _overlapping(error, topic) from error
+        raise _overlapping(error, actor) from error
     except BaseException:
         _abort(producer)
         raise
@@ -210,7 +258,7 @@ def _abort(producer: Producer) -> None:
         return
 
 
-def _overlapping(error: OffsetsMovedError | OffsetsPendingError, topic: str) -> TxnEngineError:
+def _overlapping(error: OffsetsMovedError | OffsetsPendingError, actor: str) -> TxnEngineError:
     if isinstance(error, OffsetsMovedError):
         action = (
             "another run has processed this range and committed; nothing of this one is visible: read again"
@@ -219,7 +267,7 @@ def _overlapping(error: OffsetsMovedError | OffsetsPendingError, topic: str) -> 
         action = "another run is about to commit this range; nothing of this one is visible: try again"
     return type(error)(
         error.seen,
-        actor=f"write_topic to {topic!r}" + (f", {error.actor}" if error.actor else ""),
+        actor=actor + (f", {error.actor}" if error.actor else ""),
         place=error.place,
         expected=error.expected,
         action=action,

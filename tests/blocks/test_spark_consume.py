@@ -55,7 +55,7 @@ def test_several_outputs_are_one_run(engine: Engine, run_tasks: RunTasks) -> Non
 
 @pytest.mark.slow
 def test_outputs_that_were_not_asked_for_fail_at_once(engine: Engine, run_tasks: RunTasks) -> None:
-    """A transform gives a DataFrame for each of the topics that the task names, and for no other; nothing is written."""
+    """A transform gives a DataFrame for each topic that the task names, and for no other; nothing is written."""
     engine.admin.create_topic("copies", partitions=1, schema=engine.admin.describe_topic("payments").schema)
     commit(engine, payments(0, 10))
     for wrong, seen in (

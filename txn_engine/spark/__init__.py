@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from txn_engine.spark.job import ConsumeResult, run_consume_job
+    from txn_engine.spark.loading import load_files
     from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
     from txn_engine.spark.session import spark_session
     from txn_engine.spark.writing import WriteResult, write_topic, write_topics
@@ -19,6 +20,7 @@ __all__ = [
     "read_topic",
     "write_topic",
     "write_topics",
+    "load_files",
     "run_consume_job",
     "TopicRead",
     "ReadOffsets",
@@ -31,6 +33,7 @@ _MODULES = {
     "read_topic": "reading",
     "write_topic": "writing",
     "write_topics": "writing",
+    "load_files": "loading",
     "run_consume_job": "job",
     "TopicRead": "reading",
     "ReadOffsets": "reading",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, UnstableOffsetCommitError
 from txn_engine.producer import Producer
+from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, opened
 from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, WriteResult, check_write, commit_offsets, write_with
@@ -50,6 +51,8 @@ def run_consume_job(
     before_commit: Callable[[], None] | None = None,
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
+    sort_within_files: bool | Sequence[str] = False,
+    by_partition: bool | None = None,
     **connect_kwargs: Any,
 ) -> ConsumeResult:
     """Consume, transform, produce: all output and the group's new position commit together, or nothing does.
@@ -63,6 +66,7 @@ def run_consume_job(
     Raises what `read_topic` and `write_topic` raise. `UnstableOffsetCommitError`: a run under *another* transactional
     id has offsets of this group pending; try again.
     """
+    layout = FileLayout(sort_within_files, by_partition)
     with (
         opened(url_or_engine, **connect_kwargs) as engine,
         engine.producer(
@@ -79,7 +83,7 @@ def run_consume_job(
                 commit_offsets(producer, read.offsets)
             return ConsumeResult(read.offsets, 0, 0, skipped=True)
         outputs = _outputs(transform(read.df), output_topic)
-        check_write(engine, outputs, read.offsets)
+        check_write(engine, outputs, read.offsets, layout)
         if not initialised:
             producer.init_transactions()
         written = write_with(
@@ -88,6 +92,7 @@ def run_consume_job(
             outputs,
             offsets=read.offsets,
             run_id=run_id,
+            layout=layout,
             before_commit=before_commit,
         )
     if any(result.already_committed for result in written.values()):

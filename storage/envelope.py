@@ -124,49 +124,71 @@ def encode_parquet_parts(
 
     `schema`: without metadata, that of every part.
     """
-    given = dict(metadata or {})
-    if not RESERVED_KEYS.isdisjoint(given):
-        raise ValueError(f"metadata keys {sorted(RESERVED_KEYS & set(given))} belong to the envelope")
-    # The checksum comes last, so that no value given can be mistaken for it.
-    footer = {
-        METADATA_PREFIX + name: value for name, value in {"format": FORMAT, "kind": kind, **given}.items()
-    }
-    footer[METADATA_PREFIX + "checksum"] = _ZEROS.decode()
-    stored, file = _written(parts, schema, footer, profile)
-    written = memoryview(stored).cast("B")
-    try:
-        limits.check_footer_bytes(int.from_bytes(written[-8:-4], "little"), len(written))
-        check_written(file, limits)
-    except LimitError as error:
-        raise ObjectTooLargeError(
-            str(error),
-            actor=f"write a {kind} object",
-            expected='what readers take (docs/FORMAT.md, "Limits")',
-            action="write it in smaller parts, or with fewer columns",
-        ) from None
-    return _stamp(written, _position(written, _PARQUET_MARK))
+    stream = ParquetStream(schema, kind=kind, metadata=metadata, profile=profile, limits=limits)
+    for part in parts:
+        stream.write(part)
+    return stream.finish()
 
 
-def _written(
-    parts: Iterable[pa.Table], schema: pa.Schema, footer: dict[str, str], profile: ParquetProfile
-) -> tuple[pa.Buffer, pq.FileMetaData]:
-    """The file as Arrow writes it, and what its footer says."""
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink,
-        schema,
-        compression=profile.compression,
-        compression_level=profile.compression_level,
-        use_dictionary=False,
-        write_statistics=_columns(profile.write_statistics),
-        write_page_checksum=profile.page_checksum,
-        store_schema=False,
-    ) as writer:
-        for part in parts:
-            for group in row_groups(part, profile.row_group_rows_max):
-                writer.write_table(group, row_group_size=profile.row_group_rows_max)
-        writer.add_key_value_metadata(footer)
-    return sink.getvalue(), writer.writer.metadata
+class ParquetStream:
+    """As `encode_parquet`, of a table that is handed over in parts: what has come is held as the file will have it."""
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        *,
+        kind: str,
+        metadata: Mapping[str, str] | None = None,
+        profile: ParquetProfile = SMALL,
+        limits: ParquetLimits = DATA_LIMITS,
+    ) -> None:
+        given = dict(metadata or {})
+        if not RESERVED_KEYS.isdisjoint(given):
+            raise ValueError(f"metadata keys {sorted(RESERVED_KEYS & set(given))} belong to the envelope")
+        self._kind, self._profile, self._limits = kind, profile, limits
+        # The checksum comes last, so that no value given can be mistaken for it.
+        self._footer = {
+            METADATA_PREFIX + name: value for name, value in {"format": FORMAT, "kind": kind, **given}.items()
+        }
+        self._footer[METADATA_PREFIX + "checksum"] = _ZEROS.decode()
+        self._sink = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            schema,
+            compression=profile.compression,
+            compression_level=profile.compression_level,
+            use_dictionary=False,
+            write_statistics=_columns(profile.write_statistics),
+            write_page_checksum=profile.page_checksum,
+            store_schema=False,
+        )
+
+    @property
+    def written_bytes(self) -> int:
+        """Of the row groups that are written."""
+        return int(self._sink.tell())
+
+    def write(self, part: pa.Table) -> None:
+        """One row group, or more where it is too large for one. Its schema has no metadata, and is that of the file."""
+        for group in row_groups(part, self._profile.row_group_rows_max):
+            self._writer.write_table(group, row_group_size=self._profile.row_group_rows_max)
+
+    def finish(self) -> bytes:
+        """The whole file. ObjectTooLargeError where it is larger than the limits, by which it is to be read, allow."""
+        self._writer.add_key_value_metadata(self._footer)
+        self._writer.close()
+        written = memoryview(self._sink.getvalue()).cast("B")
+        try:
+            self._limits.check_footer_bytes(int.from_bytes(written[-8:-4], "little"), len(written))
+            check_written(self._writer.writer.metadata, self._limits)
+        except LimitError as error:
+            raise ObjectTooLargeError(
+                str(error),
+                actor=f"write a {self._kind} object",
+                expected='what readers take (docs/FORMAT.md, "Limits")',
+                action="write it in smaller parts, or with fewer columns",
+            ) from None
+        return _stamp(written, _position(written, _PARQUET_MARK))
 
 
 def decode_parquet(

@@ -175,5 +175,8 @@ def _holds_lowest(array: Any) -> bool:
     words = kind.bit_width // 32
     bits = np.frombuffer(array.buffers()[1], np.uint32).reshape(-1, words)
     bits = bits[array.offset : array.offset + len(array)]
-    lowest = (bits[:, -1] == 1 << 31) & (bits[:, :-1] == 0).all(axis=1)
-    return bool(lowest.any()) and bool((lowest & array.is_valid().to_numpy(zero_copy_only=False)).any())
+    lowest = bits[:, -1] == 1 << 31
+    if not lowest.any():
+        return False
+    lowest &= (bits[:, :-1] == 0).all(axis=1)
+    return bool((lowest & array.is_valid().to_numpy(zero_copy_only=False)).any())

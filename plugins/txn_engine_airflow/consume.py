@@ -8,7 +8,7 @@ import inspect
 import logging
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from txn_engine import Engine, TopicPartition
     from txn_engine.spark import ConsumeResult
 
-    Transform = Callable[[DataFrame], DataFrame]
+    Transform = Callable[[DataFrame], DataFrame | Mapping[str, DataFrame]]
     Emit = Callable[[Asset, dict[str, Any]], object]
 
 log = logging.getLogger(__name__)
@@ -39,9 +39,10 @@ def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) ->
     """Run the job that the params name, and say what was read and written.
 
     The transaction carries `run_id`: a try whose reply was lost is known for committed by the next one. `emit(asset,
-    extra)` is called once for each run that committed output, also by the try that only learns of it.
+    extra)` is called once for each output topic of a run that committed output, also by the try that only learns of it.
     """
-    transform = load_transform(params["transform"])
+    output_topic = params["output_topic"]
+    transform = load_transform(params["transform"], output_topic)
     settings = deployment_spark_conf() | dict(params.get("spark_settings") or {})
     with open_engine(params["conn_id"]) as engine:
         from txn_engine.spark import run_consume_job
@@ -52,7 +53,7 @@ def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) ->
                 engine,
                 topic=params["topic"],
                 group_id=params["group_id"],
-                output_topic=params["output_topic"],
+                output_topic=output_topic if isinstance(output_topic, str) else None,
                 transactional_id=params["transactional_id"],
                 transform=transform,
                 run_id=run_id,
@@ -61,22 +62,26 @@ def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) ->
         done = _described(result, params, committed_before)
         log.info("%s", _sentence(done))
         if committed_before or not result.skipped:
-            extra = done | {"run_id": run_id, "end_offsets": _end_offsets(engine, params["output_topic"])}
-            emit(topic_asset(params["output_topic"], StoreConnection.load(params["conn_id"])), extra)
+            shared = {name: done[name] for name in ("committed_before", "input")} | {"run_id": run_id}
+            for output in done.get("outputs") or [done]:
+                topic = output["topic"]
+                extra = {**output, **shared, "end_offsets": _end_offsets(engine, topic)}
+                emit(topic_asset(topic, StoreConnection.load(params["conn_id"])), extra)
     return done
 
 
-def load_transform(name: str | Transform) -> Transform:
+def load_transform(name: str | Transform, output_topic: str | Sequence[str]) -> Transform:
     """The function that `module:function` names, or the function, made to fail once where it is no transform.
 
     Raises `AirflowFailException` where there is none, or it does not take one argument. Nothing of Spark is started.
+    What it gives is held against `output_topic`: a DataFrame, or one for each of several topics and for no other.
     """
     transform = _imported(name) if isinstance(name, str) else name
     if not _takes_a_frame(transform):
         raise AirflowFailException(
             f"transform {_name_of(transform)}: it does not take one argument; expected a function of a DataFrame"
         )
-    return _failing_once(transform)
+    return _failing_once(transform, output_topic)
 
 
 def _imported(name: str) -> Transform:
@@ -103,16 +108,15 @@ def _takes_a_frame(transform: Transform) -> bool:
     return True
 
 
-def _failing_once(transform: Transform) -> Transform:
+def _failing_once(transform: Transform, output_topic: str | Sequence[str]) -> Transform:
     """The transform; what it is wrong in itself is not tried again: a DataFrame that it cannot plan with, another type.
 
     The line names the error's kind and where it was raised: its text may quote a record.
     """
 
     @functools.wraps(transform, updated=())
-    def plan(records: DataFrame) -> DataFrame:
+    def plan(records: DataFrame) -> DataFrame | Mapping[str, DataFrame]:
         from pyspark.errors import AnalysisException
-        from pyspark.sql import DataFrame
 
         try:
             output = transform(records)
@@ -122,13 +126,27 @@ def _failing_once(transform: Transform) -> Transform:
                 f"transform {_name_of(transform)}: {type(error).__name__} in {at.name}, line {at.lineno} of "
                 f"{at.filename}; expected a function of a DataFrame; mend it: a retry would fail the same"
             ) from None
-        if not isinstance(output, DataFrame):
-            raise AirflowFailException(
-                f"transform {_name_of(transform)}: it gave {type(output).__name__}; expected a DataFrame"
-            )
+        wrong = _not_expected(output, output_topic)
+        if wrong:
+            raise AirflowFailException(f"transform {_name_of(transform)}: it gave {wrong}")
         return output
 
     return plan
+
+
+def _not_expected(output: object, output_topic: str | Sequence[str]) -> str | None:
+    """What a transform gave, and should have given; None where that is the same."""
+    from pyspark.sql import DataFrame
+
+    if isinstance(output_topic, str):
+        return None if isinstance(output, DataFrame) else f"{type(output).__name__}; expected a DataFrame"
+    expected = f"expected a DataFrame for each of the topics {', '.join(sorted(output_topic))}"
+    if not isinstance(output, Mapping):
+        return f"{type(output).__name__}; {expected}"
+    if set(output) != set(output_topic):
+        return f"those of the topics {', '.join(sorted(map(str, output))) or 'none'}; {expected}"
+    others = [name for name, frame in output.items() if not isinstance(frame, DataFrame)]
+    return f"{type(output[others[0]]).__name__} for topic {others[0]}; {expected}" if others else None
 
 
 def _name_of(transform: Transform) -> str:
@@ -186,16 +204,12 @@ def _by_partition(offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
 
 
 def _described(result: ConsumeResult, params: Mapping[str, Any], committed_before: bool) -> dict[str, Any]:
-    """For XCom and event. `offsets`: first and last by partition; an earlier try's ranges are not known any more."""
-    offsets: dict[str, list[int]] = {}
-    for batch in result.write.batches if result.write else ():
-        known = offsets.setdefault(str(batch.partition), [batch.base_offset, batch.last_offset])
-        offsets[str(batch.partition)] = [min(known[0], batch.base_offset), max(known[1], batch.last_offset)]
+    """For XCom and event. `offsets`: first and last by partition; an earlier try's ranges are not known any more.
+
+    Of several output topics `outputs` says that of each.
+    """
     read = None if committed_before else result.read_offsets
-    return {
-        "topic": params["output_topic"],
-        "records": result.records_out,
-        "offsets": offsets,
+    shared = {
         "committed_before": committed_before,
         "input": {
             "topic": params["topic"],
@@ -205,6 +219,19 @@ def _described(result: ConsumeResult, params: Mapping[str, Any], committed_befor
             "end": _by_partition(read.end if read else {}),
         },
     }
+    if isinstance(params["output_topic"], str):
+        return _written(result, params["output_topic"]) | shared
+    outputs = [_written(result, topic) for topic in params["output_topic"]]
+    return {"records": result.records_out, "outputs": outputs} | shared
+
+
+def _written(result: ConsumeResult, topic: str) -> dict[str, Any]:
+    write = result.writes.get(topic)
+    offsets: dict[str, list[int]] = {}
+    for batch in write.batches if write else ():
+        known = offsets.setdefault(str(batch.partition), [batch.base_offset, batch.last_offset])
+        offsets[str(batch.partition)] = [min(known[0], batch.base_offset), max(known[1], batch.last_offset)]
+    return {"topic": topic, "records": write.records if write else 0, "offsets": offsets}
 
 
 def _sentence(done: Mapping[str, Any]) -> str:
@@ -213,7 +240,10 @@ def _sentence(done: Mapping[str, Any]) -> str:
         return f"an earlier try of this run committed its part of {source}; nothing was written now"
     if not done["input"]["records"]:
         return f"nothing new in {source}; nothing was written"
+    became = ", ".join(
+        f"{output['records']:,} of {output['topic']}" for output in done.get("outputs") or [done]
+    )
     return (
-        f"{done['input']['records']:,} records of {source} became {done['records']:,} of {done['topic']}, "
+        f"{done['input']['records']:,} records of {source} became {became}, "
         "committed with the group's new position"
     )

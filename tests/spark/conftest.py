@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import txn_engine
 from tests import jvm
 from txn_engine.engine import Engine
 from txn_engine.spark import spark_session
-from txn_engine.spark.balances import BALANCES_SCHEMA
+from txn_engine.spark.balances import BALANCES_SCHEMA, balances
 
 SCHEMA = pa.schema(
     [
@@ -64,6 +64,20 @@ def sums(table: pa.Table) -> dict[int, tuple[Decimal, int]]:
     return found
 
 
+ACCOUNTS_SCHEMA = pa.schema([pa.field("account_id", pa.int64())])
+
+
+def two_outputs(read: DataFrame) -> dict[str, DataFrame]:
+    """What payments add up to, and the accounts that had any."""
+    return {"balances": balances(read), "accounts": read.select("account_id").distinct()}
+
+
+def accounts_of(engine: Engine) -> list[int]:
+    """The committed rows of `accounts`, sorted."""
+    table = engine.scan("accounts").to_table(["account_id"])
+    return sorted(table.column("account_id").to_pylist())
+
+
 def balances_of(engine: Engine) -> dict[int, tuple[Decimal, int]]:
     """What the committed rows of `balances` add up to."""
     found: dict[int, tuple[Decimal, int]] = {}
@@ -88,6 +102,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = spark_session("file:///", master="local[2,3]", log_path=log)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def two_topics(ledger: Engine) -> Engine:
+    """`ledger` with an empty topic `accounts` beside `balances`."""
+    ledger.admin.create_topic("accounts", partitions=2, schema=ACCOUNTS_SCHEMA, key="account_id")
+    return ledger
 
 
 @pytest.fixture

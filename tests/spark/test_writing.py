@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -24,10 +24,12 @@ from txn_engine.errors import (
     ProducerFencedError,
     UnknownTopicOrPartitionError,
 )
+from txn_engine.log.topics import Topic
 from txn_engine.producer.partitioner import choose_partitions
 from txn_engine.spark import read_topic, write_topic, writing
 from txn_engine.spark.balances import balances
 from txn_engine.spark.errors import SparkJobError
+from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.uploading import Uploader
 from txn_engine.types import TopicPartition
 
@@ -204,7 +206,7 @@ def test_a_run_that_was_overtaken_is_fenced(spark: SparkSession, ledger: Engine)
         old.init_transactions()
         new.init_transactions()
         with pytest.raises(ProducerFencedError):
-            writing.write_with(ledger, old, frame, "balances", offsets=None, run_id=None)
+            writing.write_with(ledger, old, {"balances": frame}, offsets=None, run_id=None)
     assert ledger.scan("balances").to_table().num_rows == 0
 
 
@@ -319,3 +321,36 @@ def test_all_types_go_and_come_back(spark: SparkSession, ledger: Engine) -> None
         frame = read_topic(spark, ledger, source).df.select(*names)
         write_topic(frame, ledger, target, transactional_id="copy")
         assert ledger.scan(target).to_table(names) == ledger.scan(source).to_table(names)
+
+
+def test_the_sessions_settings_are_as_they_were(spark: SparkSession, ledger: Engine) -> None:
+    """A write sends small batches without a limit of bytes; its settings end with it, and a session's own stay."""
+    records, most = (f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Records", "Bytes"))
+    seen: list[tuple[str | None, ...]] = []
+    arrange = FileLayout.arrange
+
+    def looking(layout: FileLayout, df: DataFrame, names: Sequence[str], topic: Topic) -> DataFrame:
+        seen.append((spark.conf.get(records), spark.conf.get(most)))
+        return arrange(layout, df, names, topic)
+
+    before = (spark.conf.get(records), spark.conf.get(most))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileLayout, "arrange", looking)
+        write_topic(small(spark), ledger, "balances", transactional_id="job")
+        assert seen[0] == ("2000", str(2**31 - 1))
+        assert (spark.conf.get(records), spark.conf.get(most)) == before
+        with pytest.raises(SparkJobError):
+            write_topic(
+                small(spark).withColumn("payments", sf.expr("raise_error('no')").cast("long")),
+                ledger,
+                "balances",
+                transactional_id="job",
+            )
+        assert (spark.conf.get(records), spark.conf.get(most)) == before
+        spark.conf.set(records, "77")
+        try:
+            write_topic(small(spark), ledger, "balances", transactional_id="job")
+            assert seen[-1] == ("77", before[1])
+            assert spark.conf.get(records) == "77"
+        finally:
+            spark.conf.unset(records)

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.table import Table
 
 from txn_engine.bench.measure import Measured
 from txn_engine.bench.scans import scan_numbers
+from txn_engine.bench.spark_writes import QUICK_ROWS, ROWS, spark_write_numbers
 from txn_engine.bench.writes import write_numbers
 from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
@@ -23,9 +25,18 @@ _AIM_LOCAL, _AIM_REMOTE = 1.3, 1.1
 
 
 def run_bench(
-    *, url: str | None, json_output: bool, console: Console, quick: bool, spark: bool = True
+    *,
+    url: str | None,
+    json_output: bool,
+    console: Console,
+    quick: bool,
+    spark: bool = True,
+    spark_alone: bool = False,
+    spark_rows: int | None = None,
 ) -> int:
     """Measure on the store at `url`, or on a durable local one in a temporary folder that is removed again.
+
+    `spark_alone`: what Spark reads and writes, of `spark_rows` rows unless as many as are usual, and nothing else.
 
     On a store that is named, the topics it makes (`bench-<time>-...`) are deleted at the end; their objects stay until
     the clean-up. Always 0: a number that misses its aim is printed as such, it is no failure.
@@ -40,7 +51,10 @@ def run_bench(
     folder = None if url else tempfile.mkdtemp(prefix="txn-engine-bench-", dir=".")
     try:
         with connect(url or f"{folder}/ledger") as engine:
-            numbers = _measure(engine, quick=quick, spark=spark)
+            measure = (
+                partial(_measure_spark, rows=spark_rows) if spark_alone else partial(_measure, spark=spark)
+            )
+            numbers = measure(engine, quick=quick)
             report = {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]}
             if json_output:
                 print(json.dumps(report, indent=2))
@@ -68,10 +82,28 @@ def _measure(engine: Engine, *, quick: bool, spark: bool) -> list[Measured]:
 
         numbers = list(write_numbers(engine, prefix, quick=quick, aim=aim, progress=progress))
         numbers += scan_numbers(engine, prefix, quick=quick, spark=spark, progress=progress)
+    _delete_topics(engine, prefix)
+    return numbers
+
+
+def _measure_spark(engine: Engine, *, quick: bool, rows: int | None) -> list[Measured]:
+    prefix = f"bench-{system_clock()}"
+    errors = Console(stderr=True)
+
+    def progress(what: str, done: int, total: int) -> None:
+        errors.print(f"{what}: {done:,} of {total:,}", style="dim")
+
+    wanted = rows or (QUICK_ROWS if quick else ROWS)
+    rounds = 3 if quick else 5
+    numbers = list(spark_write_numbers(engine, prefix, rows=wanted, rounds=rounds, progress=progress))
+    _delete_topics(engine, prefix)
+    return numbers
+
+
+def _delete_topics(engine: Engine, prefix: str) -> None:
     for topic in engine.admin.list_topics():
         if topic.startswith(prefix):
             engine.admin.delete_topic(topic)
-    return numbers
 
 
 def print_report(console: Console, report: Mapping[str, Any]) -> None:

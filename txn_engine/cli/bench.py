@@ -15,12 +15,24 @@ from txn_engine.cli.output import Output
     examples=(
         "txn-engine bench",
         "txn-engine bench --quick --json",
+        "txn-engine bench --spark --spark-rows 5000000",
         "txn-engine bench --url s3://ledger/bench --endpoint http://127.0.0.1:9000",
     ),
 )
 @click.option("--quick", is_flag=True, help="Fewer rounds and records: a first look, with more noise.")
+@click.option(
+    "--spark",
+    is_flag=True,
+    help="What Spark writes, beside bare Spark in the same session, and nothing else.",
+)
+@click.option(
+    "--spark-rows",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --spark: of so many rows; 20 million unless told, 2 million with --quick.",
+)
 @common_options
-def bench(quick: bool, place: Place, out: Output) -> None:
+def bench(quick: bool, spark: bool, spark_rows: int | None, place: Place, out: Output) -> None:
     """Measure appends, transactions, large batches and scans, each against the bare limit in the same run.
 
     Without --url (or TXN_ENGINE_URL) it works on the local disk, in a folder of its own that is removed at the end.
@@ -28,5 +40,12 @@ def bench(quick: bool, place: Place, out: Output) -> None:
     from txn_engine.bench import run_bench
 
     place.to_environment()
-    code = run_bench(url=place.url, json_output=out.as_json, console=out.console(), quick=quick)
+    code = run_bench(
+        url=place.url,
+        json_output=out.as_json,
+        console=out.console(),
+        quick=quick,
+        spark_alone=spark,
+        spark_rows=spark_rows,
+    )
     raise click.exceptions.Exit(code)

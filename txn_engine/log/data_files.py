@@ -5,6 +5,7 @@ topic's schema.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -23,7 +24,7 @@ from storage import (
     UNREADABLE,
     OpenedParquet,
     ParquetProfile,
-    encode_parquet,
+    ParquetStream,
     open_parquet,
     row_too_large,
     stored_checksum,
@@ -153,22 +154,64 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 def encode_data_file(records: pa.Table, name: DataFileName, timestamp_ms: int) -> tuple[bytes, EncodedFile]:
     """The bytes of a batch's file; `records` conform to the topic's schema and all get the one timestamp."""
-    count = records.num_rows
-    deltas = pa.array(np.arange(count, dtype=np.int64))
-    stamps = pa.array(np.full(count, timestamp_ms, dtype=np.int64)).view(TIMESTAMP_TYPE)
-    table = pa.Table.from_arrays([*records.columns, deltas, stamps], schema=physical_schema(records.schema))
-    profile = large_profile(table.schema) if records.nbytes >= _LARGE_FROM_BYTES else SMALL
+    encoder = DataFileEncoder(
+        records.schema, name, timestamp_ms, is_large=records.nbytes >= _LARGE_FROM_BYTES
+    )
+    encoder.write(records)
+    return encoder.finish()
+
+
+class DataFileEncoder:
+    """A batch's file, of records that come in parts: each conforms to the topic's schema, all get the one timestamp."""
+
+    def __init__(
+        self, schema: pa.Schema, name: DataFileName, timestamp_ms: int, *, is_large: bool = True
+    ) -> None:
+        self.record_count = 0
+        self._schema = physical_schema(schema)
+        self._name = name
+        self._timestamp_ms = timestamp_ms
+        self._stream = ParquetStream(
+            self._schema,
+            kind="data",
+            metadata={"write_id": name.write_id},
+            profile=large_profile(self._schema) if is_large else SMALL,
+        )
+
+    @property
+    def written_bytes(self) -> int:
+        """How large the file is so far."""
+        return self._stream.written_bytes
+
+    def write(self, records: pa.Table) -> None:
+        """The next records, as row groups of their own."""
+        count = records.num_rows
+        deltas = pa.array(np.arange(self.record_count, self.record_count + count, dtype=np.int64))
+        stamps = pa.array(np.full(count, self._timestamp_ms, dtype=np.int64)).view(TIMESTAMP_TYPE)
+        table = pa.Table.from_arrays([*records.columns, deltas, stamps], schema=self._schema)
+        with _encoding_errors():
+            self._stream.write(table)
+        self.record_count += count
+
+    def finish(self) -> tuple[bytes, EncodedFile]:
+        """Its bytes, and how descriptors will name it."""
+        with _encoding_errors():
+            data = self._stream.finish()
+        file = FileRef(self._name.data_path, len(data), stored_checksum(data))
+        return data, EncodedFile(file, self.record_count, self._timestamp_ms, self._timestamp_ms)
+
+
+@contextmanager
+def _encoding_errors() -> Iterator[None]:
     try:
         with store_errors():
-            data = encode_parquet(table, kind="data", metadata={"write_id": name.write_id}, profile=profile)
+            yield
     except pa.ArrowException:  # its words hold the value
         raise InvalidRecordError(
             "a value that its column cannot hold in Parquet",
             expected="times of seconds within those of milliseconds; nulls neither where a nested type allows none "
             "nor among a dictionary's values",
         ) from None
-    file = FileRef(name.data_path, len(data), stored_checksum(data))
-    return data, EncodedFile(file, count, timestamp_ms, timestamp_ms)
 
 
 @lru_cache(maxsize=256)

@@ -29,10 +29,15 @@ def upload_records(
     """Write the data file of a batch, under a name nobody else has. Invisible until an entry names it."""
     name = DataFileName(log_end, producer_id, producer_epoch, new_id())
     data, encoded = encode_data_file(records, name, timestamp_ms)
-    key = f"{prefix}/{name.data_path}"
+    put_data_file(objects, prefix, data, encoded)
+    return encoded
+
+
+def put_data_file(objects: Objects, prefix: str, data: bytes, encoded: EncodedFile) -> None:
+    """Put an encoded data file under its name, which nobody else has."""
+    key = f"{prefix}/{encoded.file.data_path}"
     if not objects.create(key, data, max_bytes=len(data)).won:
         raise CorruptObjectError("another object", place=key, expected="a fresh name for every data file")
-    return encoded
 
 
 def slices(records: pa.Table, max_rows: int = MAX_BATCH_ROWS) -> Iterator[pa.Table]:

@@ -23,7 +23,11 @@ def split_by_key(
         yield (partition_in_turn if key is None else 0), records
         return
     chosen = choose_partitions(records.column(key).combine_chunks(), partitions, partition_in_turn)
-    order = np.argsort(chosen, kind="stable")
+    if chosen.min(initial=partitions) == chosen.max(initial=-1):
+        yield int(chosen[0]), records
+        return
+    # numpy sorts 16 bits by radix, in a third of the time
+    order = np.argsort(chosen.astype(np.uint16) if partitions <= 1 << 16 else chosen, kind="stable")
     ordered = records.take(pa.array(order, pa.int64()))
     start = 0
     for partition, count in enumerate(np.bincount(chosen, minlength=partitions).tolist()):

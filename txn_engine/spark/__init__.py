@@ -10,33 +10,43 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from txn_engine.spark.job import ConsumeResult, run_consume_job
+    from txn_engine.spark.loading import load_files
     from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
     from txn_engine.spark.session import spark_session
     from txn_engine.spark.source import register
-    from txn_engine.spark.writing import WriteResult, write_topic
+    from txn_engine.spark.streaming import StreamBatch, stream_topic
+    from txn_engine.spark.writing import WriteResult, write_topic, write_topics
 
 __all__ = [
     "spark_session",
     "read_topic",
     "write_topic",
+    "write_topics",
+    "load_files",
     "run_consume_job",
+    "stream_topic",
     "register",
     "TopicRead",
     "ReadOffsets",
     "WriteResult",
     "ConsumeResult",
+    "StreamBatch",
 ]
 
 _MODULES = {
     "spark_session": "session",
     "read_topic": "reading",
     "write_topic": "writing",
+    "write_topics": "writing",
+    "load_files": "loading",
     "run_consume_job": "job",
+    "stream_topic": "streaming",
     "register": "source",
     "TopicRead": "reading",
     "ReadOffsets": "reading",
     "WriteResult": "writing",
     "ConsumeResult": "job",
+    "StreamBatch": "streaming",
 }
 
 

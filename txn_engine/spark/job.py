@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+from immutables import Map
 from pyspark.sql import DataFrame, SparkSession
 
 from txn_engine.engine import Engine
-from txn_engine.errors import UnstableOffsetCommitError
+from txn_engine.errors import InvalidRequestError, UnstableOffsetCommitError
 from txn_engine.producer import Producer
+from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, opened
 from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, WriteResult, check_write, commit_offsets, write_with
 from txn_engine.types import MarkerMode
 
-Transform = Callable[[DataFrame], DataFrame]
+Transform = Callable[[DataFrame], DataFrame | Mapping[str, DataFrame]]
+"""Of the DataFrame that is new: the output's, or one for each topic by its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +27,15 @@ class ConsumeResult:
     """What one run did.
 
     `skipped`: no record was written, because there was none to read or because this run id had committed before. The
-    position moves all the same, over what markers and aborted transactions have left.
+    position moves all the same, over what markers and aborted transactions have left. `writes`: what went into each
+    output topic, and nothing of a run that found no record to read.
     """
 
     read_offsets: ReadOffsets
     records_in: int
     records_out: int
     skipped: bool
-    write: WriteResult | None = None
+    writes: Mapping[str, WriteResult] = field(default_factory=Map)
 
 
 def run_consume_job(
@@ -40,16 +44,20 @@ def run_consume_job(
     *,
     topic: str,
     group_id: str,
-    output_topic: str,
     transactional_id: str,
     transform: Transform,
+    output_topic: str | None = None,
     run_id: str | None = None,
     before_commit: Callable[[], None] | None = None,
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
+    sort_within_files: bool | Sequence[str] = False,
+    by_partition: bool | None = None,
     **connect_kwargs: Any,
 ) -> ConsumeResult:
-    """Consume, transform, produce: the output and the group's new position commit together, or neither does.
+    """Consume, transform, produce: all output and the group's new position commit together, or nothing does.
+
+    With `output_topic`, `transform` gives its DataFrame; without, one for each topic that it names (`write_topics`).
 
     However often it is run again, killed, or run twice at once, each record of `topic` goes into committed output
     once. A run first ends what an earlier one of the same transactional id left open. `before_commit` is called when
@@ -58,6 +66,7 @@ def run_consume_job(
     Raises what `read_topic` and `write_topic` raise. `UnstableOffsetCommitError`: a run under *another* transactional
     id has offsets of this group pending; try again.
     """
+    layout = FileLayout(sort_within_files, by_partition)
     with (
         opened(url_or_engine, **connect_kwargs) as engine,
         engine.producer(
@@ -73,22 +82,40 @@ def run_consume_job(
                     producer.init_transactions()
                 commit_offsets(producer, read.offsets)
             return ConsumeResult(read.offsets, 0, 0, skipped=True)
-        output = transform(read.df)
-        check_write(engine, output, output_topic, read.offsets)
+        outputs = _outputs(transform(read.df), output_topic)
+        check_write(engine, outputs, read.offsets, layout)
         if not initialised:
             producer.init_transactions()
         written = write_with(
             engine,
             producer,
-            output,
-            output_topic,
+            outputs,
             offsets=read.offsets,
             run_id=run_id,
+            layout=layout,
             before_commit=before_commit,
         )
-    if written.already_committed:
-        return ConsumeResult(read.offsets, 0, 0, skipped=True, write=written)
-    return ConsumeResult(read.offsets, read.record_count, written.records, skipped=False, write=written)
+    if any(result.already_committed for result in written.values()):
+        return ConsumeResult(read.offsets, 0, 0, skipped=True, writes=written)
+    records = sum(result.records for result in written.values())
+    return ConsumeResult(read.offsets, read.record_count, records, skipped=False, writes=written)
+
+
+def _outputs(
+    output: DataFrame | Mapping[str, DataFrame], output_topic: str | None
+) -> Mapping[str, DataFrame]:
+    """By topic. Raises `InvalidRequestError` where it is not said, or said twice, which topic is written to."""
+    given = "DataFrames by topic" if isinstance(output, Mapping) else type(output).__name__
+    if output_topic is None and isinstance(output, Mapping):
+        return output
+    if output_topic is not None and isinstance(output, DataFrame):
+        return {output_topic: output}
+    raise InvalidRequestError(
+        f"a transform that gave {given}, and output_topic {output_topic!r}",
+        actor="run_consume_job",
+        expected="a DataFrame and its output_topic, or a mapping from topic to DataFrame and no output_topic",
+        action="nothing was written",
+    )
 
 
 def _read(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,12 +13,15 @@ from txn_engine.ids import new_write_id
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.objects import Objects
 from txn_engine.log.topics import Topic
-from txn_engine.log.uploads import MAX_BATCH_ROWS, slices, upload_records
+from txn_engine.log.uploads import put_data_file
 from txn_engine.producer.partitioner import split_by_key
 from txn_engine.protocol.batches import FileRef
+from txn_engine.protocol.file_names import DataFileName
 from txn_engine.spark.columns import conform_to_topic, spark_schema
+from txn_engine.spark.open_files import OpenFiles
 
-BUFFER_BYTES = 128 * 1024 * 1024
+PART_BYTES = 4 << 20
+"""Of rows that are converted and split at once: what a processor's cache holds is moved quicker."""
 
 _UPLOADED_COLUMNS: list[tuple[str, pa.DataType]] = [
     ("partition", pa.int32()),
@@ -31,6 +34,9 @@ _UPLOADED_COLUMNS: list[tuple[str, pa.DataType]] = [
 ]
 _UPLOADED_ARROW = pa.schema(_UPLOADED_COLUMNS)
 UPLOADED = spark_schema(_UPLOADED_ARROW, topic="")
+
+RowsOf = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What comes to a task, as rows of the topic."""
 
 
 class UploadedFile(NamedTuple):
@@ -56,7 +62,8 @@ class Uploader:
 
     A task that is lost, repeated or speculated leaves files that nobody names; Spark gives the driver the rows of one
     attempt of each task. A file's name carries the driver's producer id and epoch, and the log end that the driver
-    saw before any upload, so no other transaction can name it. `columns`: the names of what comes in, by place.
+    saw before any upload, so no other transaction can name it. `columns`: the names of the rows' columns, by place;
+    `rows_of`: makes the rows of what comes in, where that is something else.
     """
 
     store: ObjectStore
@@ -66,56 +73,59 @@ class Uploader:
     log_ends: tuple[int, ...]
     timestamp_ms: int
     columns: tuple[str, ...]
+    rows_of: RowsOf | None = None
 
     def upload(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: a task's rows in, one row out for each data file that it put on the store."""
-        turn = _task_partition() % self.topic.partitions
+        topic = self.topic
+        turn = _task_partition() % topic.partitions
         try:
-            for records in _parts(batches):
-                named = records.rename_columns(list(self.columns))
-                conformed = conform_to_topic(named, self.topic.schema, topic=self.topic.name)
-                split = split_by_key(conformed, self.topic.key, self.topic.partitions, turn)
-                uploaded = [self._upload(partition, part)._asdict() for partition, part in split]
-                yield pa.RecordBatch.from_pylist(uploaded, schema=_UPLOADED_ARROW)
+            with OpenFiles(topic.partitions, self._new_name, self.timestamp_ms, self._put) as files:
+                for records in _parts(batches if self.rows_of is None else self.rows_of(batches)):
+                    named = records.rename_columns(list(self.columns))
+                    conformed = conform_to_topic(named, topic.schema, topic=topic.name)
+                    split = split_by_key(conformed, topic.key, topic.partitions, turn)
+                    yield from _told(files.write(split, records.nbytes))
+                yield from _told(files.finish())
         finally:
             self.store.close()
 
-    def _upload(self, partition: int, records: pa.Table) -> UploadedFile:
-        encoded = upload_records(
-            Objects(self.store),
-            new_write_id,
-            self.topic.prefix(partition),
-            records,
-            log_end=self.log_ends[partition],
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            timestamp_ms=self.timestamp_ms,
-        )
-        return UploadedFile(
+    def _new_name(self, partition: int) -> DataFileName:
+        return DataFileName(self.log_ends[partition], self.producer_id, self.producer_epoch, new_write_id())
+
+    def _put(self, partition: int, data: bytes, encoded: EncodedFile) -> None:
+        put_data_file(Objects(self.store), self.topic.prefix(partition), data, encoded)
+
+
+def _told(files: Iterator[tuple[int, EncodedFile]]) -> Iterator[pa.RecordBatch]:
+    """A row for the driver for each file."""
+    for partition, encoded in files:
+        file = encoded.file
+        row = UploadedFile(
             partition,
-            encoded.file.data_path,
-            encoded.file.data_bytes,
-            encoded.file.checksum,
+            file.data_path,
+            file.data_bytes,
+            file.checksum,
             encoded.record_count,
             encoded.first_timestamp,
             encoded.max_timestamp,
         )
+        yield pa.RecordBatch.from_pylist([row._asdict()], schema=_UPLOADED_ARROW)
 
 
 def _parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in parts of at most `MAX_BATCH_ROWS`, and of not much more than `BUFFER_BYTES`."""
+    """The rows in parts that are converted at once, each of one chunk: what is asked of a chunk costs by the call."""
     pending: list[pa.RecordBatch] = []
-    rows = size = 0
+    size = 0
     for batch in batches:
-        if pending and (rows + batch.num_rows > MAX_BATCH_ROWS or size >= BUFFER_BYTES):
-            yield from slices(pa.Table.from_batches(pending))
-            pending, rows, size = [], 0, 0
         if batch.num_rows:
             pending.append(batch)
-            rows += batch.num_rows
             size += batch.nbytes
+        if size >= PART_BYTES:
+            yield pa.Table.from_batches(pending).combine_chunks()
+            pending, size = [], 0
     if pending:
-        yield from slices(pa.Table.from_batches(pending))
+        yield pa.Table.from_batches(pending).combine_chunks()
 
 
 def _task_partition() -> int:

@@ -1,18 +1,19 @@
-"""`write_topic`: a DataFrame into a topic, with the offsets of what it was made from, in one transaction."""
+"""`write_topic`, `write_topics`: DataFrames into topics, with the offsets of their input, in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from immutables import Map
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 
 from txn_engine.clock import pause_ms
 from txn_engine.engine import Engine
 from txn_engine.errors import (
     InvalidGroupIdError,
+    InvalidRequestError,
     OffsetsMovedError,
     OffsetsPendingError,
     OutcomeUnknownError,
@@ -24,14 +25,25 @@ from txn_engine.log.topics import Topic
 from txn_engine.producer import Producer
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, reason
+from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, opened, store_for_executors
 from txn_engine.spark.reading import ReadOffsets
-from txn_engine.spark.uploading import UPLOADED, UploadedFile, Uploader
+from txn_engine.spark.transfer import quick_transfer
+from txn_engine.spark.uploading import UPLOADED, RowsOf, UploadedFile, Uploader
 from txn_engine.types import MarkerMode, RecordMetadata, TopicPartition
 
 DEFAULT_TIMEOUT_MS = 60_000
 _COMMIT_TRIES = 4
 _COMMIT_PAUSE_MS = 500
+_AS_IT_COMES = FileLayout()
+
+
+@dataclass(frozen=True, slots=True)
+class FileRows:
+    """Files that tasks make rows of themselves; `rows_of` pickles, and gives batches in the topic's schema."""
+
+    files: DataFrame
+    rows_of: RowsOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,8 @@ def write_topic(
     run_id: str | None = None,
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
+    sort_within_files: bool | Sequence[str] = False,
+    by_partition: bool | None = None,
     **connect_kwargs: Any,
 ) -> WriteResult:
     """Append a DataFrame's rows to a topic, and commit `offsets` of the read that it came from, all or nothing.
@@ -80,31 +94,79 @@ def write_topic(
     not remembered: run again, it writes what came late.
 
     Columns are matched by name and must have Spark's types for the topic's. Every record gets the time at which the
-    write began. On a cluster this package has to be installed where the executors run.
+    write began. Each task writes files of up to 128 MiB, one at a time for each partition that it has rows for; records
+    of one key keep the DataFrame's order. `sort_within_files` sorts those of a task by the topic's key (True), or by
+    the columns named, so that files tell apart what they hold. `by_partition`: whether a shuffle first brings the rows
+    of a partition together; `FileLayout` says when it does unless told. On a cluster this package has to be installed
+    where the executors run.
 
     Raises:
         InvalidRecordError: columns do not fit; before anything is written. SparkJobError: the job failed.
         OffsetsMovedError: another run has committed this range; final. OffsetsPendingError: it is about to.
         ProducerFencedError: a newer run of this transactional id took over.
     """
+    written = write_topics(
+        {topic: df},
+        url_or_engine,
+        transactional_id=transactional_id,
+        offsets=offsets,
+        run_id=run_id,
+        transaction_timeout_ms=transaction_timeout_ms,
+        markers=markers,
+        sort_within_files=sort_within_files,
+        by_partition=by_partition,
+        **connect_kwargs,
+    )
+    return written[topic]
+
+
+def write_topics(
+    outputs: Mapping[str, DataFrame],
+    url_or_engine: UrlOrEngine,
+    *,
+    transactional_id: str,
+    offsets: ReadOffsets | None = None,
+    run_id: str | None = None,
+    transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    markers: MarkerMode = "inline",
+    sort_within_files: bool | Sequence[str] = False,
+    by_partition: bool | None = None,
+    **connect_kwargs: Any,
+) -> dict[str, WriteResult]:
+    """As `write_topic`, of a DataFrame for each of several topics: all of them and the offsets are one transaction.
+
+    Whatever is wrong with one output is found before anything of any is uploaded; a run that dies leaves all of them or
+    none. They are computed one after the other: `cache()` what they share. With a `run_id`, the run is remembered when
+    any of them had rows.
+    """
+    layout = FileLayout(sort_within_files, by_partition)
     with opened(url_or_engine, **connect_kwargs) as engine:
-        check_write(engine, df, topic, offsets)
+        check_write(engine, outputs, offsets, layout)
         with engine.producer(
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             markers=markers,
         ) as producer:
             producer.init_transactions()
-            return write_with(engine, producer, df, topic, offsets=offsets, run_id=run_id)
+            return write_with(engine, producer, outputs, offsets=offsets, run_id=run_id, layout=layout)
 
 
-def check_write(engine: Engine, df: DataFrame, topic: str, offsets: ReadOffsets | None) -> None:
+def check_write(
+    engine: Engine, outputs: Mapping[str, DataFrame], offsets: ReadOffsets | None, layout: FileLayout
+) -> None:
     """Refuse what can be refused before anything is written."""
-    check_columns(df.schema, engine.logs.topics.look_up(topic).schema, topic=topic)
+    if not outputs:
+        raise InvalidRequestError(
+            "no outputs", actor="write_topics", expected="a DataFrame for one topic or more"
+        )
+    for topic, df in outputs.items():
+        info = engine.logs.topics.look_up(topic)
+        check_columns(df.schema, info.schema, topic=topic)
+        layout.check(info)
     if offsets is not None and offsets.group is None:
         raise InvalidGroupIdError(
             f"offsets of a read of {offsets.topic!r} without a group",
-            actor=f"write_topic to {topic!r}",
+            actor=_actor(outputs),
             expected="those of read_topic(..., group_id=...)",
         )
 
@@ -112,39 +174,59 @@ def check_write(engine: Engine, df: DataFrame, topic: str, offsets: ReadOffsets 
 def write_with(
     engine: Engine,
     producer: Producer,
-    df: DataFrame,
-    topic: str,
+    outputs: Mapping[str, DataFrame] | Mapping[str, FileRows],
     *,
     offsets: ReadOffsets | None,
     run_id: str | None,
+    layout: FileLayout = _AS_IT_COMES,
     before_commit: Callable[[], None] | None = None,
-) -> WriteResult:
+) -> dict[str, WriteResult]:
     """The write, by a producer that has been initialised."""
     if run_id is not None and producer.has_committed(run_id):
-        return WriteResult(topic, 0, (), already_committed=True)
-    info = engine.logs.topics.look_up(topic)
-    uploaded = _upload(engine, producer, df, info)
-    files = [(file.partition, file.encoded()) for file in uploaded]
+        return {topic: WriteResult(topic, 0, (), already_committed=True) for topic in outputs}
+    topics = {topic: engine.logs.topics.look_up(topic) for topic in outputs}
+    uploaded = {
+        topic: _upload(engine, producer, rows, topics[topic], layout) for topic, rows in outputs.items()
+    }
+    has_files = any(uploaded.values())
+    if not has_files and offsets is None:
+        return {topic: WriteResult(topic, 0, ()) for topic in outputs}
 
-    def send() -> list[RecordMetadata]:
-        return producer.produce_files(info, files).result()
+    def send() -> dict[str, tuple[RecordMetadata, ...]]:
+        sent = {
+            topic: producer.produce_files(topics[topic], [(file.partition, file.encoded()) for file in files])
+            for topic, files in uploaded.items()
+            if files
+        }
+        return {topic: tuple(future.result()) for topic, future in sent.items()}
 
-    if not files and offsets is None:
-        return WriteResult(topic, 0, ())
-    batches = _commit(producer, topic, send, offsets, run_id if files else None, before_commit)
-    records = sum(file.record_count for file in uploaded)
-    return WriteResult(topic, records, tuple(batches), Map() if offsets is None else offsets.end)
+    batches = _commit(producer, _actor(outputs), send, offsets, run_id if has_files else None, before_commit)
+    end: Mapping[TopicPartition, int] = Map() if offsets is None else offsets.end
+    return {
+        topic: WriteResult(topic, sum(file.record_count for file in files), batches.get(topic, ()), end)
+        for topic, files in uploaded.items()
+    }
 
 
 def commit_offsets(producer: Producer, offsets: ReadOffsets) -> None:
     """Move the group over a range without records, as if it had been written; by a producer that was initialised."""
-    _commit(producer, offsets.topic, list, offsets, None, None)
+    _commit(producer, _actor([offsets.topic]), dict, offsets, None, None)
 
 
-def _upload(engine: Engine, producer: Producer, df: DataFrame, topic: Topic) -> list[UploadedFile]:
+def _actor(topics: Iterable[str]) -> str:
+    """Who writes, in an error."""
+    return f"write_topic to {', '.join(map(repr, topics))}"
+
+
+def _upload(
+    engine: Engine, producer: Producer, rows: DataFrame | FileRows, topic: Topic, layout: FileLayout
+) -> list[UploadedFile]:
     """Run the job; the files of the task attempts that count."""
     logs = [engine.logs.get(topic.name, topic.incarnation, number) for number in range(topic.partitions)]
     log_ends = tuple(state.log_end_offset for state in engine.logs.refresh_all(logs))
+    columns, rows_of = (
+        (topic.schema.names, rows.rows_of) if isinstance(rows, FileRows) else (rows.columns, None)
+    )
     uploader = Uploader(
         store_for_executors(engine.store),
         topic,
@@ -152,26 +234,36 @@ def _upload(engine: Engine, producer: Producer, df: DataFrame, topic: Topic) -> 
         producer.producer_epoch,
         log_ends,
         engine.clock(),
-        tuple(df.columns),
+        tuple(columns),
+        rows_of,
     )
     try:
-        # mapInArrow looks columns up by name, and a topic's may hold backticks or dots, or differ by case alone.
-        numbered = df.toDF(*(f"column{number}" for number in range(len(df.columns))))
-        rows = numbered.mapInArrow(uploader.upload, UPLOADED).collect()
+        if isinstance(rows, FileRows):
+            uploaded = rows.files.mapInArrow(uploader.upload, UPLOADED).collect()
+        else:
+            uploaded = _sent(rows, uploader, layout)
     except SPARK_FAILURES as error:
-        raise SparkJobError(reason(error), actor=f"write_topic to {topic.name!r}") from error
-    return [UploadedFile(*row) for row in rows]
+        raise SparkJobError(reason(error), actor=_actor([topic.name])) from error
+    return [UploadedFile(*row) for row in uploaded]
+
+
+def _sent(df: DataFrame, uploader: Uploader, layout: FileLayout) -> list[Row]:
+    # mapInArrow looks columns up by name, and a topic's may hold backticks or dots, or differ by case alone.
+    numbered = df.toDF(*(f"column{number}" for number in range(len(df.columns))))
+    with quick_transfer(df.sparkSession):
+        arranged = layout.arrange(numbered, df.columns, uploader.topic)
+        return arranged.mapInArrow(uploader.upload, UPLOADED).collect()
 
 
 def _commit(
     producer: Producer,
-    topic: str,
-    send: Callable[[], list[RecordMetadata]],
+    actor: str,
+    send: Callable[[], dict[str, tuple[RecordMetadata, ...]]],
     offsets: ReadOffsets | None,
     run_id: str | None,
     before_commit: Callable[[], None] | None,
-) -> list[RecordMetadata]:
-    """One transaction. The offsets go first: a run that is refused for them leaves no entry in the topic."""
+) -> dict[str, tuple[RecordMetadata, ...]]:
+    """One transaction. The offsets go first: a run that is refused for them leaves no entry in a topic."""
     producer.begin_transaction(run_id)
     try:
         if offsets is not None and offsets.group is not None:
@@ -182,7 +274,7 @@ def _commit(
         decide(producer)
     except (OffsetsMovedError, OffsetsPendingError) as error:
         _abort(producer)
-        raise _overlapping(error, topic) from error
+        raise _overlapping(error, actor) from error
     except BaseException:
         _abort(producer)
         raise
@@ -210,7 +302,7 @@ def _abort(producer: Producer) -> None:
         return
 
 
-def _overlapping(error: OffsetsMovedError | OffsetsPendingError, topic: str) -> TxnEngineError:
+def _overlapping(error: OffsetsMovedError | OffsetsPendingError, actor: str) -> TxnEngineError:
     if isinstance(error, OffsetsMovedError):
         action = (
             "another run has processed this range and committed; nothing of this one is visible: read again"
@@ -219,7 +311,7 @@ def _overlapping(error: OffsetsMovedError | OffsetsPendingError, topic: str) -> 
         action = "another run is about to commit this range; nothing of this one is visible: try again"
     return type(error)(
         error.seen,
-        actor=f"write_topic to {topic!r}" + (f", {error.actor}" if error.actor else ""),
+        actor=actor + (f", {error.actor}" if error.actor else ""),
         place=error.place,
         expected=error.expected,
         action=action,

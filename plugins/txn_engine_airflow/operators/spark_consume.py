@@ -20,10 +20,12 @@ class TxnSparkConsumeOperator(BaseOperator):
     another, and of the run `<dag>/<task>[/<map index>]@<logical date in UTC>`: a try that was killed leaves nothing to
     be seen, one whose reply was lost is recognised by the next, and of two that read the same range one is refused.
     `transform` makes the output's DataFrame of the input's: a function, or "module:function", importable where tasks
-    run. `spark_settings` are Spark's own, such as `spark.master`, stronger than the deployment's
-    (`TXN_ENGINE_SPARK_CONF`). Both are code, as all arguments are: a DAG that takes them from its params lets whoever
-    triggers it run what he likes, unless it asks `deployment.permitted_transform` and `permitted_spark_settings`.
-    Returns, and sends as the event of the output topic's asset, what was read and written.
+    run. With several output topics it gives a DataFrame for each, by its name, and all are part of the transaction;
+    what it reads twice is computed twice, unless it calls `cache()`. `spark_settings` are Spark's own, such as
+    `spark.master`, stronger than the deployment's (`TXN_ENGINE_SPARK_CONF`). Both are code, as all arguments are: a DAG
+    that takes them from its params lets whoever triggers it run what he likes, unless it asks
+    `deployment.permitted_transform` and `permitted_spark_settings`.
+    Returns, and sends as the event of each output topic's asset, what was read and written.
     """
 
     template_fields: Sequence[str] = (
@@ -42,19 +44,22 @@ class TxnSparkConsumeOperator(BaseOperator):
         *,
         topic: str,
         group_id: str,
-        output_topic: str,
+        output_topic: str | Sequence[str],
         transform: str | Callable[[Any], Any],
         transactional_id: str | None = None,
         spark_settings: Mapping[str, str] | None = None,
         conn_id: str = DEFAULT_CONN_ID,
         **kwargs: Any,
     ) -> None:
-        kwargs["outlets"] = with_outlets(kwargs.get("outlets"), output_topic, conn_id)
+        for name in [output_topic] if isinstance(output_topic, str) else output_topic:
+            kwargs["outlets"] = with_outlets(kwargs.get("outlets"), name, conn_id)
         kwargs.setdefault("max_active_tis_per_dag", 1)
         super().__init__(**kwargs)
+        if not output_topic:
+            raise ValueError(f"task {self.task_id!r}: no output_topic; expected one topic or more")
         self.topic = topic
         self.group_id = group_id
-        self.output_topic = output_topic
+        self.output_topic = output_topic if isinstance(output_topic, str) else list(output_topic)
         self.transform = transform
         self.transactional_id = transactional_id
         self.spark_settings = dict(spark_settings or {})
@@ -67,7 +72,7 @@ class TxnSparkConsumeOperator(BaseOperator):
         name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
 
         def emit(asset: Any, extra: dict[str, Any]) -> None:
-            mine = topic_alias(self.output_topic, self.conn_id)
+            mine = topic_alias(extra["topic"], self.conn_id)
             for outlet in context["outlets"]:
                 if isinstance(outlet, AssetAlias) and ("/" not in outlet.name or outlet == mine):
                     context["outlet_events"][outlet].add(asset, extra)

@@ -1,0 +1,75 @@
+"""TxnSparkConsumeOperator with several output topics: one transaction, and an event for each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.blocks.conftest import RunTasks
+from tests.blocks.payments import accounts, commit, events, payments, states
+from txn_engine import Engine
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark]
+
+
+def consume(transform: Any, output_topic: Any = ("balances", "copies")) -> Any:
+    """The task `consume`, into two topics."""
+    from txn_engine_airflow import TxnSparkConsumeOperator
+
+    return TxnSparkConsumeOperator(
+        task_id="consume",
+        topic="payments",
+        group_id="balances",
+        output_topic=output_topic,
+        transform=transform,
+    )
+
+
+def both(new: Any) -> dict[str, Any]:
+    """Each record for one topic, and the odd accounts' for the other."""
+    records = new.select("account_id", "amount")
+    return {"balances": records, "copies": records.where("account_id % 2 = 1")}
+
+
+@pytest.mark.slow
+def test_several_outputs_are_one_run(engine: Engine, run_tasks: RunTasks) -> None:
+    """Both topics get their records in one transaction, each sends its event; run again it writes nothing."""
+    engine.admin.create_topic("copies", partitions=1, schema=engine.admin.describe_topic("payments").schema)
+    commit(engine, payments(0, 10))
+    run = run_tasks(lambda: consume(both))
+    assert run.state == "success", run.errors
+    assert accounts(engine, "balances") == list(range(10))
+    assert accounts(engine, "copies") == [1, 3, 5, 7, 9]
+    told = run.xcom("consume")
+    assert (told["records"], told["input"]["records"]) == (15, 10)
+    assert [(each["topic"], each["records"]) for each in told["outputs"]] == [("balances", 10), ("copies", 5)]
+    assert {uri.rsplit("/", 1)[1]: extra["records"] for uri, extra in events(run)} == {
+        "balances": 10,
+        "copies": 5,
+    }
+    assert set(states(engine).values()) == {"CompleteCommit"}
+    assert run_tasks(lambda: consume(both)).xcom("consume")["input"]["records"] == 0
+    assert accounts(engine, "copies") == [1, 3, 5, 7, 9]
+
+
+@pytest.mark.slow
+def test_outputs_that_were_not_asked_for_fail_at_once(engine: Engine, run_tasks: RunTasks) -> None:
+    """A transform gives a DataFrame for each topic that the task names, and for no other; nothing is written."""
+    engine.admin.create_topic("copies", partitions=1, schema=engine.admin.describe_topic("payments").schema)
+    commit(engine, payments(0, 10))
+    for wrong, seen in (
+        (lambda new: new, "it gave DataFrame; expected a DataFrame for each of the topics balances, copies"),
+        (lambda new: {"balances": new}, "it gave those of the topics balances; expected"),
+        (lambda new: both(new) | {"copies": 1}, "it gave int for topic copies; expected"),
+    ):
+        run = run_tasks(lambda wrong=wrong: consume(wrong), date=None)  # type: ignore[misc]
+        assert run.state == "failed"
+        assert any(seen in error for error in run.errors), run.errors
+    assert accounts(engine, "balances") == []
+
+
+def test_a_task_names_its_topics() -> None:
+    """No output topic at all is refused while the DAG is parsed."""
+    with pytest.raises(ValueError, match="no output_topic"):
+        consume(both, output_topic=[])

@@ -1,0 +1,104 @@
+"""load_files: files into a topic by Spark, every value exactly, once for each run."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.conftest import SCHEMA, payments
+from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRequestError
+from txn_engine.files import read_records
+from txn_engine.spark import load_files, loading
+from txn_engine.spark.errors import SparkJobError
+
+pytestmark = pytest.mark.spark
+
+
+def csv_of(table: pa.Table) -> str:
+    """With a header, amounts to the last digit."""
+    lines = [",".join(table.schema.names)]
+    lines += [",".join(map(str, row.values())) for row in table.to_pylist()]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def days(tmp_path: Path) -> Path:
+    """Three days of payments as csv."""
+    folder = tmp_path / "days of may"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"day{number}.csv").write_text(csv_of(payments(100 * number, 100)))
+    return folder
+
+
+def loaded(engine: Engine) -> list[dict[str, object]]:
+    return engine.scan("payments").to_table(SCHEMA.names).sort_by("trans_id").to_pylist()
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_files_are_loaded_once(
+    spark: SparkSession, ledger: Engine, days: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """Every value is what the file says, whether a task opens the file or is handed what it holds; again: nothing."""
+    if not is_local:
+        monkeypatch.setattr(loading, "_is_local", lambda uri: False)
+    first = load_files(spark, ledger, "payments", f"{days}/*.csv", run_id="may")
+    assert (first.records, first.already_committed) == (300, False)
+    assert loaded(ledger) == payments(0, 300).to_pylist()
+    for file in days.iterdir():
+        file.unlink()
+    again = load_files(spark, ledger, "payments", f"{days}/*.csv", run_id="may")
+    assert (again.records, again.already_committed) == (0, True)
+    assert ledger.admin.describe_transaction("load-files/payments").state == "CompleteCommit"
+
+
+def test_every_format(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
+    """Csv, jsonl and Parquet give the same records, as `read_records` takes them: no cast of Spark's touches money."""
+    row = {"trans_id": 1, "account_id": 2, "date": "2026-01-31", "type": "PRIJEM"}
+    amount = "9999999999999999.99"
+    (tmp_path / "a.csv").write_text(f"{','.join(row)},amount\n{','.join(map(str, row.values()))},{amount}\n")
+    (tmp_path / "b.jsonl").write_text(
+        '{"trans_id":1,"account_id":2,"date":"2026-01-31","type":"PRIJEM","amount":' + amount + "}\n"
+    )
+    table = pa.Table.from_batches(read_records(tmp_path / "a.csv", SCHEMA))
+    pq.write_table(table, tmp_path / "c.parquet")
+    for name in ("a.csv", "b.jsonl", "c.parquet"):
+        load_files(spark, ledger, "payments", str(tmp_path / name), run_id=name)
+    assert loaded(ledger) == table.to_pylist() * 3
+    assert table.column("amount").to_pylist() == [Decimal(amount)]
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_a_bad_row_is_named_by_file_and_line(
+    spark: SparkSession, ledger: Engine, days: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """The load fails as a whole, with one line that says where and what was expected, and shows no value."""
+    if not is_local:
+        monkeypatch.setattr(loading, "_is_local", lambda uri: False)
+    bad = days / "day1.csv"
+    lines = bad.read_text().splitlines()
+    lines[41] = "140,0,2000-01-01,PRIJEM,77.125"
+    bad.write_text("\n".join(lines))
+    with pytest.raises(SparkJobError, match=r"day1\.csv line 42.*expected") as failed:
+        load_files(spark, ledger, "payments", f"{days}/*.csv", run_id="may")
+    assert "77.125" not in str(failed.value)
+    assert "txn-engine-load" not in str(failed.value)
+    assert loaded(ledger) == []
+    bad.write_text(csv_of(payments(100, 100)))
+    assert load_files(spark, ledger, "payments", f"{days}/*.csv", run_id="may").records == 300
+
+
+def test_files_that_cannot_be_loaded(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
+    """No files, none of a known format: one sentence, and nothing was begun."""
+    (tmp_path / "notes.doc").write_text("x")
+    for paths in (f"{tmp_path}/*.csv", str(tmp_path / "nowhere.csv"), str(tmp_path / "notes.doc"), []):
+        with pytest.raises(InvalidRequestError) as refused:
+            load_files(spark, ledger, "payments", paths, run_id="may")
+        assert "\n" not in str(refused.value)
+    assert ledger.admin.list_transactions() == []

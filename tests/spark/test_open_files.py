@@ -1,0 +1,114 @@
+"""OpenFiles: a partition's rows in files of a good size, in order, in bounded memory."""
+
+from __future__ import annotations
+
+import threading
+from itertools import count
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from storage import decode_parquet
+from txn_engine.log.data_files import OFFSET_DELTA, TIMESTAMP, EncodedFile
+from txn_engine.protocol.file_names import DataFileName
+from txn_engine.spark import open_files
+from txn_engine.spark.open_files import OpenFiles
+
+_RANDOM = np.random.default_rng(7)
+
+
+class Store:
+    """Remembers what was put."""
+
+    def __init__(self) -> None:
+        self.numbers = count()
+        self.put_files: dict[str, bytes] = {}
+        self.fails = False
+
+    def new_name(self, partition: int) -> DataFileName:
+        return DataFileName(0, partition, 0, f"{next(self.numbers):032x}")
+
+    def put(self, partition: int, data: bytes, encoded: EncodedFile) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        if self.fails:
+            raise OSError("the disk is full")
+        self.put_files[encoded.file.data_path] = data
+
+    def rows(self, encoded: EncodedFile) -> pa.Table:
+        table, _ = decode_parquet(self.put_files[encoded.file.data_path], key="", kind="data")
+        assert table.num_rows == encoded.record_count
+        assert table.column(OFFSET_DELTA).to_pylist() == list(range(table.num_rows))
+        assert set(table.column(TIMESTAMP).cast(pa.int64()).to_pylist()) == {5}
+        return table
+
+
+def part(first: int, rows: int) -> pa.Table:
+    """Rows that do not compress."""
+    ids = pa.array(range(first, first + rows), pa.int64())
+    return pa.table({"id": ids, "noise": pa.array(_RANDOM.integers(0, 2**62, rows))})
+
+
+def written(store: Store, partitions: int, parts: int, rows: int) -> list[tuple[int, EncodedFile]]:
+    found: list[tuple[int, EncodedFile]] = []
+    with OpenFiles(partitions, store.new_name, 5, store.put) as files:
+        for number in range(parts):
+            table = part(number * rows, rows)
+            step = rows // partitions
+            split = [(at, table.slice(at * step, step)) for at in range(partitions)]
+            found += files.write(split, table.nbytes)
+        found += files.finish()
+    return found
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_few_rows_are_one_file_a_partition(partitions: int) -> None:
+    """However many parts they come in; all are there, in the order in which they came."""
+    store = Store()
+    found = written(store, partitions, 10, 300)
+    assert [partition for partition, _ in found] == list(range(partitions))
+    for partition, encoded in found:
+        ids = store.rows(encoded).column("id").to_pylist()
+        step = 300 // partitions
+        first = partition * step
+        assert ids == [part * 300 + first + at for part in range(10) for at in range(step)]
+
+
+def test_many_rows_are_files_of_the_size_aimed_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is ended once it is that large; what it holds comes before what the next one does."""
+    monkeypatch.setattr(open_files, "FILE_BYTES", 400_000)
+    monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 100_000)
+    store = Store()
+    found = written(store, 1, 100, 1_000)
+    sizes = [encoded.file.data_bytes for _, encoded in found]
+    assert len(sizes) > 2
+    assert all(400_000 <= size < 600_000 for size in sizes[:-1])
+    ids = [each for _, encoded in found for each in store.rows(encoded).column("id").to_pylist()]
+    assert ids == list(range(100_000))
+
+
+def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With files open in many partitions the largest is ended before it is full, so memory does not grow with rows."""
+    monkeypatch.setattr(open_files, "_PENDING_BYTES", 100_000)
+    monkeypatch.setattr(open_files, "_ENCODED_BYTES", 500_000)
+    store = Store()
+    found = written(store, 10, 100, 1_000)
+    assert len(found) > 10
+    assert max(encoded.file.data_bytes for _, encoded in found) < 500_000
+    for partition in range(10):
+        ids = [
+            each
+            for number, encoded in found
+            if number == partition
+            for each in store.rows(encoded).column("id").to_pylist()
+        ]
+        assert ids == sorted(ids)
+        assert len(ids) == 10_000
+
+
+def test_a_put_that_fails_fails_the_task() -> None:
+    """Its error comes out of the call that waits for it: no file is told of that is not on the store."""
+    store = Store()
+    store.fails = True
+    with pytest.raises(OSError, match="the disk is full"):
+        written(store, 2, 3, 100)

@@ -1,0 +1,109 @@
+"""`write_topic` beside Spark's own Parquet writer: the same rows, the same codec, in turn in one session."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from txn_engine.bench.measure import Measured, paired, ratio_of
+from txn_engine.bench.payments import SCHEMA, payments
+from txn_engine.engine import Engine
+from txn_engine.errors import TxnEngineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Progress = Callable[[str, int, int], None]
+ROWS = 20_000_000
+QUICK_ROWS = 2_000_000
+_AIM = 1.2
+_LOADED_ROWS = 1_000_000
+_PARTITIONS = (1, 4)
+
+
+@dataclass(slots=True)
+class _Writers:
+    """Writes what is in `source`, again and again, each time into a place of its own."""
+
+    spark: SparkSession
+    engine: Engine
+    source: str
+    prefix: str
+    partitions: int
+    rows: int
+    numbers: count[int] = field(default_factory=count)
+
+    def ours(self) -> None:
+        from txn_engine.spark import write_topic
+
+        topic = f"{self.prefix}-{next(self.numbers)}"
+        key = "account_id" if self.partitions > 1 else None
+        self.engine.admin.create_topic(topic, partitions=self.partitions, schema=SCHEMA, key=key)
+        written = write_topic(self._frame(), self.engine, topic, transactional_id=self.prefix)
+        if written.records != self.rows:
+            raise TxnEngineError(
+                f"{written.records} rows were written", actor="bench", expected=f"{self.rows}"
+            )
+
+    def bare(self) -> None:
+        place = f"{self.source}-bare-{next(self.numbers)}"
+        self._frame().write.option("compression", "zstd").parquet(place)
+
+    def _frame(self) -> DataFrame:
+        from txn_engine.spark.opening import read_options
+
+        return self.spark.read.options(**read_options(self.spark, self.engine.store)).parquet(self.source)
+
+
+def spark_write_numbers(
+    engine: Engine, prefix: str, *, rows: int = ROWS, rounds: int = 5, progress: Progress
+) -> Iterator[Measured]:
+    """A write of `rows` payments into a topic of one partition, and split by key into one of four.
+
+    The rows are read from Parquet files on the same store. Not for s3:// stores unless the session has S3A's jars,
+    which `spark_session` brings.
+    """
+    from txn_engine.spark import spark_session
+
+    with tempfile.TemporaryDirectory(prefix="txn-engine-bench-spark-") as folder:
+        spark = spark_session(engine.url, app_name="txn-engine bench", log_path=Path(folder, "spark.log"))
+        try:
+            source = _loaded(engine, prefix, rows, progress)
+            for partitions in _PARTITIONS:
+                writers = _Writers(spark, engine, source, f"{prefix}-{partitions}p", partitions, rows)
+                progress(f"write by Spark into {partitions} partitions", 0, rounds)
+                mine, theirs = paired(writers.ours, writers.bare, rounds, warm_up=1)
+                yield _measured(mine, theirs, rows, partitions)
+        finally:
+            spark.stop()
+
+
+def _loaded(engine: Engine, prefix: str, rows: int, progress: Progress) -> str:
+    """Plain Parquet files with the rows, on the engine's store beside its topics; where Spark reads them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for number in range(math.ceil(rows / _LOADED_ROWS)):
+        first = number * _LOADED_ROWS
+        progress("rows for the write", first, rows)
+        sink = pa.BufferOutputStream()
+        pq.write_table(payments(min(_LOADED_ROWS, rows - first), first), sink, compression="zstd")
+        engine.store.put_if_absent(f"{prefix}/source/{number:05d}.parquet", sink.getvalue().to_pybytes())
+    place = engine.store.uri(f"{prefix}/source")
+    return place.replace("s3://", "s3a://", 1) if place.startswith("s3://") else place
+
+
+def _measured(mine: list[float], theirs: list[float], rows: int, partitions: int) -> Measured:
+    ratio = ratio_of(mine, theirs)
+    kind = "1 partition" if partitions == 1 else f"{partitions} partitions, by key"
+    return Measured(
+        f"write by Spark, {rows / 1e6:g} M, {kind}", "Mrow/s", rows / statistics.median(mine) / 1e6,
+        rows / statistics.median(theirs) / 1e6, ratio, f"time at most {_AIM}", ratio <= _AIM, len(mine),
+        "write_topic, committed and synced; bare: df.write.parquet of the same rows, zstd, not synced",
+    )  # fmt: skip

@@ -1,0 +1,148 @@
+"""`load_files`: csv, jsonl and Parquet files into a topic by Spark, once for each run."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.files import FileFormat, read_records
+from txn_engine.files.records import FORMATS
+from txn_engine.log.topics import Topic
+from txn_engine.spark.errors import SPARK_FAILURES, reason
+from txn_engine.spark.opening import UrlOrEngine, opened
+from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, FileRows, WriteResult, write_with
+from txn_engine.types import MarkerMode
+
+_ACTOR = "load_files"
+
+
+def load_files(
+    spark: SparkSession,
+    url_or_engine: UrlOrEngine,
+    topic: str,
+    paths: str | Sequence[str],
+    *,
+    run_id: str,
+    transactional_id: str | None = None,
+    format: FileFormat | None = None,  # noqa: A002 -- what everybody calls it
+    delimiter: str | None = None,
+    null_values: Sequence[str] = ("",),
+    columns: Mapping[str, str] | None = None,
+    date_format: str | None = None,
+    binary: str = "text",
+    transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    markers: MarkerMode = "inline",
+    **connect_kwargs: Any,
+) -> WriteResult:
+    """Load the files that `paths` name, in one transaction of the run: run again after it committed, it loads nothing.
+
+    `paths` are what Spark can list, with its patterns (`s3a://bucket/day/*.csv`); each executor reads whole files with
+    `txn_engine.files.read_records`, whose arguments the others are. So every value is taken exactly, or the file is
+    refused by its name, line and column, and the load with it: there is nowhere else to put a bad row. No cast of
+    Spark's touches a value. A file is one task's; where it is not on a local disk it may have 2 GiB, and is copied to
+    the executor's disk for the time of its reading.
+
+    The transactional id is `load-files/<topic>` unless one is given; the last 100 runs of an id are known.
+
+    Raises:
+        InvalidRequestError: no file, or one of no known format; before anything is written.
+        SparkJobError: a file does not fit the topic; nothing of the load is visible.
+    """
+    with opened(url_or_engine, **connect_kwargs) as engine:
+        info = engine.logs.topics.look_up(topic)
+        name = transactional_id or f"load-files/{topic}"
+        stored = engine.coordinator.current(name)
+        if stored is not None and stored.row.has_committed(run_id):
+            return WriteResult(topic, 0, (), already_committed=True)
+        reading = {
+            "format": format,
+            "delimiter": delimiter,
+            "null_values": tuple(null_values),
+            "columns": dict(columns or {}),
+            "date_format": date_format,
+            "binary": binary,
+        }
+        rows = _rows(spark, [paths] if isinstance(paths, str) else list(paths), info, reading)
+        with engine.producer(
+            transactional_id=name, transaction_timeout_ms=transaction_timeout_ms, markers=markers
+        ) as producer:
+            producer.init_transactions()
+            return write_with(engine, producer, {topic: rows}, offsets=None, run_id=run_id)[topic]
+
+
+def _rows(spark: SparkSession, paths: list[str], topic: Topic, reading: dict[str, Any]) -> FileRows:
+    """The files as Spark lists them, and how a task makes rows of them."""
+    try:
+        files = spark.read.format("binaryFile").load(paths)
+        found = sorted(files.inputFiles())
+    except SPARK_FAILURES as error:
+        raise InvalidRequestError(
+            reason(error), actor=_ACTOR, expected="files that Spark can list"
+        ) from error
+    if not found:
+        raise InvalidRequestError(f"no files at {', '.join(paths)}", actor=_ACTOR, expected="one or more")
+    if reading["format"] is None:
+        for uri in found:
+            if Path(_path_of(uri)).suffix.lower() not in FORMATS:
+                raise InvalidRequestError(
+                    "a file of no known format",
+                    actor=_ACTOR,
+                    place=uri,
+                    expected=", ".join(sorted(FORMATS)),
+                    action="name the format: csv, jsonl or parquet",
+                )
+    listed = files.select("path") if all(map(_is_local, found)) else files.select("path", "content")
+    return FileRows(_spread(listed, len(found)), FileReader(topic.schema, reading))
+
+
+def _spread(files: DataFrame, count: int) -> DataFrame:
+    """A few files a task: Spark puts small ones together by their bytes, and text becomes many more."""
+    slots = files.sparkSession.sparkContext.defaultParallelism
+    return files.repartitionByRange(min(count, 4 * slots), "path").sortWithinPartitions("path")
+
+
+@dataclass(frozen=True, slots=True)
+class FileReader:
+    """A task's files to rows of the topic; it pickles."""
+
+    schema: pa.Schema
+    reading: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """`batches`: of a file's URI, and of its content where it is no file of this machine's."""
+        for batch in batches:
+            uris, *contents = batch.columns
+            for number, uri in enumerate(map(str, uris.to_pylist())):
+                if contents:
+                    yield from self._copied(uri, contents[0][number])
+                else:
+                    yield from read_records(_path_of(uri), self.schema, **self.reading)
+
+    def _copied(self, uri: str, content: Any) -> Iterator[pa.RecordBatch]:
+        with tempfile.TemporaryDirectory(prefix="txn-engine-load-") as folder:
+            path = Path(folder, os.path.basename(_path_of(uri)))
+            path.write_bytes(content.as_buffer())
+            try:
+                yield from read_records(path, self.schema, **self.reading)
+            except (InvalidRecordError, InvalidRequestError) as error:
+                error.place = (error.place or "").replace(str(path), uri)
+                raise
+
+
+def _is_local(uri: str) -> bool:
+    return urlsplit(uri).scheme in ("file", "")
+
+
+def _path_of(uri: str) -> str:
+    """A URI's path, as the file is called."""
+    parts = urlsplit(uri)
+    return unquote(parts.path) if parts.scheme else uri

@@ -1,0 +1,116 @@
+"""The data files that a task has open: rows come in parts, files of a good size go out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Self
+
+import pyarrow as pa
+
+from txn_engine.log.data_files import DataFileEncoder, EncodedFile, encode_data_file
+from txn_engine.protocol.file_names import DataFileName
+
+FILE_BYTES = 128 << 20
+"""How large a data file becomes, where there are rows enough."""
+_ROW_GROUP_BYTES = 32 << 20
+_PENDING_BYTES = 128 << 20
+_ENCODED_BYTES = 256 << 20
+
+Put = Callable[[int, bytes, EncodedFile], None]
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    """Rows of one partition that are not on the store yet: those of `encoder`, then `pending` ones."""
+
+    pending: list[pa.Table] = field(default_factory=list)
+    encoder: DataFileEncoder | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Of the row groups that are written."""
+        return 0 if self.encoder is None else self.encoder.written_bytes
+
+
+class OpenFiles:
+    """A file for each partition that rows came for, in bounded memory.
+
+    A partition's rows go into its files in the order in which they came. Row groups are written for all partitions at
+    once, when 128 MiB of rows are held (32 MiB of a single partition); of what is encoded 256 MiB are held. A file that
+    is full is put in a thread while the next rows are encoded. What `write` and `finish` give are files that are on the
+    store, those of a partition in their order.
+    """
+
+    def __init__(
+        self, partitions: int, new_name: Callable[[int], DataFileName], timestamp_ms: int, put: Put
+    ) -> None:
+        self._new_name = new_name
+        self._timestamp_ms = timestamp_ms
+        self._put = put
+        self._held_most = min(_PENDING_BYTES, _ROW_GROUP_BYTES * partitions)
+        self._held = 0
+        self._files: dict[int, _OpenFile] = {}
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="txn-put")
+        self._under_way: tuple[int, EncodedFile, Future[None]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def write(self, part: Iterable[tuple[int, pa.Table]], size: int) -> Iterator[tuple[int, EncodedFile]]:
+        """Take rows by partition, which hold `size` bytes together: slices of one table, which lives as long as any."""
+        for partition, records in part:
+            self._files.setdefault(partition, _OpenFile()).pending.append(records)
+        self._held += size
+        if self._held < self._held_most:
+            return
+        for partition in self._files:
+            self._encode(partition)
+        self._held = 0
+        for partition in [number for number, file in self._files.items() if file.bytes >= FILE_BYTES]:
+            yield from self._close(partition)
+        while sum(file.bytes for file in self._files.values()) > _ENCODED_BYTES:
+            yield from self._close(max(self._files, key=lambda number: self._files[number].bytes))
+
+    def finish(self) -> Iterator[tuple[int, EncodedFile]]:
+        """Put all that is left."""
+        for partition in sorted(self._files):
+            yield from self._close(partition)
+        yield from self._landed()
+
+    def _encode(self, partition: int) -> None:
+        """A partition's pending rows as a row group."""
+        file = self._files[partition]
+        if not file.pending:
+            return
+        records = pa.concat_tables(file.pending)
+        if file.encoder is None:
+            file.encoder = DataFileEncoder(records.schema, self._new_name(partition), self._timestamp_ms)
+        file.encoder.write(records)
+        file.pending = []
+
+    def _close(self, partition: int) -> Iterator[tuple[int, EncodedFile]]:
+        """End a file and have it put, once the one before it is there: that one is given."""
+        file = self._files[partition]
+        if file.encoder is None:
+            name = self._new_name(partition)
+            data, encoded = encode_data_file(pa.concat_tables(file.pending), name, self._timestamp_ms)
+        else:
+            self._encode(partition)
+            data, encoded = file.encoder.finish()
+        del self._files[partition]
+        yield from self._landed()
+        self._under_way = (partition, encoded, self._pool.submit(self._put, partition, data, encoded))
+
+    def _landed(self) -> Iterator[tuple[int, EncodedFile]]:
+        """The file that is under way, once it is on the store."""
+        if self._under_way is None:
+            return
+        partition, encoded, future = self._under_way
+        self._under_way = None
+        future.result()
+        yield partition, encoded

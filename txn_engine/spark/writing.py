@@ -103,7 +103,7 @@ def check_write(engine: Engine, df: DataFrame, topic: str, offsets: ReadOffsets 
     check_columns(df.schema, engine.logs.topics.look_up(topic).schema, topic=topic)
     if offsets is not None and offsets.group is None:
         raise InvalidGroupIdError(
-            f"offsets of a read of {offsets.topic!r} without a group",
+            f"offsets of a read of {', '.join(offsets.topics)} without a group",
             actor=f"write_topic to {topic!r}",
             expected="those of read_topic(..., group_id=...)",
         )
@@ -138,7 +138,7 @@ def write_with(
 
 def commit_offsets(producer: Producer, offsets: ReadOffsets) -> None:
     """Move the group over a range without records, as if it had been written; by a producer that was initialised."""
-    _commit(producer, offsets.topic, list, offsets, None, None)
+    _commit(producer, ", ".join(offsets.topics), list, offsets, None, None)
 
 
 def _upload(engine: Engine, producer: Producer, df: DataFrame, topic: Topic) -> list[UploadedFile]:

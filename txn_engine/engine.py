@@ -161,15 +161,23 @@ class Engine:
         partitions: Iterable[int] | None = None,
         start: Mapping[TopicPartition, int] | None = None,
         end: Mapping[TopicPartition, int] | None = None,
+        start_timestamp: int | None = None,
+        end_timestamp: int | None = None,
         isolation_level: IsolationLevel = "read_committed",
     ) -> Scan:
-        """A bounded read of one topic or several, up to where they are now."""
+        """A bounded read of one topic or several, up to where they are now.
+
+        `start_timestamp`, in place of `start`, and `end_timestamp`, in place of `end` (ms): the first offset of that
+        time in every partition, as `Consumer.offsets_for_times` has it; the end where there is none.
+        """
         return Scan(
             self.logs,
             [topic] if isinstance(topic, str) else list(topic),
             partitions=None if partitions is None else list(partitions),
             start=start,
             end=end,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
             isolation_level=isolation_level,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ from txn_engine.log.reading import (
     choose_files,
     empty_table,
     end_of,
+    first_offset_at,
     present_files,
     read_slice,
     rows_of,
@@ -26,6 +28,40 @@ from txn_engine.protocol.partition import PartitionState
 from txn_engine.types import IsolationLevel, ScanFile, TopicPartition
 
 TOPIC = "_topic"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """What a scan is told of its start and its end: offsets by partition, or a time for all of them."""
+
+    start: Mapping[TopicPartition, int]
+    end: Mapping[TopicPartition, int]
+    start_timestamp: int | None
+    end_timestamp: int | None
+
+    def __post_init__(self) -> None:
+        for name, offsets, time in (
+            ("start", self.start, self.start_timestamp),
+            ("end", self.end, self.end_timestamp),
+        ):
+            if time is None:
+                continue
+            if offsets:
+                raise InvalidRequestError(
+                    f"{name} and {name}_timestamp", expected="one of them: either chooses the offsets"
+                )
+            if type(time) is not int or time < 0:
+                raise InvalidRequestError(
+                    f"{name}_timestamp={time!r}", expected="milliseconds since the epoch, a whole number"
+                )
+        if (
+            self.start_timestamp is not None
+            and self.end_timestamp is not None
+            and self.end_timestamp < self.start_timestamp
+        ):
+            raise InvalidRequestError(
+                f"end_timestamp={self.end_timestamp}", expected=f"{self.start_timestamp}, the start, or later"
+            )
 
 
 class Scan:
@@ -43,15 +79,18 @@ class Scan:
         partitions: Sequence[int] | None,
         start: Mapping[TopicPartition, int] | None,
         end: Mapping[TopicPartition, int] | None,
+        start_timestamp: int | None = None,
+        end_timestamp: int | None = None,
         isolation_level: IsolationLevel,
     ) -> None:
         check_isolation(isolation_level)
+        bounds = _Bounds(start or {}, end or {}, start_timestamp, end_timestamp)
         self._logs = logs
         self._topics = [logs.topics.look_up(name) for name in dict.fromkeys(topics)]
         self._isolation: IsolationLevel = isolation_level
         targets = [TopicPartition(t.name, p) for t in self._topics for p in _chosen(t, partitions)]
-        for bounds in (start or {}, end or {}):
-            unknown = [str(tp) for tp in bounds if tp not in targets]
+        for offsets in (bounds.start, bounds.end):
+            unknown = [str(tp) for tp in offsets if tp not in targets]
             if unknown:
                 raise InvalidRequestError(f"a bound for {unknown[0]}", expected="partitions that are read")
         by_name = {topic.name: topic for topic in self._topics}
@@ -59,25 +98,33 @@ class Scan:
             [logs.get(tp.topic, by_name[tp.topic].incarnation, tp.partition) for tp in targets]
         )
         self._slices: list[tuple[Topic, FileSlice]] = []
+        self.start_offsets: dict[TopicPartition, int] = {}
         self.offsets: dict[TopicPartition, int] = {}
         for tp, state in zip(targets, states, strict=True):
-            first, last = self._bounds(tp, state, start or {}, end or {})
-            self.offsets[tp] = last
             topic = by_name[tp.topic]
+            first, last = self._bounds(topic, tp, state, bounds)
+            self.start_offsets[tp], self.offsets[tp] = first, last
             chosen = choose_files(state, tp.partition, first, last, isolation_level)
             self._slices += [(topic, part) for part in present_files(logs.tools.objects, topic, chosen)]
 
     def _bounds(
-        self,
-        tp: TopicPartition,
-        state: PartitionState,
-        start: Mapping[TopicPartition, int],
-        end: Mapping[TopicPartition, int],
+        self, topic: Topic, tp: TopicPartition, state: PartitionState, bounds: _Bounds
     ) -> tuple[int, int]:
         stable = end_of(state, self._isolation)
-        first = start.get(tp, state.log_start_offset)
+
+        def at(time_ms: int) -> int:
+            found = first_offset_at(
+                self._logs.tools.objects, topic, state, tp.partition, time_ms, self._isolation
+            )
+            return stable if found is None else found
+
+        first = bounds.start.get(tp, state.log_start_offset)
+        if bounds.start_timestamp is not None:
+            first = at(bounds.start_timestamp)
         check_start(state, tp.topic, tp.partition, first)
-        last = end.get(tp, stable)
+        if bounds.end_timestamp is not None:
+            return first, max(first, at(bounds.end_timestamp))
+        last = bounds.end.get(tp, stable)
         if not first <= last <= state.high_watermark:
             raise OffsetOutOfRangeError(
                 f"end offset {last} of {tp}", expected=f"{first} to {state.high_watermark}"
@@ -87,22 +134,29 @@ class Scan:
     def files(self) -> list[ScanFile]:
         """The files, whole, by partition and offset; `first_row` and `end_row` say what of each belongs to the scan."""
         objects = self._logs.tools.objects
-        rows = [rows_of(objects, topic, part) for topic, part in self._slices]
-        return [
-            ScanFile(
-                uri=objects.uri(f"{topic.prefix(part.partition)}/{part.log_file.file.data_path}"),
-                topic=topic.name,
-                partition=part.partition,
-                base_offset=part.log_file.base_offset,
-                record_count=part.log_file.record_count,
-                bytes=part.log_file.file.data_bytes,
-                first_row=first_row,
-                end_row=end_row,
-                start_offset=part.start_offset,
-                end_offset=part.end_offset,
+        found = []
+        folders: dict[tuple[str, int], str] = {}
+        for topic, part in self._slices:
+            folder = folders.get((topic.name, part.partition))
+            if folder is None:
+                folder = folders[topic.name, part.partition] = objects.uri(topic.prefix(part.partition))
+            first_row, end_row = rows_of(objects, topic, part)
+            file = part.log_file
+            found.append(
+                ScanFile(
+                    uri=f"{folder}/{file.file.data_path}",
+                    topic=topic.name,
+                    partition=part.partition,
+                    base_offset=file.base_offset,
+                    record_count=file.record_count,
+                    bytes=file.file.data_bytes,
+                    first_row=first_row,
+                    end_row=end_row,
+                    start_offset=part.start_offset,
+                    end_offset=part.end_offset,
+                )
             )
-            for (topic, part), (first_row, end_row) in zip(self._slices, rows, strict=True)
-        ]
+        return found
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The records, a file at a time; files are read a few ahead. `columns` may name `_partition`,

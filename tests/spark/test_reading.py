@@ -255,6 +255,9 @@ def test_bounds_inside_files(spark: SparkSession, ledger: Engine) -> None:
     assert read.record_count == scan.to_table().num_rows
     assert dict(read.offsets.end) == scan.offsets
     assert "Union" in plan(read.df.select("amount"))
+    inside = plan(read.df.where("trans_id = 7"))
+    assert "GreaterThanOrEqual(_offset_delta,0)" in inside  # of all cut files the earliest row, and the last
+    assert "LessThan(_offset_delta," in inside
 
 
 def test_nothing_to_read(spark: SparkSession, ledger: Engine) -> None:

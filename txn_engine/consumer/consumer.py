@@ -29,6 +29,7 @@ from txn_engine.log.reading import (
     check_start,
     choose_files,
     end_of,
+    first_offset_at,
     present_files,
     read_slice,
 )
@@ -516,23 +517,11 @@ class Consumer:
         """The first offset whose record is at least as new as the time given (ms); None where there is none
         to be read.
         """
-        found: dict[TopicPartition, int | None] = {}
-        for tp, topic, state in self._states(times):
-            end = end_of(state, self._isolation)
-            found[tp] = None
-            parts = choose_files(state, tp.partition, state.log_start_offset, end, self._isolation)
-            for part in present_files(self._logs.tools.objects, topic, parts):
-                if part.log_file.max_timestamp >= times[tp]:
-                    found[tp] = self._first_at(topic, part, times[tp])
-                    break
-        return found
-
-    def _first_at(self, topic: Topic, part: FileSlice, time_ms: int) -> int | None:
-        for table in read_slice(self._logs.tools.objects, topic, part, ["_offset", "_timestamp"]):
-            late = table.column("_timestamp").cast(pa.int64()).to_numpy() >= time_ms
-            if late.any():
-                return int(table.column("_offset").to_numpy()[late][0])
-        return None
+        objects = self._logs.tools.objects
+        return {
+            tp: first_offset_at(objects, topic, state, tp.partition, times[tp], self._isolation)
+            for tp, topic, state in self._states(times)
+        }
 
     def _states(
         self, partitions: Iterable[TopicPartition]

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from txn_engine.errors import OffsetOutOfRangeError
-from txn_engine.log.data_files import OFFSET, logical_schema, read_data_file
+from txn_engine.log.data_files import OFFSET, TIMESTAMP, logical_schema, read_data_file
 from txn_engine.log.objects import Objects
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import LogFile, PartitionState
@@ -95,6 +95,27 @@ def present_files(objects: Objects, topic: Topic, parts: Sequence[FileSlice]) ->
         if not part.is_aborted
         or objects.exists(f"{topic.prefix(part.partition)}/{part.log_file.file.data_path}")
     ]
+
+
+def first_offset_at(
+    objects: Objects,
+    topic: Topic,
+    state: PartitionState,
+    partition: int,
+    time_ms: int,
+    isolation_level: IsolationLevel,
+) -> int | None:
+    """The offset of the first record that is at least so new; None where a reader of this isolation gets none."""
+    end = end_of(state, isolation_level)
+    parts = choose_files(state, partition, state.log_start_offset, end, isolation_level)
+    for part in present_files(objects, topic, parts):
+        if part.log_file.max_timestamp < time_ms:
+            continue
+        for table in read_slice(objects, topic, part, [OFFSET, TIMESTAMP]):
+            late = table.column(TIMESTAMP).cast(pa.int64()).to_numpy() >= time_ms
+            if late.any():
+                return int(table.column(OFFSET).to_numpy()[late][0])
+    return None
 
 
 def check_start(state: PartitionState, topic: str, partition: int, offset: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 import pyarrow.types as kinds
 from pyspark.sql import SparkSession
@@ -11,6 +13,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP, conform
+from txn_engine.scan import TOPIC
 
 _SIMPLE: dict[pa.DataType, DataType] = {
     pa.bool_(): spark_types.BooleanType(),
@@ -68,16 +71,36 @@ def check_told_apart(spark: SparkSession, schema: pa.Schema, *, topic: str) -> N
             )
 
 
-def read_schema(schema: StructType) -> StructType:
-    """What a read returns: the topic's columns, `_partition`, `_offset`, `_timestamp`."""
-    return StructType(
-        [
-            *schema.fields,
-            StructField(PARTITION, spark_types.IntegerType()),
-            StructField(OFFSET, spark_types.LongType()),
-            StructField(TIMESTAMP, spark_types.TimestampType()),
-        ]
-    )
+def check_same_columns(schemas: Mapping[str, StructType]) -> None:
+    """Raise `InvalidRequestError` unless all these topics have the first one's columns, in whatever order: one
+    DataFrame holds them all. It names the first that differs.
+    """
+    (first, wanted), *others = schemas.items()
+    for topic, seen in others:
+        for name in dict.fromkeys([*wanted.names, *seen.names]):
+            kinds_of = [
+                schema[name].dataType.simpleString() if name in schema.names else None
+                for schema in (wanted, seen)
+            ]
+            if kinds_of[0] != kinds_of[1]:
+                there, here = ("no such column" if kind is None else f"one of {kind}" for kind in kinds_of)
+                raise InvalidRequestError(
+                    f"column {name!r}: topic {topic!r} has {here}, topic {first!r} has {there}",
+                    actor="read_topic",
+                    expected="topics with the same columns",
+                    action="read them one by one, and unite what they have in common",
+                )
+
+
+def read_schema(schema: StructType, *, with_topic: bool) -> StructType:
+    """What a read returns: the topic's columns, `_partition`, `_offset`, `_timestamp`; of several topics `_topic`."""
+    own = [
+        StructField(PARTITION, spark_types.IntegerType()),
+        StructField(OFFSET, spark_types.LongType()),
+        StructField(TIMESTAMP, spark_types.TimestampType()),
+        StructField(TOPIC, spark_types.StringType()),
+    ]
+    return StructType([*schema.fields, *(own if with_topic else own[:-1])])
 
 
 def check_columns(seen: StructType, schema: pa.Schema, *, topic: str) -> None:

@@ -18,8 +18,10 @@ from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, WriteResult, check_write, commit_offsets, write_with
 from txn_engine.types import MarkerMode
 
-Transform = Callable[[DataFrame], DataFrame | Mapping[str, DataFrame]]
-"""Of the DataFrame that is new: the output's, or one for each topic by its name."""
+Output = DataFrame | Mapping[str, DataFrame]
+"""What is to be written: a topic's DataFrame, or one for each topic by its name."""
+Transform = Callable[[DataFrame], Output]
+"""Of the DataFrame that is new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def run_consume_job(
                     producer.init_transactions()
                 commit_offsets(producer, read.offsets)
             return ConsumeResult(read.offsets, 0, 0, skipped=True)
-        outputs = _outputs(transform(read.df), output_topic)
+        outputs = outputs_of(transform(read.df), output_topic, "run_consume_job")
         check_write(engine, outputs, read.offsets, layout)
         if not initialised:
             producer.init_transactions()
@@ -101,9 +103,7 @@ def run_consume_job(
     return ConsumeResult(read.offsets, read.record_count, records, skipped=False, writes=written)
 
 
-def _outputs(
-    output: DataFrame | Mapping[str, DataFrame], output_topic: str | None
-) -> Mapping[str, DataFrame]:
+def outputs_of(output: Output, output_topic: str | None, actor: str) -> Mapping[str, DataFrame]:
     """By topic. Raises `InvalidRequestError` where it is not said, or said twice, which topic is written to."""
     given = "DataFrames by topic" if isinstance(output, Mapping) else type(output).__name__
     if output_topic is None and isinstance(output, Mapping):
@@ -111,8 +111,8 @@ def _outputs(
     if output_topic is not None and isinstance(output, DataFrame):
         return {output_topic: output}
     raise InvalidRequestError(
-        f"a transform that gave {given}, and output_topic {output_topic!r}",
-        actor="run_consume_job",
+        f"an output of {given}, and output_topic {output_topic!r}",
+        actor=actor,
         expected="a DataFrame and its output_topic, or a mapping from topic to DataFrame and no output_topic",
         action="nothing was written",
     )

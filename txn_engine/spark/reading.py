@@ -1,4 +1,4 @@
-"""`read_topic`: the committed files of a topic as a native Spark DataFrame, and the offsets that it covers."""
+"""`read_topic`: the committed files of topics as a native Spark DataFrame, and the offsets that it covers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from txn_engine.errors import UnknownTopicOrPartitionError
+from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.log.data_files import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP
-from txn_engine.spark.columns import check_told_apart, read_schema, spark_schema
+from txn_engine.scan import TOPIC
+from txn_engine.spark.columns import check_same_columns, check_told_apart, read_schema, spark_schema
 from txn_engine.spark.file_list import pinned, read_files
-from txn_engine.spark.opening import UrlOrEngine, opened, read_options
-from txn_engine.spark.stamps import Stamps, stamp_files
+from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, read_options
+from txn_engine.spark.stamps import Stamps, looked_up, number_files, stamp_files
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, ScanFile, TopicPartition
 
 
@@ -27,7 +28,7 @@ class ReadOffsets:
     `write_topic(offsets=...)` commits `end` for every partition. It pickles, and holds no connection.
     """
 
-    topic: str
+    topics: tuple[str, ...]
     start: Mapping[TopicPartition, int]
     end: Mapping[TopicPartition, int]
     group: ConsumerGroupMetadata | None = None
@@ -35,10 +36,10 @@ class ReadOffsets:
 
 @dataclass(frozen=True, slots=True)
 class TopicRead:
-    """A bounded read of a topic: `df` may be used as often as needed and always holds the same rows.
+    """A bounded read: `df` may be used as often as needed and always holds the same rows.
 
     `df` is plain Parquet over whole files to Spark: columns are pruned and predicates pushed down, and `_partition`,
-    `_offset` and `_timestamp` cost nothing unless they are selected.
+    `_offset`, `_timestamp` and `_topic` cost nothing unless they are selected.
     """
 
     df: DataFrame
@@ -50,11 +51,13 @@ class TopicRead:
 def read_topic(
     spark: SparkSession,
     url_or_engine: UrlOrEngine,
-    topic: str,
+    topic: str | Sequence[str],
     *,
     group_id: str | None = None,
     start: Mapping[TopicPartition, int] | None = None,
     end: Mapping[TopicPartition, int] | None = None,
+    start_timestamp: int | None = None,
+    end_timestamp: int | None = None,
     isolation_level: IsolationLevel = "read_committed",
     **connect_kwargs: Any,
 ) -> TopicRead:
@@ -64,57 +67,86 @@ def read_topic(
     the group is, or at the earliest record where it never committed (`start` is stronger, partition by partition),
     and `.offsets` names the rows it fetched, so that of two overlapping runs one commits.
 
+    `start_timestamp`, in place of `start`, and `end_timestamp`, in place of `end` (milliseconds since the epoch): in
+    every partition the offset of the first record that is as new, as `Consumer.offsets_for_times` has it; the end
+    where none is. An older record that stands behind that one is in the read: a time chooses an offset.
+
+    `topic`: a list of names reads them all, with a column `_topic`; their columns must be the same.
+
     Raises:
         UnknownTopicOrPartitionError, OffsetOutOfRangeError: no such topic or bound.
+        InvalidRequestError: topics with other columns than the first one's, two starts or two ends.
         UnstableOffsetCommitError: a transaction with offsets of this group is undecided; try again.
-        SparkSessionError: an s3:// store, and a session without the S3A jars.
+        SparkSessionError: an s3:// store, and a session without the S3A jars; a session of Spark Connect.
     """
+    check_classic(spark)
     with opened(url_or_engine, **connect_kwargs) as engine:
-        info = engine.logs.topics.look_up(topic)
-        schema = spark_schema(info.schema, topic=topic)
-        check_told_apart(spark, info.schema, topic=topic)
+        names = [topic] if isinstance(topic, str) else list(dict.fromkeys(topic))
+        if not names:
+            raise InvalidRequestError("no topic", actor="read_topic", expected="a name, or a list of names")
+        infos = [engine.logs.topics.look_up(name) for name in names]
+        schemas = [spark_schema(info.schema, topic=info.name) for info in infos]
+        check_told_apart(spark, infos[0].schema, topic=names[0])
+        check_same_columns(dict(zip(names, schemas, strict=True)))
         with engine.consumer(group_id=group_id, isolation_level=isolation_level) as consumer:
-            consumer.subscribe([topic])
+            consumer.subscribe(names)
             begin = {tp: at.offset for tp, at in consumer.positions().items()} | dict(start or {})
             group = None if group_id is None else consumer.group_metadata()
-        scan = engine.scan(topic, start=begin, end=end, isolation_level=isolation_level)
+        scan = engine.scan(
+            names,
+            start=begin if start_timestamp is None else start,
+            end=end,
+            start_timestamp=start_timestamp,
+            end_timestamp=end_timestamp,
+            isolation_level=isolation_level,
+        )
         files = [file for file in scan.files() if file.end_row > file.first_row]
-        offsets = ReadOffsets(topic, Map(begin), Map(scan.offsets), group)
-        if not engine.logs.topics.is_current(topic, info.incarnation):
-            # The look-ups above may have met different topics of that name: positions of one, files of another.
-            raise UnknownTopicOrPartitionError(
-                f"topic {topic!r} was deleted while its read was planned",
-                actor="read_topic",
-                place=engine.url,
-                action="read again, where it was made again",
-            )
+        offsets = ReadOffsets(tuple(names), Map(scan.start_offsets), Map(scan.offsets), group)
+        for info in infos:
+            if not engine.logs.topics.is_current(info.name, info.incarnation):
+                # The look-ups above may have met different topics of that name: positions of one, files of another.
+                raise UnknownTopicOrPartitionError(
+                    f"topic {info.name!r} was deleted while its read was planned",
+                    actor="read_topic",
+                    place=engine.url,
+                    action="read again, where it was made again",
+                )
         options = read_options(spark, engine.store) if files else {}
     count = sum(file.end_row - file.first_row for file in files)
-    return TopicRead(_frame(spark, files, schema, options), offsets, count, len(files))
+    frame = _frame(spark, files, schemas[0], options, None if isinstance(topic, str) else names)
+    return TopicRead(frame, offsets, count, len(files))
 
 
 def _frame(
-    spark: SparkSession, files: Sequence[ScanFile], schema: StructType, options: Mapping[str, str]
+    spark: SparkSession,
+    files: Sequence[ScanFile],
+    schema: StructType,
+    options: Mapping[str, str],
+    topics: Sequence[str] | None,
 ) -> DataFrame:
-    """Whole files as they are; those with a bound inside apart, with a filter."""
+    """Whole files as they are; those with a bound inside apart, with a filter. `topics`: those that `_topic` tells."""
     if not files:
-        return spark.createDataFrame([], read_schema(schema))
+        return spark.createDataFrame([], read_schema(schema, with_topic=topics is not None))
     stored = StructType(
         [*schema.fields, StructField(OFFSET_DELTA, LongType()), StructField(TIMESTAMP, TimestampType())]
     )
 
-    def read(chosen: Sequence[ScanFile], *, cut: bool) -> DataFrame:
-        stamps = stamp_files(chosen)
+    def read(chosen: Sequence[ScanFile], stamps: Stamps, inside: Column | None = None) -> DataFrame:
         frame = read_files(spark, chosen, stamps.millis, stored, options)
-        rows = frame.where(_inside(chosen, stamps)) if cut else frame
-        offset = (stamps.base_offset + sf.col(OFFSET_DELTA)).alias(OFFSET)
+        rows = frame if inside is None else frame.where(inside)
         return rows.select(
-            *map(_named, schema.names), stamps.partition.alias(PARTITION), offset, sf.col(TIMESTAMP)
+            *map(_named, schema.names),
+            stamps.partition.alias(PARTITION),
+            (stamps.base_offset + sf.col(OFFSET_DELTA)).alias(OFFSET),
+            sf.col(TIMESTAMP),
+            *([] if topics is None else [stamps.topic.alias(TOPIC)]),
         )
 
-    whole = [file for file in files if _is_whole(file)]
-    cut = [file for file in files if not _is_whole(file)]
-    frames = [read(chosen, cut=chosen is cut) for chosen in (whole, cut) if chosen]
+    frames = []
+    if whole := [file for file in files if _is_whole(file)]:
+        frames.append(read(whole, stamp_files(whole)))
+    if cut := [file for file in files if not _is_whole(file)]:
+        frames.append(read(cut, number_files(cut), _inside(cut)))
     return pinned(frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1]))
 
 
@@ -126,11 +158,17 @@ def _named(name: str) -> Column:
     return sf.col("`" + name.replace("`", "``") + "`")
 
 
-def _inside(files: Sequence[ScanFile], stamps: Stamps) -> Column:
-    """The rows of files with a bound inside that belong to the read."""
-    delta, stamp = sf.col(OFFSET_DELTA), stamps.column()
-    chosen = sf.lit(False)
-    for file, millis in zip(files, stamps.millis, strict=True):
-        first, behind = file.start_offset - file.base_offset, file.end_offset - file.base_offset
-        chosen = chosen | ((stamp == millis) & (delta >= first) & (delta < behind))
-    return chosen
+def _inside(files: Sequence[ScanFile]) -> Column:
+    """The rows of files with a bound inside, numbered, that belong to the read.
+
+    What holds for all of the files says nothing new, but it is a range of a stored column: Parquet skips by it.
+    """
+    firsts = [file.start_offset - file.base_offset for file in files]
+    behinds = [file.end_offset - file.base_offset for file in files]
+    delta, number = sf.col(OFFSET_DELTA), Stamps.column()
+    return (
+        (delta >= min(firsts))
+        & (delta < max(behinds))
+        & (delta >= looked_up(firsts, "bigint", number))
+        & (delta < looked_up(behinds, "bigint", number))
+    )

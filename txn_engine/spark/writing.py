@@ -152,7 +152,10 @@ def write_topics(
 
 
 def check_write(
-    engine: Engine, outputs: Mapping[str, DataFrame], offsets: ReadOffsets | None, layout: FileLayout
+    engine: Engine,
+    outputs: Mapping[str, DataFrame],
+    offsets: ReadOffsets | None,
+    layout: FileLayout = _AS_IT_COMES,
 ) -> None:
     """Refuse what can be refused before anything is written."""
     if not outputs:
@@ -165,7 +168,7 @@ def check_write(
         layout.check(info)
     if offsets is not None and offsets.group is None:
         raise InvalidGroupIdError(
-            f"offsets of a read of {offsets.topic!r} without a group",
+            f"offsets of a read of {', '.join(offsets.topics)} without a group",
             actor=_actor(outputs),
             expected="those of read_topic(..., group_id=...)",
         )
@@ -210,7 +213,7 @@ def write_with(
 
 def commit_offsets(producer: Producer, offsets: ReadOffsets) -> None:
     """Move the group over a range without records, as if it had been written; by a producer that was initialised."""
-    _commit(producer, _actor([offsets.topic]), dict, offsets, None, None)
+    _commit(producer, _actor(offsets.topics), dict, offsets, None, None)
 
 
 def _actor(topics: Iterable[str]) -> str:

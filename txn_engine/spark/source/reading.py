@@ -73,7 +73,7 @@ class BatchReader(DataSourceReader):
             start, end = planner.bounds()
             return _tasks(engine, planner, self._options, start, end)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's records."""
         return _read(partition, self._schema)
 
@@ -174,7 +174,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planned = asked, _tasks(self._engine, self._planner, self._options, first, last)
         return self._planned[1]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's records."""
         return _read(partition, self._schema)
 

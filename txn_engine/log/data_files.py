@@ -145,7 +145,7 @@ def physical_schema(schema: pa.Schema) -> pa.Schema:
 def stored_schema(schema: pa.Schema) -> pa.Schema:
     """The physical schema as Parquet gives it back: some types have no name there, and become their nearest."""
     sink = pa.BufferOutputStream()
-    # A writer, for to make an empty table would load pandas.
+    # An empty table would do, and would load pandas.
     pq.ParquetWriter(sink, physical_schema(schema), store_schema=False).close()
     stored: pa.Schema = pq.read_schema(pa.BufferReader(sink.getvalue()))
     return stored

@@ -18,7 +18,7 @@ from txn_engine.files import FileFormat, read_records
 from txn_engine.files.records import FORMATS
 from txn_engine.log.topics import Topic
 from txn_engine.spark.errors import SPARK_FAILURES, reason
-from txn_engine.spark.opening import UrlOrEngine, opened
+from txn_engine.spark.opening import UrlOrEngine, check_classic, opened
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, FileRows, WriteResult, write_with
 from txn_engine.types import MarkerMode
 
@@ -57,6 +57,7 @@ def load_files(
         InvalidRequestError: no file, or one of no known format; before anything is written.
         SparkJobError: a file does not fit the topic; nothing of the load is visible.
     """
+    check_classic(spark, _ACTOR)
     with opened(url_or_engine, **connect_kwargs) as engine:
         info = engine.logs.topics.look_up(topic)
         name = transactional_id or f"load-files/{topic}"

@@ -18,14 +18,14 @@ from txn_engine.spark.session import check_spark_url
 UrlOrEngine = str | os.PathLike[str] | Engine
 
 
-def check_classic(spark: object) -> None:
+def check_classic(spark: object, actor: str) -> None:
     """Raise `SparkSessionError` for a session of Spark Connect: plans are made in another process, where a client can
     neither name files nor choose what Spark is told of them.
     """
     if any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(spark).__mro__):
         raise SparkSessionError(
             "a session of Spark Connect",
-            actor="read_topic",
+            actor=actor,
             expected="a classic session: spark_session()",
             action='on Spark Connect use spark.read.format("txn_engine") (txn_engine.spark.register(spark))',
         )

@@ -79,7 +79,7 @@ def read_topic(
         UnstableOffsetCommitError: a transaction with offsets of this group is undecided; try again.
         SparkSessionError: an s3:// store, and a session without the S3A jars; a session of Spark Connect.
     """
-    check_classic(spark)
+    check_classic(spark, "read_topic")
     with opened(url_or_engine, **connect_kwargs) as engine:
         names = [topic] if isinstance(topic, str) else list(dict.fromkeys(topic))
         if not names:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,10 +17,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from storage import ObjectStore
 from txn_engine.engine import Engine
-from txn_engine.errors import OffsetsMovedError, UnknownTopicOrPartitionError
+from txn_engine.errors import InvalidRequestError, OffsetsMovedError, UnknownTopicOrPartitionError
 from txn_engine.producer import Producer
 from txn_engine.spark.job import Output, outputs_of
-from txn_engine.spark.opening import UrlOrEngine, opened
+from txn_engine.spark.layout import FileLayout
+from txn_engine.spark.opening import UrlOrEngine, check_classic, opened
 from txn_engine.spark.reading import ReadOffsets, read_topic
 from txn_engine.spark.source import NAME, register
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, check_write, commit_offsets, write_with
@@ -54,6 +55,8 @@ def stream_topic(
     query_name: str | None = None,
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
+    sort_within_files: bool | Sequence[str] = False,
+    by_partition: bool | None = None,
     **connect_kwargs: Any,
 ) -> StreamingQuery:
     """Start a query over a topic: `each(df, batch)` makes a micro-batch's output, or a mapping from topic to output.
@@ -69,6 +72,11 @@ def stream_topic(
     Raises what `read_topic` raises; an error of a micro-batch ends the query. `OffsetsMovedError`: the group is neither
     at the beginning nor at the end of the micro-batch: somebody else moved it, or an older checkpoint was restored.
     """
+    check_classic(spark, "stream_topic")
+    if max_offsets_per_trigger is not None and max_offsets_per_trigger < 1:
+        raise InvalidRequestError(
+            f"max_offsets_per_trigger={max_offsets_per_trigger!r}", actor="stream_topic", expected="1 or more"
+        )
     if find_spec("pyspark_txn_engine") is None:
         register(spark)
     with ExitStack() as held:
@@ -81,7 +89,8 @@ def stream_topic(
             )
         )
         producer.init_transactions()
-        work = _Work(spark, engine, producer, topic, group_id or transactional_id, each, output_topic)
+        layout = FileLayout(sort_within_files, by_partition)
+        work = _Work(spark, engine, producer, topic, group_id or transactional_id, each, output_topic, layout)
         options = _source_options(engine, topic, group_id or transactional_id, max_offsets_per_trigger)
         ranges = spark.readStream.format(NAME).options(**options).load()
         writer = ranges.writeStream.foreachBatch(work.process).option(
@@ -144,6 +153,7 @@ class _Work:
     group_id: str
     each: Each
     output_topic: str | None
+    layout: FileLayout
 
     def process(self, ranges: DataFrame, batch_id: int) -> None:
         """For `foreachBatch`: its rows are offsets."""
@@ -160,8 +170,8 @@ class _Work:
             return
         batch = StreamBatch(batch_id, read.offsets, read.record_count)
         outputs = outputs_of(self.each(read.df, batch), self.output_topic, "stream_topic")
-        check_write(self.engine, outputs, read.offsets)
-        write_with(self.engine, self.producer, outputs, offsets=read.offsets, run_id=None)
+        check_write(self.engine, outputs, read.offsets, self.layout)
+        write_with(self.engine, self.producer, outputs, offsets=read.offsets, run_id=None, layout=self.layout)
 
     def _bounds(self, rows: list[Row], side: str) -> dict[TopicPartition, int]:
         return {TopicPartition(row["topic"], row["partition"]): row[side] for row in rows}

@@ -26,7 +26,7 @@ from txn_engine.producer import Producer
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, reason
 from txn_engine.spark.layout import FileLayout
-from txn_engine.spark.opening import UrlOrEngine, opened, store_for_executors
+from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, store_for_executors
 from txn_engine.spark.reading import ReadOffsets
 from txn_engine.spark.transfer import quick_transfer
 from txn_engine.spark.uploading import UPLOADED, RowsOf, UploadedFile, Uploader
@@ -163,6 +163,7 @@ def check_write(
             "no outputs", actor="write_topics", expected="a DataFrame for one topic or more"
         )
     for topic, df in outputs.items():
+        check_classic(df.sparkSession, _actor(outputs))
         info = engine.logs.topics.look_up(topic)
         check_columns(df.schema, info.schema, topic=topic)
         layout.check(info)

@@ -1,0 +1,207 @@
+"""stream_topic: micro-batches with native reads, whose output and offsets commit together."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.spark.conftest import SCHEMA, accounts_of, balances_of, load, payments, sums, two_outputs
+from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from txn_engine.spark import StreamBatch, stream_topic
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def copies(ledger: Engine) -> Engine:
+    """The ledger, with a topic `copies` of the same columns as `payments`."""
+    ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
+    return ledger
+
+
+def as_they_are(rows: DataFrame, _batch: StreamBatch) -> DataFrame:
+    return rows.select(*SCHEMA.names)
+
+
+def copy(spark: SparkSession, engine: Engine, checkpoint: Path, **given: Any) -> StreamingQuery:
+    """All that is there now, through `stream_topic`."""
+    options: dict[str, Any] = {
+        "each": as_they_are,
+        "checkpoint": checkpoint,
+        "transactional_id": "copier",
+        "output_topic": "copies",
+        "trigger": {"availableNow": True},
+    }
+    query = stream_topic(spark, engine, "payments", **options | given)
+    query.awaitTermination()
+    return query
+
+
+def ids(engine: Engine) -> list[int]:
+    return sorted(engine.scan("copies").to_table(["trans_id"]).column("trans_id").to_pylist())
+
+
+def lag(engine: Engine, group: str = "copier") -> int:
+    return sum(part.lag or 0 for part in engine.admin.describe_group(group).partitions)
+
+
+def test_each_record_once_and_the_group_with_it(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Over two runs, in batches that cut inside files; nothing aborted; the reads are Spark's own."""
+    seen: list[StreamBatch] = []
+    plans: list[str] = []
+
+    def each(rows: DataFrame, batch: StreamBatch) -> DataFrame:
+        seen.append(batch)
+        plans.append(rows._jdf.queryExecution().toString())
+        assert rows.count() == batch.record_count
+        return rows.select(*SCHEMA.names)
+
+    load(copies, 0, 250)
+    copy(spark, copies, tmp_path / "ck", each=each, max_offsets_per_trigger=100)
+    assert len(seen) >= 3
+    assert max(batch.record_count for batch in seen) <= 100
+    assert all("FileScan parquet" in plan and "Python" not in plan for plan in plans)
+    load(copies, 250, 50)
+    load(copies, 300, 50, commit=False)
+    assert lag(copies) > 0
+    copy(spark, copies, tmp_path / "ck", each=each)
+    assert ids(copies) == list(range(300))
+    assert lag(copies) == 0
+    assert sum(batch.record_count for batch in seen) == 300
+
+
+def test_several_outputs(spark: SparkSession, two_topics: Engine, tmp_path: Path) -> None:
+    """Each micro-batch fills both topics and moves the group by one transaction."""
+    load(two_topics, 0, 90)
+    copy(
+        spark,
+        two_topics,
+        tmp_path / "ck",
+        each=lambda rows, _: two_outputs(rows.select(*SCHEMA.names)),
+        output_topic=None,
+        max_offsets_per_trigger=40,
+    )
+    assert balances_of(two_topics) == sums(payments(0, 90))
+    assert set(accounts_of(two_topics)) == set(range(7))
+    assert lag(two_topics) == 0
+
+
+def test_a_batch_without_its_commit_file(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Spark runs the batch again, and it is found committed: the group is where the batch ends."""
+    load(copies, 0, 250)
+    copy(spark, copies, tmp_path / "ck", max_offsets_per_trigger=100)
+    commits = sorted((tmp_path / "ck" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    commits[-1].unlink()
+    (tmp_path / "ck" / "commits" / f".{commits[-1].name}.crc").unlink(missing_ok=True)
+    load(copies, 250, 10)
+    copy(spark, copies, tmp_path / "ck")
+    assert ids(copies) == list(range(260))
+
+
+def test_an_older_state_of_the_checkpoint(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Refused, and nothing is skipped or doubled; a new checkpoint goes on where the group is."""
+    ck = tmp_path / "ck"
+    for number in range(3):
+        load(copies, number * 50, 50)
+        copy(spark, copies, ck)
+        shutil.copytree(ck, tmp_path / f"state-{number}")
+    load(copies, 150, 10)
+    for number in (0, 1):
+        shutil.rmtree(ck)
+        shutil.copytree(tmp_path / f"state-{number}", ck)
+        with pytest.raises(StreamingQueryException, match="an older checkpoint was restored"):
+            copy(spark, copies, ck)
+        assert ids(copies) == list(range(150))
+    shutil.rmtree(ck)
+    copy(spark, copies, ck)
+    assert ids(copies) == list(range(160))
+
+
+def test_a_group_that_somebody_moved(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Between two runs, and while a batch is at work: refused, nothing of the batch is visible."""
+    load(copies, 0, 50)
+    copy(spark, copies, tmp_path / "ck")
+    load(copies, 50, 50)
+    where = dict.fromkeys(copies.scan("payments").offsets, 1)
+    copies.admin.reset_offsets("copier", where, execute=True)
+    with pytest.raises(StreamingQueryException, match="OFFSETS_MOVED"):
+        copy(spark, copies, tmp_path / "ck")
+    assert ids(copies) == list(range(50))
+
+    def moving(rows: DataFrame, _batch: StreamBatch) -> DataFrame:
+        copies.admin.reset_offsets("copier", where, execute=True)
+        return rows.select(*SCHEMA.names)
+
+    with pytest.raises(StreamingQueryException, match="OFFSETS_MOVED"):
+        copy(spark, copies, tmp_path / "new", each=moving)
+    assert ids(copies) == list(range(50))
+
+
+def test_two_queries_under_one_id(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """The one that was started later fences the other, which is told so."""
+    load(copies, 0, 50)
+
+    def overtaken(rows: DataFrame, _batch: StreamBatch) -> DataFrame:
+        copy(spark, copies, tmp_path / "two")
+        return rows.select(*SCHEMA.names)
+
+    with pytest.raises(StreamingQueryException, match=r"PRODUCER_FENCED|OFFSETS_MOVED"):
+        copy(spark, copies, tmp_path / "one", each=overtaken)
+    assert ids(copies) == list(range(50))
+
+
+def test_a_topic_made_again(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Data loss, as for every stream; a new checkpoint reads the new one from its beginning."""
+    load(copies, 0, 30)
+    copy(spark, copies, tmp_path / "ck")
+    copies.admin.delete_topic("payments")
+    copies.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
+    load(copies, 100, 90)
+    with pytest.raises(StreamingQueryException, match="deleted and made again"):
+        copy(spark, copies, tmp_path / "ck")
+    copy(spark, copies, tmp_path / "new")
+    assert ids(copies) == [*range(30), *range(100, 190)]
+
+
+def test_batches_without_output(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """What was aborted and what a filter leaves out moves the group all the same."""
+    load(copies, 0, 30, commit=False)
+    copy(spark, copies, tmp_path / "ck")
+    load(copies, 30, 30)
+    copy(spark, copies, tmp_path / "ck", each=lambda rows, _: as_they_are(rows, _).where(sf.lit(False)))
+    assert ids(copies) == []
+    assert lag(copies) == 0
+
+
+def test_an_error_of_the_function_ends_the_query(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Nothing of the batch is visible, and the next run does it."""
+    load(copies, 0, 30)
+
+    def failing(_rows: DataFrame, _batch: StreamBatch) -> DataFrame:
+        raise ValueError("not today")
+
+    with pytest.raises(StreamingQueryException, match="not today"):
+        copy(spark, copies, tmp_path / "ck", each=failing)
+    with pytest.raises(StreamingQueryException, match="columns missing"):
+        copy(spark, copies, tmp_path / "ck", each=lambda rows, _: rows.select("trans_id"))
+    assert ids(copies) == []
+    copy(spark, copies, tmp_path / "ck")
+    assert ids(copies) == list(range(30))
+
+
+def test_what_cannot_be_started(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """One sentence before anything runs."""
+    with pytest.raises(UnknownTopicOrPartitionError):
+        stream_topic(
+            spark, copies, "nowhere", each=as_they_are, checkpoint=tmp_path / "ck", transactional_id="x"
+        )
+    with pytest.raises(InvalidRequestError, match="max_offsets_per_trigger"):
+        copy(spark, copies, tmp_path / "ck", max_offsets_per_trigger=0)

@@ -43,7 +43,8 @@ def closing() -> Closing:
         ),
         sweep=SweepReport(timed_out=[KILLED], completed=["load-0", "load-2"], partitions_marked=8, behind=0),
         balances=BalancesReport(
-            rows_after_kill=0,
+            payments_after_kill=60,
+            payments_of_first_batch=60,
             rows=7,
             refused=[{"code": "OFFSETS_MOVED", "who": "balances-overlapping (pid 2)"}],
             third_found_nothing=True,
@@ -68,6 +69,9 @@ def _audit(**numbers: int | dict[str, int]) -> Change:
     return lambda run: setattr(run.proof, "audit", audit(**numbers))  # type: ignore[arg-type]
 
 
+LEFT_ALONE = "the killed stream left its first micro-batch alone"
+
+
 @pytest.mark.parametrize(
     ("change", "missed"),
     [
@@ -80,12 +84,16 @@ def _audit(**numbers: int | dict[str, int]) -> Change:
         (lambda run: run.load.aborted.clear(), "one transaction was aborted"),
         (lambda run: run.sweep.completed.clear(), "deferred markers were written"),
         (lambda run: setattr(run.sweep, "behind", 1), "the LSO was at the log end"),
-        (lambda run: setattr(run.balances, "rows_after_kill", 1), "the first Spark run left nothing"),
-        (lambda run: setattr(run.balances, "rows", 0), "the Spark re-run committed"),
-        (lambda run: run.balances.refused.clear(), "the overlapping Spark run was refused"),
+        *(
+            (lambda run, held=held: setattr(run.balances, "payments_after_kill", held), LEFT_ALONE)
+            for held in (0, 59, 100)
+        ),
+        (lambda run: setattr(run.balances, "payments_of_first_batch", 100), LEFT_ALONE),
+        (lambda run: setattr(run.balances, "rows", 0), "the stream went on"),
+        (lambda run: run.balances.refused.clear(), "the overlapping Spark job was refused"),
         (
             lambda run: setattr(run.balances, "third_found_nothing", False),
-            "a third Spark run found nothing to do",
+            "the stream, once more, found nothing to do",
         ),
         (_audit(transactions={"CompleteCommit": 11, "Ongoing": 1}), "all transactions have ended"),
         (lambda run: setattr(run.proof, "success", False), "all checks passed"),

@@ -30,7 +30,7 @@ RUN = {
     "docs/AIRFLOW.md": 1,
     "docs/FIRST_PIPELINE.md": 4,
     "docs/KAFKA.md": 1,
-    "docs/SPARK.md": 2,
+    "docs/SPARK.md": 4,
 }
 """Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules."""
 
@@ -85,19 +85,24 @@ def test_readme_spark(store_url: str) -> None:
 
 @pytest.mark.spark
 def test_spark_page(store_url: str, tmp_path: Path) -> None:
-    """The batch, and the stream twice over what the topic holds."""
+    """The batch, files twice, and each stream twice over what the topic holds: each record once."""
     with connect(store_url) as engine:
         for topic in ("payments", "copies"):
             engine.admin.create_topic(topic, partitions=2, schema=PAYMENTS, key="account_id")
         with engine.producer() as producer:
             producer.produce("payments", payments(1, 2, 3)).result()
-    batch, stream = blocks("docs/SPARK.md", "python")
-    names = run_block(batch, store_url, {"checkpoint": str(tmp_path / "checkpoint")})
+    (tmp_path / "more.csv").write_text("account_id,amount\n4,2.50\n5,2.50\n")
+    batch, *others = blocks("docs/SPARK.md", "python")
+    names = run_block(batch, store_url, {"files": str(tmp_path / "*.csv")})
     assert names["large"].count() == 3
-    for _ in range(2):
-        run_block(stream, store_url, names)
-    with connect(store_url) as engine:
-        assert sorted(engine.scan("copies").to_table().column("account_id").to_pylist()) == [1, 2, 3]
+    for number, (code, copied) in enumerate(
+        zip(others, ([], [1, 2, 3, 4, 5], [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]), strict=True)
+    ):
+        names["checkpoint"] = str(tmp_path / f"checkpoint-{number}")
+        for _ in range(2):
+            run_block(code, store_url, names)
+        with connect(store_url) as engine:
+            assert sorted(engine.scan("copies").to_table().column("account_id").to_pylist()) == copied
     names["spark"].stop()
 
 

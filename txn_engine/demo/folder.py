@@ -17,7 +17,7 @@ _TRIES_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """`path` and what is in it: the embedded store, the report, the logs of all processes, Airflow's home."""
+    """`path` and what is in it: the store, the report, the logs of all processes, Airflow's home, a checkpoint."""
 
     path: Path
 
@@ -35,6 +35,11 @@ class Folder:
     def logs(self) -> Path:
         """One log a process."""
         return self.path / "logs"
+
+    @property
+    def checkpoint(self) -> Path:
+        """How far the stream came, as Spark keeps it."""
+        return self.path / "checkpoint"
 
     @property
     def airflow(self) -> Path:

@@ -1,4 +1,4 @@
-"""The demo's Spark: `python -m txn_engine.demo.spark_runner` runs the job into `balances` as it is told to."""
+"""The demo's Spark: `python -m txn_engine.demo.spark_runner` runs the query into `balances` as it is told to."""
 
 from __future__ import annotations
 
@@ -15,86 +15,107 @@ from txn_engine.demo.payments import PAYMENTS
 from txn_engine.demo.pipe import Order, Pipe, serve
 from txn_engine.errors import OffsetsMovedError
 from txn_engine.spark.balances import balances
-from txn_engine.spark.job import ConsumeResult, Transform, run_consume_job
+from txn_engine.spark.job import Output, Transform, run_consume_job
 from txn_engine.spark.session import SHORT_JOB, spark_session
+from txn_engine.spark.streaming import Each, StreamBatch, stream_topic
 
 _OVERLAP_S = 300
 
 
 class Runner:
-    """One Spark session that takes orders: `run` the job, once, or two runs that `overlap`."""
+    """One Spark session that takes orders: `run` the query, once, or `overlap` with a job of the same group."""
 
-    def __init__(self, spark: SparkSession, url: str, pipe: Pipe) -> None:
+    def __init__(self, spark: SparkSession, url: str, checkpoint: str, pipe: Pipe) -> None:
         self._spark = spark
         self._url = url
+        self._checkpoint = checkpoint
         self._wire = pipe
 
     def run(self, order: Order) -> None:
-        """Run the job to its end; or, `until` its commit, say `about to commit` and wait there."""
-        name = order["transactional_id"]
-        if order["until"] == "commit":
-            self._job(name, before_commit=self._wait_before_commit)
-        else:
-            self._say_committed(self._job(name))
+        """Run the query to its end; with `asks`, say `about to commit` in each micro-batch and wait for leave."""
+        asks = self._ask_before_commit if order["asks"] else None
+        self._say_done(self._query(order, before_commit=asks))
 
     def overlap(self, order: Order) -> None:
-        """Two runs of the group at once: both read from the same position, the first commits, then the other tries.
+        """The query, and a job of its group at once: both read from the same position, the query commits, then the job
+        tries.
 
-        Says `read` for each, `committed` for the first and `refused` for the other, with the error's code.
+        Says `read` for each, `done` for the query and `refused` for the job, with the error's code.
         """
-        first, other = order["transactional_id"], order["overlapping_id"]
-        first_has_read, other_has_read = threading.Event(), threading.Event()
+        query_has_read, job_has_read = threading.Event(), threading.Event()
 
-        def first_transform(payments: DataFrame) -> DataFrame:
-            self._wire.say("read", transactional_id=first)
-            first_has_read.set()
-            other_has_read.wait(_OVERLAP_S)
+        def each(payments: DataFrame, batch: StreamBatch) -> DataFrame:
+            self._wire.say("read", transactional_id=order["transactional_id"], read=batch.record_count)
+            query_has_read.set()
+            job_has_read.wait(_OVERLAP_S)
             return balances(payments)
 
-        with ThreadPoolExecutor(1, thread_name_prefix="first") as thread:
-            running = thread.submit(self._job, first, transform=first_transform)
-            running.add_done_callback(lambda _: first_has_read.set())
-            first_has_read.wait(_OVERLAP_S)
+        with ThreadPoolExecutor(1, thread_name_prefix="query") as thread:
+            running = thread.submit(self._query, order, each=each)
+            running.add_done_callback(lambda _: query_has_read.set())
+            query_has_read.wait(_OVERLAP_S)
             if running.done():
                 running.result()
 
-            def other_transform(payments: DataFrame) -> DataFrame:
-                self._wire.say("read", transactional_id=other)
-                other_has_read.set()
-                self._say_committed(running.result())
+            def transform(payments: DataFrame) -> DataFrame:
+                self._wire.say("read", transactional_id=order["overlapping_id"])
+                job_has_read.set()
+                self._say_done(running.result())
                 return balances(payments)
 
             try:
-                self._job(other, transform=other_transform)
+                self._job(order["overlapping_id"], transform)
             except OffsetsMovedError as error:
                 self._wire.say("refused", code=error.code, text=str(error))
             else:
-                self._wire.say("failed", text=f"{other} was not refused")
+                self._wire.say("failed", text=f"{order['overlapping_id']} was not refused")
             finally:
-                other_has_read.set()
+                job_has_read.set()
 
-    def _say_committed(self, result: ConsumeResult) -> None:
-        end = [f"{place.partition}:{offset}" for place, offset in sorted(result.read_offsets.end.items())]
+    def _say_done(self, batches: list[StreamBatch]) -> None:
+        end = batches[-1].offsets.end if batches else {}
         self._wire.say(
-            "committed",
-            skipped=result.skipped,
-            read=result.records_in,
-            written=result.records_out,
-            offsets=end,
+            "done",
+            batches=len(batches),
+            read=sum(batch.record_count for batch in batches),
+            offsets=[f"{place.partition}:{offset}" for place, offset in sorted(end.items())],
         )
 
-    def _wait_before_commit(self) -> None:
-        self._wire.say("about to commit")
+    def _ask_before_commit(self, batch: StreamBatch) -> None:
+        self._wire.say("about to commit", batch=batch.batch_id, read=batch.record_count)
         self._wire.next_order()
 
-    def _job(
+    def _query(
         self,
-        transactional_id: str,
+        order: Order,
         *,
-        transform: Transform = balances,
-        before_commit: Callable[[], None] | None = None,
-    ) -> ConsumeResult:
-        return run_consume_job(
+        each: Each = lambda payments, _: balances(payments),
+        before_commit: Callable[[StreamBatch], None] | None = None,
+    ) -> list[StreamBatch]:
+        """All that is there now, on the query's checkpoint; the micro-batches that it had to do."""
+        done: list[StreamBatch] = []
+
+        def noted(payments: DataFrame, batch: StreamBatch) -> Output:
+            done.append(batch)
+            return each(payments, batch)
+
+        stream_topic(
+            self._spark,
+            self._url,
+            PAYMENTS,
+            each=noted,
+            checkpoint=self._checkpoint,
+            transactional_id=order["transactional_id"],
+            group_id=GROUP,
+            output_topic=BALANCES,
+            max_offsets_per_trigger=order["most"],
+            before_commit=None if before_commit is None else lambda: before_commit(done[-1]),
+            trigger={"availableNow": True},
+        ).awaitTermination()
+        return done
+
+    def _job(self, transactional_id: str, transform: Transform) -> None:
+        run_consume_job(
             self._spark,
             self._url,
             topic=PAYMENTS,
@@ -102,21 +123,21 @@ class Runner:
             output_topic=BALANCES,
             transactional_id=transactional_id,
             transform=transform,
-            before_commit=before_commit,
         )
 
 
 def main() -> int:
-    """Run jobs as told; the exit code says how it ended."""
+    """Run queries as told; the exit code says how it ended."""
     parser = argparse.ArgumentParser(prog="spark_runner")
     parser.add_argument("--url", required=True)
-    url = parser.parse_args().url
+    parser.add_argument("--checkpoint", required=True)
+    given = parser.parse_args()
 
     def work(pipe: Pipe) -> None:
-        spark = spark_session(url, app_name="txn-engine demo", extra=SHORT_JOB)
+        spark = spark_session(given.url, app_name="txn-engine demo", extra=SHORT_JOB)
         spark.range(1_000).selectExpr("id % 7 AS key", "id").groupBy("key").count().collect()
         pipe.say("ready", version=spark.version)
-        runner = Runner(spark, url, pipe)
+        runner = Runner(spark, given.url, given.checkpoint, pipe)
         while (order := pipe.next_order()) is not None:
             {"run": runner.run, "overlap": runner.overlap}[order["do"]](order)
         spark.stop()

@@ -96,14 +96,14 @@ class Story:
             environment=airflow_environment(folder.airflow, engine.url),
             niceness=_AIRFLOW,
         )
-        first_spark = _start_spark(children, "spark", engine.url, _FIRST_SPARK)
+        first_spark = _start_spark(children, "spark", scene, _FIRST_SPARK)
         days = split_into_days(scene.payments)
         with screen.step(f"Load {scene.payments.num_rows:,} payments of {len(days):,} days", "load"):
             engine.admin.create_topic(PAYMENTS, partitions=PARTITIONS, schema=PAYMENTS_SCHEMA, key=KEY)
             screen.say(f"topic {PAYMENTS}: {PARTITIONS} partitions by {KEY}; a transaction a day")
             load = Load(children, screen, engine.url, folder.arrow_file, days)
             load.run()
-        second_spark = _start_spark(children, "spark-again", engine.url, _SECOND_SPARK)
+        second_spark = _start_spark(children, "spark-again", scene, _SECOND_SPARK)
         with screen.step("Sweep with the DAGs", "sweep"):
             sweep = Sweep(engine, screen, airflow)
             sweep.run(load)
@@ -145,8 +145,9 @@ class Story:
             sys.stdout.write(json.dumps(document, indent=2) + "\n")
 
 
-def _start_spark(children: Children, name: str, url: str, niceness: int) -> Child:
-    return children.start(name, "txn_engine.demo.spark_runner", "--url", url, niceness=niceness)
+def _start_spark(children: Children, name: str, scene: _Scene, niceness: int) -> Child:
+    arguments = ("--url", scene.engine.url, "--checkpoint", str(scene.folder.checkpoint))
+    return children.start(name, "txn_engine.demo.spark_runner", *arguments, niceness=niceness)
 
 
 def _check_machine() -> None:

@@ -46,13 +46,14 @@ def stream_topic(
     topic: str,
     *,
     each: Each,
-    checkpoint: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | None = None,
     transactional_id: str,
     output_topic: str | None = None,
     group_id: str | None = None,
     trigger: Mapping[str, Any] | None = None,
     max_offsets_per_trigger: int | None = None,
     query_name: str | None = None,
+    before_commit: Callable[[], None] | None = None,
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
     sort_within_files: bool | Sequence[str] = False,
@@ -90,12 +91,13 @@ def stream_topic(
         )
         producer.init_transactions()
         layout = FileLayout(sort_within_files, by_partition)
-        work = _Work(spark, engine, producer, topic, group_id or transactional_id, each, output_topic, layout)
-        options = _source_options(engine, topic, group_id or transactional_id, max_offsets_per_trigger)
+        group = group_id or transactional_id
+        work = _Work(spark, engine, producer, topic, group, each, output_topic, layout, before_commit)
+        options = _source_options(engine, topic, group, max_offsets_per_trigger)
         ranges = spark.readStream.format(NAME).options(**options).load()
-        writer = ranges.writeStream.foreachBatch(work.process).option(
-            "checkpointLocation", os.fspath(checkpoint)
-        )
+        writer = ranges.writeStream.foreachBatch(work.process)
+        if checkpoint is not None:
+            writer = writer.option("checkpointLocation", os.fspath(checkpoint))
         writer = writer.queryName(query_name) if query_name is not None else writer
         query = (writer.trigger(**trigger) if trigger else writer).start()
         _close_with(query, held.pop_all())
@@ -154,6 +156,7 @@ class _Work:
     each: Each
     output_topic: str | None
     layout: FileLayout
+    before_commit: Callable[[], None] | None
 
     def process(self, ranges: DataFrame, batch_id: int) -> None:
         """For `foreachBatch`: its rows are offsets."""

@@ -118,3 +118,16 @@ def test_spark_sums_up_what_is_new(store: Engine, run_example: RunExample) -> No
     assert {at.lag for at in store.admin.describe_group("example_spark").partitions} == {0}
     (event,) = [extra for uri, extra in events(run) if uri.endswith("example_balances")]
     assert event["records"] == 100
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_stream_follows(store: Engine, run_example: RunExample) -> None:
+    """Two runs of the stream, each of what is new: no payment twice, and the group at the end."""
+    for number in (1, 2):
+        assert run_example("example_txn_pipeline").state == "success"
+        run = run_example("example_txn_stream")
+        assert run.state == "success", run.errors
+        assert run.xcom("follow") == 100
+        assert accounts(store, "example_large_payments") == sorted([*range(100)] * number)
+    assert {at.lag for at in store.admin.describe_group("example_stream").partitions} == {0}

@@ -114,5 +114,9 @@ def test_airflow_finds_provider_and_plugin_once(
     assert (found["errors"], found["dag_errors"]) == ({}, {})
     assert found["heavy"] == []  # neither provider nor plugin nor the examples' parse needs them
     assert found["dags"] == [
-        "example_txn_load_files", "example_txn_pipeline", "example_txn_spark", "example_txn_watch",
-    ]  # fmt: skip
+        "example_txn_load_files",
+        "example_txn_pipeline",
+        "example_txn_spark",
+        "example_txn_stream",
+        "example_txn_watch",
+    ]

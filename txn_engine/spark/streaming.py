@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened
 from txn_engine.spark.reading import ReadOffsets, read_topic
 from txn_engine.spark.source import NAME, register
+from txn_engine.spark.source.opening import write_access
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, check_write, commit_offsets, write_with
 from txn_engine.types import MarkerMode, TopicPartition
 
@@ -68,7 +70,7 @@ def stream_topic(
     checkpoint that is lost costs nothing. `trigger`: what `DataStreamWriter.trigger` takes, such as
     `{"availableNow": True}`.
 
-    It needs a classic session. Spark's planner opens the store by its URL and the environment's credentials.
+    It needs a classic session.
 
     Raises what `read_topic` raises; an error of a micro-batch ends the query. `OffsetsMovedError`: the group is neither
     at the beginning nor at the end of the micro-batch: somebody else moved it, or an older checkpoint was restored.
@@ -94,6 +96,7 @@ def stream_topic(
         group = group_id or transactional_id
         work = _Work(spark, engine, producer, topic, group, each, output_topic, layout, before_commit)
         options = _source_options(engine, topic, group, max_offsets_per_trigger)
+        options |= _access_options(engine.store, held)
         ranges = spark.readStream.format(NAME).options(**options).load()
         writer = ranges.writeStream.foreachBatch(work.process)
         if checkpoint is not None:
@@ -115,20 +118,22 @@ def _source_options(engine: Engine, topic: str, group_id: str, most: int | None)
         "startingOffsets": json.dumps({topic: start}),
         "rangesOnly": "true",
     }
-    endpoint = _endpoint(engine.store)
-    if endpoint is not None:
-        options["endpoint"] = endpoint
     if most is not None:
         options["maxOffsetsPerTrigger"] = str(most)
     return options
 
 
-def _endpoint(store: ObjectStore) -> str | None:
+def _access_options(store: ObjectStore, held: ExitStack) -> dict[str, str]:
+    """How Spark's planner, a process of its own, gets at a bucket: as this engine does."""
     if not store.url.startswith("s3:"):
-        return None
+        return {}
     from storage.s3 import S3Store
 
-    return store.config.endpoint if isinstance(store, S3Store) else None
+    if not isinstance(store, S3Store):
+        return {}
+    names = ("endpoint", "access_key", "secret_key", "session_token", "region")
+    folder = held.enter_context(tempfile.TemporaryDirectory(prefix="txn-engine-stream-"))
+    return {"accessFile": write_access(folder, {name: getattr(store.config, name) for name in names})}
 
 
 def _close_with(query: StreamingQuery, held: ExitStack) -> None:

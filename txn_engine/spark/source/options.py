@@ -50,6 +50,7 @@ _STREAM: Final = (
     "groupId",
     "kafka.group.id",
     "rangesOnly",
+    "accessFile",
 )
 _EITHER: Final = tuple(dict.fromkeys((*_BATCH, *_STREAM)))
 _SINK: Final = (*_STORE, "topic", "transactionalId", "transactionTimeoutMs")
@@ -118,10 +119,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StoreOptions:
-    """Which store. Credentials are never options: they come from the environment, as for `connect()`."""
+    """Which store. Credentials are never options: they come from the environment, as for `connect()`, or from a file of
+    this user's that `stream_topic` leaves for the time of its query.
+    """
 
     url: str
     endpoint: str | None = None
+    access_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +233,10 @@ class _Options:
         url = self.required("url", "file:///folder or s3://bucket/prefix")
         if "://" not in url:
             _refuse("url", url, "file:///folder or s3://bucket/prefix")
-        return StoreOptions(url, self.text("endpoint"))
+        file = self.text("accessFile")
+        if file is not None and not self.flag("rangesOnly", default=False):
+            _refuse_name("accessfile", _BATCH)
+        return StoreOptions(url, self.text("endpoint"), file)
 
     def subscription(self) -> Subscription:
         given = [name for name in _SUBSCRIPTIONS if name.lower() in self._given]

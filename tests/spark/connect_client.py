@@ -11,7 +11,7 @@ import sys
 from pyspark.sql import SparkSession
 
 from txn_engine.errors import TxnEngineError
-from txn_engine.spark import read_topic
+from txn_engine.spark import load_files, read_topic, write_topic
 
 LOCAL = "spark.connect.grpc.binding.address"
 
@@ -27,10 +27,16 @@ def main(url: str, checkpoint: str) -> None:
     for _ in range(2):
         query = stream.select(*columns).writeStream.format("txn_engine").options(**sink)
         query.trigger(availableNow=True).start().awaitTermination()
-    try:
-        read_topic(spark, url, "payments")
-    except TxnEngineError as error:
-        seen["read_topic"] = str(error)
+    refused = {
+        "read_topic": lambda: read_topic(spark, url, "payments"),
+        "write_topic": lambda: write_topic(rows.select(*columns), url, "copies", transactional_id="connect"),
+        "load_files": lambda: load_files(spark, url, "copies", "/nowhere.csv", run_id="1"),
+    }
+    for name, call in refused.items():
+        try:
+            call()
+        except TxnEngineError as error:
+            seen[name] = str(error)
     print(json.dumps(seen))
     spark.stop()
 

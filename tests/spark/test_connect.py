@@ -30,5 +30,7 @@ def test_a_connect_session_reads_and_streams(ledger: Engine, tmp_path: Path) -> 
     seen = json.loads(done.stdout.splitlines()[-1])
     assert "connect" in seen["session"]
     assert seen["count"] == 120
+    for name in ("read_topic", "write_topic", "load_files"):
+        assert "a session of Spark Connect" in seen[name]
     copied = ledger.scan("copies").to_table(["trans_id"]).column("trans_id").to_pylist()
     assert sorted(copied) == list(range(120))

@@ -1,0 +1,135 @@
+"""read_topic of several topics, and with times for bounds."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.conftest import PLACE, SCHEMA, load, payments
+from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRequestError
+from txn_engine.spark import read_topic, run_consume_job, stamps, write_topic
+
+pytestmark = pytest.mark.spark
+BY_TOPIC = [("_topic", "ascending"), *PLACE]
+
+
+@pytest.fixture
+def copies(ledger: Engine) -> Engine:
+    """The ledger, with a topic `copies` of the same columns as `payments`, and records in both."""
+    ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
+    load(ledger, 0, 90)
+    with ledger.producer() as producer:
+        producer.produce("copies", payments(500, 40)).result()
+    return ledger
+
+
+@pytest.mark.parametrize("are_packed", [True, False])
+def test_several_topics_are_one_dataframe(
+    spark: SparkSession, copies: Engine, monkeypatch: pytest.MonkeyPatch, are_packed: bool
+) -> None:
+    """Each record with its topic, whether that is in the bits of a file's stamp or looked up by the file's number; and
+    with bounds inside files.
+    """
+    if not are_packed:
+        monkeypatch.setattr(stamps, "MILLIS_MAX", 1)
+    names = ["payments", "copies"]
+    end = {tp: at - 3 for tp, at in copies.scan(names).offsets.items()}
+    for bounds in ({}, {"end": end}):
+        read = read_topic(spark, copies, names, **bounds)
+        found = read.df.toArrow().sort_by(BY_TOPIC)
+        wanted = copies.scan(names, **bounds).to_table().sort_by(BY_TOPIC)
+        for name in ("_topic", "_partition", "_offset", "trans_id", "amount"):
+            assert found.column(name).to_pylist() == wanted.column(name).to_pylist(), name
+        assert read.offsets.topics == ("payments", "copies")
+        assert {tp.topic for tp in read.offsets.end} == set(names)
+    assert read_topic(spark, copies, ["payments"]).df.columns[-1] == "_topic"
+    assert "_topic" not in read_topic(spark, copies, "payments").df.columns
+
+
+def test_offsets_of_several_topics_commit_together(spark: SparkSession, copies: Engine) -> None:
+    """A group follows both; the next read has nothing of either."""
+    copies.admin.create_topic("all", partitions=1, schema=SCHEMA)
+    for expected in (130, 0):
+        read = read_topic(spark, copies, ["payments", "copies"], group_id="both")
+        assert read.record_count == expected
+        write_topic(
+            read.df.select(*SCHEMA.names), copies, "all", transactional_id="both", offsets=read.offsets
+        )
+    assert copies.scan("all").to_table().num_rows == 130
+
+
+def test_topics_that_do_not_go_together(spark: SparkSession, copies: Engine) -> None:
+    """The column that differs is named; so is an empty list."""
+    with pytest.raises(InvalidRequestError, match=r"column 'trans_id': topic 'balances' has no such column"):
+        read_topic(spark, copies, ["payments", "balances"])
+    with pytest.raises(InvalidRequestError, match="no topic"):
+        read_topic(spark, copies, [])
+
+
+def test_times_bound_a_read(spark: SparkSession, ledger: Engine) -> None:
+    """From the first record of that time or later, up to another; where none is as late, nothing."""
+    load(ledger, 0, 60)
+    stamp = ledger.scan("payments").to_table(["_timestamp"]).column(0).cast(pa.int64())
+    between = max(stamp.to_pylist()) + 1
+    while ledger.clock() <= between:
+        pass
+    load(ledger, 60, 30)
+
+    def ids(**bounds: int) -> list[int]:
+        read = read_topic(spark, ledger, "payments", **bounds)
+        scanned = ledger.scan("payments", **bounds)
+        assert dict(read.offsets.start) == scanned.start_offsets
+        assert dict(read.offsets.end) == scanned.offsets
+        found = sorted(row["trans_id"] for row in read.df.select("trans_id").collect())
+        assert found == sorted(scanned.to_table(["trans_id"]).column(0).to_pylist())
+        assert read.record_count == len(found)
+        return found
+
+    assert ids(start_timestamp=between) == list(range(60, 90))
+    assert ids(end_timestamp=between) == list(range(60))
+    assert ids(start_timestamp=0, end_timestamp=between) == list(range(60))
+    assert ids(start_timestamp=between + 10**9) == []
+    assert ids(end_timestamp=between + 10**9) == list(range(90))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ({"start_timestamp": -1}, "start_timestamp=-1"),
+        ({"start_timestamp": "yesterday"}, "start_timestamp='yesterday'"),
+        ({"start_timestamp": 2, "end_timestamp": 1}, "end_timestamp=1"),
+    ],
+)
+def test_times_that_cannot_be_meant(
+    spark: SparkSession, ledger: Engine, bounds: dict[str, int], words: str
+) -> None:
+    """One sentence."""
+    with pytest.raises(InvalidRequestError, match=words):
+        read_topic(spark, ledger, "payments", **bounds)
+
+
+def test_two_starts_are_refused(spark: SparkSession, ledger: Engine) -> None:
+    """An offset and a time for the same end of the read."""
+    start = dict.fromkeys(ledger.scan("payments").offsets, 0)
+    with pytest.raises(InvalidRequestError, match="start and start_timestamp"):
+        read_topic(spark, ledger, "payments", start=start, start_timestamp=0)
+
+
+def test_a_job_over_an_empty_topic_of_a_group(spark: SparkSession, ledger: Engine) -> None:
+    """A time does not move where a group is: the group's position counts where no start is given."""
+    load(ledger, 0, 30)
+    run_consume_job(
+        spark,
+        ledger,
+        topic="payments",
+        group_id="g",
+        transactional_id="g",
+        output_topic="balances",
+        transform=lambda df: df.selectExpr(
+            "account_id", "cast(amount as decimal(18,2)) turnover", "1L payments"
+        ),
+    )
+    assert read_topic(spark, ledger, "payments", group_id="g").record_count == 0
+    assert read_topic(spark, ledger, "payments", group_id="g", start_timestamp=0).record_count == 30

@@ -73,10 +73,10 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_wheel_holds_three_packages_and_the_dags(installed: Path) -> None:
+def test_the_wheel_holds_its_packages_and_the_dags(installed: Path) -> None:
     """The Airflow package once, at the top, where users import it; the DAGs inside; no tests, no plugins folder."""
     tops = {entry.name for entry in installed.iterdir() if not entry.name.endswith(".dist-info")}
-    assert tops == {"storage", "txn_engine", "txn_engine_airflow"}
+    assert tops == {"storage", "txn_engine", "txn_engine_airflow", "pyspark_txn_engine"}
     assert len(list(installed.rglob("hook.py"))) == 1
     assert (installed / "txn_engine" / "_airflow" / "dags" / "txn_coordinator_sweep.py").is_file()
     assert not (installed / "txn_engine" / "_airflow" / "plugins").exists()

@@ -78,6 +78,25 @@ def test_each_record_once_and_the_group_with_it(spark: SparkSession, copies: Eng
     assert sum(batch.record_count for batch in seen) == 300
 
 
+def test_before_a_commit(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Once a micro-batch, with its transaction open and nothing of it to be seen; what it raises ends the query."""
+    seen: list[tuple[int, str]] = []
+
+    def look() -> None:
+        seen.append((len(ids(copies)), copies.admin.describe_transaction("copier").state))
+        if len(seen) == 2:
+            raise ValueError("not this one")
+
+    load(copies, 0, 100)
+    with pytest.raises(StreamingQueryException, match="not this one"):
+        copy(spark, copies, tmp_path / "ck", max_offsets_per_trigger=60, before_commit=look)
+    first = len(ids(copies))
+    assert seen == [(0, "Ongoing"), (first, "Ongoing")]
+    assert 0 < first <= 60
+    copy(spark, copies, tmp_path / "ck")
+    assert ids(copies) == list(range(100))
+
+
 def test_several_outputs(spark: SparkSession, two_topics: Engine, tmp_path: Path) -> None:
     """Each micro-batch fills both topics and moves the group by one transaction."""
     load(two_topics, 0, 90)

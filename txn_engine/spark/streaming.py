@@ -179,7 +179,15 @@ class _Work:
         batch = StreamBatch(batch_id, read.offsets, read.record_count)
         outputs = outputs_of(self.each(read.df, batch), self.output_topic, "stream_topic")
         check_write(self.engine, outputs, read.offsets, self.layout)
-        write_with(self.engine, self.producer, outputs, offsets=read.offsets, run_id=None, layout=self.layout)
+        write_with(
+            self.engine,
+            self.producer,
+            outputs,
+            offsets=read.offsets,
+            run_id=None,
+            layout=self.layout,
+            before_commit=self.before_commit,
+        )
 
     def _bounds(self, rows: list[Row], side: str) -> dict[TopicPartition, int]:
         return {TopicPartition(row["topic"], row["partition"]): row[side] for row in rows}

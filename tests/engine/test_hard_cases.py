@@ -270,7 +270,7 @@ def test_interrupted_between_queue_and_join(engine: Engine, monkeypatch: pytest.
     """Ctrl-C while a batch waits for its partition to be added: close aborts and returns."""
     producer = started(engine)
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(engine.coordinator, "add", interrupted)

@@ -87,6 +87,23 @@ def test_many_rows_are_files_of_the_size_aimed_at(monkeypatch: pytest.MonkeyPatc
     assert ids == list(range(100_000))
 
 
+def test_many_rows_of_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take hardly any bytes, and a file has its end all the same."""
+    monkeypatch.setattr(open_files, "FILE_ROWS", 30_000)
+    monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 100_000)
+    store = Store()
+    table = pa.table({"id": pa.array([7] * 10_000, pa.int64())})
+    found: list[tuple[int, EncodedFile]] = []
+    with OpenFiles(1, store.new_name, 5, store.put) as files:
+        for _ in range(20):
+            found += files.write([(0, table)], table.nbytes)
+        found += files.finish()
+    counts = [encoded.record_count for _, encoded in found]
+    assert sum(counts) == 200_000
+    assert len(counts) > 4
+    assert max(counts) <= 50_000
+
+
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """With files open in many partitions the largest is ended before it is full, so memory does not grow with rows."""
     monkeypatch.setattr(open_files, "_PENDING_BYTES", 100_000)

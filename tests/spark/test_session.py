@@ -135,6 +135,35 @@ def test_s3a_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.minio
 @pytest.mark.slow
+@pytest.mark.parametrize("of", ["environment", "connect"])
+def test_streams_on_a_real_server(minio_bucket: S3Bucket, tmp_path: Path, of: str) -> None:
+    """Files and streams, with the credentials of the environment, and with those that `connect()` was given alone."""
+    environment = os.environ | (minio_bucket.environment if of == "environment" else {})
+    if of == "connect":
+        environment["STORE"] = f"{minio_bucket.endpoint} {minio_bucket.access_key} {minio_bucket.secret_key}"
+    environment |= {"PYSPARK_PYTHON": sys.executable}
+    environment.setdefault("TXN_ENGINE_CACHE", str(REPOSITORY / ".cache"))
+    log = tmp_path / "spark.log"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.s3a_streams", f"{minio_bucket.url}/a/ledger", str(log)],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3_000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    streamed = {"streamed": True} if of == "environment" else {}
+    assert seen == {"loads": [100, 0], "copied": True, "findings": [], **streamed}
+    for secret in (minio_bucket.access_key, minio_bucket.secret_key):
+        assert secret not in log.read_text() + done.stdout + done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.minio
+@pytest.mark.slow
 def test_keys_stay_with_their_read(minio_bucket: S3Bucket, seaweed_server: SeaweedServer) -> None:
     """Two servers with a bucket of one name, in one session: each read meets its own, and the session has no key."""
     minio_client(seaweed_server.url, seaweed_server.access_key, seaweed_server.secret_key).make_bucket(

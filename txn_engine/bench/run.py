@@ -15,7 +15,7 @@ from rich.table import Table
 
 from txn_engine.bench.measure import Measured
 from txn_engine.bench.scans import scan_numbers
-from txn_engine.bench.spark_writes import QUICK_ROWS, ROWS, spark_write_numbers
+from txn_engine.bench.spark import SparkPart, spark_numbers
 from txn_engine.bench.writes import write_numbers
 from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
@@ -31,12 +31,12 @@ def run_bench(
     console: Console,
     quick: bool,
     spark: bool = True,
-    spark_alone: bool = False,
+    spark_part: SparkPart | None = None,
     spark_rows: int | None = None,
 ) -> int:
     """Measure on the store at `url`, or on a durable local one in a temporary folder that is removed again.
 
-    `spark_alone`: what Spark reads and writes, of `spark_rows` rows unless as many as are usual, and nothing else.
+    `spark_part`: that of what Spark does, of `spark_rows` rows unless as many as are usual, and nothing else.
 
     On a store that is named, the topics it makes (`bench-<time>-...`) are deleted at the end; their objects stay until
     the clean-up. Always 0: a number that misses its aim is printed as such, it is no failure.
@@ -52,7 +52,9 @@ def run_bench(
     try:
         with connect(url or f"{folder}/ledger") as engine:
             measure = (
-                partial(_measure_spark, rows=spark_rows) if spark_alone else partial(_measure, spark=spark)
+                partial(_measure, spark=spark)
+                if spark_part is None
+                else partial(_measure_spark, part=spark_part, rows=spark_rows)
             )
             numbers = measure(engine, quick=quick)
             report = {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]}
@@ -86,18 +88,19 @@ def _measure(engine: Engine, *, quick: bool, spark: bool) -> list[Measured]:
     return numbers
 
 
-def _measure_spark(engine: Engine, *, quick: bool, rows: int | None) -> list[Measured]:
+def _measure_spark(engine: Engine, *, quick: bool, part: SparkPart, rows: int | None) -> list[Measured]:
     prefix = f"bench-{system_clock()}"
     errors = Console(stderr=True)
 
     def progress(what: str, done: int, total: int) -> None:
         errors.print(f"{what}: {done:,} of {total:,}", style="dim")
 
-    wanted = rows or (QUICK_ROWS if quick else ROWS)
-    rounds = 3 if quick else 5
-    numbers = list(spark_write_numbers(engine, prefix, rows=wanted, rounds=rounds, progress=progress))
+    found = []
+    for number in spark_numbers(engine, prefix, part=part, rows=rows, quick=quick, progress=progress):
+        errors.print(f"{number.name}: {number.ours:.3g} {number.unit}, ratio {number.ratio:.2f}", style="dim")
+        found.append(number)
     _delete_topics(engine, prefix)
-    return numbers
+    return found
 
 
 def _delete_topics(engine: Engine, prefix: str) -> None:

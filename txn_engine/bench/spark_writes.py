@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import statistics
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txn_engine.bench.measure import Measured, paired, ratio_of
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Progress = Callable[[str, int, int], None]
-ROWS = 20_000_000
-QUICK_ROWS = 2_000_000
 _AIM = 1.2
 _LOADED_ROWS = 1_000_000
 _PARTITIONS = (1, 4)
@@ -52,7 +48,7 @@ class _Writers:
             )
 
     def bare(self) -> None:
-        place = f"{self.source}-bare-{next(self.numbers)}"
+        place = f"{self.source}-bare-{self.partitions}-{next(self.numbers)}"
         self._frame().write.option("compression", "zstd").parquet(place)
 
     def _frame(self) -> DataFrame:
@@ -62,26 +58,18 @@ class _Writers:
 
 
 def spark_write_numbers(
-    engine: Engine, prefix: str, *, rows: int = ROWS, rounds: int = 5, progress: Progress
+    spark: SparkSession, engine: Engine, prefix: str, *, rows: int, rounds: int, progress: Progress
 ) -> Iterator[Measured]:
     """A write of `rows` payments into a topic of one partition, and split by key into one of four.
 
-    The rows are read from Parquet files on the same store. Not for s3:// stores unless the session has S3A's jars,
-    which `spark_session` brings.
+    The rows are read from Parquet files on the same store.
     """
-    from txn_engine.spark import spark_session
-
-    with tempfile.TemporaryDirectory(prefix="txn-engine-bench-spark-") as folder:
-        spark = spark_session(engine.url, app_name="txn-engine bench", log_path=Path(folder, "spark.log"))
-        try:
-            source = _loaded(engine, prefix, rows, progress)
-            for partitions in _PARTITIONS:
-                writers = _Writers(spark, engine, source, f"{prefix}-{partitions}p", partitions, rows)
-                progress(f"write by Spark into {partitions} partitions", 0, rounds)
-                mine, theirs = paired(writers.ours, writers.bare, rounds, warm_up=1)
-                yield _measured(mine, theirs, rows, partitions)
-        finally:
-            spark.stop()
+    source = _loaded(engine, prefix, rows, progress)
+    for partitions in _PARTITIONS:
+        writers = _Writers(spark, engine, source, f"{prefix}-{partitions}p", partitions, rows)
+        progress(f"write by Spark into {partitions} partitions", 0, rounds)
+        mine, theirs = paired(writers.ours, writers.bare, rounds, warm_up=1)
+        yield _measured(mine, theirs, rows, partitions)
 
 
 def _loaded(engine: Engine, prefix: str, rows: int, progress: Progress) -> str:

@@ -18,7 +18,7 @@ from txn_engine.files import FileFormat, read_records
 from txn_engine.files.records import FORMATS
 from txn_engine.log.topics import Topic
 from txn_engine.spark.errors import SPARK_FAILURES, reason
-from txn_engine.spark.opening import UrlOrEngine, check_classic, opened
+from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, read_options
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, FileRows, WriteResult, write_with
 from txn_engine.types import MarkerMode
 
@@ -45,7 +45,8 @@ def load_files(
 ) -> WriteResult:
     """Load the files that `paths` name, in one transaction of the run: run again after it committed, it loads nothing.
 
-    `paths` are what Spark can list, with its patterns (`s3a://bucket/day/*.csv`); each executor reads whole files with
+    `paths` are what Spark can list, with its patterns (`s3a://bucket/day/*.csv`): the store's own bucket with the
+    engine's credentials, other places with the session's. Each executor reads whole files with
     `txn_engine.files.read_records`, whose arguments the others are. So every value is taken exactly, or the file is
     refused by its name, line and column, and the load with it: there is nowhere else to put a bad row. No cast of
     Spark's touches a value. A file is one task's; where it is not on a local disk it may have 2 GiB, and is copied to
@@ -72,7 +73,9 @@ def load_files(
             "date_format": date_format,
             "binary": binary,
         }
-        rows = _rows(spark, [paths] if isinstance(paths, str) else list(paths), info, reading)
+        wanted = [paths] if isinstance(paths, str) else list(paths)
+        files = _listed(spark, wanted, read_options(spark, engine.store))
+        rows = _rows(files, wanted, info, reading)
         with engine.producer(
             transactional_id=name, transaction_timeout_ms=transaction_timeout_ms, markers=markers
         ) as producer:
@@ -80,15 +83,19 @@ def load_files(
             return write_with(engine, producer, {topic: rows}, offsets=None, run_id=run_id)[topic]
 
 
-def _rows(spark: SparkSession, paths: list[str], topic: Topic, reading: dict[str, Any]) -> FileRows:
-    """The files as Spark lists them, and how a task makes rows of them."""
+def _listed(spark: SparkSession, paths: list[str], options: Mapping[str, str]) -> DataFrame:
+    """The files; those of the engine's own bucket with the engine's credentials, others with the session's."""
     try:
-        files = spark.read.format("binaryFile").load(paths)
-        found = sorted(files.inputFiles())
+        return spark.read.format("binaryFile").options(**options).load(paths)
     except SPARK_FAILURES as error:
         raise InvalidRequestError(
             reason(error), actor=_ACTOR, expected="files that Spark can list"
         ) from error
+
+
+def _rows(files: DataFrame, paths: list[str], topic: Topic, reading: dict[str, Any]) -> FileRows:
+    """The files as Spark lists them, and how a task makes rows of them."""
+    found = sorted(files.inputFiles())
     if not found:
         raise InvalidRequestError(f"no files at {', '.join(paths)}", actor=_ACTOR, expected="one or more")
     if reading["format"] is None:

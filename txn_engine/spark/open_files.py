@@ -14,6 +14,8 @@ from txn_engine.protocol.file_names import DataFileName
 
 FILE_BYTES = 128 << 20
 """How large a data file becomes, where there are rows enough."""
+FILE_ROWS = 50_000_000
+"""How many rows it takes at most, about: those of one value take hardly a byte."""
 _ROW_GROUP_BYTES = 32 << 20
 _PENDING_BYTES = 128 << 20
 _ENCODED_BYTES = 256 << 20
@@ -32,6 +34,13 @@ class _OpenFile:
     def bytes(self) -> int:
         """Of the row groups that are written."""
         return 0 if self.encoder is None else self.encoder.written_bytes
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is to be ended."""
+        return self.encoder is not None and (
+            self.encoder.written_bytes >= FILE_BYTES or self.encoder.record_count >= FILE_ROWS
+        )
 
 
 class OpenFiles:
@@ -71,7 +80,7 @@ class OpenFiles:
         for partition in self._files:
             self._encode(partition)
         self._held = 0
-        for partition in [number for number, file in self._files.items() if file.bytes >= FILE_BYTES]:
+        for partition in [number for number, file in self._files.items() if file.is_full]:
             yield from self._close(partition)
         while sum(file.bytes for file in self._files.values()) > _ENCODED_BYTES:
             yield from self._close(max(self._files, key=lambda number: self._files[number].bytes))

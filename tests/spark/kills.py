@@ -1,4 +1,4 @@
-"""Streams killed at every step of a micro-batch: each record once, however often they are started again."""
+"""A stream in a process of its own, killed at one step after the other."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
-from tests.spark import dying_source, dying_topic_stream
 from tests.spark.conftest import SCHEMA, load
 from txn_engine.engine import Engine
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -45,34 +41,3 @@ def kill_at_every_step(module: str, steps: Sequence[tuple[str, str]], engine: En
     assert last.returncode == 0, last.stderr[-3000:]
     copied = engine.scan("copies").to_table(["trans_id"]).column("trans_id").to_pylist()
     assert sorted(copied) == list(range(len(steps) * 60))
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "victims",
-    [
-        pytest.param(("jvm", "driver", "worker"), id="one after the other"),
-        *(
-            pytest.param((victim,), id=victim, marks=pytest.mark.live)
-            for victim in ("jvm", "driver", "worker")
-        ),
-    ],
-)
-def test_the_sink(ledger: Engine, tmp_path: Path, victims: tuple[str, ...]) -> None:
-    """`format("txn_engine")`: planned and committed in processes of their own, written by tasks."""
-    steps = [(step, victims[n % len(victims)]) for n, step in enumerate(dying_source.STEPS)]
-    kill_at_every_step("dying_stream", steps, ledger, tmp_path)
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "victims",
-    [
-        pytest.param(("driver", "jvm"), id="one after the other"),
-        *(pytest.param((victim,), id=victim, marks=pytest.mark.live) for victim in ("jvm", "driver")),
-    ],
-)
-def test_stream_topic(ledger: Engine, tmp_path: Path, victims: tuple[str, ...]) -> None:
-    """All is done in the driver but the work of tasks, where a worker is killed."""
-    steps = [(step, victims[n % len(victims)]) for n, step in enumerate(dying_topic_stream.STEPS)]
-    kill_at_every_step("dying_topic_stream", [*steps, ("working", "worker")], ledger, tmp_path)

@@ -1,0 +1,87 @@
+"""`python -m tests.spark.s3a_streams URL LOG`: files and streams over a ledger in a bucket; says as JSON what was seen.
+
+With `STORE` in the environment (endpoint, key and secret) the keys are given to `connect()`, and stand nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+
+from minio import Minio
+
+import txn_engine
+from tests.spark.conftest import SCHEMA, load, payments
+from tests.spark.test_loading import csv_of
+from txn_engine.engine import Engine
+from txn_engine.spark import load_files, register, spark_session, stream_topic
+
+
+def connected(url: str) -> Engine:
+    if "STORE" not in os.environ:
+        return txn_engine.connect(url)
+    endpoint, access_key, secret_key = os.environ["STORE"].split()
+    return txn_engine.connect(url, endpoint=endpoint, access_key=access_key, secret_key=secret_key)
+
+
+def put_file(engine: Engine, name: str) -> str:
+    """100 payments more, as a file in the bucket; its URL for Spark."""
+    config = engine.store.config  # type: ignore[attr-defined]
+    access_key, secret_key, _ = config.credentials()
+    client = Minio(
+        endpoint=config.endpoint.removeprefix("http://"),
+        access_key=access_key,
+        secret_key=secret_key,
+        secure=False,
+    )
+    with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
+        file.write(csv_of(payments(150, 100)))
+        file.flush()
+        client.fput_object(bucket_name=config.bucket, object_name=name, file_path=file.name)
+    return f"s3a://{config.bucket}/{name}"
+
+
+def main(url: str, log: str) -> None:
+    with connected(url) as engine, tempfile.TemporaryDirectory() as folder:
+        for topic in ("payments", "copies", "others"):
+            engine.admin.create_topic(topic, partitions=3, schema=SCHEMA, key="account_id")
+        load(engine, 0, 150)
+        spark = spark_session(url, log_path=log)
+        path = put_file(engine, "days/one day.csv")
+        loads = [load_files(spark, engine, "payments", path, run_id="day").records for _ in range(2)]
+        for _ in range(2):
+            stream_topic(
+                spark,
+                engine,
+                "payments",
+                each=lambda rows, _: rows.select(*SCHEMA.names),
+                checkpoint=f"{folder}/topic",
+                transactional_id="copier",
+                output_topic="copies",
+                max_offsets_per_trigger=100,
+                trigger={"availableNow": True},
+            ).awaitTermination()
+        seen = {"loads": loads, "copied": copied(engine, "copies")}
+        if "STORE" not in os.environ:
+            register(spark)
+            source = {"url": url, "subscribe": "payments", "startingOffsets": "earliest"}
+            rows = spark.readStream.format("txn_engine").options(**source).load().select(*SCHEMA.names)
+            sink = {"url": url, "topic": "others", "checkpointLocation": f"{folder}/format"}
+            for _ in range(2):
+                writer = rows.writeStream.format("txn_engine").options(**sink)
+                writer.trigger(availableNow=True).start().awaitTermination()
+            seen["streamed"] = copied(engine, "others")
+        seen["findings"] = [str(finding) for finding in engine.admin.verify().findings]
+        print(json.dumps(seen))
+        spark.stop()
+
+
+def copied(engine: Engine, topic: str) -> bool:
+    """Whether it has each payment once."""
+    return sorted(engine.scan(topic).to_table(["trans_id"]).column(0).to_pylist()) == list(range(250))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,45 @@
+"""`txn-engine bench --spark`: it runs whole, and checks what it measures; how fast is for the command to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from txn_engine.bench.spark_reads import spark_read_numbers
+from txn_engine.bench.spark_streams import spark_stream_numbers
+from txn_engine.bench.spark_writes import spark_write_numbers
+from txn_engine.engine import Engine
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """No progress."""
+
+
+def test_reads_writes_and_streams(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every number of the table, of a few rows; a result that differs from the bare one's raises."""
+    monkeypatch.chdir(tmp_path)
+    reads = spark_read_numbers(spark, ledger, "r", rows=20_000, files=8, rounds=1, progress=silent)
+    writes = spark_write_numbers(spark, ledger, "w", rows=20_000, rounds=1, progress=silent)
+    streams = spark_stream_numbers(spark, ledger, "s", rows=20_000, rounds=1, progress=silent)
+    numbers = [*reads, *writes, *streams]
+    assert [number.name.split(",")[0] for number in numbers] == [
+        "count",
+        "group-by of all",
+        "point filter",
+        "max(_offset) by partition",
+        "1",
+        "1",
+        "write by Spark",
+        "write by Spark",
+        "stream by source and sink",
+        "stream by stream_topic",
+        "micro-batch of 1",
+        "query that finds nothing",
+    ]
+    assert all(number.ours > 0 and number.bare > 0 for number in numbers)

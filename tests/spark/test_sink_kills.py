@@ -1,0 +1,35 @@
+"""The streaming sink, killed at every step of a micro-batch: each record once, however often it is started again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spark import dying_source
+from tests.spark.kills import kill_at_every_step
+from txn_engine.engine import Engine
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+AROUND_THE_DECISION = (
+    ("uploaded", "worker"),
+    ("undecided", "jvm"),
+    ("decided", "driver"),
+    ("committed", "jvm"),
+)
+
+
+def test_around_the_decision(ledger: Engine, tmp_path: Path) -> None:
+    """`format("txn_engine")`: planned and committed in processes of their own, written by tasks."""
+    kill_at_every_step("dying_stream", AROUND_THE_DECISION, ledger, tmp_path)
+
+
+@pytest.mark.live
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("victim", ["jvm", "driver", "worker"])
+def test_at_every_step(ledger: Engine, tmp_path: Path, victim: str) -> None:
+    """From the plan to Spark's own note of the commit."""
+    steps = [(step, victim) for step in dying_source.STEPS]
+    kill_at_every_step("dying_stream", steps, ledger, tmp_path)

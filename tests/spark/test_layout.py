@@ -15,8 +15,8 @@ from pyspark.sql import types as spark_types
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.producer.partitioner import choose_partitions
-from txn_engine.spark import write_topic
-from txn_engine.spark.layout import FEW_FILES, SMALL_FILE_BYTES, partition_of
+from txn_engine.spark import layout, write_topic
+from txn_engine.spark.layout import partition_of
 
 pytestmark = pytest.mark.spark
 SCHEMA = pa.schema([("key", pa.int64()), ("number", pa.int64())])
@@ -66,12 +66,20 @@ def test_spark_computes_the_partition_that_we_do(spark: SparkSession, kind: pa.D
         assert seen[:8] + seen[9:] == mine
 
 
-def test_few_files_where_each_task_has_rows_for_each_partition(spark: SparkSession, wide: Engine) -> None:
-    """8 tasks x 8 partitions of little are 64 files when written as they come, and 8 by the rule: a shuffle first."""
-    by_rule = write_topic(rows(spark, 8), wide, "wide", transactional_id="a")
+def test_few_files_where_each_task_has_rows_for_each_partition(
+    spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """8 tasks x 8 partitions are 64 files when written as they come, and 8 by the rule: one task's, or after a shuffle
+    where that is too much for one.
+    """
     as_it_comes = write_topic(rows(spark, 8), wide, "wide", transactional_id="b", by_partition=False)
-    assert (by_rule.files, as_it_comes.files) == (8, 64)
-    assert (by_rule.partitions, by_rule.records) == (as_it_comes.partitions, 8_000)
+    assert as_it_comes.files == 64
+    one_task = write_topic(rows(spark, 8), wide, "wide", transactional_id="a")
+    monkeypatch.setattr(layout, "ONE_TASK_BYTES", 0)
+    shuffled = write_topic(rows(spark, 8), wide, "wide", transactional_id="a")
+    for result in (one_task, shuffled):
+        assert (result.files, result.records) == (8, 8_000)
+        assert result.partitions == as_it_comes.partitions
     written = wide.scan("wide").to_table()
     where = dict(
         zip(written.column("key").to_pylist(), written.column("_partition").to_pylist(), strict=True)
@@ -80,10 +88,35 @@ def test_few_files_where_each_task_has_rows_for_each_partition(spark: SparkSessi
     assert [where[key] for key in keys] == choose_partitions(pa.array(keys, pa.int64()), 8, 0).tolist()
 
 
-def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine) -> None:
+def test_a_task_for_each_core_is_left(
+    spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into 2 partitions, 8 tasks are put together to 4: the cores are 2, the files 8; and without a key to 8."""
+    monkeypatch.setattr(layout, "ONE_TASK_BYTES", 0)
+    wide.admin.create_topic("two", partitions=2, schema=SCHEMA, key="key")
+    wide.admin.create_topic("keyless", partitions=2, schema=SCHEMA)
+    assert write_topic(rows(spark, 8), wide, "two", transactional_id="a").files == 8
+    assert write_topic(rows(spark, 20), wide, "keyless", transactional_id="a").files == 8
+    for topic in ("two", "keyless"):
+        assert wide.scan(topic).to_table().num_rows == 8_000
+
+
+def test_tasks_with_places_are_not_put_together(
+    spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark then groups them by place, and the records of a key would follow in another order."""
+    monkeypatch.setattr(layout, "_TASKS_ASKED_MAX", 1)  # as many as are not asked for their places
+    assert write_topic(rows(spark, 8), wide, "wide", transactional_id="a").files == 8
+    found = numbers_by_key(wide, "wide")
+    found.pop(None)
+    assert all(numbers == sorted(numbers) for numbers in found.values())
+
+
+def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for few files, not for large ones, not where the rule has no hash of the key; `True` asks for it."""
-    assert FEW_FILES == 8
-    assert SMALL_FILE_BYTES == 16 << 20
+    monkeypatch.setattr(layout, "ONE_TASK_BYTES", 0)
+    assert layout.FEW_FILES == 8
+    assert layout.SMALL_FILE_BYTES == 16 << 20
     assert write_topic(rows(spark, 1), wide, "wide", transactional_id="a").files == 8
     assert write_topic(rows(spark, 1), wide, "wide", transactional_id="a", by_partition=True).files == 8
     named = rows(spark, 8).withColumn("key", sf.col("key").cast("string"))
@@ -95,10 +128,10 @@ def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine) -> None:
     assert write_topic(joined, wide, "wide", transactional_id="a", by_partition=False).files > 8
 
 
-@pytest.mark.parametrize("by_partition", [False, True])
+@pytest.mark.parametrize("by_partition", [None, False, True])
 @pytest.mark.parametrize("is_sorted", [False, True])
 def test_records_of_a_key_keep_their_order(
-    spark: SparkSession, wide: Engine, by_partition: bool, is_sorted: bool
+    spark: SparkSession, wide: Engine, by_partition: bool | None, is_sorted: bool
 ) -> None:
     """As they follow in the DataFrame, over its partitions too, whether or not they are shuffled or sorted."""
     write_topic(

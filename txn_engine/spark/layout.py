@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -15,10 +15,13 @@ from txn_engine.log.topics import Topic
 from txn_engine.spark.open_files import FILE_BYTES
 
 SMALL_FILE_BYTES: Final = 16 << 20
+ONE_TASK_BYTES: Final = 2 << 20
+"""So little is written by one task before a second has begun."""
 FEW_FILES: Final = 8
 _MERGED_BYTES: Final = 64 << 20
 """What Spark's adaptive execution makes of a shuffle's small partitions."""
 _NO_IDEA_BYTES: Final = 1 << 50
+_TASKS_ASKED_MAX: Final = 500
 _ALL: Final = 0xFFFFFFFF
 _MIX: Final = 0x5BD1E995
 _SEED: Final = 0x9747B28C
@@ -32,9 +35,10 @@ class FileLayout:
     in them stay in the DataFrame's order.
 
     by_partition: whether rows are brought together first, those of a partition of the topic to one task: a shuffle.
-    None decides: each task writes a file into each partition that it has rows for, and a shuffle is made where these
-    would be more than 8, and more than one a partition, of less than 16 MiB each by Spark's own estimate. A topic
-    without a key, or of one partition, and keys other than int32 and int64, are left as they are.
+    None decides: each task writes a file into each partition that it has rows for, and where these would be more than
+    8, and more than one a partition, of less than 16 MiB each by Spark's own estimate, there are fewer tasks, if that
+    leaves one for each core or if all is less than 2 MiB, else a shuffle. A topic without a key, or of one partition,
+    and keys other than int32 and int64, are not shuffled.
     """
 
     sort_within_files: bool | Sequence[str] = False
@@ -68,8 +72,10 @@ class FileLayout:
 
         A record's place in the DataFrame decides where nothing else does, so records of one key keep their order.
         """
-        shuffled = self._tasks(df, topic)
         columns = [df.columns[names.index(name)] for name in self.sort_columns(topic)]
+        fewer, shuffled = self._tasks(df, topic)
+        if fewer:
+            df = df.coalesce(fewer)
         if not shuffled and not columns:
             return df
         placed = df.withColumn("place", sf.monotonically_increasing_id())
@@ -79,18 +85,57 @@ class FileLayout:
             placed = placed.withColumn("task", task).repartitionById(shuffled, "task")
         return placed.sortWithinPartitions(*columns, "place").select(*df.columns)
 
-    def _tasks(self, df: DataFrame, topic: Topic) -> int:
-        """Over how many tasks the rows are shuffled; 0 for not at all."""
-        if self.by_partition is False or not _has_spark_hash(topic):
-            return 0
+    def _tasks(self, df: DataFrame, topic: Topic) -> tuple[int, int]:
+        """Into how many tasks the present ones are put together, and over how many rows are shuffled; 0: not at all."""
+        if self.by_partition is False:
+            return 0, 0
         estimate = _estimated_bytes(df)
         if self.by_partition is None:
-            tasks = _tasks_of(df, estimate)
-            files = tasks * topic.partitions
-            if tasks <= 1 or files <= FEW_FILES or estimate >= files * SMALL_FILE_BYTES:
-                return 0
+            tasks = _Tasks.of(df, estimate)
+            files_each = 1 if topic.key is None else topic.partitions
+            files = tasks.count * files_each
+            if tasks.count <= 1 or files <= FEW_FILES or estimate >= files * SMALL_FILE_BYTES:
+                return 0, 0
+            fewer = max(1, FEW_FILES // files_each)
+            if tasks.are_in_order and estimate < ONE_TASK_BYTES:
+                return 1, 0
+            if tasks.are_in_order and fewer >= _cores(df):
+                return fewer, 0
+        if not _has_spark_hash(topic):
+            return 0, 0
         whole = topic.partitions * FILE_BYTES
-        return topic.partitions * (1 if estimate > _NO_IDEA_BYTES else max(1, -(-estimate // whole)))
+        each = 1 if estimate > _NO_IDEA_BYTES else max(1, -(-estimate // whole))
+        return 0, topic.partitions * each
+
+
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """How many tasks will write a DataFrame, and whether Spark puts neighbours together when they are to be fewer.
+
+    It does where no task has a place that it would rather run at. Nothing is run to find out.
+    """
+
+    count: int
+    are_in_order: bool
+
+    @classmethod
+    def of(cls, df: DataFrame, estimate: int) -> Self:
+        execution = df._jdf.queryExecution()
+        plan = execution.executedPlan()
+        if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+            most = int(plan.outputPartitioning().numPartitions())
+            return cls(min(most, max(1, estimate // _MERGED_BYTES)), are_in_order=False)
+        rows = execution.toRdd()
+        count = int(rows.getNumPartitions())
+        if count > _TASKS_ASKED_MAX:
+            return cls(count, are_in_order=False)
+        parts = rows.partitions()
+        placed = any(rows.preferredLocations(parts[number]).nonEmpty() for number in range(count))
+        return cls(count, are_in_order=not placed)
+
+
+def _cores(df: DataFrame) -> int:
+    return int(df.sparkSession.sparkContext.defaultParallelism)
 
 
 def _has_spark_hash(topic: Topic) -> bool:
@@ -102,15 +147,6 @@ def _has_spark_hash(topic: Topic) -> bool:
 def _estimated_bytes(df: DataFrame) -> int:
     """By Spark's optimizer; very many where it has no idea."""
     return int(str(df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
-
-
-def _tasks_of(df: DataFrame, estimate: int) -> int:
-    """How many tasks will write the DataFrame, without running anything."""
-    execution = df._jdf.queryExecution()
-    plan = execution.executedPlan()
-    if plan.getClass().getSimpleName() != "AdaptiveSparkPlanExec":
-        return int(execution.toRdd().getNumPartitions())
-    return min(int(plan.outputPartitioning().numPartitions()), max(1, estimate // _MERGED_BYTES))
 
 
 def _task_of(key: Column, topic: Topic, tasks_each: int) -> Column:

@@ -19,6 +19,7 @@ from txn_engine.files.records import FORMATS
 from txn_engine.log.topics import Topic
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, read_options
+from txn_engine.spark.transfer import handing_over_one_by_one
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, FileRows, WriteResult, write_with
 from txn_engine.types import MarkerMode
 
@@ -74,7 +75,7 @@ def load_files(
             "binary": binary,
         }
         wanted = [paths] if isinstance(paths, str) else list(paths)
-        files = _listed(spark, wanted, read_options(spark, engine.store))
+        files = _listed(handing_over_one_by_one(spark), wanted, read_options(spark, engine.store))
         rows = _rows(files, wanted, info, reading)
         with engine.producer(
             transactional_id=name, transaction_timeout_ms=transaction_timeout_ms, markers=markers

@@ -22,6 +22,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.spark.errors import SparkSessionError, reason
 from txn_engine.spark.jars import s3a_jar_settings
 from txn_engine.spark.java import find_java_home
+from txn_engine.spark.transfer import QUICK_TRANSFER
 
 DEFAULT_MASTER = "local[2]"
 
@@ -41,6 +42,7 @@ _SETTINGS = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     # Never a job just for looking files up: one task a path takes 20 s for 2,000 of them.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
+    **QUICK_TRANSFER,
 }
 # What opening a file costs, in bytes that could be read meanwhile: with Spark's 4 MB, 1,800 small files are 57 tasks.
 _OPEN_COST_BYTES_LOCAL = 128 * 1024

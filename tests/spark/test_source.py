@@ -176,6 +176,63 @@ def test_kafka_s_columns(spark: SparkSession, ledger: Engine) -> None:
     assert {field.name for field in read(spark, ledger).schema} >= {"_topic", "_offset"}
 
 
+def test_a_notebook_of_kafkas_source_and_sink(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
+    """As it is written for Kafka: `format` and `url` changed, `includeKafkaColumns` set; text in, text out."""
+    for name in ("events", "answers"):
+        ledger.admin.create_topic(name, partitions=2)
+    url = ledger.url
+
+    written = spark.range(100).selectExpr("CAST(id AS STRING) AS key", "concat('n', id) AS value")
+    written.write.format("txn_engine").option("url", url).option("topic", "events").save(mode="append")
+
+    batch = (
+        spark.read.format("txn_engine")
+        .option("url", url)
+        .option("includeKafkaColumns", "true")
+        .option("subscribe", "events")
+        .option("startingOffsets", """{"events":{"0":3,"1":-2}}""")
+        .option("endingOffsets", """{"events":{"0":-1,"1":-1}}""")
+        .load()
+    )
+    assert batch.selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)", "offset").count() == 97
+
+    df = (
+        spark.readStream.format("txn_engine")
+        .option("url", url)
+        .option("includeKafkaColumns", "true")
+        .option("subscribe", "events")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", 40)
+        .load()
+    )
+    for _ in range(2):
+        query = (
+            df.selectExpr("CAST(key AS STRING)", "upper(CAST(value AS STRING)) AS value")
+            .writeStream.format("txn_engine")
+            .option("url", url)
+            .option("topic", "answers")
+            .option("checkpointLocation", str(tmp_path / "ck"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    answers = ledger.scan("answers").to_table(["key", "value", "headers"]).to_pylist()
+    assert sorted((row["key"], row["value"]) for row in answers) == sorted(
+        (str(number).encode(), f"N{number}".encode()) for number in range(100)
+    )
+    assert {row["headers"] is None for row in answers} == {True}
+
+
+@pytest.mark.parametrize("columns", [["id AS value"], ["'k' AS key"], ["'v' AS value", "'t' AS topic"]])
+def test_what_kafkas_sink_would_not_take(spark: SparkSession, ledger: Engine, columns: list[str]) -> None:
+    """A value that is neither text nor bytes, none, and a topic for each row: told by the columns expected."""
+    ledger.admin.create_topic("events", partitions=2)
+    rows = spark.range(3).selectExpr(*columns)
+    writer = rows.write.format("txn_engine").option("url", ledger.url).option("topic", "events")
+    assert "the columns ['key', 'value', 'headers']" in refusal(lambda: writer.save(mode="append"))
+    assert ledger.scan("events").to_table().num_rows == 0
+
+
 def test_sql(spark: SparkSession, ledger: Engine) -> None:
     """A temporary view over a topic."""
     load(ledger, 0, 30)

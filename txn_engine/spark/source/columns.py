@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP
-from txn_engine.log.topics import Topic
+from txn_engine.log.topics import KAFKA_SCHEMA, Topic
 from txn_engine.scan import TOPIC
 from txn_engine.spark.columns import spark_schema
 from txn_engine.spark.source.options import ACTOR, ReadOptions
@@ -69,6 +70,42 @@ def source_schema(topics: Sequence[Topic], options: ReadOptions) -> StructType:
                 action=f"leave it out, and use _{field.name}",
             )
     return StructType([*fields, *OWN, *kafkas])
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRows:
+    """What Spark's Kafka sink takes, as rows of a topic that has Kafka's columns: text is its bytes in UTF-8, and a key
+    or headers that are not there are null. `given`: the columns that come, by place.
+    """
+
+    given: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """A task's rows."""
+        for batch in batches:
+            seen = dict(zip(self.given, batch.columns, strict=True))
+            columns = [_kafkas(seen.get(field.name), field.type, batch.num_rows) for field in KAFKA_SCHEMA]
+            yield pa.RecordBatch.from_arrays(columns, names=KAFKA_SCHEMA.names)
+
+
+def kafka_rows(seen: StructType, topic: Topic) -> KafkaRows | None:
+    """How rows of these columns become the topic's; None where they are not what Spark's Kafka sink takes."""
+    own = {
+        field.name: field.dataType.simpleString() for field in spark_schema(topic.schema, topic=topic.name)
+    }
+    if topic.schema != KAFKA_SCHEMA or "value" not in seen.names or len(set(seen.names)) < len(seen.names):
+        return None
+    for field in seen:
+        kind = field.dataType.simpleString()
+        if kind != own.get(field.name) and not (kind == "string" and field.name in ("key", "value")):
+            return None
+    return KafkaRows(tuple(seen.names))
+
+
+def _kafkas(column: Any, kind: Any, rows: int) -> Any:
+    if column is None:
+        return pa.nulls(rows, kind)
+    return column.cast(kind) if pa.types.is_binary(kind) else column
 
 
 def check_wanted(wanted: StructType, full: StructType) -> None:

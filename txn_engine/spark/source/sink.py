@@ -34,6 +34,7 @@ from txn_engine.ids import new_write_id
 from txn_engine.producer import Producer
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.opening import store_for_executors
+from txn_engine.spark.source.columns import kafka_rows
 from txn_engine.spark.source.opening import open_engine
 from txn_engine.spark.source.options import ACTOR, SinkOptions
 from txn_engine.spark.uploading import UploadedFile, Uploader
@@ -85,7 +86,9 @@ class _Writer:
         options = self._options
         with open_engine(options.store) as engine:
             topic = engine.logs.topics.look_up(options.topic)
-            check_columns(self._schema, topic.schema, topic=topic.name)
+            rows_of = kafka_rows(self._schema, topic)
+            if rows_of is None:
+                check_columns(self._schema, topic.schema, topic=topic.name)
             with engine.producer(
                 transactional_id=self._transactional_id, transaction_timeout_ms=options.transaction_timeout_ms
             ) as producer:
@@ -99,7 +102,8 @@ class _Writer:
                 *identity,
                 ends,
                 engine.clock(),
-                tuple(self._schema.names),
+                tuple(self._schema.names if rows_of is None else topic.schema.names),
+                rows_of,
             )
         return Claim(self._transactional_id, identity, topic.incarnation, uploader)
 

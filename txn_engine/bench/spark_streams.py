@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 Progress = Callable[[str, int, int], None]
-_FILES = 40
+_FILES = 80
 _BATCHES = 4
 _SMALL_ROWS = 1_000
 _AIM_SOURCE, _AIM_NATIVE, _AIM_LATENCY = 0.4, 0.9, 1.5

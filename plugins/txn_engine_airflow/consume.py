@@ -7,9 +7,12 @@ import importlib
 import inspect
 import logging
 import re
+import shutil
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
     Emit = Callable[[Asset, dict[str, Any]], object]
 
 log = logging.getLogger(__name__)
+
+_APP = "txn_spark_consume"
 
 _KIND = re.compile(r"\[[A-Z][A-Z0-9_.]+\]|\b\w+(?:Error|Exception)\b")
 """Spark's name of a condition, or a class of Python's or Java's."""
@@ -156,19 +161,30 @@ def _name_of(transform: Transform) -> str:
 
 @contextmanager
 def _spark(url: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session, stopped at the end unless it ran before."""
+    """A session, stopped at the end unless it ran before.
+
+    What Spark says of a failure may quote a record, and a task's standard error is its log: so Spark has a file of its
+    own, in a folder for the worker's user alone, which stays where the job fails.
+    """
     from pyspark.sql import SparkSession
 
     from txn_engine.spark import spark_session
 
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection that it closes
-    ran_before = SparkSession.getActiveSession() is not None
-    spark = spark_session(url, app_name="txn_spark_consume", extra=settings)
+    if SparkSession.getActiveSession() is not None:
+        yield spark_session(url, app_name=_APP, extra=settings)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="txn-engine-spark-"))
     try:
-        yield spark
-    finally:
-        if not ran_before:
+        spark = spark_session(url, app_name=_APP, extra=settings, log_path=folder / "spark.log")
+        try:
+            yield spark
+        finally:
             spark.stop()
+    except BaseException:
+        log.info("what Spark said: %s on this worker; it may quote records", folder / "spark.log")
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

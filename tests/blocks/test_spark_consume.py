@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.blocks.conftest import RunTasks
 from tests.blocks.payments import accounts, commit, events, payments, states
-from txn_engine import Engine
+from tests.servers import REPOSITORY
+from txn_engine import Engine, connect
+from txn_engine.spark.balances import BALANCES_SCHEMA
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark]
 
@@ -73,3 +81,38 @@ def test_a_task_names_its_topics() -> None:
     """No output topic at all is refused while the DAG is parsed."""
     with pytest.raises(ValueError, match="no output_topic"):
         consume(both, output_topic=[])
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_leaves_no_record_in_the_log(tmp_path: Path) -> None:
+    """Spark quotes the record it failed at, again and again: into a file for the worker's user alone."""
+    url = f"file://{tmp_path}/ledger"
+    key = "KEY-OF-A-RECORD-4711"
+    schema = pa.schema(
+        [
+            ("trans_id", pa.string()),
+            ("account_id", pa.int64()),
+            ("type", pa.string()),
+            ("amount", pa.decimal128(18, 2)),
+        ]
+    )
+    row = {"trans_id": key, "account_id": 1, "type": "GIFT", "amount": Decimal(1)}
+    with connect(url) as engine, engine.producer() as producer:
+        engine.admin.create_topic("payments", partitions=1, schema=schema)
+        engine.admin.create_topic("balances", partitions=1, schema=BALANCES_SCHEMA, key="account_id")
+        producer.produce("payments", pa.Table.from_pylist([row], schema=schema)).result()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.blocks.failing_consume", url],
+        cwd=REPOSITORY,
+        env=os.environ | {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'plugins'}", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert "the job failed in Spark's workers: [USER_RAISED_EXCEPTION]" in done.stdout, done.stderr[-2_000:]
+    assert key not in done.stdout + done.stderr
+    (log,) = tmp_path.glob("txn-engine-spark-*/spark.log")
+    assert key in log.read_text()
+    assert str(log) in done.stderr
+    assert log.parent.stat().st_mode & 0o777 == 0o700

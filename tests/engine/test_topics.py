@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
+import pyarrow as pa
 import pytest
 
 import txn_engine
@@ -16,10 +17,13 @@ from tests.faults import Fault, FaultyStore, Operation, no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     InvalidPartitionsError,
+    InvalidRecordError,
     OutcomeUnknownError,
     TransactionAbortableError,
     UnknownTopicOrPartitionError,
+    UnsupportedFormatError,
 )
+from txn_engine.log import topics as topics_module
 from txn_engine.producer.partitioner import choose_partitions
 from txn_engine.testing import ManualClock
 
@@ -294,3 +298,34 @@ def test_a_growth_that_nobody_answers_for(clock: ManualClock) -> None:
             engine.admin.add_partitions_to_topic("t", 3)
         store.decide = None
         assert engine.admin.add_partitions_to_topic("t", 3).partitions == 3
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.dictionary(pa.int32(), pa.int64()),
+        pa.dictionary(pa.int32(), pa.decimal128(18, 2)),
+        pa.list_(pa.dictionary(pa.int32(), pa.int64())),
+        pa.struct([("a", pa.dictionary(pa.int32(), pa.int64()))]),
+        pa.list_view(pa.int32()),
+        pa.decimal128(5, -2),
+    ],
+    ids=str,
+)
+def test_columns_that_would_not_come_back(engine: Engine, kind: pa.DataType) -> None:
+    """A type that can be written and not read again makes no topic: its records would be committed and lost."""
+    with pytest.raises(InvalidRecordError, match="'odd'"):
+        engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("x", pa.int64()), ("c", kind)]))
+    assert engine.admin.list_topics() == ["payments"]
+
+
+def test_columns_of_before_they_were_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that has such a topic already: its reads say which types, and the others are read."""
+    monkeypatch.setattr(topics_module, "_refuse_what_does_not_come_back", lambda *_: None)
+    schema = pa.schema([("c", pa.dictionary(pa.int32(), pa.int64()))])
+    engine.admin.create_topic("odd", partitions=1, schema=schema)
+    with engine.producer() as producer:
+        producer.produce("odd", pa.table({"c": pa.array([1]).dictionary_encode()}, schema)).result()
+    with pytest.raises(UnsupportedFormatError, match=r"Arrow does not give back.*odd/0/"):
+        engine.scan("odd").to_table()
+    assert engine.scan("payments").to_table().num_rows == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -177,6 +178,32 @@ def test_parquet_times_of_96_bits(counts: list[int | None], unit: Any, folder: P
     pq.write_table(pa.table({"x": array}), path, use_deprecated_int96_timestamps=True)
     (batch,) = read_records(path, pa.schema([("x", pa.timestamp(unit))]))
     assert meaning(batch.column(0)) == meaning(array)
+
+
+@pytest.mark.parametrize("name", ["when", "when.at"])
+@pytest.mark.parametrize("wrap", [pa.list_, lambda kind: pa.struct([("t", kind)])])
+def test_parquet_times_of_96_bits_inside_others(name: str, wrap: Any, tmp_path: Path) -> None:
+    """Refused, whatever the column is called: pyarrow wraps them around."""
+    kind = wrap(pa.timestamp("us"))
+    moment = dt.datetime(9999, 12, 31)  # noqa: DTZ001
+    rows = [[moment]] if pa.types.is_list(kind) else [{"t": moment}]
+    path = tmp_path / "old.parquet"
+    table = pa.table({name: pa.array(rows, kind)})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True, store_schema=False)
+    schema = pa.schema([(name, pq.read_schema(path).field(name).type)])
+    with pytest.raises(InvalidRecordError, match="nested times of 96 bits"):
+        list(read_records(path, schema))
+
+
+@pytest.mark.parametrize("kind", [pa.struct([("HEADER", pa.int64())]), pa.timestamp("us", "HEADER")])
+def test_a_parquet_files_own_names_are_in_no_error(kind: pa.DataType, tmp_path: Path) -> None:
+    """Those inside a type: in the error's value alone."""
+    path = tmp_path / "odd.parquet"
+    pq.write_table(pa.table({"x": pa.nulls(1, kind)}), path)
+    with pytest.raises(InvalidRecordError) as refused:
+        list(read_records(path, pa.schema([("x", pa.int64())])))
+    assert "HEADER" not in str(refused.value)
+    assert "HEADER" in str(refused.value.value)
 
 
 def _are_alike(one: Any, other: Any) -> bool:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.pages.conftest import PREFIX
+from txn_engine.errors import (
+    CorruptObjectError,
+    OutcomeUnknownError,
+    StoreAccessError,
+    StoreUnavailableError,
+    TxnEngineError,
+)
 
 pytestmark = pytest.mark.airflow
+SERVER = "(http://minio:9000)"
 
 
 def test_a_path_that_is_none_gives_a_page(client: Callable[..., Any]) -> None:
@@ -73,7 +82,6 @@ def test_a_viewer_learns_that_the_store_is_away_and_not_where_it_is(
     client: Callable[..., Any], pages_app: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither by health nor by an answer that failed. Who may view the connection may know."""
-    from txn_engine.errors import StoreUnavailableError
     from txn_engine_airflow.pages.troubles import for_viewers
 
     error = StoreUnavailableError("no answer from http://10.1.2.3:9000", place="s3://ledger/prod")
@@ -95,3 +103,27 @@ def test_a_viewer_learns_that_the_store_is_away_and_not_where_it_is(
     assert answer.status_code == 503
     assert "10.1.2.3" not in answer.text
     assert "NETWORK_EXCEPTION" in answer.text
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CorruptObjectError("40 bytes", place=f"s3://ledger/p/topics/hurt/0.json {SERVER}", expected="50"),
+        OutcomeUnknownError("put failed: 500", place=f"s3://ledger/p/x {SERVER}"),
+        StoreAccessError("get failed: 403", place=f"s3://ledger/p/topics/hurt {SERVER}"),
+        StoreUnavailableError("no answer", place="s3://ledger/p", action="look at http://minio:9000"),
+    ],
+)
+def test_no_error_tells_viewers_where_the_store_is(error: TxnEngineError) -> None:
+    """Neither its server nor its bucket, in an answer or in a row of damage, which names the object below it."""
+    from txn_engine_airflow.pages.troubles import for_viewers
+    from txn_engine_airflow.pages.views_overview import damage_lines
+
+    said = for_viewers(error)
+    assert [word for word in ("minio", "9000", "s3:", "ledger", "of_a_write", "\n") if word in said] == []
+    assert said.endswith(f"[{error.code}]")
+    if isinstance(error, CorruptObjectError):
+        assert "the store/p/topics/hurt/0.json" in said
+    moment: Any = SimpleNamespace(unreadable=[SimpleNamespace(topic="hurt", partition=-1, error=error)])
+    (line,) = damage_lines(moment)
+    assert line.error == said

@@ -115,10 +115,17 @@ def test_no_error_quotes_the_file(text: str | bytes, tmp_path: Path) -> None:
         {"credit_values": ()},
         {"input_delimiter": ""},
         {"input_delimiter": "::"},
+        {"input_date_format": "%d%d"},
+        {"input_date_format": "%Q"},
+        {"input_date_format": "%"},
+        {"input_date_format": "%C"},
+        {"input_date_format": "%m-%d"},
     ],
 )
 def test_a_check_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
-    """An output without the columns that it sums, a direction without credits, a delimiter of two characters."""
+    """An output without the columns that it sums, a direction without credits, a delimiter of two characters, a format
+    of dates that says no day.
+    """
     with pytest.raises(InvalidRequestError):
         replace(CHECK, **changes)  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.quality.ledger import CHECK, good_evidence, output_rows, with_payments
-from txn_engine.quality import QualityResult
+from txn_engine.quality import QualityResult, exactly_once
 from txn_engine.quality.evidence import AuditFinding, Evidence, TransactionState
 from txn_engine.quality.exactly_once import report_evidence
 from txn_engine.quality.report import shown_url
@@ -91,6 +91,17 @@ def test_the_verdict_stands_first(good: QualityResult, bad: QualityResult) -> No
         < text.index("In numbers")
     )
     assert "What is wrong" not in outline(good.report).text
+
+
+def test_a_report_is_its_owners(tmp_path: Path) -> None:
+    """It holds cells: a new folder is closed to others, unless the one above names a group."""
+    result = report_evidence(good_evidence(tmp_path), report_folder=tmp_path / "a" / "report", run_name="x")
+    assert result.report.parent.stat().st_mode & 0o777 == 0o700
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o2770)
+    assert exactly_once._made_folder(shared / "run").stat().st_mode & 0o070 == 0o050
+    assert exactly_once._made_folder(tmp_path / "new" / "run").stat().st_mode & 0o777 == 0o700
 
 
 def test_nothing_is_fetched_and_nothing_runs(good: QualityResult, bad: QualityResult) -> None:

@@ -29,7 +29,9 @@ def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
             kind = file.schema_arrow.field(places[field.name]).type
             if not is_convertible(kind, field.type):
                 raise layout.refused(
-                    f"column {layout.name_in_file(field.name)!r} of type {kind}", expected=str(field.type)
+                    f"column {layout.name_in_file(field.name)!r} of type {_told(kind)}",
+                    expected=str(field.type),
+                    value=str(kind),
                 )
         old_times = _old_times(layout, file, names)
         first_row, done = 1, 0
@@ -105,6 +107,13 @@ def _bad_row(layout: Layout, field: pa.Field[Any], column: Any, index: int, row:
     )
 
 
+def _told(kind: pa.DataType) -> str:
+    """The type without what a file may write into it: names of fields, and a zone."""
+    if kind.num_fields or pa.types.is_dictionary(kind):
+        return str(kind).partition("<")[0]
+    return f"timestamp[{kind.unit}] with a zone" if pa.types.is_timestamp(kind) and kind.tz else str(kind)
+
+
 def _shown(column: Any, index: int) -> str:
     try:
         return shown(str(column[index]))
@@ -122,7 +131,13 @@ def _old_times(layout: Layout, file: pq.ParquetFile, names: list[str]) -> list[s
     """
     leaves = [file.schema.column(place) for place in range(len(file.schema.names))]
     found = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
-    nested = sorted({path.partition(".")[0] for path in found if "." in path} & set(names))
+    # A name may hold dots itself, so a path alone does not say whose it is.
+    nested = [
+        name
+        for name in names
+        if file.schema_arrow.field(name).type.num_fields
+        and any(path.startswith(f"{name}.") for path in found)
+    ]
     if nested:
         raise layout.refused(
             f"column {nested[0]!r} with nested times of 96 bits", expected="times of 64 bits inside others"

@@ -29,7 +29,12 @@ from storage import (
     row_too_large,
     stored_checksum,
 )
-from txn_engine.errors import CorruptObjectError, InvalidRecordError, RecordTooLargeError
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidRecordError,
+    RecordTooLargeError,
+    UnsupportedFormatError,
+)
 from txn_engine.exact import InexactError, require_whole
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.protocol.batches import FileRef
@@ -261,7 +266,15 @@ def read_data_file(
         check_records(table, log_file, key, first_delta=behind)
         if OFFSET_DELTA in physical and len(table):
             behind = table.column(OFFSET_DELTA)[-1].as_py() + 1
-        logical = _logical(table, schema, wanted, partition, log_file.base_offset)
+        try:
+            logical = _logical(table, schema, wanted, partition, log_file.base_offset)
+        except pa.ArrowNotImplementedError as error:  # topics of before such columns were refused
+            raise UnsupportedFormatError(
+                f"columns that Arrow does not give back: {error}",
+                place=key,
+                expected="the types of a topic as they are stored",
+                action="any Parquet reader reads the file; copy it into a topic of the stored types",
+            ) from None
         del table  # one part at a time
         yield logical
         del logical

@@ -254,6 +254,7 @@ class TopicRegistry:
         schema, key = _checked_schema(name, schema, key)
         _refuse_unreadable(name, schema)
         _refuse_too_wide(name, schema)
+        _refuse_what_does_not_come_back(name, schema)
         policy = _checked_policy(name, cleanup_policy)
         _check_times(name, delete_retention_ms, min_compaction_lag_ms)
         if "compact" in policy:
@@ -474,7 +475,7 @@ def _refuse_too_wide(name: str, schema: pa.Schema) -> None:
     """Of new topics: the footer of a data file names each column, and readers take footers of some MiB."""
     try:
         footer_bytes = len(encode_parquet(physical_schema(schema).empty_table(), kind="data"))
-    except (pa.ArrowException, ObjectTooLargeError) as error:
+    except (pa.ArrowException, OSError, ObjectTooLargeError) as error:  # an OSError is Parquet's own
         raise InvalidRecordError(
             f"columns that no data file can hold: {error}",
             actor=f"topic {name!r}",
@@ -486,6 +487,32 @@ def _refuse_too_wide(name: str, schema: pa.Schema) -> None:
             actor=f"topic {name!r}",
             expected=f"at most {FOOTER_BYTES_MAX}: about 10,000 columns with short names",
         )
+
+
+def _refuse_what_does_not_come_back(name: str, schema: pa.Schema) -> None:
+    """Of new topics: what Parquet has no name for is stored as its nearest type, and Arrow has to make the one of the
+    other again.
+    """
+    stored = stored_schema(schema)
+    for field in schema:
+        kind = stored.field(field.name).type
+        try:
+            _check_cast(kind, field.type)
+        except pa.ArrowNotImplementedError:
+            raise InvalidRecordError(
+                f"column {field.name!r} of type {field.type}",
+                actor=f"topic {name!r}",
+                expected=f"{kind}, as which it would be stored: Arrow does not make the one of the other",
+            ) from None
+
+
+def _check_cast(stored: Any, kind: Any) -> None:
+    """Raise `ArrowNotImplementedError` where Arrow casts no value of the one to the other. (Of an empty list it does
+    not look at the elements.)
+    """
+    pa.nulls(0, stored).cast(kind)
+    for number in range(kind.num_fields):
+        _check_cast(stored.field(number).type, kind.field(number).type)
 
 
 def _has_utf8_names(schema: pa.Schema) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from dataclasses import dataclass
 
 from txn_engine.errors import InvalidRequestError
@@ -63,6 +65,12 @@ class ExactlyOnceCheck:
             raise InvalidRequestError(
                 f"input_delimiter is {self.input_delimiter!r}", actor=_ACTOR, expected="one character"
             )
+        if not _says_a_day(self.input_date_format):
+            raise InvalidRequestError(
+                f"input_date_format is {self.input_date_format!r}",
+                actor=_ACTOR,
+                expected="one that strptime takes, with year, month and day, as %Y-%m-%d",
+            )
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -80,3 +88,12 @@ class ExactlyOnceCheck:
         """The columns that the output topic must have."""
         named = (self.output_account, self.output_total, self.output_count)
         return tuple(dict.fromkeys(name for name in named if name is not None))
+
+
+def _says_a_day(date_format: str) -> bool:
+    """Whether a date that is written so can be read again."""
+    day = dt.date(2001, 12, 31)
+    try:
+        return dt.datetime.strptime(day.strftime(date_format), date_format).date() == day  # noqa: DTZ007 -- a day
+    except (ValueError, re.error):
+        return False

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import re
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -157,8 +158,11 @@ def _as_json(result: QualityResult, run_name: str, gathered_ms: int, judgement: 
 
 
 def _made_folder(folder: Path) -> Path:
+    """The folder; a new one is its owner's alone, for reports hold cells, unless the one above names a group."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        is_shared = folder.parent.stat().st_mode & stat.S_ISGID
+        folder.mkdir(mode=0o777 if is_shared else 0o700, exist_ok=True)
         (folder / REPORT_NAME).unlink(missing_ok=True)  # no old page beside new results
     except OSError as error:
         raise _unwritable(folder, error) from error

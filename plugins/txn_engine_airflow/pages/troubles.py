@@ -6,19 +6,23 @@ log, and for who may view the connection.
 
 from __future__ import annotations
 
+import re
+
 from airflow.sdk.exceptions import AirflowException
 
 from txn_engine.errors import StoreAccessError, StoreUnavailableError, TxnEngineError
+
+_STORE = re.compile(r"\b(?:s3|s3a)://[^\s/()\[\];,]+")
+_SERVER = re.compile(r"\s*\(?\bhttps?://[^\s()\[\];,]+\)?")
 
 
 def for_viewers(error: Exception) -> str:
     """The error in one line without the store's place."""
     if isinstance(error, (StoreAccessError, StoreUnavailableError)):
-        return (
-            f"{' '.join((type(error).__doc__ or '').split())} The api-server's log says more. [{error.code}]"
-        )
+        said = " ".join((type(error).__doc__ or "").partition("\n\n")[0].split())
+        return f"{said} The api-server's log says more. [{error.code}]"
     if isinstance(error, TxnEngineError):
-        return str(error)
+        return _SERVER.sub("", _STORE.sub("the store", str(error)))
     if isinstance(error, AirflowException):
         return "Airflow does not say where the store is, or what it knows. The api-server's log says more."
     return f"{type(error).__name__}: the api-server's log has the reason"

@@ -17,6 +17,7 @@ from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition
 from txn_engine.types import HangingTransaction
 from txn_engine.unreadable import WHOLE_TOPIC
 from txn_engine_airflow.pages.moment import Moment, TopicState
+from txn_engine_airflow.pages.troubles import for_viewers
 from txn_engine_airflow.pages.views_groups import GroupLine
 from txn_engine_airflow.pages.views_transactions import TransactionLine, transaction_line
 
@@ -182,7 +183,7 @@ def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
 def damage_lines(moment: Moment, topic: str = "") -> tuple[DamageLine, ...]:
     """Every place that cannot be read, or those of one topic."""
     return tuple(
-        DamageLine(each.topic, each.partition, each.error.code, str(each.error))
+        DamageLine(each.topic, each.partition, each.error.code, for_viewers(each.error))
         for each in moment.unreadable
         if topic in ("", each.topic)
     )

@@ -1,8 +1,7 @@
 """Listings with names in them that obstore has no path for, such as a `\\r` that a file manager ends one with.
 
 minio-py asks for names in URL's encoding, so that any of them comes through. Nothing of the format has such a name:
-they are listed for who names them, and so that they hide nothing else. All else is as obstore gives it: the marker of
-a folder (an empty object whose name ends with a slash) without its slash.
+they are listed for who names them, and so that they hide nothing else.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from storage.store import ObjectInfo
 def list_objects(config: S3Config, folder: str, *, start_after: str | None) -> Iterator[ObjectInfo]:
     """What is below the folder (empty, or with its slash), in S3's order; raises `StorageError`."""
     for found in _listed(config, folder, start_after, recursive=True):
-        key = _key(config, found).removesuffix("/")
-        if key == start_after:
-            continue  # the marker of a folder, which was given without its slash already
+        key = _key(config, found)
+        if not key:
+            continue  # the marker of the store's own folder
         modified_ms = round(found.last_modified.timestamp() * 1_000) if found.last_modified else 0
         yield ObjectInfo(key, found.size or 0, modified_ms)
 

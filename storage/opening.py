@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from urllib.parse import unquote, urlsplit
 
 from storage.errors import InvalidKeyError, InvalidStoreUrlError
@@ -11,6 +12,7 @@ from storage.memory import MemoryStore
 from storage.store import ObjectStore
 
 _EXPECTED = "file:///path, a path, s3://bucket/prefix or memory://name"
+_NEARLY_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _NAMELESS = "nameless"
 
 
@@ -33,6 +35,10 @@ def open_store(
     """
     text = os.fspath(url)
     if "://" not in text:
+        if isinstance(url, str) and _NEARLY_A_URL.match(text):
+            scheme = text.partition(":")[0]  # what stands behind it may be keys
+            action = "fix the URL, or write ./ in front of a folder's name"
+            raise _invalid("a URL has two slashes behind its colon", f"{scheme}:", action)
         return LocalStore(_path(text, text), create=create)
     scheme, _, rest = text.partition("://")
     if scheme == "file":

@@ -7,7 +7,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from storage.errors import (
     AccessDeniedError,
     BucketNotFoundError,
     DamagedObjectError,
+    InvalidKeyError,
     NotConnectedError,
     ObjectNotFoundError,
     PutIfAbsentUnsupportedError,
@@ -220,12 +221,25 @@ class S3Store:
             if page is None:
                 return
             for meta in page:
-                info = _info(meta)
-                yield info
+                info = self._named_in_full(_info(meta))
                 last = info.key
+                if info.key != "/":  # the marker of the store's own folder
+                    yield info
         from storage.any_names import list_objects
 
         yield from list_objects(self._config, folder, start_after=last)
+
+    def _named_in_full(self, info: ObjectInfo) -> ObjectInfo:
+        """obstore gives the marker of a folder (an empty object whose name ends with a slash) without its slash: under
+        a name that another object may have.
+        """
+        if info.size:
+            return info
+        try:
+            is_itself = self.head(info.key).size == 0
+        except (ObjectNotFoundError, InvalidKeyError):
+            is_itself = False
+        return info if is_itself else replace(info, key=f"{info.key}/")
 
     def _call(
         self,

@@ -38,16 +38,21 @@ def build(root: Path) -> str:
     """Two topics of two partitions, an id and a group for each, snapshots in the middle; the store's URL."""
     url = f"file://{root}"
     with connect(url) as engine:
-        for topic, transactional_id, group in (
-            ("payments", HURT_ID, HURT_GROUP),
-            ("balances", SOUND_ID, SOUND_GROUP),
-        ):
-            engine.admin.create_topic(topic, partitions=2, schema=SCHEMA)
-            _load(engine, topic, transactional_id, range(4))
-            _read(engine, topic, group)
-            engine.admin.snapshot(topic)
-            _load(engine, topic, transactional_id, range(4, 7))
+        build_in(engine)
     return url
+
+
+def build_in(engine: Engine) -> None:
+    """The same in a store that is open."""
+    for topic, transactional_id, group in (
+        ("payments", HURT_ID, HURT_GROUP),
+        ("balances", SOUND_ID, SOUND_GROUP),
+    ):
+        engine.admin.create_topic(topic, partitions=2, schema=SCHEMA)
+        _load(engine, topic, transactional_id, range(4))
+        _read(engine, topic, group)
+        engine.admin.snapshot(topic)
+        _load(engine, topic, transactional_id, range(4, 7))
 
 
 def _load(engine: Engine, topic: str, transactional_id: str, turns: range) -> None:

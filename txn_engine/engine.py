@@ -15,8 +15,8 @@ from txn_engine.consumer import Consumer
 from txn_engine.consumer.consumer import OffsetReset
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
-from txn_engine.coordinator.producer_ids import ProducerIds
-from txn_engine.errors import InvalidRequestError
+from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
+from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.entry_log import LogTools
 from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
@@ -87,7 +87,7 @@ class Engine:
         waiting: Waiting = _REAL_WAITING,
         executors: Callable[[int, str], Executor] = ForkSafeExecutor,
     ) -> None:
-        objects = Objects(store, pause)
+        self._objects = objects = Objects(store, pause)
         self.store = store
         self.clock = clock
         self.config: StoreConfig = open_store_config(objects, clock, new_id)
@@ -184,6 +184,10 @@ class Engine:
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """The log of one partition. Raises `UnknownTopicOrPartitionError`."""
         return PartitionLog(self.logs, topic, partition)
+
+    def unreadable_producer_ids(self) -> list[CorruptObjectError]:
+        """What has the name of a block of producer ids and is none, of the newest hundred."""
+        return unreadable_blocks(self._objects)
 
     def look_at_everything(self) -> tuple[Survey, Looked]:
         """All topics, and the end of every log: what can be read, and the names of what cannot."""

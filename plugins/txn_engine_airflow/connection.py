@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TypedDict
 from urllib.parse import quote, unquote
@@ -32,6 +33,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 DEFAULT_CONN_ID = "txn_engine_default"
 URL_VARIABLE = "TXN_ENGINE_URL"
 
+_NEARLY_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _EXTRA = ("url", "endpoint_url", "region_name", "aws_session_token")
 _HOW = (
     f"extra.url, or host and schema, of the connection, or {URL_VARIABLE} in the environment where {DEFAULT_CONN_ID!r} "
@@ -65,13 +67,17 @@ class StoreConnection:
     session_token: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        _, _, rest = self.url.partition("://")
+        scheme, separator, rest = self.url.partition("://")
         # A secret may hold a slash: then only the colon before it stands in front of the path.
-        if {"@", ":"} & set(rest.partition("/")[0]):
+        if (
+            {"@", ":"} & set(rest.partition("/")[0])
+            or (separator and scheme != "file" and {"@", "?", "#"} & set(rest))
+            or (not separator and _NEARLY_A_URL.match(self.url))
+        ):
             raise AirflowFailException(
-                f"{self.source}: the store's URL has credentials, or a port, in it; expected s3://bucket/prefix, the"
-                " keys in login and password of the connection or in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the"
-                " server in extra.endpoint_url"
+                f"{self.source}: the store's URL has credentials, a port or options in it, or one slash too few;"
+                " expected s3://bucket/prefix, the keys in login and password of the connection or in AWS_ACCESS_KEY_ID"
+                " and AWS_SECRET_ACCESS_KEY, the server in extra.endpoint_url"
             )
 
     @property

@@ -102,7 +102,7 @@ def test_credentials_endpoint_and_region_stand_where_the_aws_connection_has_them
         ),
         ('{"conn_type": "txn_engine", "host": 5}', "host is of type int; expected text"),
         *((text, "cannot be read; expected a JSON object") for text in UNREADABLE),
-        *((text, "credentials, or a port, in it") for text in WITH_A_SECRET),
+        *((text, "has credentials, a port or options in it") for text in WITH_A_SECRET),
     ],
 )
 def test_a_connection_that_cannot_be_meant_is_refused_in_one_line(
@@ -136,7 +136,15 @@ def test_a_wrong_connection_in_the_environment_leaves_the_dags_there(
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://KEY:HIDDEN@ledger/prod", "s3://KEY:HID/DEN/HIDDEN@ledger", "s3a://HIDDEN@ledger"]
+    "url",
+    [
+        "s3://KEY:HIDDEN@ledger/prod",
+        "s3://KEY:HID/DEN/HIDDEN@ledger",
+        "s3a://HIDDEN@ledger",
+        "s3:/KEY:HIDDEN@ledger/prod",
+        "s3://ledger/prod?secret_key=HIDDEN",
+        "s3://ledger/a/KEY:HIDDEN@b",
+    ],
 )
 def test_a_url_with_credentials_names_no_store(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     """It would be shown in the names of assets. The line does not repeat it."""
@@ -151,7 +159,7 @@ def test_a_url_with_credentials_names_no_store(monkeypatch: pytest.MonkeyPatch, 
         StoreConnection.load()
     assert "HIDDEN" not in str(refused.value)
     assert topic_schedule("payments") == topic_alias("payments")
-    with pytest.raises(ValueError, match="credentials, or a port, in it") as unnamed:
+    with pytest.raises(ValueError, match="has credentials, a port or options in it") as unnamed:
         topic_asset("payments", url)
     assert "HIDDEN" not in str(unnamed.value)
 

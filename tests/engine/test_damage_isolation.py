@@ -529,3 +529,58 @@ def test_an_undecided_one_whose_partition_is_damaged_stays_pending(sound: Path, 
         assert len(report.failures) == 1
         assert report.failures[0].startswith("hurt: ")
         assert engine.admin.describe_transaction("hurt").state == "PrepareAbort"
+
+
+@pytest.mark.parametrize("what", ["garbage", "another block's claim", "folder"])
+@pytest.mark.parametrize("block", ["next", "last"])
+def test_what_stands_where_a_block_of_producer_ids_would(
+    sound: Path, tmp_path: Path, what: str, block: str
+) -> None:
+    """New producers take the ids behind it, of which nobody else has one; `doctor` names it."""
+    root = tmp_path / "ledger"
+    shutil.copytree(sound, root)
+    claims = root / "producer_ids"
+    number = len(list(claims.iterdir())) if block == "next" else (1 << 63) // 1_000 - 1
+    in_the_way = claims / f"{number:020d}.json"
+    if what == "folder":
+        in_the_way.mkdir()
+    elif what == "garbage":
+        in_the_way.write_bytes(damage.GARBAGE)
+    else:
+        shutil.copy(claims / f"{0:020d}.json", in_the_way)
+    taken = {int(path.stem) for path in claims.iterdir()}
+    ids = set()
+    for _ in range(3):
+        with connect(f"file://{root}") as engine, engine.producer() as producer:
+            producer.produce("payments", damage.records(1))
+            producer.flush()
+            ids.add(engine.coordinator._producer_ids.take())
+            named = [error.place for error in engine.unreadable_producer_ids()]
+            assert named == ([] if what == "folder" else [f"producer_ids/{number:020d}.json"])
+    assert len(ids) == 3
+    assert not {each // 1_000 for each in ids} & taken
+
+
+@pytest.mark.minio
+def test_the_markers_of_folders_stand_for_no_object(minio_bucket: S3Bucket) -> None:
+    """A file manager's empty object, whose name is an object's with a slash: maintenance and the audit pass it over."""
+    url = f"s3://{minio_bucket.name}/markers"
+    access = {
+        "endpoint": minio_bucket.endpoint,
+        "access_key": minio_bucket.access_key,
+        "secret_key": minio_bucket.secret_key,
+    }
+    with connect(url, **access) as engine:
+        damage.build_in(engine)
+        for key in (
+            f"topics/payments/0/0/snapshots/{9_999:020d}.parquet/",
+            f"topics/payments/0/0/log/{9_999:020d}.parquet/",
+            f"producer_ids/{(1 << 63) // 1_000 - 1:020d}.json/",
+        ):
+            minio_bucket.client().put_object(minio_bucket.name, f"markers/{key}", io.BytesIO(b""), 0)
+        report = engine.maintenance.clean()
+        assert not report.failures
+        assert {found.code for found in engine.admin.verify().findings} == {"object-foreign"}
+    with connect(url, **access) as later, later.producer() as producer:
+        producer.produce("payments", damage.records(1))
+        producer.flush()

@@ -399,7 +399,6 @@ def test_a_file_where_a_folder_should_be_is_damage(tmp_path: Path, folder: str) 
 @pytest.mark.parametrize(
     "key",
     [
-        f"producer_ids/{0:020d}.json",
         f"topics/good/0/0/log/{0:020d}.parquet",
         "topics/good/0.json",
         f"topics/good/0/partitions/{0:020d}.json",

@@ -42,17 +42,60 @@ NO_ROWS = {"columns": ["topic", "partition"], "rows": [], "rows_left_out": 0}
     ],
 )  # fmt: skip
 def test_a_run_says_what_it_did(dag_id: str, returned: dict[str, list[Any]], told: str) -> None:
-    assert said(dag_id, returned, succeeded=True) == told
+    assert said(dag_id, returned, ended=counted(returned), succeeded=True) == told
+
+
+def counted(returned: dict[str, list[Any]]) -> dict[str, int]:
+    """Every instance that succeeded said something."""
+    return {task_id: len(values) for task_id, values in returned.items()}
+
+
+@pytest.mark.parametrize(
+    ("returned", "ended", "told"),
+    [
+        (
+            {"compact": ["s3://xcom/1"], "retain": [NO_ROWS]},
+            {"compact": 1, "retain": 1},
+            "what compact did is not known",
+        ),
+        ({"retain": [NO_ROWS]}, {"compact": 1, "retain": 1}, "what compact did is not known"),
+        (
+            {"compact": [COMPACTED]},
+            {"compact": 1, "clean": 1},
+            "merged 23 files into 2, what clean did is not known",
+        ),
+        ({"retain": [NO_ROWS]}, {"retain": 1, "all_done": 1}, NOTHING),
+        ({}, {"compact": 1}, ""),
+    ],
+)
+def test_what_a_task_did_and_did_not_say(
+    returned: dict[str, list[Any]], ended: dict[str, int], told: str
+) -> None:
+    """Its value is kept elsewhere, of another version, or gone: that is no run without work."""
+    assert said("txn_maintain", returned, ended=ended, succeeded=True) == told
+
+
+def test_one_of_many_instances_said_nothing() -> None:
+    """What the others say is not all that was done."""
+    returned = {"find_pending": [[{"partition": 1}]], "write_markers": [{"transactions": 5}]}
+    ended = {"find_pending": 1, "write_markers": 2}
+    told = said("txn_write_markers", returned, ended=ended, succeeded=True)
+    assert told.endswith("what write_markers did is not known")
 
 
 def test_a_run_that_failed_never_had_nothing_to_do() -> None:
     """What it did before it failed is said."""
-    assert said("txn_maintain", {"compact": [NO_ROWS]}, succeeded=False) == ""
+    assert said("txn_maintain", {"compact": [NO_ROWS]}, ended={"compact": 1}, succeeded=False) == ""
     done = {"compact": [COMPACTED], "retain": [NO_ROWS]}
-    assert said("txn_maintain", done, succeeded=False) == "merged 23 files into 2"
+    assert said("txn_maintain", done, ended=counted(done), succeeded=False) == "merged 23 files into 2"
 
 
 def test_a_dry_run_did_nothing_and_says_what_is_due() -> None:
-    told = said("txn_maintain", {"compact": [COMPACTED]}, succeeded=True, is_dry_run=True)
+    told = said(
+        "txn_maintain", {"compact": [COMPACTED]}, ended={"compact": 1}, succeeded=True, is_dry_run=True
+    )
     assert told == "a dry run, to be done: merge 23 files into 2"
-    assert said("txn_maintain", {"compact": [NO_ROWS]}, succeeded=True, is_dry_run=True) == NOTHING
+    assert (
+        said("txn_maintain", {"compact": [NO_ROWS]}, ended={"compact": 1}, succeeded=True, is_dry_run=True)
+        == NOTHING
+    )

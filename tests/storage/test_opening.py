@@ -73,8 +73,8 @@ def test_s3_needs_no_server_to_open(url: str, wanted: str) -> None:
 @pytest.mark.parametrize(
     "url",
     ["", " ", "gs://bucket", "http://host/bucket", "file://host/path", "file://", "file://relative", "memory://a/b",
-     "s3://", "s3:///key", "s3://b", "s3://bucket?x=1", "s3://bucket/a#b", "s3://bucket/a b", "s3://bucket/../x",
-     "s3://bucket:80/x", "s3://[bucket/x", "a\0b"],
+     "s3://", "s3:///key", "s3:/bucket/x", "s3:bucket", "file:/x", "memory:", "s3://b", "s3://bucket?x=1",
+     "s3://bucket/a#b", "s3://bucket/a b", "s3://bucket/../x", "s3://bucket:80/x", "s3://[bucket/x", "a\0b"],
 )  # fmt: skip
 def test_what_is_not_a_store(url: str) -> None:
     """Anything else is InvalidStoreUrlError, in one line that says what a URL looks like."""
@@ -91,6 +91,9 @@ def test_credentials_in_a_url_are_refused_and_not_repeated() -> None:
         for part in ("top", "secret", "AKIAKEY"):
             assert part not in str(caught.value)
         assert "AWS_ACCESS_KEY_ID" in str(caught.value)
+    with pytest.raises(InvalidStoreUrlError) as caught:
+        open_store("s3:/AKIAKEY:topsecret@bucket/x")
+    assert "topsecret" not in str(caught.value)
     with pytest.raises(InvalidStoreUrlError, match="what stands there is not the name of a bucket"):
         open_store("s3://AKIAKEY:topsecret")
 

@@ -135,16 +135,19 @@ class TestS3Store(S3Conformance):
         """Empty objects whose names end with a slash: the same, whoever lists them, and no folder without a name."""
         for key in ("a/x/0", "b/0"):
             store.put(key, b"x")
-        for key in ("a/", "a/m/", "a/x/", "b/"):
+        for key in ("", "a/", "a/m/", "a/x/", "b/", "b/0/"):
             self.raw_put(store, key, b"")
         if stray is not None:
             self.raw_put(store, stray, b"")
-        held = sorted(["a", "a/m", "a/x", "a/x/0", "b", "b/0", *([] if stray is None else [stray])])
+        held = sorted(
+            ["a/", "a/m/", "a/x/", "a/x/0", "b/", "b/0", "b/0/", *([] if stray is None else [stray])]
+        )
         assert sorted(keys_of(store.list(""))) == held
-        assert sorted(keys_of(store.list("a"))) == [key for key in held if f"{key}/".startswith("a/")]
+        assert sorted(keys_of(store.list("a"))) == [key for key in held if key.startswith("a/")]
         assert store.list_folders("") == ["a", "b"]
         assert store.list_folders("a") == ["m", "x"]
         assert store.list_folders("a/m") == []
+        assert {info.key: info.size for info in store.list("b")}["b/0"] == 1
 
     def test_such_a_name_behind_many(self, store: ObjectStore) -> None:
         """What the pages before gave is not given again."""

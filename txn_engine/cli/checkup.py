@@ -242,11 +242,13 @@ def _contents(store: ObjectStore) -> Iterator[Check]:
     from txn_engine.names import printable
 
     try:
-        survey, looked = Engine(store).look_at_everything()
+        engine = Engine(store)
+        survey, looked = engine.look_at_everything()
+        claims = engine.unreadable_producer_ids()
     except TxnEngineError as error:
         yield _failure("contents", error)
         return
-    damaged = [*survey.unreadable, *looked.unreadable]
+    damaged = [*survey.unreadable, *looked.unreadable, *claims]
     if damaged:
         errors = "; ".join(printable(str(each)) for each in damaged[:_DAMAGED_MAX])
         more = f"; and {len(damaged) - _DAMAGED_MAX} more" if len(damaged) > _DAMAGED_MAX else ""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Iterator
 
 from storage import JSON_BYTES_MAX
 from txn_engine.clock import Clock
 from txn_engine.errors import CorruptObjectError
 from txn_engine.ids import IdSource
-from txn_engine.log.objects import Objects, encode_json
+from txn_engine.log.objects import Objects, checked_number, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
 
 BLOCK_SIZE = 1_000
 _BLOCKS = (1 << 63) // BLOCK_SIZE  # ids have 63 bits: an object of a higher number is not ours
 _PREFIX = "producer_ids"
+_FIELDS = ("first_producer_id", "count")
+_IN_THE_WAY_MAX = 10_000
+_LOOKED_AT_MAX = 100
 _BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
 
 
@@ -36,25 +40,78 @@ class ProducerIds:
             return self._free.popleft()
 
     def _claim_block(self) -> range:
-        matches = (_BLOCK.fullmatch(info.key) for info in self._objects.infos(_PREFIX))
-        numbers = (int(match[1]) for match in matches if match is not None)
-        block = max((number for number in numbers if number < _BLOCKS), default=-1) + 1
-        while True:
-            first = block * BLOCK_SIZE
+        """The first free block behind the highest that is a claim. What stands in its way is passed over, damaged or
+        not: nobody gets its ids.
+        """
+        block = _highest_claim(self._objects) + 1
+        for _ in range(_IN_THE_WAY_MAX):
             if block >= _BLOCKS:
                 raise CorruptObjectError(
                     f"a producer id block {block - 1}", place=_key(block - 1), expected="ids of 63 bits"
                 )
-            claim = {
-                "first_producer_id": first,
-                "count": BLOCK_SIZE,
-                "claimed_ms": self._clock(),
-                "write_id": self._new_id(),
-            }
-            data = encode_json(claim, "producer_ids")
-            if self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX).won:
-                return range(first, first + BLOCK_SIZE)
+            if self._claims(block):
+                return range(block * BLOCK_SIZE, (block + 1) * BLOCK_SIZE)
             block += 1
+        raise CorruptObjectError(
+            f"something stands at each of {_IN_THE_WAY_MAX:,} keys up to this one",
+            place=_key(block - 1),
+            expected="a free producer id block",
+            action="run `txn-engine doctor`, and move away what is not the store's",
+        )
+
+    def _claims(self, block: int) -> bool:
+        claim = {
+            "first_producer_id": block * BLOCK_SIZE,
+            "count": BLOCK_SIZE,
+            "claimed_ms": self._clock(),
+            "write_id": self._new_id(),
+        }
+        data = encode_json(claim, "producer_ids")
+        try:
+            return self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX).won
+        except CorruptObjectError:
+            return False
+
+
+def unreadable_blocks(objects: Objects) -> list[CorruptObjectError]:
+    """What has the name of a block and is none, of the newest hundred."""
+    wrong = []
+    for block in sorted(_blocks(objects))[-_LOOKED_AT_MAX:]:
+        try:
+            _check_claim(objects, block)
+        except CorruptObjectError as error:
+            wrong.append(error)
+    return wrong
+
+
+def _highest_claim(objects: Objects) -> int:
+    """-1 where there is none. Blocks are claimed one after the other: behind a gap may stand what never was a claim."""
+    blocks = sorted(_blocks(objects))
+    while blocks and blocks[-1] != len(blocks) - 1:
+        try:
+            _check_claim(objects, blocks[-1])
+            break
+        except CorruptObjectError:
+            blocks.pop()
+    return blocks[-1] if blocks else -1
+
+
+def _blocks(objects: Objects) -> Iterator[int]:
+    for info in objects.infos(_PREFIX):
+        match = _BLOCK.fullmatch(info.key)
+        if match is not None and int(match[1]) < _BLOCKS:
+            yield int(match[1])
+
+
+def _check_claim(objects: Objects, block: int) -> None:
+    """Raise `CorruptObjectError` unless the object at the block's key claims it."""
+    key = _key(block)
+    claim = decode_json(
+        bytes(objects.read(key, max_bytes=JSON_BYTES_MAX)), key=key, kind="producer_ids", needed=_FIELDS
+    )
+    first = block * BLOCK_SIZE
+    checked_number(claim, "first_producer_id", first, first, key=key)
+    checked_number(claim, "count", BLOCK_SIZE, BLOCK_SIZE, key=key)
 
 
 def _key(block: int) -> str:

@@ -80,6 +80,7 @@ def _runs_of(session: Session, dag_id: str, title: str) -> DagRuns | None:
         did = said(
             dag_id,
             _returned(session, dag_id, finished.run_id),
+            ended=_ended(session, dag_id, finished.run_id),
             succeeded=str(finished.state) == "success",
             is_dry_run=bool((finished.conf or {}).get("dry_run")),
         )
@@ -115,6 +116,17 @@ def _returned(session: Session, dag_id: str, run_id: str) -> dict[str, list[Any]
     for (task_id, _), value in found.items():
         by_task.setdefault(task_id, []).append(value)
     return by_task
+
+
+def _ended(session: Session, dag_id: str, run_id: str) -> dict[str, int]:
+    """By task id, how many instances of it succeeded."""
+    from airflow.models.taskinstance import TaskInstance
+    from sqlalchemy import func, select
+
+    instances = select(TaskInstance.task_id, func.count()).where(
+        TaskInstance.dag_id == dag_id, TaskInstance.run_id == run_id, TaskInstance.state == "success"
+    )
+    return dict(session.execute(instances.group_by(TaskInstance.task_id)).tuples().all())
 
 
 def _decoded(value: Any) -> Any:

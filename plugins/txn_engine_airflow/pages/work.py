@@ -1,12 +1,12 @@
 """What a finished run of each DAG did, in a few words, from what its tasks returned.
 
 "Nothing to do" is said only of a run that succeeded, and only where every task of it that counts says that it did
-nothing: a task that failed, or returned what cannot be read, says nothing.
+nothing: a task that failed says nothing, and one that returned what cannot be read is named.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,31 +28,48 @@ _Read = Callable[[Sequence[Any]], _Part]
 
 
 def said(
-    dag_id: str, returned: Mapping[str, Sequence[Any]], *, succeeded: bool, is_dry_run: bool = False
+    dag_id: str,
+    returned: Mapping[str, Sequence[Any]],
+    *,
+    ended: Mapping[str, int],
+    succeeded: bool,
+    is_dry_run: bool = False,
 ) -> str:
-    """The run in a line; "" where what it did is not known. `returned`: by task id, one value a mapped instance."""
-    parts = list(_parts(_TASKS.get(dag_id, {}), returned))
-    if not parts:
+    """The run in a line; "" where what it did is not known.
+
+    returned: by task id, one value a mapped instance. ended: by task id, how many instances succeeded.
+    """
+    parts = {
+        task_id: _part(read, returned.get(task_id, ()), ended.get(task_id, 0))
+        for task_id, read in _TASKS.get(dag_id, {}).items()
+        if returned.get(task_id) or ended.get(task_id)
+    }
+    known = [part for part in parts.values() if part is not None]
+    if not known:
         return ""
     told = [
         f"{'at least ' if part.is_least else ''}{part.due if is_dry_run else part.done}"
-        for part in parts
+        for part in known
         if part.count
     ]
-    if not told:
+    unknown = [f"what {task_id} did is not known" for task_id, part in parts.items() if part is None]
+    if not told and not unknown:
         return NOTHING if succeeded else ""
-    return f"a dry run, to be done: {', '.join(told)}" if is_dry_run else ", ".join(told)
+    if is_dry_run and told:
+        told[0] = f"a dry run, to be done: {told[0]}"
+    return ", ".join([*told, *unknown])
 
 
-def _parts(tasks: Mapping[str, _Read], returned: Mapping[str, Sequence[Any]]) -> Iterable[_Part]:
-    for task_id, read in tasks.items():
-        values = returned.get(task_id, ())
-        if not values:
-            continue
-        try:
-            yield read(values)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            continue  # of an older version, or of somebody else's task of that name
+def _part(read: _Read, values: Sequence[Any], ended: int) -> _Part | None:
+    """None where not every instance that succeeded said what it did: its value is of an older version, was kept
+    elsewhere by an XCom backend, or was deleted.
+    """
+    if len(values) < ended:
+        return None
+    try:
+        return read(values)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
 
 
 def _count(count: int, one: str, many: str = "") -> str:
@@ -96,10 +113,10 @@ def _rows(what: str, done: str, due: str) -> _Read:
     return _counted(what, done, due, lambda table: len(table["rows"]) + table["rows_left_out"])
 
 
-def _nothing_found(values: Sequence[Any]) -> _Part:
-    """An empty list is a run without work; a full one is told by those who did it."""
-    if values != [[]]:
-        raise ValueError("told by write_markers")
+def _found(values: Sequence[Any]) -> _Part:
+    """A list of what is to be done: those who did it tell of it."""
+    if not all(isinstance(value, list) for value in values):
+        raise ValueError("no list")
     return _Part(0, "", "")
 
 
@@ -126,7 +143,7 @@ _TASKS: Mapping[str, Mapping[str, _Read]] = {
         "expire_transactional_ids": _counted("id", "expired", "expire", lambda value: value["transactions"]),
     },
     "txn_write_markers": {
-        "find_pending": _nothing_found,
+        "find_pending": _found,
         "write_markers": _counted(
             "transaction", "completed", "complete", lambda value: value["transactions"]
         ),

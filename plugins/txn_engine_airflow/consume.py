@@ -6,13 +6,8 @@ import functools
 import importlib
 import inspect
 import logging
-import re
-import shutil
-import tempfile
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -21,10 +16,11 @@ from txn_engine_airflow.assets import topic_asset
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.deployment import deployment_spark_conf
 from txn_engine_airflow.hook import open_engine
+from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from txn_engine import Engine, TopicPartition
     from txn_engine.spark import ConsumeResult
@@ -35,9 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _APP = "txn_spark_consume"
-
-_KIND = re.compile(r"\[[A-Z][A-Z0-9_.]+\]|\b\w+(?:Error|Exception)\b")
-"""Spark's name of a condition, or a class of Python's or Java's."""
 
 
 def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) -> dict[str, Any]:
@@ -52,7 +45,7 @@ def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) ->
     with open_engine(params["conn_id"]) as engine:
         from txn_engine.spark import run_consume_job
 
-        with _spark(engine.url, settings) as spark, _kind_of_failure_alone():
+        with task_spark(engine.url, settings, app_name=_APP) as spark, kind_of_failure_alone():
             result = run_consume_job(
                 spark,
                 engine,
@@ -157,50 +150,6 @@ def _not_expected(output: object, output_topic: str | Sequence[str]) -> str | No
 def _name_of(transform: Transform) -> str:
     module, name = getattr(transform, "__module__", "?"), getattr(transform, "__qualname__", repr(transform))
     return f"{module}:{name}"
-
-
-@contextmanager
-def _spark(url: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
-    """A session, stopped at the end unless it ran before.
-
-    What Spark says of a failure may quote a record, and a task's standard error is its log: so Spark has a file of its
-    own, in a folder for the worker's user alone, which stays where the job fails.
-    """
-    from pyspark.sql import SparkSession
-
-    from txn_engine.spark import spark_session
-
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection that it closes
-    if SparkSession.getActiveSession() is not None:
-        yield spark_session(url, app_name=_APP, extra=settings)
-        return
-    folder = Path(tempfile.mkdtemp(prefix="txn-engine-spark-"))
-    try:
-        spark = spark_session(url, app_name=_APP, extra=settings, log_path=folder / "spark.log")
-        try:
-            yield spark
-        finally:
-            spark.stop()
-    except BaseException:
-        log.info("what Spark said: %s on this worker; it may quote records", folder / "spark.log")
-        raise
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _kind_of_failure_alone() -> Iterator[None]:
-    """Raise what failed in Spark's workers by its kind: its text may quote a record, and goes to logs and alerts."""
-    from txn_engine.spark.errors import SparkJobError
-
-    try:
-        yield
-    except SparkJobError as error:
-        kind = _KIND.search(error.seen)
-        raise SparkJobError(
-            f"the job failed in Spark's workers: {kind[0] if kind else 'of a kind without a name'}",
-            actor=error.actor,
-            action="nothing of this run is visible; run the transform by hand on the group's range to see the record",
-        ) from None
 
 
 def _has_committed(engine: Engine, transactional_id: str, run_id: str) -> bool:

@@ -560,3 +560,36 @@ def test_a_wrong_task_is_refused_when_its_file_is_parsed(settings: dict[str, Any
     """With the task's name."""
     with pytest.raises(ValueError, match=says):
         load(**settings)
+
+
+# --- by Spark ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_spark_loads_files_once_for_a_run(engine: Engine, run_tasks: RunTasks, tmp_path: Path) -> None:
+    """Under the task's id and run, as without Spark; a row that does not fit is named by file and line alone."""
+    for number in range(2):
+        (tmp_path / f"{number}.csv").write_text(f"account_id,amount\n{number},1.10\n")
+    files = str(tmp_path / "*.csv")
+    run = run_tasks(lambda: load(path=files, engine="spark"))
+    assert run.state == "success", run.errors
+    told = run.xcom("load")
+    assert (told["records"], told["committed_before"]) == (2, False)
+    assert told["transactional_id"] == "test_spark_loads_files_once_for_a_run/load"
+    assert len(events(run)) == 1
+    again = run_tasks(lambda: load(path=files, engine="spark")).xcom("load")
+    assert (again["records"], again["committed_before"]) == (0, True)
+    (tmp_path / "1.csv").write_text("account_id,amount\n3,1.2345\n")
+    failed = run_tasks(lambda: load(path=files, engine="spark"), date=DAY + timedelta(days=1))
+    assert failed.state == "failed"
+    assert any("1.csv line 2" in error for error in failed.errors), failed.errors
+    assert not any("1.2345" in error for error in failed.errors)
+    assert accounts(engine) == [0, 1]
+
+
+@pytest.mark.parametrize("settings", [{"python_callable": payments}, {"path": "x.csv", "partition": 0}])
+def test_what_spark_does_not_load(settings: dict[str, Any]) -> None:
+    """Refused while the DAG is parsed."""
+    with pytest.raises(ValueError, match="engine='spark' takes a path, and no partition"):
+        load(engine="spark", **settings)

@@ -16,7 +16,9 @@ import click
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
 from txn_engine.cli.failures import CommandFailed, code_and_message, one_line
 from txn_engine.cli.interrupts import Interrupted, held_back
-from txn_engine.cli.output import Advance, Output, columns
+from txn_engine.cli.output import Advance, Output
+from txn_engine.cli.produced import tell_committed_before, tell_produced
+from txn_engine.cli.spark_load import load_by_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 SENT_BYTES = 32 * 1024 * 1024
 _NOTHING = "nothing was loaded"
-_PRODUCED = columns("Topic", "Partition>", "BaseOffset>", "LastOffset>", "Records>")
 
 
 @click.command(
@@ -39,12 +40,11 @@ _PRODUCED = columns("Topic", "Partition>", "BaseOffset>", "LastOffset>", "Record
         "txn-engine produce payments trans.csv --delimiter ';' --date-format %y%m%d \\",
         "    --transactional-id load-payments --run-id 2026-11-21",
         "txn-engine produce payments payments.parquet --partition 0",
+        "txn-engine produce payments 's3a://landing/2026-11-21/*.csv' --engine spark --run-id 2026-11-21",
     ),
 )
 @click.argument("topic")
-@click.argument(
-    "files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE..."
-)
+@click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="FILE...")
 @click.option(
     "--transactional-id",
     metavar="ID",
@@ -55,7 +55,7 @@ _PRODUCED = columns("Topic", "Partition>", "BaseOffset>", "LastOffset>", "Record
     metavar="ID",
     help=(
         "Name this run of the load: run again after its transaction was committed, it loads "
-        "nothing. Needs --transactional-id."
+        "nothing. Needs --transactional-id, or --engine spark."
     ),
 )
 @click.option(
@@ -103,6 +103,20 @@ _PRODUCED = columns("Topic", "Partition>", "BaseOffset>", "LastOffset>", "Record
     help="What csv and jsonl hold for a binary column.",
 )
 @click.option(
+    "--engine",
+    "loader",
+    type=click.Choice(["python", "spark"]),
+    default="python",
+    help="What reads the files: this process, or Spark's executors, in one transaction under --run-id.",
+)
+@click.option(
+    "--spark-conf",
+    "spark_conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="With --engine spark: a setting of Spark's, such as spark.master. Repeatable.",
+)
+@click.option(
     "--show-values",
     is_flag=True,
     help="Let an error show the value, or the names in the file, that do not fit. A terminal shows them anyway.",
@@ -110,7 +124,7 @@ _PRODUCED = columns("Topic", "Partition>", "BaseOffset>", "LastOffset>", "Record
 @common_options
 def produce(
     topic: str,
-    files: tuple[Path, ...],
+    files: tuple[str, ...],
     transactional_id: str | None,
     run_id: str | None,
     timeout_s: int,
@@ -120,6 +134,8 @@ def produce(
     date_format: str | None,
     nulls: tuple[str, ...],
     binary: Literal["text", "base64"],
+    loader: Literal["python", "spark"],
+    spark_conf: tuple[str, ...],
     show_values: bool,
     place: Place,
     out: Output,
@@ -134,8 +150,15 @@ def produce(
     With --transactional-id an error, Ctrl-C or SIGTERM aborts, and readers see nothing of the load. Without it, all
     files are read through and checked before the first record is sent; what was sent before the store failed, or
     before Ctrl-C, stays.
+
+    With --engine spark, FILE... is what Spark can list, with its patterns (s3a://bucket/day/*.csv), each file a task's,
+    and the load is one transaction; its id is load-files/TOPIC unless told.
     """
-    if run_id is not None and transactional_id is None:
+    if loader == "spark":
+        _check_for_spark(run_id, partition, show_values)
+    elif spark_conf:
+        raise click.UsageError("--spark-conf needs --engine spark")
+    elif run_id is not None and transactional_id is None:
         raise click.UsageError("--run-id needs --transactional-id")
     reading = {
         "format": file_format,
@@ -144,17 +167,32 @@ def produce(
         "null_values": nulls,
         "binary": binary,
     }
+    if loader == "spark":
+        load_by_spark(
+            place, out, topic, files, transactional_id, run_id or "", timeout_s, spark_conf, reading
+        )
+        return
     with place.open() as engine:
         described = engine.admin.describe_topic(topic)
         if partition is not None:
             engine.partition(topic, partition)  # refused before any file is read
         shows_values = show_values or sys.stderr.isatty()
-        load = _Load(topic, files, partition, described.schema, reading, out, shows_values)
+        load = _Load(
+            topic, [Path(file) for file in files], partition, described.schema, reading, out, shows_values
+        )
         if transactional_id is None:
             _load_plainly(engine, load)
         else:
             limit_ms = engine.config.limits.max_transaction_timeout_ms
             _load_in_transaction(engine, load, transactional_id, run_id, min(timeout_s * 1_000, limit_ms))
+
+
+def _check_for_spark(run_id: str | None, partition: int | None, show_values: bool) -> None:
+    if run_id is None:
+        raise click.UsageError("--engine spark needs --run-id")
+    if partition is not None or show_values:
+        option = "--partition" if partition is not None else "--show-values"
+        raise click.UsageError(f"{option} is not for --engine spark")
 
 
 @dataclass
@@ -225,33 +263,7 @@ class _Load:
 
     def tell(self, **more: object) -> None:
         """All is loaded: print where the records went."""
-        self.out.done()
-        rows: dict[int, dict[str, Any]] = {}
-        for metadata in self.landed():
-            count = metadata.last_offset - metadata.base_offset + 1
-            row = rows.setdefault(
-                metadata.partition,
-                {
-                    "topic": metadata.topic,
-                    "partition": metadata.partition,
-                    "base_offset": metadata.base_offset,
-                    "last_offset": metadata.last_offset,
-                    "records": 0,
-                },
-            )
-            row["base_offset"] = min(row["base_offset"], metadata.base_offset)
-            row["last_offset"] = max(row["last_offset"], metadata.last_offset)
-            row["records"] += count
-        ordered = [rows[number] for number in sorted(rows)]
-        total = sum(row["records"] for row in ordered)
-        self.out.table("produced", _PRODUCED, ordered, records=total, **more)
-        self.out.note(f"{total:,} records{_how(more)}")
-
-
-def _how(more: dict[str, object]) -> str:
-    return (
-        f" committed in one transaction of {more['transactional_id']!r}" if "transactional_id" in more else ""
-    )
+        tell_produced(self.out, self.landed(), **more)
 
 
 def _size(file: Path) -> int:
@@ -319,15 +331,7 @@ def _load_in_transaction(
     if run_id is not None:
         known = producer.has_committed(run_id)
         if known:
-            load.out.done()
-            load.out.line(
-                f"run {run_id!r} of {transactional_id!r} was committed before: nothing to load",
-                produced=[],
-                records=0,
-                transactional_id=transactional_id,
-                run_id=run_id,
-                committed_before=True,
-            )
+            tell_committed_before(load.out, transactional_id, run_id)
             return
         if known is None:
             load.out.note(

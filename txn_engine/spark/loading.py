@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import FileFormat, read_records
 from txn_engine.files.records import FORMATS
@@ -74,14 +75,21 @@ def load_files(
             "date_format": date_format,
             "binary": binary,
         }
-        wanted = [paths] if isinstance(paths, str) else list(paths)
-        files = _listed(handing_over_one_by_one(spark), wanted, read_options(spark, engine.store))
-        rows = _rows(files, wanted, info, reading)
+        rows = files_of(spark, engine, info, paths, reading)
         with engine.producer(
             transactional_id=name, transaction_timeout_ms=transaction_timeout_ms, markers=markers
         ) as producer:
             producer.init_transactions()
             return write_with(engine, producer, {topic: rows}, offsets=None, run_id=run_id)[topic]
+
+
+def files_of(
+    spark: SparkSession, engine: Engine, topic: Topic, paths: str | Sequence[str], reading: Mapping[str, Any]
+) -> FileRows:
+    """The files, for `write_with`. Raises as `load_files` does, before anything is read of them."""
+    wanted = [paths] if isinstance(paths, str) else list(paths)
+    files = _listed(handing_over_one_by_one(spark), wanted, read_options(spark, engine.store))
+    return _rows(files, wanted, topic, reading)
 
 
 def _listed(spark: SparkSession, paths: list[str], options: Mapping[str, str]) -> DataFrame:
@@ -94,12 +102,12 @@ def _listed(spark: SparkSession, paths: list[str], options: Mapping[str, str]) -
         ) from error
 
 
-def _rows(files: DataFrame, paths: list[str], topic: Topic, reading: dict[str, Any]) -> FileRows:
+def _rows(files: DataFrame, paths: list[str], topic: Topic, reading: Mapping[str, Any]) -> FileRows:
     """The files as Spark lists them, and how a task makes rows of them."""
     found = sorted(files.inputFiles())
     if not found:
         raise InvalidRequestError(f"no files at {', '.join(paths)}", actor=_ACTOR, expected="one or more")
-    if reading["format"] is None:
+    if reading.get("format") is None:
         for uri in found:
             if Path(_path_of(uri)).suffix.lower() not in FORMATS:
                 raise InvalidRequestError(

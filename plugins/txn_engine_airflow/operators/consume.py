@@ -15,6 +15,7 @@ from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
 from txn_engine_airflow.operators.transactions import (
+    answered,
     emit,
     end_offsets,
     fenced_means_retry,
@@ -149,7 +150,7 @@ class TxnConsumeOperator(BaseOperator):
         records: int,
         sent: Sequence[Future[list[RecordMetadata]]],
     ) -> dict[str, Any]:
-        written, offsets = landed(sent)
+        written, offsets = landed(answered(sent))
         self.log.info(
             "%d records of %s for group %r, %d written", records, self.topics, self.group_id, written
         )

@@ -12,11 +12,13 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow.assets import TopicUpdate
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
+from txn_engine_airflow.deployment import deployment_spark_conf
 from txn_engine_airflow.hook import open_engine
 from txn_engine_airflow.operators.arguments import hidden, shown
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
 from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
+    answered,
     commit_run,
     emit,
     end_offsets,
@@ -26,6 +28,7 @@ from txn_engine_airflow.operators.transactions import (
     parts_of,
     with_outlets,
 )
+from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +47,11 @@ class TxnProduceOperator(BaseOperator):
     gives a pyarrow Table, RecordBatch, RecordBatchReader, an iterable of them, or None for nothing; like a task's
     function it may ask for entries of the context by their names. Columns are the topic's; `partition` puts all into
     one, else the topic's key says.
+
+    `engine="spark"` has Spark read the files, `path` as `txn_engine.spark.load_files` takes it: places and patterns
+    that Spark can list, each file a task's. `spark_settings` are Spark's own, stronger than the deployment's
+    (`TXN_ENGINE_SPARK_CONF`); they are code, as all arguments are: ask `deployment.permitted_spark_settings` for those
+    that come from a DAG's params.
 
     Exactly once. The transaction is of the id `<dag>/<task>[/<map index>]` unless `transactional_id` says another, and
     of the run `<dag>/<task>[/<map index>]@<logical date in UTC>` (the DAG run's id where it has no date). A try fences
@@ -77,9 +85,10 @@ class TxnProduceOperator(BaseOperator):
         "read_options",
         "transactional_id",
         "forgotten_runs",
+        "spark_settings",
         "conn_id",
     )
-    template_fields_renderers = {"op_kwargs": "py", "read_options": "json"}  # noqa: RUF012 -- Airflow's own form
+    template_fields_renderers = {"op_kwargs": "py", "read_options": "json", "spark_settings": "json"}  # noqa: RUF012 -- Airflow's own form
     ui_color = "#e4f3ea"
 
     def __init__(
@@ -95,6 +104,8 @@ class TxnProduceOperator(BaseOperator):
         transaction_timeout_s: int = 300,
         markers: Literal["inline", "deferred"] = "inline",
         forgotten_runs: ForgottenRuns = "refuse",
+        engine: Literal["python", "spark"] = "python",
+        spark_settings: Mapping[str, str] | None = None,
         conn_id: str = DEFAULT_CONN_ID,
         **kwargs: Any,
     ) -> None:
@@ -113,6 +124,8 @@ class TxnProduceOperator(BaseOperator):
             raise ValueError(
                 f"task {self.task_id!r}: transaction_timeout_s={transaction_timeout_s}; expected 1 or more"
             )
+        if engine == "spark" and (path is None or partition is not None):
+            raise ValueError(f"task {self.task_id!r}: engine='spark' takes a path, and no partition")
         self.topic = topic
         self.path = path
         self.python_callable = python_callable
@@ -123,6 +136,8 @@ class TxnProduceOperator(BaseOperator):
         self.transaction_timeout_s = transaction_timeout_s
         self.markers = markers
         self.forgotten_runs = forgotten_runs
+        self.engine = engine
+        self.spark_settings = dict(spark_settings or {})
         self.conn_id = conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -144,8 +159,9 @@ class TxnProduceOperator(BaseOperator):
                 committed_before = has_committed_before(
                     producer, run_id, context, self._arguments(), forgotten=self.forgotten_runs
                 )
-                sent = [] if committed_before else self._load(engine, producer, run_id, context)
-            records, offsets = landed(sent)
+                load = self._load_by_spark if self.engine == "spark" else self._load
+                batches = [] if committed_before else load(engine, producer, run_id, context)
+            records, offsets = landed(batches)
             update = TopicUpdate(
                 topic=self.topic,
                 records=records,
@@ -174,14 +190,31 @@ class TxnProduceOperator(BaseOperator):
 
     def _load(
         self, engine: Engine, producer: Producer, run_id: str, context: Context
-    ) -> Sequence[Future[list[RecordMetadata]]]:
+    ) -> Sequence[RecordMetadata]:
         def send() -> list[Future[list[RecordMetadata]]]:
             return [
                 producer.produce(self.topic, part, partition=self.partition)
                 for part in self._records(engine, context)
             ]
 
-        return commit_run(producer, run_id, send)
+        return answered(commit_run(producer, run_id, send))
+
+    def _load_by_spark(
+        self, engine: Engine, producer: Producer, run_id: str, _: Context
+    ) -> Sequence[RecordMetadata]:
+        from txn_engine.spark.loading import files_of
+        from txn_engine.spark.writing import write_with
+
+        topic = engine.logs.topics.look_up(self.topic)
+        settings = deployment_spark_conf() | self.spark_settings
+        # What is wrong with a file is told by its name, line and column alone.
+        with (
+            task_spark(engine.url, settings, app_name=self.task_id) as spark,
+            kind_of_failure_alone(told=("InvalidRecordError", "InvalidRequestError")),
+        ):
+            files = files_of(spark, engine, topic, self.path or (), self.read_options)
+            written = write_with(engine, producer, {self.topic: files}, offsets=None, run_id=run_id)
+        return written[self.topic].batches
 
     def _records(
         self, engine: Engine, context: Context

@@ -216,15 +216,19 @@ def parts_of(records: Any, *, task: str) -> Iterable[pa.Table | pa.RecordBatch |
     )
 
 
-def landed(sent: Sent) -> tuple[int, dict[str, list[int]]]:
+def answered(sent: Sent) -> list[RecordMetadata]:
+    """The batches of futures that are done."""
+    return [batch for future in sent for batch in future.result()]
+
+
+def landed(batches: Iterable[RecordMetadata]) -> tuple[int, dict[str, list[int]]]:
     """How many records, and the first and last offset by partition, of batches that are committed."""
     records = 0
     offsets: dict[int, list[int]] = {}
-    for future in sent:
-        for batch in future.result():
-            records += batch.last_offset - batch.base_offset + 1
-            first, last = offsets.get(batch.partition, (batch.base_offset, batch.last_offset))
-            offsets[batch.partition] = [min(first, batch.base_offset), max(last, batch.last_offset)]
+    for batch in batches:
+        records += batch.last_offset - batch.base_offset + 1
+        first, last = offsets.get(batch.partition, (batch.base_offset, batch.last_offset))
+        offsets[batch.partition] = [min(first, batch.base_offset), max(last, batch.last_offset)]
     return records, {str(partition): offsets[partition] for partition in sorted(offsets)}
 
 

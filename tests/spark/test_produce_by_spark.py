@@ -1,0 +1,85 @@
+"""`txn-engine produce --engine spark`: the command, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers import REPOSITORY
+from tests.spark.conftest import SCHEMA, payments
+from tests.spark.test_loading import csv_of
+from txn_engine.engine import Engine
+
+pytestmark = pytest.mark.spark
+
+
+def produce(ledger: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command with Spark as its engine."""
+    command = [
+        sys.executable,
+        "-m",
+        "txn_engine.cli.main",
+        "produce",
+        "payments",
+        "--url",
+        ledger.url,
+        "--engine",
+    ]
+    return subprocess.run(
+        [*command, "spark", *arguments],
+        cwd=REPOSITORY,
+        env=os.environ | {"TXN_ENGINE_URL": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_files_once_for_a_run(ledger: Engine, tmp_path: Path) -> None:
+    """By a pattern, in one transaction; run again it says so and loads nothing; a bad row is named by file and line."""
+    for number in range(3):
+        (tmp_path / f"day{number}.csv").write_text(csv_of(payments(100 * number, 100)))
+    options = [f"{tmp_path}/day*.csv", "--run-id", "may", "--spark-conf", "spark.master=local[1]", "--json"]
+    first = produce(ledger, *options)
+    assert (first.returncode, first.stderr) == (0, "")
+    told = json.loads(first.stdout)
+    assert (told["records"], told["committed_before"]) == (300, False)
+    assert told["transactional_id"] == "load-files/payments"
+    assert sum(row["records"] for row in told["produced"]) == 300
+    again = json.loads(produce(ledger, *options).stdout)
+    assert (again["records"], again["committed_before"]) == (0, True)
+    assert ledger.scan("payments").to_table(SCHEMA.names).num_rows == 300
+
+    (tmp_path / "day1.csv").write_text(csv_of(payments(0, 1)).replace(".10", ".1234"))
+    bad = produce(ledger, f"{tmp_path}/day*.csv", "--run-id", "june")
+    assert bad.returncode == 1
+    assert len(bad.stderr.splitlines()) == 1, bad.stderr
+    assert "day1.csv line 2" in bad.stderr
+    assert ".1234" not in bad.stderr
+    assert ledger.scan("payments").to_table(SCHEMA.names).num_rows == 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["x.csv"], "--engine spark needs --run-id"),
+        (["x.csv", "--run-id", "may", "--partition", "0"], "--partition is not for --engine spark"),
+        (
+            ["x.csv", "--run-id", "may", "--spark-conf", "master=local"],
+            "--spark-conf takes a setting of Spark's",
+        ),
+    ],
+)
+def test_what_cannot_be_asked_for(ledger: Engine, arguments: list[str], words: str) -> None:
+    """One line, before a JVM is started."""
+    refused = produce(ledger, *arguments)
+    assert refused.returncode == 2
+    assert words in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1

@@ -37,6 +37,7 @@ def test_reads_writes_and_streams(
         "1",
         "write by Spark",
         "write by Spark",
+        "write by Spark",
         "stream by source and sink",
         "stream by stream_topic",
         "micro-batch of 1",

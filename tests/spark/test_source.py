@@ -243,6 +243,19 @@ def test_sql(spark: SparkSession, ledger: Engine) -> None:
     spark.sql("DROP VIEW paid")
 
 
+def test_no_table_of_the_catalog(spark: SparkSession, copies: Engine) -> None:
+    """Its reads would lose the options: CREATE TABLE is refused, and so is the read of what saveAsTable made."""
+    load(copies, 0, 30)
+    options = f"OPTIONS (url '{copies.url}', subscribe 'payments', topic 'copies')"
+    for statement in (
+        f"CREATE TABLE paid USING txn_engine {options}",
+        f"CREATE TABLE paid USING txn_engine {options} AS SELECT * FROM range(3)",
+    ):
+        assert "CREATE TEMPORARY VIEW" in refusal(lambda statement=statement: spark.sql(statement))  # type: ignore[misc]
+    assert not spark.catalog.tableExists("paid")
+    assert ids(copies) == []
+
+
 def test_a_pruned_read(spark: SparkSession, ledger: Engine) -> None:
     """`.schema(...)` chooses columns by hand; what is not there is refused by name."""
     load(ledger, 0, 30)
@@ -368,6 +381,23 @@ def test_a_small_batch_waits(spark: SparkSession, copies: Engine, tmp_path: Path
             deadline -= 1
     finally:
         query.stop()
+    assert ids(copies) == list(range(30))
+
+
+def test_a_checkpoint_of_another_topic_or_store(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Offsets of other records: refused, and nothing is written."""
+    copies.admin.create_topic("refunds", partitions=3, schema=SCHEMA)
+    load(copies, 0, 30)
+    copy(stream(spark, copies), copies, tmp_path / "ck")
+    assert "payments-0 is not there any more" in refusal(
+        lambda: copy(stream(spark, copies, subscribe="refunds"), copies, tmp_path / "ck")
+    )
+    with txn_engine.connect(f"file://{tmp_path}/another") as another:
+        another.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
+        load(another, 0, 300)
+        words = refusal(lambda: copy(stream(spark, another), copies, tmp_path / "ck"))
+    assert "a checkpoint of the store with id" in words
+    assert "a new checkpoint" in words
     assert ids(copies) == list(range(30))
 
 

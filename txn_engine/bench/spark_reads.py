@@ -39,7 +39,9 @@ class _Query:
 def load_files_of(
     engine: Engine, topic: str, *, rows: int, files: int, progress: Progress, partitions: int = PARTITIONS
 ) -> None:
-    """A topic of so many committed rows in so many files, in turn over the partitions."""
+    """A topic of so many committed rows in so many files, in turn over the partitions; with snapshots, as
+    `txn_compute_lso` leaves them.
+    """
     engine.admin.create_topic(topic, partitions=partitions, schema=SCHEMA, key="account_id")
     with engine.producer(transactional_id=topic) as producer:
         producer.init_transactions()
@@ -49,6 +51,7 @@ def load_files_of(
                 for number in range(begin, min(begin + _FILES_A_TRANSACTION, files)):
                     first, behind = rows * number // files, rows * (number + 1) // files
                     producer.produce(topic, payments(behind - first, first), partition=number % partitions)
+    engine.admin.snapshot(topic)
 
 
 def spark_read_numbers(

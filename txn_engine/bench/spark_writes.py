@@ -51,6 +51,15 @@ class _Writers:
         place = f"{self.source}-bare-{self.partitions}-{next(self.numbers)}"
         self._frame().write.option("compression", "zstd").parquet(place)
 
+    def bare_split(self) -> None:
+        """As many folders as the topic has partitions, by a hash of the same column."""
+        from pyspark.sql import functions as sf
+
+        place = f"{self.source}-split-{next(self.numbers)}"
+        number = sf.pmod(sf.hash("account_id"), sf.lit(self.partitions))
+        writer = self._frame().withColumn("number", number).write.partitionBy("number")
+        writer.option("compression", "zstd").parquet(place)
+
     def _frame(self) -> DataFrame:
         from txn_engine.spark.opening import read_options
 
@@ -60,7 +69,8 @@ class _Writers:
 def spark_write_numbers(
     spark: SparkSession, engine: Engine, prefix: str, *, rows: int, rounds: int, progress: Progress
 ) -> Iterator[Measured]:
-    """A write of `rows` payments into a topic of one partition, and split by key into one of four.
+    """A write of `rows` payments into a topic of one partition, and split by key into one of four: beside Spark's
+    writer, which splits nothing, and beside the same with `partitionBy`.
 
     The rows are read from Parquet files on the same store.
     """
@@ -69,7 +79,13 @@ def spark_write_numbers(
         writers = _Writers(spark, engine, source, f"{prefix}-{partitions}p", partitions, rows)
         progress(f"write by Spark into {partitions} partitions", 0, rounds)
         mine, theirs = paired(writers.ours, writers.bare, rounds, warm_up=1)
-        yield _measured(mine, theirs, rows, partitions)
+        kind = "1 partition" if partitions == 1 else f"{partitions} partitions, by key"
+        yield _measured(mine, theirs, rows, kind, "df.write.parquet")
+        if partitions > 1:
+            mine, theirs = paired(writers.ours, writers.bare_split, rounds, warm_up=1)
+            yield _measured(
+                mine, theirs, rows, f"{kind}, bare split too", "df.write.partitionBy(...).parquet"
+            )
 
 
 def _loaded(engine: Engine, prefix: str, rows: int, progress: Progress) -> str:
@@ -87,11 +103,10 @@ def _loaded(engine: Engine, prefix: str, rows: int, progress: Progress) -> str:
     return place.replace("s3://", "s3a://", 1) if place.startswith("s3://") else place
 
 
-def _measured(mine: list[float], theirs: list[float], rows: int, partitions: int) -> Measured:
+def _measured(mine: list[float], theirs: list[float], rows: int, kind: str, bare: str) -> Measured:
     ratio = ratio_of(mine, theirs)
-    kind = "1 partition" if partitions == 1 else f"{partitions} partitions, by key"
     return Measured(
         f"write by Spark, {rows / 1e6:g} M, {kind}", "Mrow/s", rows / statistics.median(mine) / 1e6,
         rows / statistics.median(theirs) / 1e6, ratio, f"time at most {_AIM}", ratio <= _AIM, len(mine),
-        "write_topic, committed and synced; bare: df.write.parquet of the same rows, zstd, not synced",
+        f"write_topic, committed and synced; bare: {bare} of the same rows, zstd, not synced",
     )  # fmt: skip

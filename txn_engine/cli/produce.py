@@ -105,8 +105,8 @@ _NOTHING = "nothing was loaded"
 @click.option(
     "--engine",
     "loader",
-    type=click.Choice(["python", "spark"]),
-    default="python",
+    type=click.Choice(["local", "spark"]),
+    default="local",
     help="What reads the files: this process, or Spark's executors, in one transaction under --run-id.",
 )
 @click.option(
@@ -134,7 +134,7 @@ def produce(
     date_format: str | None,
     nulls: tuple[str, ...],
     binary: Literal["text", "base64"],
-    loader: Literal["python", "spark"],
+    loader: Literal["local", "spark"],
     spark_conf: tuple[str, ...],
     show_values: bool,
     place: Place,

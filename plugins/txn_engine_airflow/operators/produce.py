@@ -104,7 +104,7 @@ class TxnProduceOperator(BaseOperator):
         transaction_timeout_s: int = 300,
         markers: Literal["inline", "deferred"] = "inline",
         forgotten_runs: ForgottenRuns = "refuse",
-        engine: Literal["python", "spark"] = "python",
+        engine: Literal["local", "spark"] = "local",
         spark_settings: Mapping[str, str] | None = None,
         conn_id: str = DEFAULT_CONN_ID,
         **kwargs: Any,

@@ -57,7 +57,13 @@ _SINK: Final = (*_STORE, "topic", "transactionalId", "transactionTimeoutMs")
 _BATCH_SINK: Final = (*_SINK, "runId")
 _STREAM_SINK: Final = (*_SINK, "checkpointLocation", "takeOver", "queryName")
 _ALL: Final = {name.lower(): name for name in (*_BATCH, *_STREAM, *_BATCH_SINK, *_STREAM_SINK)}
+_NO_TABLE: Final = (
+    "a table of Spark's catalog keeps no options: "
+    "`CREATE TEMPORARY VIEW name USING txn_engine OPTIONS (url ..., subscribe ...)` does"
+)
 _INSTEAD: Final = {
+    "provider": _NO_TABLE,  # what CREATE TABLE ... USING gives
+    "owner": _NO_TABLE,
     "kafka.bootstrap.servers": "there are no brokers: `url` names the store",
     "path": "`url` names the store, `subscribe` or `topic` the topic",
     "kafka.transactional.id": "it is `transactionalId`",
@@ -319,7 +325,7 @@ class _Options:
     def required(self, name: str, what: str) -> str:
         given = self.text(name)
         if not given:
-            raise InvalidRequestError(f"no option {name!r}", actor=ACTOR, expected=what)
+            raise InvalidRequestError(f"no option {name!r}", actor=ACTOR, expected=what, action=_NO_TABLE)
         return given
 
     def _has(self, name: str) -> bool:

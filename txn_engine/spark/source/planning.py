@@ -119,12 +119,13 @@ class Planner:
     def latest(self) -> Positions:
         """The end of what may be read now: the last stable offsets, or the log ends for read_uncommitted."""
         found = self._partitions(self.topics())
-        return _positions(found, {tp: self._end_of(at) for tp, at in found.items()})
+        return self._positions(found, {tp: self._end_of(at) for tp, at in found.items()})
 
     def ahead(self, position: Positions) -> tuple[Positions, Positions]:
         """`latest()`, and the ends of the logs with all that is undecided yet. Raises for what was lost since a stream
         was at `position`, as `parts` would.
         """
+        self._check_store(position)
         found = self._partitions(self.topics())
         for tp in sorted(position.offsets):
             at = found.get(tp)
@@ -133,14 +134,13 @@ class Planner:
             else:
                 self._first(tp, at, position)
         log_ends = {tp: at.state.high_watermark for tp, at in found.items()}
-        return _positions(found, {tp: self._end_of(at) for tp, at in found.items()}), _positions(
-            found, log_ends
-        )
+        ends = {tp: self._end_of(at) for tp, at in found.items()}
+        return self._positions(found, ends), self._positions(found, log_ends)
 
     def start(self) -> Positions:
         """Where the options say that a read begins."""
         found = self._partitions(self.topics())
-        return _positions(found, self._resolved(self._options.start, found))
+        return self._positions(found, self._resolved(self._options.start, found))
 
     def bounds(self) -> tuple[Positions, Positions]:
         """Where a batch read begins and ends."""
@@ -152,7 +152,7 @@ class Planner:
                 raise OffsetOutOfRangeError(
                     f"{tp} from {first} to {end[tp]}", actor=ACTOR, expected="an end behind the start"
                 )
-        return _positions(found, start), _positions(found, end)
+        return self._positions(found, start), self._positions(found, end)
 
     def _end_of(self, at: _Partition) -> int:
         return end_of(at.state, self._options.isolation_level)
@@ -210,6 +210,24 @@ class Planner:
             resolved[tp] = self._end_of(at) if offset is None else offset
         return resolved
 
+    def _positions(
+        self, found: Mapping[TopicPartition, _Partition], offsets: Mapping[TopicPartition, int]
+    ) -> Positions:
+        incarnations = {at.topic.name: at.topic.incarnation for at in found.values()}
+        return Positions(dict(offsets), incarnations, self._engine.config.store_id)
+
+    def _check_store(self, position: Positions) -> None:
+        """Raise where a position is one in another store: its offsets are about other records."""
+        here = self._engine.config.store_id
+        if position.store_id not in ("", here):
+            raise InvalidRequestError(
+                f"a checkpoint of the store with id {position.store_id[:32]!r}",
+                actor=ACTOR,
+                place=self._engine.url,
+                expected=f"one of the store that `url` names, {here!r}",
+                action="name the store that the query began on, or a new checkpoint",
+            )
+
     # --- files ----------------------------------------------------------------------------------------------
 
     def parts(self, start: Positions, end: Positions) -> list[Part]:
@@ -219,6 +237,7 @@ class Planner:
         that was deleted and made again): refused, or passed over where `failOnDataLoss` is false. A gap is none: that
         is what markers, aborted transactions and clean-up by key leave.
         """
+        self._check_store(end)
         found = self._partitions(self._named({tp.topic for tp in end.offsets}))
         objects = self._engine.logs.tools.objects
         parts: list[Part] = []
@@ -265,13 +284,7 @@ class Planner:
 _LOSS = "set failOnDataLoss to false to go on with what is there"
 
 
-def _positions(
-    found: Mapping[TopicPartition, _Partition], offsets: Mapping[TopicPartition, int]
-) -> Positions:
-    return Positions(dict(offsets), {at.topic.name: at.topic.incarnation for at in found.values()})
-
-
-# --- tasks ------------------------------------------------------------------------------------------------
+# --- tasks --------------------------------------------------------------------------------------------------
 
 
 def tasks(

@@ -15,18 +15,21 @@ from txn_engine.errors import CorruptObjectError
 from txn_engine.types import TopicPartition
 
 _INCARNATIONS: Final = "_incarnations"
+_STORE: Final = "_store"
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """An offset for each partition, and of which topic of its name: one that was deleted and made again is another.
+    """An offset for each partition, of which topic of its name (one that was deleted and made again is another), and of
+    which store.
 
-    As JSON it is what Kafka's source writes, `{"payments": {"0": 201730}}`; a topic that was made again stands beside
-    it, `"_incarnations": {"payments": 1}`, for a topic's name begins with no underscore.
+    As JSON it is what Kafka's source writes, `{"payments": {"0": 201730}}`, and beside it `"_store": "<its id>"`, and
+    for a topic that was made again `"_incarnations": {"payments": 1}`: a topic's name begins with no underscore.
     """
 
     offsets: Mapping[TopicPartition, int]
     incarnations: Mapping[str, int] = field(default_factory=dict)
+    store_id: str = ""
 
     def incarnation(self, topic: str) -> int:
         """Which topic of this name the offsets are about."""
@@ -38,13 +41,18 @@ class Positions:
         for tp, offset in sorted(self.offsets.items()):
             shown.setdefault(tp.topic, {})[str(tp.partition)] = offset
         later = {topic: number for topic, number in sorted(self.incarnations.items()) if number}
-        return shown | ({_INCARNATIONS: later} if later else {})
+        if later:
+            shown[_INCARNATIONS] = later
+        if self.store_id:
+            shown[_STORE] = self.store_id
+        return shown
 
     @staticmethod
     def from_json(value: object) -> Positions:
         """What `to_json` gave. Raises `CorruptObjectError` for anything else, such as another source's checkpoint."""
         try:
             given = dict(value.items())  # type: ignore[attr-defined]
+            store_id = given.pop(_STORE, "")
             incarnations = {
                 str(topic): _whole(number) for topic, number in given.pop(_INCARNATIONS, {}).items()
             }
@@ -53,6 +61,8 @@ class Positions:
                 for topic, partitions in given.items()
                 for number, offset in partitions.items()
             }
+            if not isinstance(store_id, str):
+                raise TypeError
         except (AttributeError, TypeError, ValueError):
             raise CorruptObjectError(
                 f"offsets {json.dumps(value, default=str)[:200]}",
@@ -60,7 +70,7 @@ class Positions:
                 expected='{"payments": {"0": 201730}}',
                 action="name a checkpoint that this source wrote, or a new one",
             ) from None
-        return Positions(offsets, incarnations)
+        return Positions(offsets, incarnations, store_id)
 
 
 def _whole(value: object) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -136,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         position = Positions.from_json(start)
         self._check_columns(self._planner)
         latest, log_ends = self._planner.ahead(position)
-        self._reported = latest.to_json() | {"_logEnd": log_ends.to_json()}
+        self._reported = latest.to_json() | {"_logEnd": replace(log_ends, store_id="").to_json()}
         end = latest if self._target is None else _at_most(latest, self._target)
         at = _of_the_same_topics(position, end)
         waiting = distance(at, end.offsets)
@@ -148,7 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             offsets = limited(at, offsets, limit.max_rows)
         kept = {tp: max(offset, at.get(tp, 0)) for tp, offset in offsets.items()}
-        return Positions(kept, end.incarnations).to_json()
+        return replace(end, offsets=kept).to_json()
 
     def _is_due(self, waiting: int) -> bool:
         """Whether that much is worth a micro-batch, or has waited for `maxTriggerDelay`."""
@@ -207,7 +207,7 @@ def _at_most(latest: Positions, target: Positions) -> Positions:
         for tp, offset in target.offsets.items()
         if tp in latest.offsets and latest.incarnation(tp.topic) == target.incarnation(tp.topic)
     }
-    return Positions(offsets, latest.incarnations)
+    return replace(latest, offsets=offsets)
 
 
 def _of_the_same_topics(position: Positions, end: Positions) -> dict[TopicPartition, int]:

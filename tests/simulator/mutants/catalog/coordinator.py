@@ -327,10 +327,9 @@ MUTANTS = (
         (
             Edit(
                 _IDS,
-                "            if self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX).won:\n"
-                "                return",
-                "            if self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX):\n"
-                "                return",
+                "            return self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX).won\n",
+                "            self._objects.create(_key(block), data, max_bytes=JSON_BYTES_MAX)\n"
+                "            return True\n",
             ),
         ),
         ("bank", "idempotent", "lists"),

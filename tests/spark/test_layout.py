@@ -75,6 +75,7 @@ def test_few_files_where_each_task_has_rows_for_each_partition(
     as_it_comes = write_topic(rows(spark, 8), wide, "wide", transactional_id="b", by_partition=False)
     assert as_it_comes.files == 64
     one_task = write_topic(rows(spark, 8), wide, "wide", transactional_id="a")
+    monkeypatch.setattr(layout, "FEW_FILES", 8)
     monkeypatch.setattr(layout, "ONE_TASK_BYTES", 0)
     shuffled = write_topic(rows(spark, 8), wide, "wide", transactional_id="a")
     for result in (one_task, shuffled):
@@ -91,7 +92,8 @@ def test_few_files_where_each_task_has_rows_for_each_partition(
 def test_a_task_for_each_core_is_left(
     spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Into 2 partitions, 8 tasks are put together to 4: the cores are 2, the files 8; and without a key to 8."""
+    """Where 8 files are few. Into 2 partitions, 8 tasks are put together to 4: the cores are 2; without a key to 8."""
+    monkeypatch.setattr(layout, "FEW_FILES", 8)
     monkeypatch.setattr(layout, "ONE_TASK_BYTES", 0)
     wide.admin.create_topic("two", partitions=2, schema=SCHEMA, key="key")
     wide.admin.create_topic("keyless", partitions=2, schema=SCHEMA)
@@ -114,8 +116,9 @@ def test_tasks_with_places_are_not_put_together(
 
 def test_when_no_shuffle_is_made(spark: SparkSession, wide: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not for few files, not for large ones, not where the rule has no hash of the key; `True` asks for it."""
+    assert layout.FEW_FILES == 16
+    monkeypatch.setattr(layout, "FEW_FILES", 8)
     monkeypatch.setattr(layout, "ONE_TASK_BYTES", 0)
-    assert layout.FEW_FILES == 8
     assert layout.SMALL_FILE_BYTES == 16 << 20
     assert write_topic(rows(spark, 1), wide, "wide", transactional_id="a").files == 8
     assert write_topic(rows(spark, 1), wide, "wide", transactional_id="a", by_partition=True).files == 8

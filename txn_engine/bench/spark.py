@@ -14,7 +14,7 @@ from txn_engine.bench.spark_writes import spark_write_numbers
 from txn_engine.engine import Engine
 
 SparkPart = Literal["all", "reads", "writes", "streams"]
-_READ_ROWS, _WRITE_ROWS, _STREAM_ROWS = 50_000_000, 20_000_000, 20_000_000
+_READ_ROWS, _WRITE_ROWS, _STREAM_ROWS = 50_000_000, 20_000_000, 40_000_000
 _QUICK = 10
 """How much less `quick` does."""
 _FEW_FILES, _MANY_FILES = 400, 20_000

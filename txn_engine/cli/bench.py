@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     "--spark-rows",
     type=click.IntRange(min=1_000_000),
     metavar="N",
-    help="With --spark: of so many rows; else 50 million are read, 20 written or streamed, a tenth with --quick.",
+    help="With --spark: of so many rows; else 50 million are read, 20 written, 40 streamed, a tenth with --quick.",
 )
 @common_options
 def bench(

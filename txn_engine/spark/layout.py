@@ -17,7 +17,7 @@ from txn_engine.spark.open_files import FILE_BYTES
 SMALL_FILE_BYTES: Final = 16 << 20
 ONE_TASK_BYTES: Final = 2 << 20
 """So little is written by one task before a second has begun."""
-FEW_FILES: Final = 8
+FEW_FILES: Final = 16
 _MERGED_BYTES: Final = 64 << 20
 """What Spark's adaptive execution makes of a shuffle's small partitions."""
 _NO_IDEA_BYTES: Final = 1 << 50
@@ -36,7 +36,7 @@ class FileLayout:
 
     by_partition: whether rows are brought together first, those of a partition of the topic to one task: a shuffle.
     None decides: each task writes a file into each partition that it has rows for, and where these would be more than
-    8, and more than one a partition, of less than 16 MiB each by Spark's own estimate, there are fewer tasks, if that
+    16, and more than one a partition, of less than 16 MiB each by Spark's own estimate, there are fewer tasks, if that
     leaves one for each core or if all is less than 2 MiB, else a shuffle. A topic without a key, or of one partition,
     and keys other than int32 and int64, are not shuffled.
     """

@@ -48,7 +48,7 @@ from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.proof import PutIfAbsentProof, prove_put_if_absent
 from storage.row_groups import ROW_BYTES_MAX, ROW_NULLS_MAX, row_too_large
 from storage.settle import PutOutcome, settle_put_if_absent
-from storage.store import FolderStore, MappableStore, ObjectInfo, ObjectStore
+from storage.store import FolderStore, MappableStore, ObjectInfo, ObjectStore, SpoolingStore
 
 __all__ = [
     "DATA_LIMITS",
@@ -86,6 +86,7 @@ __all__ = [
     "PutIfAbsentUnsupportedError",
     "PutOutcome",
     "PutOutcomeUnknownError",
+    "SpoolingStore",
     "StorageError",
     "StoreNotWritableError",
     "StoreUnreachableError",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import builtins
+import mmap
 import os
 import re
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 from storage.errors import (
     AccessDeniedError,
@@ -36,6 +38,8 @@ _READ_TIMEOUT: Final = "5s"  # silence, not the length of a transfer
 _TRANSFER_TIMEOUT: Final = "300s"
 _SMALL_PUT_TIMEOUT: Final = "6s"
 _SMALL_PUT_BYTES_MAX: Final = 1 << 20
+_HELD_BYTES_MAX: Final = 64 << 20
+_CHUNK_BYTES: Final = 4 << 20
 _READ_RETRIES_MAX: Final = 4
 _READ_RETRY_TIMEOUT: Final = timedelta(seconds=8)
 
@@ -125,6 +129,28 @@ class S3Store:
                     self.uri(key), int(answer.meta["size"]), max_bytes
                 )  # the body is read by bytes() alone
             return bytes(answer.bytes())
+
+        return self._call(read, key, "get")
+
+    def spool(self, key: str, *, max_bytes: int) -> memoryview:
+        """Return the whole object; one of more than 64 MiB comes into a temporary file, if there can be one."""
+        validate_key(key)
+
+        def read(clients: _Clients) -> memoryview:
+            answer = clients.obstore.get(clients.reads, key)
+            size = int(answer.meta["size"])
+            check_size(self.uri(key), size, max_bytes)
+            file = _temporary_file(size) if size > _HELD_BYTES_MAX else None
+            if file is None:
+                return memoryview(bytes(answer.bytes()))
+            with file:
+                for chunk in answer.stream(min_chunk_size=_CHUNK_BYTES):
+                    file.write(chunk)
+                file.flush()
+                come = file.tell()
+                if come != size:
+                    raise short_range(self.uri(key), 0, size, come)
+                return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
 
         return self._call(read, key, "get")
 
@@ -327,6 +353,21 @@ class _UnlistableNameError(DamagedObjectError):
 
 class _AmbiguousNotFoundError(ObjectNotFoundError):
     """A 404 without S3's word for it: from a HEAD, or from something that is not the store."""
+
+
+def _temporary_file(size: int) -> BinaryIO | None:
+    """A file without a name, with room for so many bytes; None where the machine has none to give."""
+    try:
+        file: BinaryIO = tempfile.TemporaryFile(prefix="txn-engine-")  # noqa: SIM115 -- the caller's
+    except OSError:
+        return None
+    try:
+        if hasattr(os, "posix_fallocate"):  # macOS has none, and says so at the write
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError:
+        file.close()
+        return None
+    return file
 
 
 def _info(meta: Any) -> ObjectInfo:

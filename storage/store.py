@@ -106,6 +106,17 @@ class MappableStore(ObjectStore, Protocol):
 
 
 @runtime_checkable
+class SpoolingStore(ObjectStore, Protocol):
+    """A store that can put a large object on the local disk while it comes: an optional capability, as mapping is."""
+
+    def spool(self, key: str, *, max_bytes: int) -> memoryview:
+        """Return the whole object read-only: in memory, or, where it is large, mapped from a file without a name, so
+        that only what is looked at takes memory. OversizedObjectError for more than `max_bytes`.
+        """
+        ...
+
+
+@runtime_checkable
 class FolderStore(ObjectStore, Protocol):
     """A store whose folders are there by themselves, and where no object can have the name of one."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import http.server
 import io
 import os
 import pickle
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
@@ -22,6 +25,7 @@ from storage import (
     NotConnectedError,
     ObjectNotFoundError,
     ObjectStore,
+    OversizedObjectError,
     PutIfAbsentUnsupportedError,
     StorageError,
     StoreUnreachableError,
@@ -149,6 +153,30 @@ class TestS3Store(S3Conformance):
         assert store.list_folders("a/m") == []
         assert {info.key: info.size for info in store.list("b")}["b/0"] == 1
 
+    def test_a_large_object_is_not_held_in_memory(
+        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It comes into a file without a name; small ones, and all where there is no room for files, do not."""
+        assert isinstance(store, S3Store)
+        large = os.urandom(1 << 20) * 96
+        store.put("large", large)
+        store.put("small", b"small")
+        digest = hashlib.sha256(large).digest()
+        del large
+        store.get_range("large", 0, 1)  # the client is there by now
+        before = held_bytes()
+        view = store.spool("large", max_bytes=96 << 20)
+        assert held_bytes() - before < 48 << 20
+        assert hashlib.sha256(view).digest() == digest
+        assert view.readonly
+        assert bytes(store.spool("small", max_bytes=5)) == b"small"
+        with pytest.raises(OversizedObjectError):
+            store.spool("large", max_bytes=(96 << 20) - 1)
+        with pytest.raises(ObjectNotFoundError):
+            store.spool("absent", max_bytes=1)
+        monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+        assert hashlib.sha256(store.spool("large", max_bytes=96 << 20)).digest() == digest
+
     def test_such_a_name_behind_many(self, store: ObjectStore) -> None:
         """What the pages before gave is not given again."""
         names = [f"a/{number:04d}" for number in range(1_100)]
@@ -180,6 +208,14 @@ class TestS3Store(S3Conformance):
         assert (
             in_forked_child(lambda: store.get("a") + in_forked_child(lambda: store.get("a") + b"2")) == b"xx2"
         )
+
+
+def held_bytes() -> int:
+    """Memory of this process that no file stands behind."""
+    (line,) = (
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")
+    )
+    return int(line.split()[1]) * 1024
 
 
 def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes:

@@ -18,6 +18,7 @@ from storage import (
     ObjectTooLargeError,
     PutOutcome,
     PutOutcomeUnknownError,
+    SpoolingStore,
     StorageError,
     StoreUnreachableError,
     UnknownFormatError,
@@ -88,6 +89,7 @@ class Objects:
         self.store = store
         self._pause = pause
         self._map = store.map if isinstance(store, MappableStore) else None
+        self._spool = store.spool if isinstance(store, SpoolingStore) else None
 
     def find(self, key: str, *, max_bytes: int) -> bytes | None:
         """The whole object, or None where there is none. `CorruptObjectError` for one of more than `max_bytes`, which
@@ -102,12 +104,16 @@ class Objects:
                 return None
 
     def read(self, key: str, *, max_bytes: int) -> bytes | memoryview:
-        """The whole object, without a copy where the store can, and else of at most `max_bytes`. A missing one is
-        `CorruptObjectError`: something named it.
+        """The whole object, without a copy where the store can, and else of at most `max_bytes`, on the local disk if
+        it is large. A missing one is `CorruptObjectError`: something named it.
         """
         with store_errors():
             try:
-                return self.store.get(key, max_bytes=max_bytes) if self._map is None else self._map(key)
+                if self._map is not None:
+                    return self._map(key)
+                if self._spool is not None:
+                    return self._spool(key, max_bytes=max_bytes)
+                return self.store.get(key, max_bytes=max_bytes)
             except ObjectNotFoundError as error:
                 raise CorruptObjectError(
                     "the object is gone",

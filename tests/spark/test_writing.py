@@ -354,3 +354,26 @@ def test_the_sessions_settings_are_as_they_were(spark: SparkSession, ledger: Eng
             assert spark.conf.get(records) == "77"
         finally:
             spark.conf.unset(records)
+
+
+def test_a_task_that_runs_twice(spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a speculated one does: the files of the attempt that Spark counts are named, the other's stay for the
+    clean-up.
+    """
+
+    class Twice(Uploader):
+        __slots__ = ()
+
+        def upload(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            held = list(batches)
+            list(Uploader.upload(self, iter(held)))
+            yield from Uploader.upload(self, iter(held))
+
+    monkeypatch.setattr(writing, "Uploader", Twice)
+    written = write_topic(small(spark, 200), ledger, "balances", transactional_id="twice")
+    assert written.records == 200
+    ids = ledger.scan("balances").to_table(["account_id"]).column("account_id").to_pylist()
+    assert sorted(ids) == list(range(200))
+    uploaded = list(Path(ledger.url.removeprefix("file://")).glob("topics/balances/0/*/data/*.parquet"))
+    assert len(uploaded) == 2 * written.files
+    assert not [found for found in ledger.admin.verify().findings if found.severity == "error"]

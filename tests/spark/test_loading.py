@@ -102,3 +102,59 @@ def test_files_that_cannot_be_loaded(spark: SparkSession, ledger: Engine, tmp_pa
             load_files(spark, ledger, "payments", paths, run_id="may")
         assert "\n" not in str(refused.value)
     assert ledger.admin.list_transactions() == []
+
+
+NAMES = [
+    "a b.csv",
+    "h#x.csv",
+    "q?x.csv",
+    "p%41.csv",
+    "pA.csv",
+    "br[1].csv",
+    "br1.csv",
+    "c,d;e=f.csv",
+    "ä\\{x}.csv",
+]
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_names_are_taken_as_they_are(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
+) -> None:
+    """A file of that very name is no pattern, and nothing in a name is an escape; folders' names make no columns."""
+    if not is_local:
+        monkeypatch.setattr(loading, "_is_local", lambda uri: False)
+    folder = tmp_path / "path=7" / "amount=1"
+    folder.mkdir(parents=True)
+    for number, name in enumerate(NAMES):
+        (folder / name).write_text(csv_of(payments(number, 1)))
+    named = [str(folder / name) for name in NAMES]
+    for run_id, paths in (
+        ("names", named),
+        ("folder", [str(tmp_path / "path=7")]),
+        ("glob", [f"{folder}/*.csv"]),
+    ):
+        load_files(spark, ledger, "payments", paths, run_id=run_id)
+    assert loaded(ledger) == [row for row in payments(0, len(NAMES)).to_pylist() for _ in range(3)]
+    load_files(spark, ledger, "payments", named[5], run_id="bracket")
+    assert len(loaded(ledger)) == 3 * len(NAMES) + 1
+
+
+def test_no_file_is_passed_over_or_taken_twice(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
+    """What a path names and Spark would not see is refused, and a file that two paths name; folders may hold such."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for name in ("_x.csv", ".h.csv", "x.csv", "_SUCCESS", ".x.csv.crc"):
+        (folder / name).write_text(csv_of(payments(0, 1)))
+    for paths, words in (
+        (f"{folder}/_x.csv", "a name that Spark passes over"),
+        (f"{folder}/.h.csv", "a name that Spark passes over"),
+        (f"{folder}/*.csv", "a name that Spark passes over"),
+        ([f"{folder}/x.csv", f"{folder}/x*"], "named twice"),
+        ([f"{folder}/x.csv", f"{folder}/y*"], "no files"),
+    ):
+        with pytest.raises(InvalidRequestError, match=words):
+            load_files(spark, ledger, "payments", paths, run_id="may")
+    assert loaded(ledger) == []
+    for run_id, paths in (("folder", str(folder)), ("glob", f"{folder}/x*")):
+        assert load_files(spark, ledger, "payments", paths, run_id=run_id).records == 1

@@ -460,6 +460,26 @@ def test_an_older_state_of_the_checkpoint(spark: SparkSession, copies: Engine, t
     assert ids(copies) == list(range(160))
 
 
+def test_a_checkpoint_that_was_moved(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """The micro-batch that was committed last under the old place's id would be written again: refused, by that id."""
+    load(copies, 0, 50)
+    copy(stream(spark, copies), copies, tmp_path / "ck")
+    (tmp_path / "ck" / "commits" / "0").unlink()
+    (tmp_path / "ck" / "commits" / ".0.crc").unlink(missing_ok=True)
+    shutil.copytree(tmp_path / "ck", tmp_path / "moved")
+    words = refusal(lambda: copy(stream(spark, copies), copies, tmp_path / "moved"))
+    assert "this query has committed under 'spark-" in words
+    assert ids(copies) == list(range(50))
+    (old,) = (
+        row.transactional_id
+        for row in copies.admin.list_transactions()
+        if row.transactional_id in words and "in place of '" + row.transactional_id not in words
+    )
+    load(copies, 50, 10)
+    copy(stream(spark, copies), copies, tmp_path / "moved", transactionalId=old)
+    assert ids(copies) == list(range(60))
+
+
 def test_a_checkpoint_made_anew(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """The id's last transaction is another query's: refused unless told so; then the start options count again."""
     load(copies, 0, 50)

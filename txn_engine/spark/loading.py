@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +17,7 @@ from txn_engine.files import FileFormat, read_records
 from txn_engine.files.records import FORMATS
 from txn_engine.log.topics import Topic
 from txn_engine.spark.errors import SPARK_FAILURES, reason
+from txn_engine.spark.listing import listed_files
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, read_options
 from txn_engine.spark.transfer import handing_over_one_by_one
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, FileRows, WriteResult, write_with
@@ -47,8 +46,8 @@ def load_files(
 ) -> WriteResult:
     """Load the files that `paths` name, in one transaction of the run: run again after it committed, it loads nothing.
 
-    `paths` are what Spark can list, with its patterns (`s3a://bucket/day/*.csv`): the store's own bucket with the
-    engine's credentials, other places with the session's. Each executor reads whole files with
+    `paths` are what Spark can list: files, folders, patterns (`s3a://bucket/day/*.csv`), no file twice; the store's
+    own bucket with the engine's credentials, other places with the session's. Each executor reads whole files with
     `txn_engine.files.read_records`, whose arguments the others are. So every value is taken exactly, or the file is
     refused by its name, line and column, and the load with it: there is nowhere else to put a bad row. No cast of
     Spark's touches a value. A file is one task's; where it is not on a local disk it may have 2 GiB, and is copied to
@@ -88,37 +87,42 @@ def files_of(
 ) -> FileRows:
     """The files, for `write_with`. Raises as `load_files` does, before anything is read of them."""
     wanted = [paths] if isinstance(paths, str) else list(paths)
-    files = _listed(handing_over_one_by_one(spark), wanted, read_options(spark, engine.store))
-    return _rows(files, wanted, topic, reading)
+    if not wanted:
+        raise InvalidRequestError("no paths", actor=_ACTOR, expected="one or more")
+    options = read_options(spark, engine.store)
+    names = listed_files(spark, wanted, options, any_suffix=reading.get("format") is not None)
+    if reading.get("format") is None:
+        for name in names:
+            if PurePosixPath(name).suffix.lower() not in FORMATS:
+                raise InvalidRequestError(
+                    "a file of no known format",
+                    actor=_ACTOR,
+                    place=name,
+                    expected=", ".join(sorted(FORMATS)),
+                    action="name the format: csv, jsonl or parquet",
+                )
+    files = _opened(handing_over_one_by_one(spark), names, options)
+    listed = files.select("path") if all(map(_is_local, names)) else files.select("path", "content")
+    return FileRows(_spread(listed, len(names)), FileReader(topic.schema, reading))
 
 
-def _listed(spark: SparkSession, paths: list[str], options: Mapping[str, str]) -> DataFrame:
-    """The files; those of the engine's own bucket with the engine's credentials, others with the session's."""
+def _opened(spark: SparkSession, names: list[str], options: Mapping[str, str]) -> DataFrame:
+    """Path and content of each, in the engine's own bucket with the engine's credentials, else with the session's."""
+    reader = spark.read.format("binaryFile").options(**options)
+    # The names are names by now, whatever brackets they have; and no folder's name makes a column.
+    reader = reader.option("__globPaths__", "false").option("recursiveFileLookup", "true")
     try:
-        return spark.read.format("binaryFile").options(**options).load(paths)
+        files = reader.load(names)
+        taken = len(files.inputFiles())
     except SPARK_FAILURES as error:
         raise InvalidRequestError(
             reason(error), actor=_ACTOR, expected="files that Spark can list"
         ) from error
-
-
-def _rows(files: DataFrame, paths: list[str], topic: Topic, reading: Mapping[str, Any]) -> FileRows:
-    """The files as Spark lists them, and how a task makes rows of them."""
-    found = sorted(files.inputFiles())
-    if not found:
-        raise InvalidRequestError(f"no files at {', '.join(paths)}", actor=_ACTOR, expected="one or more")
-    if reading.get("format") is None:
-        for uri in found:
-            if Path(_path_of(uri)).suffix.lower() not in FORMATS:
-                raise InvalidRequestError(
-                    "a file of no known format",
-                    actor=_ACTOR,
-                    place=uri,
-                    expected=", ".join(sorted(FORMATS)),
-                    action="name the format: csv, jsonl or parquet",
-                )
-    listed = files.select("path") if all(map(_is_local, found)) else files.select("path", "content")
-    return FileRows(_spread(listed, len(found)), FileReader(topic.schema, reading))
+    if taken != len(names):
+        raise InvalidRequestError(
+            f"Spark took {taken} of {len(names)} files", actor=_ACTOR, expected="all of them"
+        )
+    return files
 
 
 def _spread(files: DataFrame, count: int) -> DataFrame:
@@ -135,7 +139,7 @@ class FileReader:
     reading: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """`batches`: of a file's URI, and of its content where it is no file of this machine's."""
+        """`batches`: of a file's name, and of its content where it is no file of this machine's."""
         for batch in batches:
             uris, *contents = batch.columns
             for number, uri in enumerate(map(str, uris.to_pylist())):
@@ -146,7 +150,7 @@ class FileReader:
 
     def _copied(self, uri: str, content: Any) -> Iterator[pa.RecordBatch]:
         with tempfile.TemporaryDirectory(prefix="txn-engine-load-") as folder:
-            path = Path(folder, os.path.basename(_path_of(uri)))
+            path = Path(folder, uri.rpartition("/")[2])
             path.write_bytes(content.as_buffer())
             try:
                 yield from read_records(path, self.schema, **self.reading)
@@ -155,11 +159,10 @@ class FileReader:
                 raise
 
 
-def _is_local(uri: str) -> bool:
-    return urlsplit(uri).scheme in ("file", "")
+def _is_local(name: str) -> bool:
+    return name.startswith(("file:", "/"))
 
 
-def _path_of(uri: str) -> str:
-    """A URI's path, as the file is called."""
-    parts = urlsplit(uri)
-    return unquote(parts.path) if parts.scheme else uri
+def _path_of(name: str) -> str:
+    """A local file's path, of Hadoop's name for it."""
+    return "/" + name.removeprefix("file:").lstrip("/")

@@ -210,6 +210,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 raise _taken_over(error) from None
             records = sum(file.record_count for each in uploaded for file in each.files)
             run = StreamRun(_query_of(claimed), batchId, records)
+            if not self._options.take_over and not run.is_of(producer.committed_run_ids):
+                _refuse_elsewhere(engine, run, claimed.transactional_id)
             if not run.is_done(producer.committed_run_ids, self._options):
                 self._commit(engine, producer, uploaded, str(run))
 
@@ -235,6 +237,12 @@ class StreamRun:
         if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
             return None
         return StreamRun(query_id, int(numbers[0]), int(numbers[1]))
+
+    def is_of(self, committed: Sequence[str]) -> bool:
+        """Whether a micro-batch of the query is among these."""
+        return any(
+            run is not None and run.query_id == self.query_id for run in map(StreamRun.parse, committed)
+        )
 
     def is_done(self, committed: Sequence[str], options: SinkOptions) -> bool:
         """Whether the latest transaction of the id was this very micro-batch; False where it is the next thing to do.
@@ -266,6 +274,22 @@ class StreamRun:
             expected="the batch after the last one, or that very one again",
             action="an older state of the checkpoint was restored: go on with the latest, or begin with a new one",
         )
+
+
+def _refuse_elsewhere(engine: Engine, run: StreamRun, transactional_id: str) -> None:
+    """Raise where the query has committed under another id: its checkpoint was moved, or is spelled another way, and
+    what it committed there last is not known here. Asked once a query, for it looks at every id.
+    """
+    for stored in engine.coordinator.rows():
+        row = stored.row
+        if row.transactional_id != transactional_id and run.is_of(row.committed_run_ids):
+            raise InvalidTxnStateError(
+                f"this query has committed under {row.transactional_id!r}",
+                actor=f"{ACTOR}, query {run.query_id}, batch {run.batch_id}",
+                expected=f"its first micro-batch, or that id in place of {transactional_id!r}",
+                action=f"the checkpoint was moved or is spelled another way: set transactionalId to "
+                f"{row.transactional_id!r}; for an output that is to begin anew set takeOver to true",
+            )
 
 
 def _with_files(messages: Sequence[WriterCommitMessage | None]) -> list[Uploaded]:

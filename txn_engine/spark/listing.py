@@ -1,0 +1,101 @@
+"""Which files a load's paths name: each once, none passed over in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.files.records import FORMATS
+from txn_engine.spark.errors import SPARK_FAILURES, reason
+
+_ACTOR: Final = "load_files"
+_METADATA: Final = ("_metadata", "_common_metadata")
+
+
+def listed_files(
+    spark: SparkSession, paths: Sequence[str], options: Mapping[str, str], *, any_suffix: bool
+) -> list[str]:
+    """The files, as Hadoop writes their paths: escaped nowhere.
+
+    A path is a file or a folder of that very name, which is taken whole, else a pattern. Spark passes over names that
+    begin with `_` or `.`: so are they here within folders, but one that a path names is refused. So is a file that two
+    of the paths name.
+    """
+    found: list[str] = []
+    for path in paths:
+        try:
+            names = list(_named_by(spark, path, options, any_suffix))
+        except SPARK_FAILURES as error:
+            raise InvalidRequestError(
+                reason(error), actor=_ACTOR, place=path, expected="files that Spark can list"
+            ) from error
+        if not names:
+            raise InvalidRequestError("no files", actor=_ACTOR, place=path, expected="one or more")
+        found += names
+    twice = next((name for name in found if found.count(name) > 1), None) if _repeats(found) else None
+    if twice is not None:
+        raise InvalidRequestError("named twice", actor=_ACTOR, place=twice, expected="each file once")
+    return found
+
+
+def _repeats(names: Sequence[str]) -> bool:
+    return len(set(names)) != len(names)
+
+
+def _named_by(spark: SparkSession, given: str, options: Mapping[str, str], any_suffix: bool) -> Iterator[str]:
+    jvm: Any = spark._jvm
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    for name, value in options.items():
+        conf.set(name, value)
+    path = jvm.org.apache.hadoop.fs.Path(given)
+    files = jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), conf)
+    try:
+        if files.exists(path):
+            status = files.getFileStatus(path)
+            if status.isDirectory():
+                yield from _within(files, status.getPath())
+            else:
+                yield _visible(str(status.getPath().toString()))
+            return
+        for status in files.globStatus(path) or ():
+            name = str(status.getPath().toString())
+            if status.isDirectory():
+                yield from _within(files, status.getPath())
+            elif not _is_hidden(name.rpartition("/")[2]):
+                yield name
+            elif any_suffix or PurePosixPath(name).suffix.lower() in FORMATS:
+                _visible(name)
+    finally:
+        files.close()
+
+
+def _within(files: Any, folder: Any) -> Iterator[str]:
+    root = str(folder.toString()).rstrip("/")
+    every = files.listFiles(folder, True)
+    while every.hasNext():
+        name = str(every.next().getPath().toString())
+        if not any(map(_is_hidden, name.removeprefix(root).strip("/").split("/"))):
+            yield name
+
+
+def _visible(name: str) -> str:
+    if _is_hidden(name.rpartition("/")[2]):
+        raise InvalidRequestError(
+            "a name that Spark passes over",
+            actor=_ACTOR,
+            place=name,
+            expected="none that begins with '_' or '.', or ends with '._COPYING_'",
+            action="name the file otherwise, or load it without Spark",
+        )
+    return name
+
+
+def _is_hidden(name: str) -> bool:
+    """As Spark has it (`HadoopFSUtils.shouldFilterOutPathName`)."""
+    if name.startswith(_METADATA):
+        return False
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import txn_engine
 from tests.spark.conftest import PLACE, SCHEMA, load, payments
 from txn_engine.engine import Engine
+from txn_engine.maintain import MaintenancePolicy
 from txn_engine.spark import register
 
 pytestmark = pytest.mark.spark
@@ -49,6 +51,8 @@ def read(spark: SparkSession, engine: Engine, **options: object) -> DataFrame:
 def stream(spark: SparkSession, engine: Engine, **options: object) -> DataFrame:
     given = {"url": engine.url, "subscribe": "payments", "startingOffsets": "earliest"}
     given |= {name: str(value) for name, value in options.items()}
+    if "subscribePattern" in options:
+        del given["subscribe"]
     return spark.readStream.format("txn_engine").options(**given).load()
 
 
@@ -368,6 +372,26 @@ def test_new_partitions_are_read_from_their_beginning(
     assert ids(copies) == list(range(90))
 
 
+def test_a_new_topic_whose_log_does_not_begin_at_0(
+    spark: SparkSession, copies: Engine, tmp_path: Path
+) -> None:
+    """Retention took its first records before the stream was ever in it: no data loss, with a limit either."""
+    load(copies, 0, 30)
+    rows = stream(spark, copies, subscribePattern="pay.*", maxOffsetsPerTrigger=10)
+    copy(rows, copies, tmp_path / "ck")
+    copies.admin.create_topic("payments-late", partitions=1, schema=SCHEMA, retention_ms=500)
+    with copies.producer() as producer:
+        producer.produce("payments-late", payments(100, 500)).result()
+    time.sleep(0.8)
+    copies.maintenance.retain("payments-late", policy=MaintenancePolicy(trim_step=1))
+    with copies.producer() as producer:
+        producer.produce("payments-late", payments(700, 25)).result()
+    assert copies.partition("payments-late", 0).log_start_offset == 500
+    query = copy(rows, copies, tmp_path / "ck")
+    assert ids(copies) == [*range(30), *range(700, 725)]
+    assert len([1 for progress in query.recentProgress if progress["numInputRows"]]) <= 4
+
+
 def test_a_small_batch_waits(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
     """`minOffsetsPerTrigger` holds it back until `maxTriggerDelay`; what is asked for now is not held back."""
     load(copies, 0, 30)
@@ -458,6 +482,39 @@ def test_an_older_state_of_the_checkpoint(spark: SparkSession, copies: Engine, t
     shutil.copytree(tmp_path / "state-2", ck)
     copy(rows, copies, ck)
     assert ids(copies) == list(range(160))
+
+
+def test_an_older_state_whose_batch_has_as_many_records(
+    spark: SparkSession, copies: Engine, tmp_path: Path
+) -> None:
+    """With a limit every full batch has: it is the offsets that tell."""
+    load(copies, 0, 200)
+    rows = stream(spark, copies, maxOffsetsPerTrigger=50)
+    copy(rows, copies, tmp_path / "ck")
+    before = ids(copies)
+    last = max(int(path.name) for path in (tmp_path / "ck" / "commits").glob("[0-9]*"))
+    for folder in ("offsets", "commits"):
+        for name in (f"{last}", f".{last}.crc", f"{last - 1}", f".{last - 1}.crc"):
+            (tmp_path / "ck" / folder / name).unlink(missing_ok=True)
+    with copies.producer() as producer:
+        producer.produce("payments", payments(1_000, 400), partition=1).result()
+    assert "an older state of the checkpoint was restored" in refusal(
+        lambda: copy(rows, copies, tmp_path / "ck")
+    )
+    assert ids(copies) == before
+
+
+def test_a_batch_that_has_other_rows_the_second_time(
+    spark: SparkSession, copies: Engine, tmp_path: Path
+) -> None:
+    """As after compaction by key, or with random columns: it is the same batch, and not written again."""
+    load(copies, 0, 100)
+    copy(stream(spark, copies), copies, tmp_path / "ck")
+    for name in ("0", ".0.crc"):
+        (tmp_path / "ck" / "commits" / name).unlink(missing_ok=True)
+    load(copies, 100, 10)
+    copy(stream(spark, copies).where("trans_id % 2 = 0 OR trans_id >= 100"), copies, tmp_path / "ck")
+    assert ids(copies) == list(range(110))
 
 
 def test_a_checkpoint_that_was_moved(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def _opened(spark: SparkSession, names: list[str], options: Mapping[str, str]) -
     reader = spark.read.format("binaryFile").options(**options)
     # The names are names by now, whatever brackets they have; and no folder's name makes a column.
     reader = reader.option("__globPaths__", "false").option("recursiveFileLookup", "true")
+    reader = reader.option("ignoreMissingFiles", "false").option("ignoreCorruptFiles", "false")
     try:
         files = reader.load(names)
         taken = len(files.inputFiles())

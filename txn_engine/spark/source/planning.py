@@ -6,7 +6,7 @@ One planner for the data source, batch and streaming, and for `stream_topic`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from txn_engine.engine import Engine
@@ -136,6 +136,11 @@ class Planner:
         log_ends = {tp: at.state.high_watermark for tp, at in found.items()}
         ends = {tp: self._end_of(at) for tp, at in found.items()}
         return self._positions(found, ends), self._positions(found, log_ends)
+
+    def log_starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the logs of these begin, as far as they are there."""
+        found = self._partitions(self._named({tp.topic for tp in partitions}))
+        return {tp: found[tp].state.log_start_offset for tp in partitions if tp in found}
 
     def start(self) -> Positions:
         """Where the options say that a read begins."""

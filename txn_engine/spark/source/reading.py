@@ -138,7 +138,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest, log_ends = self._planner.ahead(position)
         self._reported = latest.to_json() | {"_logEnd": replace(log_ends, store_id="").to_json()}
         end = latest if self._target is None else _at_most(latest, self._target)
-        at = _of_the_same_topics(position, end)
+        at = _begun(self._planner, position, end)
         waiting = distance(at, end.offsets)
         if not waiting or not self._is_due(waiting):
             self._next_look_ms = monotonic_ms() + (_LOOK_AGAIN_MS if self._target is None else 0)
@@ -219,12 +219,19 @@ def _of_the_same_topics(position: Positions, end: Positions) -> dict[TopicPartit
     }
 
 
+def _begun(planner: Planner, position: Positions, end: Positions) -> dict[TopicPartition, int]:
+    """Where a read from `position` to `end` begins; in partitions that are new to it at their logs' starts."""
+    at = _of_the_same_topics(position, end)
+    new = end.offsets.keys() - at.keys()
+    return at | planner.log_starts(new) if new else at
+
+
 def _tasks(
     engine: Engine, planner: Planner, options: ReadOptions, start: Positions, end: Positions
 ) -> Sequence[InputPartition]:
     parts = planner.parts(start, end)
     if options.ranges_only:
-        at = _of_the_same_topics(start, end)
+        at = _begun(planner, start, end)
         rows = [
             (tp.topic, end.incarnation(tp.topic), tp.partition, at.get(tp, 0), offset)
             for tp, offset in end.offsets.items()

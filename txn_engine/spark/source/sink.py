@@ -34,6 +34,7 @@ from txn_engine.ids import new_write_id
 from txn_engine.producer import Producer
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.opening import store_for_executors
+from txn_engine.spark.source.checkpoint import offsets_of
 from txn_engine.spark.source.columns import kafka_rows
 from txn_engine.spark.source.opening import open_engine
 from txn_engine.spark.source.options import ACTOR, SinkOptions
@@ -179,8 +180,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """`df.writeStream`: each micro-batch is one transaction, committed once however often Spark tries it.
 
-    Its run id is `<query id>/<batch id>/<records>`. The query id is the one that the checkpoint keeps, so a checkpoint
-    that was made anew is another query, and begins anew.
+    Its run id is `<query id>/<batch id>/<records>/<digest of its offsets>`. The query id is the one that the checkpoint
+    keeps, so a checkpoint that was made anew is another query, and begins anew.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -209,7 +210,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             except ProducerFencedError as error:
                 raise _taken_over(error) from None
             records = sum(file.record_count for each in uploaded for file in each.files)
-            run = StreamRun(_query_of(claimed), batchId, records)
+            options = self._options
+            offsets = offsets_of(options.checkpoint, batchId, options.store.endpoint)
+            run = StreamRun(_query_of(claimed), batchId, records, offsets)
             if not self._options.take_over and not run.is_of(producer.committed_run_ids):
                 _refuse_elsewhere(engine, run, claimed.transactional_id)
             if not run.is_done(producer.committed_run_ids, self._options):
@@ -221,22 +224,35 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 @dataclass(frozen=True, slots=True)
 class StreamRun:
-    """A micro-batch of a query, and how many records it writes: what a transaction is remembered by."""
+    """A micro-batch of a query: what a transaction is remembered by. `offsets`: a digest of its offsets, "" where they
+    are not known; then the number of records tells whether it is the same one.
+    """
 
     query_id: str
     batch_id: int
     records: int
+    offsets: str = ""
 
     def __str__(self) -> str:
-        return f"{self.query_id}/{self.batch_id}/{self.records}"
+        return f"{self.query_id}/{self.batch_id}/{self.records}" + (
+            f"/{self.offsets}" if self.offsets else ""
+        )
 
     @staticmethod
     def parse(run_id: str) -> StreamRun | None:
         """The run that was given this id; None for another kind of id."""
-        query_id, *numbers = run_id.split("/")
-        if len(numbers) != 2 or not all(number.isdecimal() for number in numbers):
+        query_id, *rest = run_id.split("/")
+        numbers, offsets = rest[:2], rest[2:]
+        if len(numbers) != 2 or len(offsets) > 1 or not all(number.isdecimal() for number in numbers):
             return None
-        return StreamRun(query_id, int(numbers[0]), int(numbers[1]))
+        return StreamRun(query_id, int(numbers[0]), int(numbers[1]), *offsets)
+
+    def _is_same(self, other: StreamRun) -> bool:
+        if (self.query_id, self.batch_id) != (other.query_id, other.batch_id):
+            return False
+        if self.offsets and other.offsets:
+            return self.offsets == other.offsets
+        return self.records == other.records
 
     def is_of(self, committed: Sequence[str]) -> bool:
         """Whether a micro-batch of the query is among these."""
@@ -265,11 +281,11 @@ class StreamRun:
             )
         if self.batch_id > last.batch_id:
             return False
-        if self == last:
+        if self._is_same(last):
             return True
         raise InvalidTxnStateError(
             f"batch {last.batch_id} of this query is committed, with {last.records} records; "
-            f"this is batch {self.batch_id} with {self.records}",
+            f"this is batch {self.batch_id} with {self.records}, of other offsets",
             actor=f"{ACTOR}, query {self.query_id}",
             expected="the batch after the last one, or that very one again",
             action="an older state of the checkpoint was restored: go on with the latest, or begin with a new one",

@@ -326,7 +326,7 @@ def test_a_job_that_is_not_permitted_fails_once_in_its_first_task(
     def start(*_: object, **__: object) -> None:
         raise AssertionError("Spark was started")
 
-    monkeypatch.setattr("txn_engine_airflow.consume._spark", start)
+    monkeypatch.setattr("txn_engine_airflow.consume.task_spark", start)
     a_form_that_offers_anything(monkeypatch)
     run = run_dag("txn_spark_consume", retries=3, **params)
     assert run.tasks == {"wait_for_records": "failed", "consume": "upstream_failed"}

@@ -70,12 +70,57 @@ def first_bad(values: Any, convert: Callable[[Any], object]) -> int:
 def _cast(column: Any, kind: pa.DataType) -> Any:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
+    if _has_required(kind):
+        column = _filled(column)
     if _is_counted(column.type) and _is_counted(kind):
         return _rescaled(column, kind)
     found = column.cast(kind)
     if _may_be_changed(column.type, kind) and not _same(found.cast(column.type), column):
         raise ValueError("another value")
     return found
+
+
+def _has_required(kind: pa.DataType) -> bool:
+    """Whether a struct in the type has members that may not be null."""
+    required = pa.types.is_struct(kind) and not all(member.nullable for member in kind)
+    return required or any(_has_required(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _filled(array: Any) -> Any:
+    """The same values; where a struct is null, something in place of its members' nulls: pyarrow takes those for nulls
+    of the members.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        return pa.chunked_array([_filled(chunk) for chunk in array.chunks], array.type)
+    kind, nulls = array.type, array.is_null()
+    if pa.types.is_struct(kind):
+        members = [_filled_where(_filled(array.field(number)), nulls) for number in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.ListArray if pa.types.is_list(kind) else pa.LargeListArray
+        return make.from_arrays(_offsets(array), _filled(array.flatten()), type=kind, mask=nulls)
+    if pa.types.is_map(kind):
+        array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+        keys, items = array.flatten().flatten()
+        return pa.MapArray.from_arrays(  # type: ignore[call-overload]  # the stubs know a type with values alone
+            _offsets(array), keys, _filled(items), type=kind, mask=nulls
+        )
+    return array
+
+
+def _offsets(array: Any) -> Any:
+    """Where each of the lists begins among the values of them all."""
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    wide = np.int64 if pa.types.is_large_list(array.type) else np.int32
+    return pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(wide))
+
+
+def _filled_where(member: Any, hidden: Any) -> Any:
+    if not member.null_count:
+        return member
+    below_null: Any = pa.array([None], pa.struct([pa.field("", member.type, nullable=False)]))
+    places = pc.if_else(pc.and_(hidden, member.is_null()), len(member), np.arange(len(member)))
+    return pa.concat_arrays([member, below_null.field(0)]).take(places)
 
 
 def _is_counted(kind: pa.DataType) -> bool:

@@ -130,6 +130,67 @@ def test_nulls_and_no_numbers_are_themselves(array: Any, wanted: Any) -> None:
     assert str(found.cast(array.type).to_pylist()) == str(array.to_pylist())
 
 
+_MEMBERS = [
+    (pa.int32(), 5),
+    (pa.string(), "x"),
+    (pa.bool_(), True),
+    (pa.binary(4), b"abcd"),
+    (pa.decimal128(9, 2), Decimal("1.25")),
+    (pa.timestamp("us", "UTC"), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+    (pa.list_(pa.int32()), [1, None]),
+    (pa.struct([("b", pa.int8())]), {"b": 1}),
+    (pa.map_(pa.int8(), pa.string()), [(1, "x")]),
+]
+
+
+def _struct(kind: Any, *, nullable: bool) -> Any:
+    return pa.struct([pa.field("a", kind, nullable=nullable)])
+
+
+def _as_spark_hands_it_over(kind: Any, members: list[Any], nulls: list[bool]) -> Any:
+    """A struct whose member is null wherever the struct is."""
+    member = pa.array(members, kind)
+    return pa.StructArray.from_arrays(
+        [member], fields=list(_struct(kind, nullable=True)), mask=pa.array(nulls)
+    )
+
+
+@pytest.mark.parametrize(("kind", "value"), _MEMBERS, ids=str)
+@pytest.mark.parametrize("shown", [[True, False], [False, False], [False, True, False]])
+def test_a_null_struct_is_no_null_of_a_member_that_may_not_be(
+    kind: Any, value: Any, shown: list[bool]
+) -> None:
+    """By itself, and within lists and maps; what comes out is what a Parquet file keeps."""
+    structs = _as_spark_hands_it_over(kind, [value if s else None for s in shown], [not s for s in shown])
+    wanted = _struct(kind, nullable=False)
+    count = len(structs)
+    keys = pa.array(range(count), pa.int32())
+    for array, into in (
+        (structs, wanted),
+        (structs.slice(1), wanted),
+        (pa.chunked_array([structs, structs.slice(1)]), wanted),
+        (pa.ListArray.from_arrays(pa.array([0, 1, count], pa.int32()), structs), pa.list_(wanted)),
+        (pa.LargeListArray.from_arrays([0, 0, count], structs), pa.large_list(wanted)),
+        (pa.MapArray.from_arrays([0, count], keys, structs), pa.map_(pa.int32(), wanted)),
+    ):
+        found = cast_exactly(array, into)
+        found.validate(full=True)
+        assert found.type == into
+        assert found.to_pylist() == array.to_pylist()
+        file = pa.BufferOutputStream()
+        pq.write_table(pa.table({"x": found}), file)
+        assert pq.read_table(pa.BufferReader(file.getvalue())).column("x").to_pylist() == array.to_pylist()
+
+
+@pytest.mark.parametrize(("kind", "value"), _MEMBERS, ids=str)
+def test_a_null_of_a_member_that_may_not_be_is_refused(kind: Any, value: Any) -> None:
+    """In a struct that is there, beside one that is not."""
+    structs = _as_spark_hands_it_over(kind, [value, None, None], [False, True, False])
+    wanted = _struct(kind, nullable=False)
+    assert cast_or_index(structs, wanted) == 2
+    assert cast_or_index(pa.ListArray.from_arrays([0, 1, 3], structs), pa.list_(wanted)) == 1
+
+
 @given(arrays(), flat_types)
 @example(pa.array([0]), pa.decimal32(9, 0))  # found by 100,000 examples
 @example(pa.array([5], pa.decimal64(18, 0)), pa.uint64())

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.spark.conftest import balances_of, load, payments, sums
 from txn_engine.engine import Engine
-from txn_engine.errors import OffsetsMovedError, UnstableOffsetCommitError
+from txn_engine.errors import InvalidRequestError, OffsetsMovedError, UnstableOffsetCommitError
 from txn_engine.spark import ConsumeResult, read_topic, run_consume_job, write_topic
 from txn_engine.spark.balances import balances
 from txn_engine.spark.errors import SparkJobError
@@ -26,13 +26,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def run(
     spark: SparkSession, engine: Engine, transactional_id: str = "balances", **more: object
 ) -> ConsumeResult:
-    arguments = {"transform": balances} | more
+    arguments = {"transform": balances, "output_topic": "balances"} | more
     return run_consume_job(
         spark,
         engine,
         topic="payments",
         group_id="balances",
-        output_topic="balances",
         transactional_id=transactional_id,
         **arguments,  # type: ignore[arg-type]
     )
@@ -72,6 +71,22 @@ def test_a_range_without_records_is_stepped_over(spark: SparkSession, ledger: En
     assert (result.skipped, result.records_in) == (True, 0)
     assert [part.lag for part in ledger.admin.describe_group("balances").partitions] == [0, 0, 0]
     assert balances_of(ledger) == sums(payments(0, 20))
+
+
+def test_no_output_at_all(spark: SparkSession, ledger: Engine) -> None:
+    """The records were looked at and nothing of them goes on: the position moves; what is no DataFrame is refused."""
+    load(ledger, 0, 20)
+    with pytest.raises(InvalidRequestError, match="str for topic 'balances'"):
+        run(spark, ledger, transform=lambda _: {"balances": "x"}, output_topic=None)
+    result = run(spark, ledger, transform=lambda _: {}, output_topic=None, run_id="first")
+    assert (result.records_in, result.records_out, result.skipped) == (20, 0, False)
+    assert run(spark, ledger).records_in == 0
+    assert balances_of(ledger) == {}
+    load(ledger, 20, 30)
+    run(spark, ledger, run_id="second")
+    load(ledger, 50, 10)
+    assert run(spark, ledger, transform=lambda _: {}, output_topic=None, run_id="second").skipped
+    assert run(spark, ledger).records_in == 10
 
 
 @pytest.mark.slow

@@ -146,12 +146,14 @@ def test_no_file_is_passed_over_or_taken_twice(spark: SparkSession, ledger: Engi
     folder.mkdir()
     for name in ("_x.csv", ".h.csv", "x.csv", "_SUCCESS", ".x.csv.crc"):
         (folder / name).write_text(csv_of(payments(0, 1)))
+    (tmp_path / "empty.csv").write_bytes(b"")
     for paths, words in (
         (f"{folder}/_x.csv", "a name that Spark passes over"),
         (f"{folder}/.h.csv", "a name that Spark passes over"),
         (f"{folder}/*.csv", "a name that Spark passes over"),
         ([f"{folder}/x.csv", f"{folder}/x*"], "named twice"),
         ([f"{folder}/x.csv", f"{folder}/y*"], "no files"),
+        ([f"{folder}/x.csv", f"{tmp_path}/empty.csv"], "the file is empty"),
     ):
         with pytest.raises(InvalidRequestError, match=words):
             load_files(spark, ledger, "payments", paths, run_id="may")

@@ -27,7 +27,7 @@ from txn_engine.maintain.maintenance import Maintenance
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.scan import Scan
 from txn_engine.spark import TopicRead, read_topic
-from txn_engine.spark.errors import SPARK_FAILURES, reason
+from txn_engine.spark.errors import SPARK_FAILURES, SparkSessionError, reason
 from txn_engine.spark.stamps import MILLIS_MAX, stamp_files
 from txn_engine.types import TopicPartition
 
@@ -395,6 +395,38 @@ def test_columns_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -
         same_rows(rows(read_topic(spark, ledger, "cases")), ledger.scan("cases").to_table())
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_members_that_spark_takes_for_one(spark: SparkSession, ledger: Engine) -> None:
+    """As columns are, within a list too."""
+    kind = pa.list_(pa.struct([("a", pa.int64()), ("A", pa.int64())]))
+    ledger.admin.create_topic("cases", schema=pa.schema([("x", kind)]))
+    with pytest.raises(InvalidRequestError, match="columns 'a' and 'A'"):
+        read_topic(spark, ledger, "cases")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.sql.sources.useV1SourceList", ""),
+        ("spark.sql.sources.useV1SourceList", "csv, orc"),
+        ("spark.sql.streaming.fileSink.log.compactInterval", "1"),
+    ],
+)
+def test_a_session_that_reads_parquet_another_way(
+    spark: SparkSession, ledger: Engine, setting: str, value: str
+) -> None:
+    """Its settings are named, not what fails for them."""
+    load(ledger, 0, 30)
+    before = spark.conf.get(setting)
+    assert before is not None
+    spark.conf.set(setting, value)
+    try:
+        with pytest.raises(SparkSessionError, match=r"unset .*this session"):
+            read_topic(spark, ledger, "payments")
+    finally:
+        spark.conf.set(setting, before)
+    assert read_topic(spark, ledger, "payments").df.count() == 30
 
 
 def test_bad_calls(spark: SparkSession, ledger: Engine) -> None:

@@ -237,6 +237,48 @@ def test_what_kafkas_sink_would_not_take(spark: SparkSession, ledger: Engine, co
     assert ledger.scan("events").to_table().num_rows == 0
 
 
+def test_a_column_of_kafkas_name_in_another_case(spark: SparkSession, ledger: Engine) -> None:
+    """To Spark it is the same name."""
+    ledger.admin.create_topic("named", schema=pa.schema([("Topic", pa.string())]))
+    words = refusal(lambda: read(spark, ledger, subscribe="named", includeKafkaColumns="true"))
+    assert "has a column 'Topic' of its own" in words
+
+
+def test_columns_that_differ_by_case_alone(spark: SparkSession, ledger: Engine) -> None:
+    """They are read; Spark refuses to guess which one is meant, until the session tells them apart."""
+    schema = pa.schema([("a", pa.int64()), ("A", pa.int64())])
+    ledger.admin.create_topic("cases", schema=schema)
+    ledger.partition("cases", 0).append(pa.table({"a": [1], "A": [3]}, schema=schema))
+    assert read(spark, ledger, subscribe="cases").collect()[0][:2] == (1, 3)
+    assert "AMBIGUOUS_REFERENCE" in refusal(lambda: read(spark, ledger, subscribe="cases").select("a"))
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        assert read(spark, ledger, subscribe="cases").select("A", "a").collect() == [(3, 1)]
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_what_a_write_is_refused_for_is_said_by_name(
+    spark: SparkSession, copies: Engine, tmp_path: Path
+) -> None:
+    """Not as something that could not be pickled; a sink without a topic is not told of views."""
+    rows = spark.range(3)
+    batch = refusal(
+        lambda: rows.write.format("txn_engine").options(url=copies.url, topic="copies").save(mode="append")
+    )
+    load(copies, 0, 30)
+    writer = stream(spark, copies).select("trans_id").writeStream.format("txn_engine")
+    writer = writer.options(url=copies.url, topic="copies").option("checkpointLocation", str(tmp_path / "ck"))
+    query = writer.trigger(availableNow=True).start()
+    streamed = refusal(query.awaitTermination)
+    for words in (batch, streamed):
+        assert "InvalidRecordError: write_topic to 'copies': columns missing" in words
+        assert "Could not serialize" not in words
+    no_topic = refusal(lambda: rows.write.format("txn_engine").options(url=copies.url).save(mode="append"))
+    assert "no option 'topic'" in no_topic
+    assert "VIEW" not in no_topic
+
+
 def test_sql(spark: SparkSession, ledger: Engine) -> None:
     """A temporary view over a topic."""
     load(ledger, 0, 30)

@@ -97,6 +97,39 @@ def test_before_a_commit(spark: SparkSession, copies: Engine, tmp_path: Path) ->
     assert ids(copies) == list(range(100))
 
 
+def test_a_batch_without_output(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """The group moves with it, and the query goes on."""
+    load(copies, 0, 90)
+    given: list[int] = []
+
+    def each(rows: DataFrame, batch: StreamBatch) -> dict[str, DataFrame]:
+        given.append(batch.record_count)
+        return {} if len(given) == 1 else {"copies": as_they_are(rows, batch)}
+
+    copy(spark, copies, tmp_path / "ck", each=each, output_topic=None, max_offsets_per_trigger=30)
+    assert sum(given) == 90
+    assert len(ids(copies)) == 90 - given[0]
+    assert lag(copies) == 0
+
+
+def test_a_checkpoint_of_another_topic(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """It says what can be done here: there is no option to pass over what is missing."""
+    load(copies, 0, 30)
+    copy(spark, copies, tmp_path / "ck")
+    with pytest.raises(StreamingQueryException, match="where the checkpoint is of another topic") as refused:
+        stream_topic(
+            spark,
+            copies,
+            "copies",
+            each=as_they_are,
+            checkpoint=tmp_path / "ck",
+            transactional_id="other",
+            output_topic="copies",
+            trigger={"availableNow": True},
+        ).awaitTermination()
+    assert "failOnDataLoss" not in str(refused.value)
+
+
 def test_several_outputs(spark: SparkSession, two_topics: Engine, tmp_path: Path) -> None:
     """Each micro-batch fills both topics and moves the group by one transaction."""
     load(two_topics, 0, 90)

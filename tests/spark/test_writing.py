@@ -299,6 +299,8 @@ def test_all_types_go_and_come_back(spark: SparkSession, ledger: Engine) -> None
             pa.field("list", pa.list_(pa.struct([pa.field("x", pa.float64())]))),
             pa.field("word", pa.large_string()),
             pa.field("money", pa.decimal128(38, 10)),
+            pa.field("pair", pa.struct([pa.field("a", pa.int32(), nullable=False)])),
+            pa.field("pairs", pa.list_(pa.struct([pa.field("a", pa.string(), nullable=False)]))),
         ]
     )
     value = {
@@ -308,6 +310,8 @@ def test_all_types_go_and_come_back(spark: SparkSession, ledger: Engine) -> None
         "list": [{"x": 0.5}],
         "word": "w",
         "money": Decimal("0.1"),
+        "pair": {"a": 1},
+        "pairs": [{"a": "x"}, None],
     }
     for name, kind in (("from", schema), ("to", schema), ("kafka", None), ("kafka2", None)):
         ledger.admin.create_topic(name, partitions=1, schema=kind)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kinds
@@ -59,16 +60,27 @@ def check_told_apart(spark: SparkSession, schema: pa.Schema, *, topic: str) -> N
     """Raise `InvalidRequestError` for columns that this session takes for one: names that differ by case alone."""
     if str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true":
         return
+    twins = _differing_by_case(schema)
+    if twins is not None:
+        raise InvalidRequestError(
+            f"columns {twins[0]!r} and {twins[1]!r}",
+            actor=f"spark with topic {topic!r}",
+            expected="names that differ by more than case",
+            action="set spark.sql.caseSensitive to true, or use engine.scan()",
+        )
+
+
+def _differing_by_case(fields: Iterable[pa.Field[Any]]) -> tuple[str, str] | None:
+    """The first two columns, or members of one struct, whose names do."""
     seen: dict[str, str] = {}
-    for name in schema.names:
-        other = seen.setdefault(name.lower(), name)
-        if other != name:
-            raise InvalidRequestError(
-                f"columns {other!r} and {name!r}",
-                actor=f"spark with topic {topic!r}",
-                expected="names that differ by more than case",
-                action="set spark.sql.caseSensitive to true, or use engine.scan()",
-            )
+    for field in fields:
+        other = seen.setdefault(field.name.lower(), field.name)
+        if other != field.name:
+            return other, field.name
+        members = [field.type.field(number) for number in range(field.type.num_fields)]
+        if (within := _differing_by_case(members)) is not None:
+            return within
+    return None
 
 
 def check_same_columns(schemas: Mapping[str, StructType]) -> None:

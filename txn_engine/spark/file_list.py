@@ -17,7 +17,7 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from txn_engine.spark.errors import SparkSessionError
+from txn_engine.spark.errors import SPARK_FAILURES, SparkSessionError, reason
 from txn_engine.types import ScanFile
 
 _READ_OPTIONS = {
@@ -27,6 +27,7 @@ _READ_OPTIONS = {
     "mergeSchema": "false",
     "datetimeRebaseMode": "CORRECTED",  # PyArrow writes the calendar that Spark has by now
 }
+_READ_BY_FILES = "spark.sql.sources.useV1SourceList"
 _BLOCK_BYTES = 128 * 1024 * 1024
 
 
@@ -42,22 +43,42 @@ def read_files(
     `stamps`: what Spark is to take for each file's modification time, in milliseconds. A file that is missing fails
     the read when it comes to that file.
     """
+    _check_session(spark)
     with tempfile.TemporaryDirectory(prefix="txn-engine-files-") as folder:
         manifest = Path(folder, "_spark_metadata", "0")
         manifest.parent.mkdir()
         manifest.write_text("\n".join(["v1", *map(_line, files, stamps)]))
         # The manifest is read here and now, and never again.
         reader = spark.read.schema(schema).options(**_READ_OPTIONS, **options)
-        frame = reader.parquet(Path(folder).as_uri())
+        try:
+            frame = reader.parquet(Path(folder).as_uri())
+        except SPARK_FAILURES as error:
+            raise _not_taken(f"the list of {len(files)} files was refused: {reason(error)}") from error
     taken = len(frame._jdf.inputFiles())
     if taken != len(files):
-        raise SparkSessionError(
-            f"Spark took {taken} of {len(files)} files",
-            actor="read_topic",
-            expected="all of them",
-            action="unset what this session has set under spark.sql.streaming.fileSink, or use spark_session()",
-        )
+        raise _not_taken(f"Spark took {taken} of {len(files)} files")
     return frame
+
+
+def _check_session(spark: SparkSession) -> None:
+    """Raise where the session reads Parquet another way than by files that it lists: there it tells nothing of them."""
+    by_files = str(spark.conf.get(_READ_BY_FILES)).lower().split(",")
+    if "parquet" not in map(str.strip, by_files):
+        raise SparkSessionError(
+            f"{_READ_BY_FILES} without parquet",
+            actor="read_topic",
+            expected="Spark's default for it",
+            action="unset it in this session, or use spark_session()",
+        )
+
+
+def _not_taken(seen: str) -> SparkSessionError:
+    return SparkSessionError(
+        seen,
+        actor="read_topic",
+        expected="a session that takes the list as it is",
+        action="unset what this session has set under spark.sql.streaming.fileSink, or use spark_session()",
+    )
 
 
 def file_url(uri: str) -> str:

@@ -19,7 +19,7 @@ from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, WriteResult, check_writ
 from txn_engine.types import MarkerMode
 
 Output = DataFrame | Mapping[str, DataFrame]
-"""What is to be written: a topic's DataFrame, or one for each topic by its name."""
+"""What is to be written: a topic's DataFrame, or one for each topic by its name; of no topic, nothing."""
 Transform = Callable[[DataFrame], Output]
 """Of the DataFrame that is new."""
 
@@ -85,9 +85,15 @@ def run_consume_job(
                 commit_offsets(producer, read.offsets)
             return ConsumeResult(read.offsets, 0, 0, skipped=True)
         outputs = outputs_of(transform(read.df), output_topic, "run_consume_job")
-        check_write(engine, outputs, read.offsets, layout)
+        if outputs:
+            check_write(engine, outputs, read.offsets, layout)
         if not initialised:
             producer.init_transactions()
+        if not outputs:
+            if run_id is not None and producer.has_committed(run_id):
+                return ConsumeResult(read.offsets, 0, 0, skipped=True)
+            commit_offsets(producer, read.offsets)
+            return ConsumeResult(read.offsets, read.record_count, 0, skipped=False)
         written = write_with(
             engine,
             producer,
@@ -104,9 +110,19 @@ def run_consume_job(
 
 
 def outputs_of(output: Output, output_topic: str | None, actor: str) -> Mapping[str, DataFrame]:
-    """By topic. Raises `InvalidRequestError` where it is not said, or said twice, which topic is written to."""
+    """By topic. Raises `InvalidRequestError` where it is not said, or said twice, which topic is written to, and for
+    what is no DataFrame.
+    """
     given = "DataFrames by topic" if isinstance(output, Mapping) else type(output).__name__
     if output_topic is None and isinstance(output, Mapping):
+        for topic, frame in output.items():
+            if not isinstance(frame, DataFrame):
+                raise InvalidRequestError(
+                    f"{type(frame).__name__} for topic {topic!r}",
+                    actor=actor,
+                    expected="a DataFrame",
+                    action="nothing was written",
+                )
         return output
     if output_topic is not None and isinstance(output, DataFrame):
         return {output_topic: output}

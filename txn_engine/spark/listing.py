@@ -28,7 +28,7 @@ def listed_files(
     found: list[str] = []
     for path in paths:
         try:
-            names = list(_named_by(spark, path, options, any_suffix))
+            names = [_with_bytes(file) for file in _named_by(spark, path, options, any_suffix)]
         except SPARK_FAILURES as error:
             raise InvalidRequestError(
                 reason(error), actor=_ACTOR, place=path, expected="files that Spark can list"
@@ -46,7 +46,8 @@ def _repeats(names: Sequence[str]) -> bool:
     return len(set(names)) != len(names)
 
 
-def _named_by(spark: SparkSession, given: str, options: Mapping[str, str], any_suffix: bool) -> Iterator[str]:
+def _named_by(spark: SparkSession, given: str, options: Mapping[str, str], any_suffix: bool) -> Iterator[Any]:
+    """The `FileStatus` of each."""
     jvm: Any = spark._jvm
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     for name, value in options.items():
@@ -59,39 +60,58 @@ def _named_by(spark: SparkSession, given: str, options: Mapping[str, str], any_s
             if status.isDirectory():
                 yield from _within(files, status.getPath())
             else:
-                yield _visible(str(status.getPath().toString()))
+                yield _visible(status)
             return
         for status in files.globStatus(path) or ():
-            name = str(status.getPath().toString())
+            name = str(status.getPath().getName())
             if status.isDirectory():
                 yield from _within(files, status.getPath())
-            elif not _is_hidden(name.rpartition("/")[2]):
-                yield name
+            elif not _is_hidden(name):
+                yield status
             elif any_suffix or PurePosixPath(name).suffix.lower() in FORMATS:
-                _visible(name)
+                _visible(status)
     finally:
         files.close()
 
 
-def _within(files: Any, folder: Any) -> Iterator[str]:
-    root = str(folder.toString()).rstrip("/")
+def _within(files: Any, folder: Any) -> Iterator[Any]:
+    root = _name_of(folder).rstrip("/")
     every = files.listFiles(folder, True)
     while every.hasNext():
-        name = str(every.next().getPath().toString())
+        status = every.next()
+        name = _name_of(status.getPath())
         if not any(map(_is_hidden, name.removeprefix(root).strip("/").split("/"))):
-            yield name
+            yield status
 
 
-def _visible(name: str) -> str:
-    if _is_hidden(name.rpartition("/")[2]):
+def _name_of(path: Any) -> str:
+    return str(path.toString())
+
+
+def _with_bytes(status: Any) -> str:
+    """A file's name. Spark makes no task for one that has no bytes: it would be left out without a word."""
+    name = _name_of(status.getPath())
+    if status.getLen() == 0:
+        raise InvalidRequestError(
+            "the file is empty",
+            actor=_ACTOR,
+            place=name,
+            expected="one or more records",
+            action="leave it out of the paths, or mend it; nothing was loaded",
+        )
+    return name
+
+
+def _visible(status: Any) -> Any:
+    if _is_hidden(str(status.getPath().getName())):
         raise InvalidRequestError(
             "a name that Spark passes over",
             actor=_ACTOR,
-            place=name,
+            place=_name_of(status.getPath()),
             expected="none that begins with '_' or '.', or ends with '._COPYING_'",
             action="name the file otherwise, or load it without Spark",
         )
-    return name
+    return status
 
 
 def _is_hidden(name: str) -> bool:

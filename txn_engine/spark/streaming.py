@@ -62,7 +62,8 @@ def stream_topic(
     by_partition: bool | None = None,
     **connect_kwargs: Any,
 ) -> StreamingQuery:
-    """Start a query over a topic: `each(df, batch)` makes a micro-batch's output, or a mapping from topic to output.
+    """Start a query over a topic: `each(df, batch)` makes a micro-batch's output, or a mapping from topic to output; an
+    empty one where nothing of it is to be written.
 
     `df` is what `read_topic` gives for the micro-batch, read by Spark's own Parquet reader. Output and the group's new
     position (`group_id`, else the transactional id) commit together, or nothing does: whatever dies and is started
@@ -178,6 +179,9 @@ class _Work:
             return
         batch = StreamBatch(batch_id, read.offsets, read.record_count)
         outputs = outputs_of(self.each(read.df, batch), self.output_topic, "stream_topic")
+        if not outputs:
+            commit_offsets(self.producer, read.offsets)
+            return
         check_write(self.engine, outputs, read.offsets, self.layout)
         write_with(
             self.engine,

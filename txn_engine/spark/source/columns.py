@@ -61,10 +61,12 @@ def source_schema(topics: Sequence[Topic], options: ReadOptions) -> StructType:
             action="leave it out",
         )
     kafkas = KAFKAS if options.kafka_columns else ()
+    own = {name.lower(): name for name in fields.names}  # to Spark, names that differ by case alone are one
     for field in kafkas:
-        if field.name in fields.names:
+        twin = own.get(field.name.lower())
+        if twin is not None:
             raise InvalidRequestError(
-                f"option 'includeKafkaColumns': topic {first.name!r} has a column {field.name!r} of its own",
+                f"option 'includeKafkaColumns': topic {first.name!r} has a column {twin!r} of its own",
                 actor=ACTOR,
                 expected="a topic without Kafka's names",
                 action=f"leave it out, and use _{field.name}",

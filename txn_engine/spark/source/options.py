@@ -325,7 +325,9 @@ class _Options:
     def required(self, name: str, what: str) -> str:
         given = self.text(name)
         if not given:
-            raise InvalidRequestError(f"no option {name!r}", actor=ACTOR, expected=what, action=_NO_TABLE)
+            raise InvalidRequestError(
+                f"no option {name!r}", actor=ACTOR, expected=what, action=_NO_TABLE if name == "url" else ""
+            )
         return given
 
     def _has(self, name: str) -> bool:

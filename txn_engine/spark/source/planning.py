@@ -282,11 +282,17 @@ class Planner:
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise OffsetOutOfRangeError(
-                f"{what}: records may have been lost", actor=ACTOR, place=self._engine.url, action=_LOSS
+                f"{what}: records may have been lost",
+                actor=ACTOR,
+                place=self._engine.url,
+                action=_LOSS_OF_RANGES if self._options.ranges_only else _LOSS,
             )
 
 
 _LOSS = "set failOnDataLoss to false to go on with what is there"
+_LOSS_OF_RANGES = (
+    "where the checkpoint is of another topic, name its own; else begin with a new one, where the group is"
+)
 
 
 # --- tasks --------------------------------------------------------------------------------------------------

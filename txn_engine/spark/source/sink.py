@@ -9,6 +9,7 @@ by then, if there is one, and this commit is refused.
 from __future__ import annotations
 
 import hashlib
+import pickle
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,6 +29,7 @@ from txn_engine.errors import (
     InvalidRequestError,
     InvalidTxnStateError,
     ProducerFencedError,
+    TxnEngineError,
     UnknownTopicOrPartitionError,
 )
 from txn_engine.ids import new_write_id
@@ -80,7 +82,10 @@ class _Writer:
 
     def __getstate__(self) -> dict[str, Any]:
         if self._claim is None:
-            self._claim = self._claimed()
+            try:
+                self._claim = self._claimed()
+            except TxnEngineError as error:
+                raise _as_pickle_error(error) from None
         return self.__dict__
 
     def _claimed(self) -> Claim:
@@ -306,6 +311,14 @@ def _refuse_elsewhere(engine: Engine, run: StreamRun, transactional_id: str) -> 
                 action=f"the checkpoint was moved or is spelled another way: set transactionalId to "
                 f"{row.transactional_id!r}; for an output that is to begin anew set takeOver to true",
             )
+
+
+def _as_pickle_error(error: TxnEngineError) -> pickle.PickleError:
+    """The error under its own name, of the one kind that pyspark passes on as it is."""
+    kind: type[pickle.PickleError] = type(
+        type(error).__name__, (pickle.PickleError,), {"__module__": type(error).__module__}
+    )
+    return kind(str(error))
 
 
 def _with_files(messages: Sequence[WriterCommitMessage | None]) -> list[Uploaded]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from txn_engine import TopicPartition
 from txn_engine.errors import CorruptObjectError
-from txn_engine.spark.source.positions import Positions, distance, limited
+from txn_engine.spark.source.positions import Positions, distance, limited, whole_files
 
 OFFSETS = st.dictionaries(
     st.builds(TopicPartition, st.sampled_from(["a", "b.c", "d-e"]), st.integers(0, 5)),
@@ -65,3 +65,33 @@ def test_a_limit_is_shared_in_proportion() -> None:
     cut = limited({}, {tens: 10_000, ones: 1_000}, 1_100)
     assert cut[tens] + cut[ones] == 1_100
     assert abs(cut[tens] - 1_000) <= 1
+
+
+@given(start=OFFSETS, more=OFFSETS, most=st.integers(1, 20_000), data=st.data())
+def test_ends_between_files_keep_the_limit(
+    start: dict[TopicPartition, int], more: dict[TopicPartition, int], most: int, data: st.DataObject
+) -> None:
+    """Files around the ends: never more than the limit, never much less, and who had work has some still."""
+    end = {tp: start.get(tp, 0) + more.get(tp, 0) for tp in {*start, *more}}
+    limit = limited(start, end, most)
+    cut = {
+        tp: (data.draw(st.integers(0, at - 1)), data.draw(st.integers(at + 1, end[tp])))
+        for tp, at in limit.items()
+        if 0 < at < end[tp] and data.draw(st.booleans())
+    }
+    found = whole_files(start, limit, cut, most)
+    assert set(found) == set(limit)
+    assert distance(start, found) <= max(most, distance(start, limit))
+    assert distance(start, found) * 8 >= distance(start, limit) * 7
+    for tp, at in found.items():
+        assert start.get(tp, 0) <= at <= end[tp]
+        assert (at > start.get(tp, 0)) == (limit[tp] > start.get(tp, 0)) or at == cut[tp][1]
+        assert at in (limit[tp], *cut.get(tp, ()))
+
+
+def test_ends_between_files() -> None:
+    """Down where a file began, and up again where the limit has room for the whole of one; else as it was."""
+    a, b = TopicPartition("a", 0), TopicPartition("a", 1)
+    assert whole_files({}, {a: 90, b: 90}, {a: (80, 110), b: (85, 95)}, 180) == {a: 80, b: 95}
+    assert whole_files({}, {a: 90, b: 90}, {a: (10, 300), b: (85, 95)}, 180) == {a: 90, b: 90}
+    assert whole_files({a: 20}, {a: 90, b: 90}, {a: (10, 300), b: (85, 95)}, 160) == {a: 90, b: 85}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark import dying_source
-from tests.spark.kills import kill_at_every_step
+from tests.spark.kills import kill_at_every_step, of_the_day
 from txn_engine.engine import Engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -22,8 +22,8 @@ AROUND_THE_DECISION = (
 
 
 def test_around_the_decision(ledger: Engine, tmp_path: Path) -> None:
-    """`format("txn_engine")`: planned and committed in processes of their own, written by tasks."""
-    kill_at_every_step("dying_stream", AROUND_THE_DECISION, ledger, tmp_path)
+    """`format("txn_engine")`: planned and committed in processes of their own; two steps each day, all in `live`."""
+    kill_at_every_step("dying_stream", of_the_day(AROUND_THE_DECISION), ledger, tmp_path)
 
 
 @pytest.mark.live

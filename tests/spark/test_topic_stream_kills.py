@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark import dying_topic_stream
-from tests.spark.kills import kill_at_every_step
+from tests.spark.kills import kill_at_every_step, of_the_day
 from txn_engine.engine import Engine
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -22,8 +22,8 @@ AROUND_THE_DECISION = (
 
 
 def test_around_the_decision(ledger: Engine, tmp_path: Path) -> None:
-    """All is done in the driver but the work of tasks, where a worker is killed."""
-    kill_at_every_step("dying_topic_stream", AROUND_THE_DECISION, ledger, tmp_path)
+    """All is done in the driver but the work of tasks, where a worker is killed; two steps each day, all in `live`."""
+    kill_at_every_step("dying_topic_stream", of_the_day(AROUND_THE_DECISION), ledger, tmp_path)
 
 
 @pytest.mark.live

@@ -71,7 +71,7 @@ class _Streams:
         self.topic = f"{prefix}-stream"
         self._numbers = count()
         # Offsets of markers are between the rows: a little more than a fourth, so that there is no fifth batch.
-        self._most = rows // _BATCHES + rows // 100
+        self._most = rows // _BATCHES + rows // 50
 
     def output(self) -> str:
         """A new topic."""

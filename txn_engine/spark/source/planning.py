@@ -137,6 +137,21 @@ class Planner:
         ends = {tp: self._end_of(at) for tp, at in found.items()}
         return self._positions(found, ends), self._positions(found, log_ends)
 
+    def cut_files(
+        self, offsets: Mapping[TopicPartition, int], end: Positions
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Where the files begin and end that these offsets are inside of, as far as `end` has them whole; as of the
+        last look at their logs.
+        """
+        cut = {}
+        for tp, offset in offsets.items():
+            state = self._engine.logs.get(tp.topic, end.incarnation(tp.topic), tp.partition).view()
+            for part in choose_files(state, tp.partition, offset, offset + 1, self._options.isolation_level):
+                first, behind = part.log_file.base_offset, part.log_file.last_offset + 1
+                if first < offset and behind <= end.offsets[tp]:
+                    cut[tp] = first, behind
+        return cut
+
     def log_starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where the logs of these begin, as far as they are there."""
         found = self._partitions(self._named({tp.topic for tp in partitions}))

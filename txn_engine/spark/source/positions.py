@@ -108,3 +108,24 @@ def limited(
         for tp, (before, behind) in zip(order, pairwise(marks), strict=True)
     }
     return {tp: start.get(tp, 0) + taken[tp] if tp in taken else offset for tp, offset in end.items()}
+
+
+def whole_files(
+    start: Mapping[TopicPartition, int],
+    limit: Mapping[TopicPartition, int],
+    cut: Mapping[TopicPartition, tuple[int, int]],
+    most: int,
+) -> dict[TopicPartition, int]:
+    """What `limited` gave, `limit`, with ends between files where that costs little: a file that is cut is read twice.
+
+    `cut`: where the file begins and ends that `limit` is inside of, for each partition where it is inside of one. No
+    more than `most` offsets, and no fewer than 7/8 of those of `limit`: else it stays as it was.
+    """
+    found = dict(limit) | {tp: first for tp, (first, _) in cut.items() if first > start.get(tp, 0)}
+    taken = distance(start, found)
+    for tp, (_, behind) in sorted(cut.items(), key=lambda each: (each[1][1] - limit[each[0]], each[0])):
+        more = behind - found[tp]
+        if taken + more <= most:
+            found[tp] = behind
+            taken += more
+    return found if taken * 8 >= distance(start, limit) * 7 else dict(limit)

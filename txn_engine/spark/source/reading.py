@@ -36,7 +36,7 @@ from txn_engine.spark.source.columns import (
 from txn_engine.spark.source.opening import open_engine
 from txn_engine.spark.source.options import ReadOptions
 from txn_engine.spark.source.planning import Part, Planner, tasks
-from txn_engine.spark.source.positions import Positions, distance, limited
+from txn_engine.spark.source.positions import Positions, distance, limited, whole_files
 from txn_engine.types import TopicPartition
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -147,6 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = end.offsets
         if isinstance(limit, ReadMaxRows):
             offsets = limited(at, offsets, limit.max_rows)
+            offsets = whole_files(at, offsets, self._planner.cut_files(offsets, end), limit.max_rows)
         kept = {tp: max(offset, at.get(tp, 0)) for tp, offset in offsets.items()}
         return replace(end, offsets=kept).to_json()
 

@@ -13,11 +13,12 @@ from txn_engine.quality import ExactlyOnceCheck, QualityResult, check_exactly_on
 
 def work(pipe: Pipe) -> None:
     """Say `ready` when all is imported; for the order `check` say what is being done (`doing`), then `checked`."""
-    import great_expectations  # noqa: F401 - seconds that would be missed later
-
     import txn_engine.quality.gather
     import txn_engine.quality.judge
     import txn_engine.quality.report  # noqa: F401
+    from txn_engine.quality.expectations import import_great_expectations
+
+    import_great_expectations()  # seconds that would be missed later
 
     pipe.say("ready")
     while (order := pipe.next_order()) is not None:

@@ -8,17 +8,15 @@ not asked about a check that does *not apply*.
 from __future__ import annotations
 
 import datetime as dt
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from txn_engine.quality.canonical import row_differences
 from txn_engine.quality.evidence import EvidenceMissingError
+from txn_engine.quality.expectations import new_context
 from txn_engine.quality.result import CheckResult
 from txn_engine.quality.suite import NamedCheck
 
@@ -54,7 +52,7 @@ def judge(
 
     Never raises for what the data holds; `docs` is called while the results are at hand.
     """
-    context = _context()
+    context = new_context()
     source = context.data_sources.add_pandas("evidence")
     left_out = [check for check in checks if check.name in not_applicable]
     results = {check.name: _left_out(check, not_applicable[check.name]) for check in left_out}
@@ -80,22 +78,6 @@ def judge(
     except Exception as error:  # noqa: BLE001 - an ornament of the report must not cost us the report
         docs_failure = f"{type(error).__name__}: {error}"
     return Judgement(tuple(results[check.name] for check in checks), validations, docs_failure)
-
-
-def _context() -> EphemeralDataContext:
-    """A context in memory that sends nothing anywhere, draws no progress bars and leaves no folder behind."""
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"  # read when Great Expectations is imported
-    import great_expectations as gx
-    from great_expectations.data_context.types.base import ProgressBarsConfig
-
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
-    for site, definition in dict(context.variables.data_docs_sites or {}).items():
-        context.delete_data_docs_site(site)
-        folder = definition.get("store_backend", {}).get("base_directory")
-        if folder:
-            shutil.rmtree(Path(folder), ignore_errors=True)
-    return context
 
 
 def _validate(

@@ -30,8 +30,8 @@ made; that says nothing about the data). The last line of the log names them, an
 - *`lso_at_log_end`, `no_open_transaction`, `transactions_final`, `nothing_pending`:* something is still under
   way, or died and was not swept yet. Run `txn_coordinator_sweep` and `txn_write_markers`, then this again.
 - *`group_at_lso`:* the consumer has not read everything. Run `txn_spark_consume`, then this again.
-- *`record_ids_unique`, `no_input_row_missing`, `turnover_per_account`, `payments_per_account`:* data is
-  wrong. Hold what comes downstream; the report shows the rows, with partition and offset, and what to do.
+- *`record_ids_unique`, `no_input_row_missing`, `totals_in_balances`:* data is wrong. Hold what comes downstream; the
+  report shows the rows, with partition and offset, and what to do.
 - *`nothing_aborted_visible`, `visible_records_counted`, `audit_clean`:* damage. Stop the consumers;
   `txn-engine verify` names the objects.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -570,10 +570,14 @@ class Admin:
         numbers: Sequence[int] = range(count) if partition is None else [partition]
         return [TransactionPartition(topic, incarnation, number) for number in numbers]
 
-    def verify(self, *, progress: Progress | None = None) -> VerifyReport:
-        """Replay everything from the raw objects and check every invariant (PROTOCOL.md, section 7)."""
+    def verify(self, *, progress: Progress | None = None, files_of: Collection[str] = ()) -> VerifyReport:
+        """Replay everything from the raw objects and check every invariant (PROTOCOL.md, section 7).
+
+        `files_of`: topics whose live data files the report's replay lists.
+        """
+        store = self._logs.tools.objects.store
         with store_errors():
-            return verify_store(self._logs.tools.objects.store, progress=progress, now_ms=self._clock())
+            return verify_store(store, progress=progress, now_ms=self._clock(), files_of=files_of)
 
 
 _FENCE_TRIES = 20

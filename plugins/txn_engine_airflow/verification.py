@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
+from txn_engine.errors import InvalidRequestError
 from txn_engine_airflow.alerts import AlertError
 from txn_engine_airflow.assets import verified_asset
 from txn_engine_airflow.connection import StoreConnection
@@ -29,27 +30,13 @@ from txn_engine_airflow.hook import open_engine_of_run, readable_errors
 if TYPE_CHECKING:
     from airflow.sdk import Asset
 
-    from txn_engine.quality import CheckResult, QualityResult
+    from txn_engine.quality import CheckResult, Declaration, QualityResult
 
 log = logging.getLogger(__name__)
 
 CONSUMED, EVERYTHING = "consumed", "everything"
 """Scopes of a check: what the group has read, while others go on writing; or all there is, with nothing under way."""
 
-_CHECK_FIELDS = (
-    "topic",
-    "record_id",
-    "account",
-    "amount",
-    "direction",
-    "output_topic",
-    "output_account",
-    "output_total",
-    "output_count",
-    "group_id",
-    "input_delimiter",
-    "input_date_format",
-)
 _OF_A_RUN = frozenset({"report_folder"})
 """Params that say nothing of what is proved."""
 _OF_THE_FILE = ("input_file", "input_delimiter", "input_date_format")
@@ -102,13 +89,9 @@ def verify_exactly_once(
     )
     check_nothing_leads_out(folder)
     with readable_errors():
-        from txn_engine.quality import ExactlyOnceCheck, check_exactly_once
+        from txn_engine.quality import check_exactly_once
 
-        fields = {name: params[name] for name in _CHECK_FIELDS if params.get(name) is not None}
-        fields["up_to_position"] = params["scope"] == CONSUMED
-        if "output_count" in params:
-            fields["output_count"] = params["output_count"]  # None: the output counts nothing
-        check = ExactlyOnceCheck(**fields, credit_values=tuple(params.get("credit_values") or ()))
+        check = declared(params)
     if connection_of_report(folder) != conn_id:
         (folder / _CONNECTION_FILE).unlink(
             missing_ok=True
@@ -134,9 +117,42 @@ def verify_exactly_once(
     if others:
         log.warning("passed, and not announced: %s of this run differ from the DAG's own", ", ".join(others))
     else:
-        proved = check.output_topic or check.topic
+        proved = check.topics[-1]
         emit(verified_asset(proved, StoreConnection.load(conn_id)), {"topic": proved, **told})
     return told | {"announced": not others}
+
+
+def declared(params: Mapping[str, Any]) -> Declaration:
+    """What the params of a run declare: a topic, and an output that sums its amounts by account."""
+    from txn_engine.quality import Amount, Declaration, Output, Totals
+
+    outputs: tuple[Output, ...] = ()
+    if output := params.get("output_topic"):
+        missing = [name for name in ("account", "amount") if not params.get(name)]
+        if missing:
+            raise InvalidRequestError(
+                f"output_topic {output!r} is given without {' and '.join(missing)}",
+                actor="txn_verify_exactly_once",
+                expected="the columns of the topic that the output sums",
+            )
+        amount = Amount(
+            params["amount"], params.get("direction") or None, tuple(params.get("credit_values") or ())
+        )
+        sums = Totals(
+            by={params["output_account"]: params["account"]},
+            sums={params["output_total"]: amount},
+            count=params.get("output_count") or None,
+        )
+        outputs = (Output(output, sums),)
+    return Declaration(
+        topic=params["topic"],
+        record_id=(params["record_id"],),
+        outputs=outputs,
+        group_id=params.get("group_id") or None,
+        up_to_position=params["scope"] == CONSUMED,
+        input_delimiter=params["input_delimiter"],
+        input_date_format=params["input_date_format"],
+    )
 
 
 def _less_or_other(params: Mapping[str, Any], own_check: Mapping[str, Any]) -> list[str]:

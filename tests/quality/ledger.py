@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from txn_engine.quality import ExactlyOnceCheck
+from txn_engine.quality import Amount, Declaration, Output, Totals
 from txn_engine.quality.evidence import (
     AbortedRange,
     Evidence,
-    LogFile,
+    InputRows,
     PartitionEvidence,
+    ReplayedFile,
     ReplayedPartition,
+    SeenFile,
     TopicRows,
     TransactionState,
 )
-from txn_engine.quality.input_file import InputRows
+from txn_engine.quality.file_pass import facts_of
+from txn_engine.quality.input_file import read_input
+from txn_engine.quality.rows import FilePart
 from txn_engine.types import GroupOffset
 
-CHECK = ExactlyOnceCheck(
-    topic="payments",
-    record_id="trans_id",
-    account="account_id",
-    amount="amount",
-    direction="type",
-    credit_values=("PRIJEM",),
-    output_topic="balances",
-    output_account="account_id",
-    output_total="turnover",
-    output_count="payments",
-    group_id="balances",
+SUMS = Totals(
+    by={"account_id": "account_id"},
+    sums={"turnover": Amount("amount", direction="type", plus=("PRIJEM",))},
+    count="payments",
+)
+CHECK = Declaration(
+    topic="payments", record_id=("trans_id",), outputs=(Output("balances", SUMS),), group_id="balances"
 )
 
 PAYMENTS = pa.schema(
@@ -135,33 +135,110 @@ TURNOVERS = [(1, "649.95", 2), (2, "999.90", 2), (3, "90071992547409.92", 2), (1
 """Two runs of the consumer: accounts 1 and 2 have a row of each."""
 
 
-def output_rows(rows: Sequence[tuple[int, str, int]] = TURNOVERS) -> TopicRows:
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A data file of the ledger: where it begins, and who wrote it."""
+
+    partition: int
+    base_offset: int
+    producer_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HandRows(TopicRows):
+    """Rows made by hand: `committed` as read_committed returns them, `logged` places as read_uncommitted does, in
+    `log_files`. What a look into the files gives is taken from these.
+    """
+
+    topic: str = ""
+    committed: pa.Table = None
+    logged: pa.Table = None
+    log_files: tuple[LogFile, ...] = ()
+
+
+def hand_rows(
+    topic: str,
+    schema: pa.Schema,
+    committed: pa.Table,
+    logged: pa.Table,
+    log_files: tuple[LogFile, ...],
+    ends: dict[int, int],
+) -> HandRows:
+    """What reading a topic of these rows gives."""
+    seen = [_seen(topic, schema, file, part) for file, part in _by_file(committed, log_files)]
+    places = set(_places(committed))
+    left = [place for place in _places(logged) if place not in places]
+    hidden = [
+        SeenFile(
+            f"topics/{topic}/0/{file.partition}/data/hidden-{file.base_offset}",
+            file.partition,
+            part.num_rows,
+            min(part["_offset"].to_pylist()),
+            max(part["_offset"].to_pylist()),
+            file.producer_id,
+        )
+        for file, part in _by_file(offsets_table(left), log_files)
+    ]
+    return HandRows(schema, committed, tuple(seen), tuple(hidden), ends, topic, committed, logged, log_files)
+
+
+def _places(table: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(table["_partition"].to_pylist(), table["_offset"].to_pylist(), strict=True))
+
+
+def _by_file(table: pa.Table, log_files: Sequence[LogFile]) -> list[tuple[LogFile, pa.Table]]:
+    """The rows of each file, the files and the rows in the order in which they come."""
+    rows: dict[LogFile, list[int]] = {}
+    for row, (partition, offset) in enumerate(_places(table)):
+        below = [file for file in log_files if file.partition == partition and file.base_offset <= offset]
+        file = max(below, key=lambda each: each.base_offset)
+        rows.setdefault(file, []).append(row)
+    return [(file, table.take(found)) for file, found in rows.items()]
+
+
+def _seen(topic: str, schema: pa.Schema, file: LogFile, rows: pa.Table) -> SeenFile:
+    key = f"topics/{topic}/0/{file.partition}/data/{file.base_offset}"
+    part = FilePart(key, 0, file.partition, file.base_offset, 0, 1 << 62, is_whole=True)
+    facts = facts_of(part, [rows], "_offset", schema)
+    return SeenFile(
+        key,
+        file.partition,
+        facts.records,
+        facts.first_offset,
+        facts.last_offset,
+        file.producer_id,
+        facts.falls,
+        facts.repeats,
+        facts.first_fault,
+        facts.digest,
+    )
+
+
+def output_rows(rows: Sequence[tuple[int, str, int]] = TURNOVERS) -> HandRows:
     """The output topic: one partition, one offset a row."""
     places = [(0, offset) for offset in range(len(rows))]
-    return TopicRows(
-        committed=placed(balances_table(rows), places),
-        logged=offsets_table(places),
-        files=(LogFile(0, 0, 8),),
-        ends={0: len(rows) + 1},
-    )
+    committed = placed(balances_table(rows), places)
+    files = (LogFile(0, 0, 8),)
+    return hand_rows("balances", BALANCES, committed, offsets_table(places), files, {0: len(rows) + 1})
 
 
 def good_evidence(tmp_path: Path) -> Evidence:
     """Evidence of a ledger in which everything is right; one transaction of two records was aborted."""
     records = sorted(ROWS, key=lambda row: PLACES[row[0]])
     places = [PLACES[row[0]] for row in records]
-    payments = TopicRows(
-        committed=placed(payments_table(records), places),
-        logged=offsets_table(sorted([*places, (0, 3), (0, 4)])),
-        files=(LogFile(0, 0, 7), LogFile(0, 3, 9), LogFile(0, 6, 7), LogFile(1, 0, 7), LogFile(1, 3, 7)),
-        ends={0: 9, 1: 6},
+    payments = hand_rows(
+        "payments",
+        PAYMENTS,
+        placed(payments_table(records), places),
+        offsets_table(sorted([*places, (0, 3), (0, 4)])),
+        (LogFile(0, 0, 7), LogFile(0, 3, 9), LogFile(0, 6, 7), LogFile(1, 0, 7), LogFile(1, 3, 7)),
+        {0: 9, 1: 6},
     )
-    columns = {name: [str(row[at]) for row in ROWS] for at, name in enumerate(HEADER.split(";"))}
-    return Evidence(
+    found = Evidence(
         check=CHECK,
         store="file:///srv/ledger",
         gathered_ms=1_795_000_000_000,
-        input=InputRows(tmp_path / "trans.csv", columns, list(range(2, 2 + len(ROWS)))),
+        input=input_rows(tmp_path),
         rows={"payments": payments, "balances": output_rows()},
         partitions=(
             PartitionEvidence("payments", 0, 0, 9, 9, 0),
@@ -179,6 +256,14 @@ def good_evidence(tmp_path: Path) -> Evidence:
         ),
         transactions=(TransactionState("load", "CompleteCommit"), TransactionState("lost", "CompleteAbort")),
     )
+    return all_visible(found)
+
+
+def input_rows(folder: Path, rows: Sequence[Sequence[object]] = ROWS) -> InputRows:
+    """These rows as a file that was read."""
+    file = write_input(folder / "trans.csv", rows)
+    found = read_input(file, CHECK, PAYMENTS, folder / "input.parquet")
+    return replace(found, rows=pq.read_table(found.rows))
 
 
 def with_replayed(evidence: Evidence, topic: str, partition: int, **changes: object) -> Evidence:
@@ -193,28 +278,46 @@ def with_replayed(evidence: Evidence, topic: str, partition: int, **changes: obj
 
 
 def all_visible(evidence: Evidence) -> Evidence:
-    """The evidence with a log that holds as many live records as readers see, and ends where the engine says."""
-    counts: dict[tuple[str, int], int] = {}
-    for topic, rows in evidence.rows.items():
-        for number in rows.committed["_partition"].to_pylist():
-            counts[topic, number] = counts.get((topic, number), 0) + 1
+    """The evidence with a log that holds what readers see, in the same files, and ends where the engine says."""
     aborted = {(found.topic, found.partition): found.aborted for found in evidence.replayed}
-    found = tuple(
-        ReplayedPartition(
-            state.topic,
-            state.partition,
-            state.last_stable_offset,
-            state.high_watermark,
-            counts.get((state.topic, state.partition), 0),
-            state.log_start_offset,
-            aborted=aborted.get((state.topic, state.partition), ()),
+    found = []
+    for state in evidence.partitions:
+        files = evidence.rows[state.topic].of(state.partition) if state.topic in evidence.rows else []
+        live = tuple(
+            ReplayedFile(file.key, file.first_offset, file.last_offset, file.records)
+            for file in files
+            if file.records
         )
-        for state in evidence.partitions
-    )
-    return replace(evidence, replayed=found)
+        found.append(
+            ReplayedPartition(
+                state.topic,
+                state.partition,
+                state.last_stable_offset,
+                state.high_watermark,
+                sum(file.record_count for file in live),
+                state.log_start_offset,
+                aborted=aborted.get((state.topic, state.partition), ()),
+                live=live,
+            )
+        )
+    return replace(evidence, replayed=tuple(found))
+
+
+def with_rows(evidence: Evidence, topic: str, **changes: object) -> Evidence:
+    """The evidence with parts of what was read of a topic changed."""
+    held = evidence.rows[topic]
+    assert isinstance(held, HandRows)
+    parts = {
+        "committed": held.committed,
+        "logged": held.logged,
+        "log_files": held.log_files,
+        "ends": held.ends,
+        **changes,
+    }
+    rows = hand_rows(topic, held.schema, **parts)  # type: ignore[arg-type]
+    return replace(evidence, rows={**evidence.rows, topic: rows})
 
 
 def with_payments(evidence: Evidence, **changes: object) -> Evidence:
-    """The evidence with parts of what was read of `payments` changed."""
-    rows = replace(evidence.rows["payments"], **changes)  # type: ignore[arg-type]
-    return replace(evidence, rows={**evidence.rows, "payments": rows})
+    """As `with_rows`, of `payments`."""
+    return with_rows(evidence, "payments", **changes)

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txn_engine.errors import InvalidRequestError
-from txn_engine.quality.canonical import cells_text, column_text, row_differences, row_text
-from txn_engine.quality.money import scale_of, text_of_unscaled, unscaled_of_text
+from txn_engine.quality.canonical import cells_text, column_text
+from txn_engine.quality.money import text_of_unscaled, unscaled_of_text
 
 UTC = dt.UTC
 
@@ -83,32 +82,6 @@ def test_chunked_and_empty_columns() -> None:
         assert column_text(pa.chunked_array([], kind)).to_pylist() == []
 
 
-@given(
-    st.tuples(st.text(max_size=6, alphabet="ab|\\= "), st.text(max_size=6, alphabet="ab|\\= ")),
-    st.tuples(st.text(max_size=6, alphabet="ab|\\= "), st.text(max_size=6, alphabet="ab|\\= ")),
-)
-def test_rows_are_written_alike_only_when_they_are_equal(
-    one: tuple[str, str], other: tuple[str, str]
-) -> None:
-    """No value can pretend to be the border between two columns."""
-    texts = [
-        row_text([("x", pa.array([row[0]])), ("y", pa.array([row[1]]))]).to_pylist()[0]
-        for row in (one, other)
-    ]
-    assert (texts[0] == texts[1]) == (one == other)
-
-
-def test_differences_name_their_columns() -> None:
-    """Only the columns that differ, with both values."""
-    rows = [
-        row_text(
-            [("id", pa.array(["1"])), ("amount", pa.array([amount])), ("bank", pa.array(["A | B"]))]
-        ).to_pylist()[0]
-        for amount in ("1.00", "2.00")
-    ]
-    assert row_differences(rows[0], rows[1]) == [("amount", "1.00", "2.00")]
-
-
 @given(st.integers(min_value=-(10**30), max_value=10**30), st.integers(min_value=0, max_value=9))
 def test_money_survives_being_written_and_read(number: int, scale: int) -> None:
     """Exact at every size and scale."""
@@ -128,9 +101,3 @@ def test_money_survives_being_written_and_read(number: int, scale: int) -> None:
 def test_money_is_shown_in_groups_of_thousands(number: int, scale: int, text: str) -> None:
     """As the report's tables show it."""
     assert text_of_unscaled(number, scale, grouped=True) == text
-
-
-def test_floats_are_no_money() -> None:
-    """A float column is refused, in one line that says what is expected."""
-    with pytest.raises(InvalidRequestError, match="money is compared exactly"):
-        scale_of("amount", pa.float64())

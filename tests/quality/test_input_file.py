@@ -2,33 +2,88 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
+import tempfile
 import traceback
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.quality.ledger import CHECK, HEADER, ROWS, write_input
+from tests.quality.ledger import CHECK, HEADER, PAYMENTS, ROWS, SUMS, payments_table, write_input
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
-from txn_engine.quality.check import ExactlyOnceCheck
-from txn_engine.quality.input_file import check_amounts, read_input
+from txn_engine.quality import (
+    Amount,
+    Declaration,
+    LatestByKey,
+    Output,
+    SameRows,
+    SameSet,
+    SqlReduction,
+    input_file,
+)
+from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID, typed_cells
+from txn_engine.quality.input_file import read_input as read_file
 
 
-def test_cells_are_read_as_text_with_their_lines(tmp_path: Path) -> None:
-    """Quotes are taken off, nothing else is changed; lines are counted from 1, the header's."""
-    rows = read_input(write_input(tmp_path / "trans.csv"), CHECK)
-    assert list(rows.columns) == HEADER.split(";")
-    assert rows.columns["amount"][:2] == ["700.00", "1000.10"]
-    assert rows.columns["bank"][:2] == ["", "AB"]
-    assert rows.lines == list(range(2, 10))
+def read_input(path: Path, check: Declaration = CHECK) -> pa.Table:
+    """The rows, as they are kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = read_file(path, check, PAYMENTS, Path(folder) / "input.parquet")
+        table = pq.read_table(found.rows)
+    assert table.num_rows == found.count
+    return table
+
+
+def test_cells_become_values_with_their_lines(tmp_path: Path) -> None:
+    """In the topic's types, exactly; lines are counted from 1, the header's."""
+    rows = read_input(write_input(tmp_path / "trans.csv"))
+    assert rows.column_names == [LINE, *HEADER.split(";"), UNFIT, UNFIT_ID]
+    assert rows.select(PAYMENTS.names).equals(payments_table())
+    assert rows[LINE].to_pylist() == list(range(2, 10))
+    assert set(rows[UNFIT].to_pylist()) == {""}
+
+
+def test_a_cell_that_its_type_cannot_hold_is_null_and_named(tmp_path: Path) -> None:
+    """The row is kept: it differs from whatever the topic holds; one without an id can be found nowhere."""
+    rows = [(101, 1, "soon", "PRIJEM", "1.00", ""), ("x", 2, "930101", "PRIJEM", "1.00", "")]
+    table = read_input(write_input(tmp_path / "trans.csv", rows), replace(CHECK, outputs=()))
+    assert table["date"].to_pylist() == [None, dt.date(1993, 1, 1)]
+    assert table["trans_id"].to_pylist() == [101, None]
+    assert table[UNFIT].to_pylist() == ["date=soon", "trans_id=x"]
+    assert table[UNFIT_ID].to_pylist() == [False, True]
+
+
+@given(
+    values=st.lists(st.decimals(min_value=-(10**15), max_value=10**15, places=2) | st.none(), max_size=20),
+    odd=st.lists(st.sampled_from(["x", "1.001", "1,0", "NaN", "1e99", " 1"]), max_size=3),
+)
+def test_values_come_back_and_no_other_cell_does(values: list[Decimal | None], odd: list[str]) -> None:
+    """Written out and read again each value is itself; what is none is said to be none."""
+    cells = ["" if value is None else f"{value:f}" for value in values] + odd
+    found, unfit = typed_cells(cells, pa.decimal128(18, 2), "%y%m%d")
+    assert found.to_pylist() == [*values, *[None] * len(odd)]
+    assert unfit.to_pylist() == [False] * len(values) + [True] * len(odd)
+
+
+def test_more_rows_than_are_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In parts, in order."""
+    monkeypatch.setattr(input_file, "_CHUNK_ROWS", 3)
+    rows = read_input(write_input(tmp_path / "trans.csv"))
+    assert rows.select(PAYMENTS.names).equals(payments_table())
 
 
 def test_a_byte_order_mark_and_blank_lines_do_not_matter(tmp_path: Path) -> None:
     """What spreadsheets leave behind is no row and no part of a name."""
     path = write_input(tmp_path / "trans.csv")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes() + b"\n\n")
-    assert len(read_input(path, CHECK).lines) == 8
+    assert read_input(path).num_rows == 8
 
 
 def test_another_delimiter(tmp_path: Path) -> None:
@@ -37,7 +92,7 @@ def test_another_delimiter(tmp_path: Path) -> None:
     path.write_text(
         write_input(path, ROWS[:4]).read_text(encoding="utf-8").replace(";", "\t"), encoding="utf-8"
     )
-    assert len(read_input(path, replace(CHECK, input_delimiter="\t")).lines) == 4
+    assert read_input(path, replace(CHECK, input_delimiter="\t")).num_rows == 4
 
 
 @pytest.mark.parametrize(
@@ -73,13 +128,12 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
         read_input(tmp_path / "latin.csv", CHECK)
 
 
-@pytest.mark.parametrize("amount", ["", "12,50", "1e-3", ".", "NaN", "0.001", "ten"])
+@pytest.mark.parametrize("amount", ["12,50", "1e-3", ".", "NaN", "0.001", "ten"])
 def test_a_bad_amount_names_its_line(amount: str, tmp_path: Path) -> None:
     """Money that is no exact decimal of the topic's scale is refused with its line."""
     path = write_input(tmp_path / "trans.csv", [*ROWS[:2], (103, 1, "930102", "VYDAJ", amount, "")])
-    rows = read_input(path, CHECK)
     with pytest.raises(InvalidRecordError, match=r"trans\.csv line 4") as caught:
-        check_amounts(rows, "amount", 2)
+        read_input(path)
     assert caught.value.value == repr(amount)
 
 
@@ -100,19 +154,28 @@ def test_no_error_quotes_the_file(text: str | bytes, tmp_path: Path) -> None:
     path = tmp_path / "trans.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(TxnEngineError) as caught:
-        check_amounts(read_input(path, CHECK), "amount", 2)
+        read_input(path)
     told = [str(caught.value), repr(caught.value), str(pickle.loads(pickle.dumps(caught.value)).__dict__)]
     told += traceback.format_exception(caught.value)
     assert "hunter2" not in "".join(told)
     assert str(path) in told[0]
 
 
+def _output(**changes: object) -> tuple[Output, ...]:
+    return (Output("balances", replace(SUMS, **changes)),)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
-        {"amount": None},
-        {"account": None},
-        {"credit_values": ()},
+        {"record_id": ()},
+        {"outputs": _output(by={})},
+        {"outputs": _output(sums={}, count=None)},
+        {"outputs": _output(sums={"turnover": Amount("amount", direction="type")})},
+        {"outputs": (Output("balances", SameRows({})),)},
+        {"outputs": (Output("balances", SameSet({})),)},
+        {"outputs": (Output("balances", LatestByKey({"a": "a"}, {})),)},
+        {"outputs": (Output("balances", SqlReduction("SELECT 1", " ")),)},
         {"input_delimiter": ""},
         {"input_delimiter": "::"},
         {"input_date_format": "%d%d"},
@@ -122,9 +185,9 @@ def test_no_error_quotes_the_file(text: str | bytes, tmp_path: Path) -> None:
         {"input_date_format": "%m-%d"},
     ],
 )
-def test_a_check_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
-    """An output without the columns that it sums, a direction without credits, a delimiter of two characters, a format
-    of dates that says no day.
+def test_a_declaration_that_makes_no_sense_is_refused(changes: dict[str, object]) -> None:
+    """No id, an output without a key or anything to compare, a direction without values, a delimiter of two characters,
+    a format of dates that says no day.
     """
     with pytest.raises(InvalidRequestError):
         replace(CHECK, **changes)  # type: ignore[arg-type]
@@ -132,6 +195,6 @@ def test_a_check_that_makes_no_sense_is_refused(changes: dict[str, object]) -> N
 
 def test_the_least_that_can_be_checked() -> None:
     """A topic and what tells its records apart."""
-    check = ExactlyOnceCheck(topic="payments", record_id="trans_id")
+    check = Declaration(topic="payments", record_id=("trans_id",))
     assert check.topics == ("payments",)
     assert check.topic_columns == ("trans_id",)

@@ -7,15 +7,25 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from storage.memory import MemoryStore
 from tests.quality.ledger import CHECK, good_evidence, output_rows, with_payments
 from txn_engine.quality import QualityResult, exactly_once
 from txn_engine.quality.evidence import AuditFinding, Evidence, TransactionState
-from txn_engine.quality.exactly_once import report_evidence
+from txn_engine.quality.exactly_once import report_evidence as report_of
+from txn_engine.quality.in_process import InProcess
 from txn_engine.quality.report import shown_url
+
+
+def report_evidence(evidence: Evidence, **arguments: Any) -> QualityResult:
+    """A whole report."""
+    with InProcess(MemoryStore()) as reducer:
+        return report_of(evidence, reducer, **arguments)
+
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`"
 VOID = {"meta", "link", "img", "br", "input", "hr", "path"}
@@ -151,7 +161,7 @@ def test_causes_stand_before_what_follows_from_them(bad: QualityResult) -> None:
         "3 checks could not be made",
         "1 rule broken",
         "1 of 1 transactional ids",
-        "accounts with another turnover",
+        "keys with another sum or count",
     ]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
@@ -160,8 +170,8 @@ def test_causes_stand_before_what_follows_from_them(bad: QualityResult) -> None:
 def test_differing_accounts_stand_first_with_their_difference(bad: QualityResult) -> None:
     """The accounts that disagree come before the large ones, exact to the cent."""
     text = outline(bad.report).text
-    assert "2 of 4 accounts disagree" in text
-    accounts = text[text.index("Turnover expected") :]
+    assert "2 of 4 keys disagree" in text
+    accounts = text[text.index("turnover expected") :]
     assert "-90,071,992,547,409.92" in accounts
     assert "+5.00" in accounts
     assert accounts.index("-90,071,992,547,409.92") < accounts.index("661.95")
@@ -243,7 +253,7 @@ def test_the_page_stays_small(tmp_path: Path) -> None:
     states = tuple(replace(evidence.partitions[0], partition=number) for number in range(100))
     many = replace(
         evidence,
-        check=replace(CHECK, output_topic=None, group_id=None),
+        check=replace(CHECK, outputs=(), group_id=None),
         partitions=states,
         findings=tuple(AuditFinding(f"error number {number}") for number in range(900)),
         findings_not_listed=100,

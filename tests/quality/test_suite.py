@@ -4,35 +4,49 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from storage.memory import MemoryStore
 from tests.quality.ledger import (
     CHECK,
     ROWS,
     TURNOVERS,
+    LogFile,
     all_visible,
     good_evidence,
+    input_rows,
     offsets_table,
     output_rows,
     payments_table,
     placed,
     with_payments,
     with_replayed,
+    with_rows,
 )
 from txn_engine.errors import StoreAccessError
-from txn_engine.quality import CheckResult, exactly_once
-from txn_engine.quality.evidence import AbortedRange, AuditFinding, Evidence, LogFile, TransactionState
-from txn_engine.quality.exactly_once import report_evidence
-from txn_engine.quality.frames import build_frames
+from txn_engine.quality import CheckResult, QualityResult, exactly_once
+from txn_engine.quality.counting import count
+from txn_engine.quality.evidence import (
+    AbortedRange,
+    AuditFinding,
+    Evidence,
+    EvidenceMissingError,
+    TransactionState,
+)
+from txn_engine.quality.exactly_once import report_evidence as report_of
 from txn_engine.quality.history import not_applicable
+from txn_engine.quality.in_process import InProcess
 from txn_engine.quality.judge import judge
-from txn_engine.quality.suite import NamedCheck, named_checks
+from txn_engine.quality.records import Reductions
+from txn_engine.quality.result import Counted
+from txn_engine.quality.suite import named_checks
 
 Breaker = Callable[[Evidence], Evidence]
 Gone = Callable[[Evidence, str], Evidence]
@@ -42,9 +56,21 @@ def judged(evidence: Evidence) -> tuple[CheckResult, ...]:
     """The results alone, without a report."""
     checks = named_checks(evidence.check, has_input=evidence.input is not None)
     now = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
-    frames = build_frames(evidence)
-    left_out = not_applicable(evidence, frames)
-    return judge(frames, checks, not_applicable=left_out, run_name="test", run_time=now).checks
+    counted = counts(evidence)
+    left_out = not_applicable(evidence, counted)
+    return judge(counted, checks, not_applicable=left_out, run_name="test", run_time=now).checks
+
+
+def counts(evidence: Evidence) -> Mapping[str, Counted | EvidenceMissingError]:
+    """What each check came to."""
+    with InProcess(MemoryStore()) as reducer:
+        return count(evidence, Reductions(evidence, reducer))
+
+
+def report_evidence(evidence: Evidence, **arguments: Any) -> QualityResult:
+    """A whole report."""
+    with InProcess(MemoryStore()) as reducer:
+        return report_of(evidence, reducer, **arguments)
 
 
 def named(checks: Iterable[CheckResult], status: str) -> set[str]:
@@ -140,7 +166,7 @@ def undecided_visible(evidence: Evidence) -> Evidence:
 def hidden_by_another_producer(evidence: Evidence) -> Evidence:
     """A record of producer 7 is withheld; that it lies inside an aborted range of producer 9 is no excuse."""
     rows = evidence.rows["payments"]
-    return with_payments(evidence, files=tuple(replace(file, producer_id=7) for file in rows.files))
+    return with_payments(evidence, log_files=tuple(replace(file, producer_id=7) for file in rows.log_files))
 
 
 def lso_behind(evidence: Evidence) -> Evidence:
@@ -258,15 +284,35 @@ def out_of_order(evidence: Evidence) -> Evidence:
     return with_payments(evidence, committed=table.take([1, 0, *range(2, table.num_rows)]))
 
 
+def file_overlooked(evidence: Evidence) -> Evidence:
+    """By the raw entries another file has taken the place of one that readers are given."""
+    live = evidence.replayed[0].live
+    assert live is not None
+    other = live[0]._replace(key="topics/payments/0/0/data/rewritten")
+    return with_replayed(evidence, "payments", 0, live=(other, *live[1:]))
+
+
+def file_of_other_records(evidence: Evidence) -> Evidence:
+    """The raw entry names one record more than the file holds, and reaches no further."""
+    live = evidence.replayed[1].live
+    assert live is not None
+    return with_replayed(evidence, "payments", 1, live=(live[0]._replace(record_count=3), *live[1:]))
+
+
 VIOLATIONS: list[tuple[Breaker, set[str]]] = [
     (duplicate_row, {"record_ids_unique"}),
     (missing_row, {"no_input_row_missing"}),
-    (withheld_row, {"no_input_row_missing", "hidden_records_explained", "visible_records_counted"}),
+    (
+        withheld_row,
+        {"no_input_row_missing", "hidden_records_explained", "records_as_named", "visible_records_counted"},
+    ),
     (extra_row, {"no_record_beyond_input"}),
     (changed_amount, {"row_values_equal"}),
     (changed_text, {"row_values_equal"}),
     (aborted_visible, {"nothing_aborted_visible"}),
-    (undecided_visible, {"nothing_undecided_visible"}),
+    (undecided_visible, {"nothing_undecided_visible", "records_as_named"}),
+    (file_overlooked, {"files_as_replayed"}),
+    (file_of_other_records, {"records_as_named"}),
     (hidden_by_another_producer, {"hidden_records_explained"}),
     (abort_made_up, {"hidden_records_explained"}),
     (lso_behind, {"lso_at_log_end"}),
@@ -277,17 +323,20 @@ VIOLATIONS: list[tuple[Breaker, set[str]]] = [
     (past_the_end, {"group_at_lso"}),
     (wrong_lag, {"group_lag_agrees"}),
     (lag_of_a_shorter_log, {"group_lag_agrees", "lso_at_log_end"}),
-    (moved_on_over_an_open_transaction, {"nothing_undecided_visible", "lso_at_log_end"}),
+    (
+        moved_on_over_an_open_transaction,
+        {"nothing_undecided_visible", "files_as_replayed", "lso_at_log_end"},
+    ),
     (abort_overlooked, {"visible_records_counted"}),
     (commit_pending, {"nothing_pending"}),
     (pending_commit_overlooked, {"nothing_pending"}),
     (not_ended, {"transactions_final"}),
     (end_made_up, {"transactions_final"}),
     (transactional_id_overlooked, {"transactions_final"}),
-    (wrong_turnover, {"turnover_per_account"}),
-    (wrong_count, {"payments_per_account"}),
-    (account_left_out, {"turnover_per_account", "payments_per_account"}),
-    (run_counted_twice, {"turnover_per_account", "payments_per_account"}),
+    (wrong_turnover, {"totals_in_balances"}),
+    (wrong_count, {"totals_in_balances"}),
+    (account_left_out, {"totals_in_balances"}),
+    (run_counted_twice, {"totals_in_balances"}),
     (audit_finding, {"audit_clean"}),
     (offset_twice, {"no_offset_twice"}),
     (out_of_order, {"offsets_ascend"}),
@@ -299,7 +348,7 @@ def test_a_right_ledger_passes_every_check(evidence: Evidence, tmp_path: Path) -
     result = report_evidence(evidence, report_folder=tmp_path / "report")
     assert [check.name for check in result.checks if check.status != "passed"] == []
     assert result.success
-    assert len(result.checks) == 20
+    assert len(result.checks) == 21
     assert result.report.is_file()
     assert result.json.is_file()
     assert result.statistics["committed_records"] == 8
@@ -322,15 +371,9 @@ def test_every_check_has_a_violation() -> None:
     assert {check.name for check in named_checks(CHECK, has_input=True)} == tested
 
 
-def test_a_file_that_repeats_an_id_is_said(evidence: Evidence) -> None:
+def test_a_file_that_repeats_an_id_is_said(evidence: Evidence, tmp_path: Path) -> None:
     """The file's own fault is told apart from the topic's."""
-    rows = evidence.input
-    assert rows is not None
-    doubled = replace(
-        rows,
-        columns={name: [*cells, cells[0]] for name, cells in rows.columns.items()},
-        lines=[*rows.lines, 10],
-    )
+    doubled = input_rows(tmp_path, [*ROWS, ROWS[0]])
     failed = named(judged(replace(evidence, input=doubled)), "failed")
     assert "input_ids_unique" in failed
     assert "record_ids_unique" not in failed
@@ -347,10 +390,10 @@ def test_a_file_that_repeats_an_id_is_said(evidence: Evidence) -> None:
         ("transactions", {"transactions_final"}),
         ("audit", {"audit_clean", "nothing_aborted_visible", "nothing_undecided_visible", "lso_at_log_end"}),
         ("log:payments", {"hidden_records_explained"}),
-        ("rows:balances", {"turnover_per_account", "payments_per_account", "no_offset_twice"}),
+        ("rows:balances", {"totals_in_balances", "no_offset_twice"}),
         (
             "rows:payments",
-            {"record_ids_unique", "no_input_row_missing", "row_values_equal", "turnover_per_account"},
+            {"record_ids_unique", "no_input_row_missing", "row_values_equal", "totals_in_balances"},
         ),
     ],
 )
@@ -374,42 +417,51 @@ def test_an_expectation_that_raises_is_errored(
     evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Great Expectations says success=False for an exception too; we say errored, and its neighbours are judged."""
-    from txn_engine.quality import suite
+    from txn_engine.quality import judge as judging
 
-    def with_a_broken_one(*arguments: object, **keywords: bool) -> tuple[NamedCheck, ...]:
-        return tuple(
-            replace(check, arguments={"column": "no_such_column"})
-            if check.name == "record_ids_unique"
-            else check
-            for check in named_checks(CHECK, has_input=True)
-        )
+    validate = judging._validate
 
-    monkeypatch.setattr(suite, "named_checks", with_a_broken_one)
+    def without_a_column(context: Any, counted: Any, checks: Any, *rest: Any) -> Any:
+        return validate(context, {**counted, "record_ids_unique": Counted(8, None)}, checks, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(judging, "_validate", without_a_column)
     result = report_evidence(evidence, report_folder=tmp_path)
     assert [(check.name, check.status) for check in result.checks if check.status != "passed"] == [
         ("record_ids_unique", "errored")
     ]
-    assert "no_such_column" in result.errored[0].examples[0]["said"]
     assert not result.success
     assert "could not be made" in result.report.read_text(encoding="utf-8")
 
 
-def test_an_expectation_that_cannot_be_built_is_errored(
+def test_a_suite_that_cannot_be_run_is_errored(
     evidence: Evidence, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fault of the suite itself errs every check of that batch, and no other."""
-    from txn_engine.quality import suite
+    """A fault of the suite itself errs every check: none has passed."""
+    from txn_engine.quality import judge as judging
 
-    def with_a_wrong_argument(*arguments: object, **keywords: bool) -> tuple[NamedCheck, ...]:
-        return tuple(
-            replace(check, arguments={"colum": "state"}) if check.name == "transactions_final" else check
-            for check in named_checks(CHECK, has_input=True)
-        )
+    def broken(*_: object) -> None:
+        raise TypeError("colum")
 
-    monkeypatch.setattr(suite, "named_checks", with_a_wrong_argument)
+    monkeypatch.setattr(judging, "_validate", broken)
     result = report_evidence(evidence, report_folder=tmp_path)
-    assert [check.name for check in result.errored] == ["transactions_final"]
+    assert named(result.checks, "errored") == {check.name for check in result.checks}
     assert result.failed == ()
+    assert not result.success
+
+
+def test_a_verdict_that_does_not_fit_the_number_is_errored(
+    evidence: Evidence, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something was counted, and Great Expectations calls it a success: neither is believed."""
+    from txn_engine.quality import judge as judging
+
+    validate = judging._validate
+
+    def of_nothing(context: Any, counted: Any, *rest: Any) -> Any:
+        return validate(context, {name: Counted(0, 0) for name in counted}, *rest)
+
+    monkeypatch.setattr(judging, "_validate", of_nothing)
+    assert named(judged(audit_finding(evidence)), "errored") == {"audit_clean"}
 
 
 def test_a_transaction_on_another_topic_is_no_concern(evidence: Evidence) -> None:
@@ -434,8 +486,9 @@ def test_an_aborted_range_of_another_producer_hides_nothing(evidence: Evidence) 
 
 def test_a_rewritten_file_does_not_name_its_producer(evidence: Evidence) -> None:
     """Compaction's files belong to nobody: what they hold was decided, and is not judged by producer."""
-    files = (LogFile(0, 0, None), LogFile(1, 0, None))
-    assert all(check.status == "passed" for check in judged(with_payments(evidence, files=files)))
+    files = (LogFile(0, 0, None), LogFile(0, 3, 9), LogFile(0, 6, None), LogFile(1, 0, None))
+    rewritten = all_visible(with_payments(evidence, log_files=files))
+    assert all(check.status == "passed" for check in judged(rewritten))
 
 
 def test_without_a_file_records_are_judged_by_themselves(evidence: Evidence, tmp_path: Path) -> None:
@@ -445,60 +498,53 @@ def test_without_a_file_records_are_judged_by_themselves(evidence: Evidence, tmp
     assert result.success
     assert {"no_input_row_missing", "row_values_equal"}.isdisjoint(check.name for check in result.checks)
     assert "none was given" in result.report.read_text(encoding="utf-8")
-    assert named(judged(changed_amount(alone)), "failed") == {"turnover_per_account"}
+    assert named(judged(changed_amount(alone)), "failed") == {"totals_in_balances"}
     assert named(judged(duplicate_row(alone)), "failed") == {
         "record_ids_unique",
-        "turnover_per_account",
-        "payments_per_account",
+        "totals_in_balances",
     }
 
 
 def test_without_output_and_group_less_is_checked(evidence: Evidence, tmp_path: Path) -> None:
     """A topic alone can be proved too; what is left out is said."""
-    check = replace(CHECK, output_topic=None, group_id=None)
+    check = replace(CHECK, outputs=(), group_id=None)
     states = tuple(state for state in evidence.partitions if state.topic == "payments")
     alone = replace(
         evidence, check=check, partitions=states, rows={"payments": evidence.rows["payments"]}, group=()
     )
     result = report_evidence(alone, report_folder=tmp_path)
     assert result.success
-    assert len(result.checks) == 15
+    assert len(result.checks) == 17
     page = result.report.read_text(encoding="utf-8")
-    assert "no output topic was named" in page
+    assert "No output was compared" in page
     assert "no group was named" in page
 
 
 def test_an_empty_topic_and_no_transactions_pass(evidence: Evidence, tmp_path: Path) -> None:
     """Nothing was written, nothing was read: nothing is wrong, and nothing raises."""
-    empty = {
-        name: replace(
-            rows,
+    for topic, rows in evidence.rows.items():
+        evidence = with_rows(
+            evidence,
+            topic,
             committed=rows.committed.slice(0, 0),
             logged=offsets_table([]),
-            files=(),
+            log_files=(),
             ends={},
         )
-        for name, rows in evidence.rows.items()
-    }
     states = tuple(replace(state, last_stable_offset=0, high_watermark=0) for state in evidence.partitions)
-    nothing = all_visible(
-        replace(evidence, input=None, rows=empty, partitions=states, group=(), transactions=())
-    )
+    nothing = all_visible(replace(evidence, input=None, partitions=states, group=(), transactions=()))
     result = report_evidence(nothing, report_folder=tmp_path)
     assert [check.name for check in result.checks if check.status != "passed"] == []
 
 
-def test_at_most_twenty_examples_and_the_whole_number(evidence: Evidence) -> None:
+def test_at_most_twenty_examples_and_the_whole_number(evidence: Evidence, tmp_path: Path) -> None:
     """A thousand missing rows: the number is exact, twenty of them are shown."""
-    rows = evidence.input
-    assert rows is not None
-    more = {name: [*cells, *[cells[0]] * 1000] for name, cells in rows.columns.items()}
-    more["trans_id"] = [*rows.columns["trans_id"], *(str(number) for number in range(5000, 6000))]
-    big = replace(evidence, input=replace(rows, columns=more, lines=list(range(2, 1010))))
+    more = [(number, *ROWS[0][1:]) for number in range(5000, 6000)]
+    big = replace(evidence, input=input_rows(tmp_path, [*ROWS, *more]))
     missing = next(check for check in judged(big) if check.name == "no_input_row_missing")
     assert missing.observed == "1,000 of 1,008 input rows missing"
     assert len(missing.examples) == 20
-    assert missing.examples[0] == {"line": "10", "record_id": "5000", "committed_rows": "0"}
+    assert missing.examples[0] == {"line": "10", "trans_id": "5000"}
 
 
 def test_a_changed_value_is_shown_by_column(evidence: Evidence) -> None:
@@ -517,18 +563,22 @@ def test_the_json_holds_both_sides(evidence: Evidence, tmp_path: Path) -> None:
     assert data["run_name"] == "nightly"
     assert data["success"] is False
     assert {check["name"]: check["status"] for check in data["checks"]}["audit_clean"] == "failed"
-    assert data["great_expectations"]["audit"]["success"] is False
-    assert data["great_expectations"]["records"]["results"][0]["expectation_config"]["meta"]["name"]
+    own = data["great_expectations"]["exactly-once"]
+    assert own["success"] is False
+    assert {result["expectation_config"]["meta"]["name"] for result in own["results"]} == {
+        check["name"] for check in data["checks"]
+    }
     assert data["data_docs_failure"] == ""
 
 
 def test_a_second_run_replaces_the_first(evidence: Evidence, tmp_path: Path) -> None:
     """The folder holds one run: no page, result or Data Docs of an earlier one."""
-    report_evidence(audit_finding(evidence), report_folder=tmp_path, run_name="first")
-    result = report_evidence(evidence, report_folder=tmp_path, run_name="second")
+    folder = tmp_path / "report"
+    report_evidence(audit_finding(evidence), report_folder=folder, run_name="first")
+    result = report_evidence(evidence, report_folder=folder, run_name="second")
     assert result.success
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data_docs", "index.html", "validation.json"]
-    assert not list(tmp_path.rglob("*first*"))
+    assert sorted(path.name for path in folder.iterdir()) == ["data_docs", "index.html", "validation.json"]
+    assert not list(folder.rglob("*first*"))
 
 
 def test_file_names_come_from_the_run_name_safely() -> None:
@@ -555,7 +605,7 @@ def test_rows_of_maintenance_behind_the_position_are_not_unread_records(evidence
 
 # --- records that are gone for good ---------------------------------------------------------------------------
 
-ROWS_OF_FILE, SUMS = {"no_input_row_missing"}, {"turnover_per_account", "payments_per_account"}
+ROWS_OF_FILE, SUMS = {"no_input_row_missing"}, {"totals_in_balances"}
 
 
 def trimmed(evidence: Evidence, topic: str, start: int = 3) -> Evidence:
@@ -565,8 +615,10 @@ def trimmed(evidence: Evidence, topic: str, start: int = 3) -> Evidence:
         for state in evidence.partitions
     )
     rows = evidence.rows[topic]
-    left = replace(rows, committed=_from(rows.committed, start), logged=_from(rows.logged, start))
-    return all_visible(replace(evidence, partitions=states, rows={**evidence.rows, topic: left}))
+    left = with_rows(
+        evidence, topic, committed=_from(rows.committed, start), logged=_from(rows.logged, start)
+    )
+    return all_visible(replace(left, partitions=states))
 
 
 def _from(table: pa.Table | None, start: int) -> pa.Table:
@@ -582,15 +634,11 @@ def compacted(evidence: Evidence, topic: str) -> Evidence:
     return replace(evidence, partitions=states)
 
 
-def never_loaded(evidence: Evidence, count: int) -> Evidence:
+def never_loaded(evidence: Evidence, rows: int) -> Evidence:
     """The file has so many rows more than the topic."""
-    rows = evidence.input
-    assert rows is not None
-    more = {"trans_id": [str(900 + n) for n in range(count)]}
-    columns = {name: [*cells, *more.get(name, cells[:1] * count)] for name, cells in rows.columns.items()}
-    return replace(
-        evidence, input=replace(rows, columns=columns, lines=[*rows.lines, *range(10, 10 + count)])
-    )
+    assert evidence.input is not None
+    more = [(900 + number, *ROWS[0][1:]) for number in range(rows)]
+    return replace(evidence, input=input_rows(evidence.input.path.parent, [*ROWS, *more]))
 
 
 @pytest.mark.parametrize(
@@ -627,10 +675,9 @@ def test_what_compares_whole_histories_does_not_apply_where_a_part_is_gone(
 @pytest.mark.parametrize("gone", [trimmed, compacted])
 def test_what_is_gone_excuses_no_missing_row_where_none_is_missing(evidence: Evidence, gone: Gone) -> None:
     """The check is made, and passes."""
-    rows = evidence.input
-    assert rows is not None
-    columns = {name: [*cells[1:2], *cells[3:]] for name, cells in rows.columns.items()}  # not those trimmed
-    whole = replace(evidence, input=replace(rows, columns=columns, lines=[*rows.lines[1:2], *rows.lines[3:]]))
+    assert evidence.input is not None
+    left = [ROWS[1], *ROWS[3:]]  # not those trimmed
+    whole = replace(evidence, input=input_rows(evidence.input.path.parent, left))
     assert named(judged(gone(whole, "payments")), "passed") >= ROWS_OF_FILE
 
 
@@ -662,7 +709,7 @@ def test_a_trimmed_topic_that_cannot_be_read_errs(evidence: Evidence) -> None:
 def test_the_reason_names_partitions_and_offsets(evidence: Evidence) -> None:
     """And no more of them than a person reads."""
     left = trimmed(evidence, "payments")
-    assert not_applicable(left, build_frames(left))["no_input_row_missing"] == (
+    assert not_applicable(left, counts(left))["no_input_row_missing"] == (
         "rows of the file not found: 2, records that may be gone: at most 3; "
         "retention, or a delete, has removed records of payments: partition 0 begins at offset 3"
     )
@@ -670,7 +717,7 @@ def test_the_reason_names_partitions_and_offsets(evidence: Evidence) -> None:
         replace(evidence.partitions[0], partition=n, log_start_offset=1_000 + n) for n in range(30)
     )
     many = replace(left, partitions=starts)
-    why = not_applicable(many, build_frames(many))["no_input_row_missing"]
+    why = not_applicable(many, counts(many))["no_input_row_missing"]
     assert "partition 19 begins at offset 1,019 and 10 more do not begin at 0" in why
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from txn_engine.demo.pipe import Order, Pipe, serve
 from txn_engine.engine import connect
-from txn_engine.quality import ExactlyOnceCheck, QualityResult, check_exactly_once
+from txn_engine.quality import QualityResult, check_exactly_once
+from txn_engine.quality.declaration_file import declaration_from
 
 
 def work(pipe: Pipe) -> None:
@@ -26,7 +27,7 @@ def work(pipe: Pipe) -> None:
 
 
 def _check(order: Order, pipe: Pipe) -> QualityResult:
-    check = ExactlyOnceCheck(**{**order["check"], "credit_values": tuple(order["check"]["credit_values"])})
+    check = declaration_from(order["check"], "the demo's check")
     with connect(order["url"]) as engine:
         return check_exactly_once(
             engine,

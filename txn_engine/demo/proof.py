@@ -20,12 +20,15 @@ _CHECK_S = 600
 _CHECK = {
     "topic": PAYMENTS,
     "record_id": "trans_id",
-    "account": "account_id",
-    "amount": "amount",
-    "direction": "type",
-    "credit_values": [CREDIT],
-    "output_topic": BALANCES,
     "group_id": GROUP,
+    "outputs": [
+        {
+            "topic": BALANCES,
+            "by": "account_id",
+            "sum": {"turnover": {"of": "amount", "direction": "type", "plus": [CREDIT]}},
+            "count": "payments",
+        }
+    ],
 }
 
 

@@ -64,26 +64,6 @@ def cells_text(cells: Sequence[str], kind: pa.DataType, date_format: str) -> Any
     return pa.array([known[cell] for cell in cells], pa.string())
 
 
-def row_text(columns: Sequence[tuple[str, Any]]) -> Any:
-    """Rows as `name=value | name=value`; a bar or a backslash in a value is written with a backslash before it."""
-    parts: list[Any] = []
-    for name, texts in columns:
-        escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), "|", "\\|")
-        parts.append(pc.binary_join_element_wise(f"{name}=", escaped, ""))
-    return pc.binary_join_element_wise(*parts, " | ")
-
-
-def row_differences(expected: str, seen: str) -> list[tuple[str, str, str]]:
-    """Where two texts of `row_text` differ: (column, expected, seen)."""
-    pairs = zip(_split_row(expected), _split_row(seen), strict=False)
-    return [(name, left, right) for (name, left), (_, right) in pairs if left != right]
-
-
-def _split_row(text: str) -> list[tuple[str, str]]:
-    parts = (part.partition("=") for part in re.split(r"(?<!\\) \| ", text))
-    return [(name, value) for name, _, value in parts]
-
-
 def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 

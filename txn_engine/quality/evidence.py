@@ -1,15 +1,17 @@
-"""What was seen on the store, as plain values: what the suite judges, made by `gather` or, in tests, by hand."""
+"""What was seen on the store: plain values, and rows that can be reduced. Made by `gather` or, in tests, by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from txn_engine.quality.check import ExactlyOnceCheck
-from txn_engine.quality.input_file import InputRows
+from txn_engine.quality.declaration import Declaration
+from txn_engine.quality.digest import Digest
+from txn_engine.quality.rows import Rows
 from txn_engine.types import GroupOffset
 
 FINAL_STATES = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
@@ -21,27 +23,69 @@ NOT_KNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class LogFile:
-    """A data file as a scan lists it; `producer_id` None where its name does not say who wrote it."""
+class SeenFile:
+    """A data file as a scan lists it, and what is in the part of it that the scan means.
 
+    `producer_id` None where its name does not say who wrote it. `records`: those that are in it, at offsets from
+    `first_offset` to `last_offset`; where nobody looked inside (a hidden file) those that the log names. `falls` and
+    `repeats`: records at a lower, or the same, offset as the one before them; `first_fault`: where the first is.
+    """
+
+    key: str
     partition: int
-    base_offset: int
-    producer_id: int | None
+    records: int
+    first_offset: int
+    last_offset: int
+    producer_id: int | None = None
+    falls: int = 0
+    repeats: int = 0
+    first_fault: int = NOT_KNOWN
+    digest: Digest = field(default_factory=Digest)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRows:
-    """What reading one topic returned.
+    """What reading one topic gives.
 
-    `committed`: all columns, as read_committed returns them; `logged`: `_partition` and `_offset` of read_uncommitted,
-    None where that could not be read; `files`: those that the read_uncommitted scan lists; `ends`: where the
-    read_committed scan ended, by partition.
+    `rows`: what read_committed returns; `files`: those it comes from, in the order of the scan; `hidden`: files that
+    only a read_uncommitted scan lists, None where that could not be had; `ends`: where the read_committed scan ended,
+    by partition.
     """
 
-    committed: pa.Table
-    logged: pa.Table | None
-    files: tuple[LogFile, ...] = ()
+    schema: pa.Schema
+    rows: Rows
+    files: tuple[SeenFile, ...]
+    hidden: tuple[SeenFile, ...] | None = ()
     ends: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """How many read_committed returns."""
+        return sum(file.records for file in self.files)
+
+    def of(self, partition: int) -> list[SeenFile]:
+        """The partition's files that readers see, in the order of the scan."""
+        return [file for file in self.files if file.partition == partition]
+
+    def digests(self) -> dict[int, Digest]:
+        """Of each partition's rows."""
+        found: dict[int, Digest] = {}
+        for file in self.files:
+            found[file.partition] = found.get(file.partition, Digest()).plus(file.digest)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class InputRows:
+    """The input file as rows of the topic's types: `_line` says where each stands, `_unfit` which cells the types
+    cannot hold (those are null here). `columns`: the file's, in its order; `compared`: those that the topic has too.
+    """
+
+    path: Path
+    rows: pa.Table | Path
+    count: int
+    columns: tuple[str, ...]
+    compared: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +112,21 @@ class AbortedRange(NamedTuple):
     last_offset: int
 
 
+class ReplayedFile(NamedTuple):
+    """A data file that is live by the raw entries."""
+
+    key: str
+    base_offset: int
+    last_offset: int
+    record_count: int
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayedPartition:
     """A partition as the auditor's replay of the raw entries gives it, which shares no code with the engine's own.
 
     `live_records`: those of committed files that nothing has replaced; `open_transactions`: producers without a marker;
-    `aborted`: what was aborted and not trimmed.
+    `aborted`: what was aborted and not trimmed; `live`: the files, None where the replay did not list them.
     """
 
     topic: str
@@ -84,6 +137,7 @@ class ReplayedPartition:
     log_start_offset: int = 0
     open_transactions: int = 0
     aborted: tuple[AbortedRange, ...] = ()
+    live: tuple[ReplayedFile, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +151,15 @@ class TransactionState:
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """What a replay of the store found, in one line; a warning is work that a sweep will do, and breaks no rule."""
+    """What a replay of the store found, in one line; a warning is work that a sweep will do, and breaks no rule.
+
+    `object`: the key that it is about.
+    """
 
     text: str
     is_error: bool = True
+    code: str = ""
+    object: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +173,7 @@ class Evidence:
     never pass.
     """
 
-    check: ExactlyOnceCheck
+    check: Declaration
     store: str
     gathered_ms: int
     input: InputRows | None = None
@@ -131,7 +190,11 @@ class Evidence:
 
 
 class EvidenceMissingError(Exception):
-    """A part of the evidence could not be had; the text says which and why."""
+    """A part of the evidence could not be had: which and why, and what was `said`, which may quote a record."""
+
+    def __init__(self, why: str, said: str = "") -> None:
+        super().__init__(why)
+        self.said = said
 
 
 def need(evidence: Evidence, *parts: str) -> None:
@@ -151,6 +214,6 @@ def replayed(evidence: Evidence, topic: str, partition: int) -> ReplayedPartitio
 
 
 def rows_of(evidence: Evidence, topic: str) -> TopicRows:
-    """What reading the topic returned. Raises EvidenceMissingError where it could not be read."""
+    """What reading the topic gives. Raises EvidenceMissingError where it could not be read."""
     need(evidence, f"rows:{topic}")
     return evidence.rows[topic]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import os
@@ -18,9 +19,11 @@ from txn_engine.errors import StoreAccessError
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
-    from txn_engine.quality.check import ExactlyOnceCheck
+    from txn_engine.quality.declaration import Declaration
     from txn_engine.quality.evidence import Evidence
     from txn_engine.quality.judge import Judgement
+    from txn_engine.quality.records import Reductions
+    from txn_engine.quality.reducer import Reducer
     from txn_engine.quality.result import CheckResult, QualityResult
 
 Progress = Callable[[str], None]
@@ -30,34 +33,45 @@ REPORT_NAME, JSON_NAME, DOCS_NAME = "index.html", "validation.json", "data_docs"
 
 def check_exactly_once(
     engine: Engine,
-    check: ExactlyOnceCheck,
+    declaration: Declaration,
     *,
     input_file: Path | None = None,
     report_folder: Path,
     run_name: str | None = None,
+    reducer: Reducer | None = None,
     progress: Progress | None = None,
 ) -> QualityResult:
-    """Prove, from what the store holds, that a topic and its consumer's output came out exactly once.
+    """Prove, from what the store holds, that a topic and its consumers' outputs came out exactly once.
 
     Reads only. With `input_file` the records are compared with the file row by row; without it, only with themselves.
+    `reducer` goes through the rows: in this process by default, within 1.5 GB of memory and the rest on disk.
     What the data holds never raises: it makes checks fail. A part that cannot be read makes its checks *errored*; where
     retention or compaction by key has taken records away those that compare whole histories are *not applicable* (that
     no row of the file is missing: only while no more are than records may be gone).
-    Raises, before anything is written, for a wrong call: an unknown topic, a column that is not there, money in
-    floats, an input file that is not whole. `report_folder` is made; an earlier report there is replaced.
+    Raises, before anything is written, for a wrong call: an unknown topic, a column that is not there, what does not
+    compare exactly, an input file that is not whole. `report_folder` is made; an earlier report there is replaced.
     """
     from txn_engine.quality.gather import gather
+    from txn_engine.quality.in_process import InProcess
 
     started = time.perf_counter()
     tell = progress or _silent
-    evidence = gather(engine, check, input_file=input_file, progress=tell)
-    return report_evidence(
-        evidence, report_folder=report_folder, run_name=run_name, progress=tell, started=started
-    )
+    with contextlib.ExitStack() as held:
+        reduces = reducer or held.enter_context(InProcess(engine.store))
+        evidence = gather(engine, declaration, input_file=input_file, folder=reduces.folder, progress=tell)
+        return report_evidence(
+            evidence,
+            reduces,
+            report_folder=report_folder,
+            run_name=run_name,
+            progress=tell,
+            started=started,
+        )
 
 
 def report_evidence(
     evidence: Evidence,
+    reducer: Reducer,
     *,
     report_folder: Path,
     run_name: str | None = None,
@@ -65,34 +79,42 @@ def report_evidence(
     started: float | None = None,
 ) -> QualityResult:
     """Judge evidence that is at hand and write its report; `started` is when the run began (`time.perf_counter`)."""
+    from txn_engine.quality.counting import count
     from txn_engine.quality.data_docs import build_data_docs
-    from txn_engine.quality.frames import build_frames
     from txn_engine.quality.history import not_applicable
     from txn_engine.quality.judge import judge
+    from txn_engine.quality.records import Reductions
     from txn_engine.quality.suite import named_checks
 
     begun = time.perf_counter() if started is None else started
     tell = progress or _silent
     run_time = dt.datetime.fromtimestamp(evidence.gathered_ms / 1000, dt.UTC)
     run_name = run_name or f"{evidence.check.topic} {run_time:%Y-%m-%d %H:%M:%S}"
-    frames = build_frames(evidence)
     checks = named_checks(evidence.check, has_input=evidence.input is not None)
+    tell(f"counting what {len(checks)} checks judge, {reducer.name}")
+    reductions = Reductions(evidence, reducer)
+    counted = count(evidence, reductions)
     folder = _made_folder(report_folder)
     tell(f"judging {len(checks)} checks with Great Expectations")
     judgement = judge(
-        frames,
+        counted,
         checks,
-        not_applicable=not_applicable(evidence, frames),
+        not_applicable=not_applicable(evidence, counted),
         run_name=_file_name(run_name),
         run_time=run_time,
         docs=lambda context: build_data_docs(context, folder / DOCS_NAME),
     )
     tell("writing the report")
-    return _write_report(evidence, judgement, folder, run_name, time.perf_counter() - begun)
+    return _write_report(evidence, reductions, judgement, folder, run_name, time.perf_counter() - begun)
 
 
 def _write_report(
-    evidence: Evidence, judgement: Judgement, folder: Path, run_name: str, seconds: float
+    evidence: Evidence,
+    reductions: Reductions,
+    judgement: Judgement,
+    folder: Path,
+    run_name: str,
+    seconds: float,
 ) -> QualityResult:
     from txn_engine.quality.report import make_page, render
     from txn_engine.quality.result import QualityResult
@@ -101,6 +123,7 @@ def _write_report(
     page = make_page(
         evidence,
         judgement.checks,
+        reductions,
         run_name=run_name,
         seconds=seconds,
         skipped=skipped_checks(evidence.check, has_input=evidence.input is not None),
@@ -137,7 +160,7 @@ def _statistics(
         "failed": counts["failed"],
         "errored": counts["errored"],
         "not_applicable": counts["not_applicable"],
-        "input_rows": -1 if evidence.input is None else len(evidence.input.lines),
+        "input_rows": -1 if evidence.input is None else evidence.input.count,
         "committed_records": -1 if committed is None else committed,
         "aborted_records": -1 if aborted is None else aborted,
         "findings": len(evidence.findings),

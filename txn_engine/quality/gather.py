@@ -1,16 +1,17 @@
-"""The store's side of the evidence, through the engine's public API only. Reads; writes nothing."""
+"""The store's side of the evidence: what the engine says, what its files hold, and what the raw entries say."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from storage.errors import StorageError
 from txn_engine.clock import pause_ms
 from txn_engine.errors import (
     GroupIdNotFoundError,
@@ -20,21 +21,27 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.protocol.file_names import parse_data_path
-from txn_engine.quality.check import ExactlyOnceCheck
+from txn_engine.quality.declaration import ACTOR, Declaration
 from txn_engine.quality.evidence import (
     FINAL_STATES,
     NOT_KNOWN,
     AbortedRange,
     AuditFinding,
     Evidence,
-    LogFile,
+    EvidenceMissingError,
+    InputRows,
     PartitionEvidence,
+    ReplayedFile,
     ReplayedPartition,
+    SeenFile,
     TopicRows,
     TransactionState,
 )
-from txn_engine.quality.input_file import InputRows, check_amounts, read_input
-from txn_engine.quality.money import scale_of
+from txn_engine.quality.file_pass import look_at
+from txn_engine.quality.input_file import read_input
+from txn_engine.quality.relations import check_columns, need_columns
+from txn_engine.quality.rows import FilePart, FileRows
+from txn_engine.quality.visibility import files_as_replayed
 from txn_engine.types import GroupOffset, ScanFile, TopicDescription, TopicPartition
 
 if TYPE_CHECKING:
@@ -43,51 +50,53 @@ if TYPE_CHECKING:
     from txn_engine.protocol.partition import PartitionState as LogState
     from txn_engine.verify.report import PartitionStats
 
-_ACTOR = "exactly-once check"
 _REST_TRIES, _REST_PAUSE_MS = 60, 500
+_LOOKS = 5
+"""How often scan and audit are repeated where maintenance has rewritten files between the two."""
 _PRODUCER = re.compile(r"/data/\d{20}-p(\d+)-e\d+-[0-9a-f]{32}\.parquet$")
+
+_TOLD = 4
+"""How often it is told how far the reading of a topic has come."""
 
 Part = TypeVar("Part")
 
 
 def gather(
-    engine: Engine, check: ExactlyOnceCheck, *, input_file: Path | None, progress: Callable[[str], None]
+    engine: Engine,
+    check: Declaration,
+    *,
+    input_file: Path | None,
+    folder: Path,
+    progress: Callable[[str], None],
 ) -> Evidence:
-    """Everything that the suite judges, as the store shows it now.
+    """Everything that the suite judges, as the store shows it now; `folder` is for what of it takes room.
 
-    Raises for a wrong call (unknown topic, missing column, inexact money, a broken input file). What cannot be read
+    Raises for a wrong call (unknown topic, missing column, inexact amounts, a broken input file). What cannot be read
     later on (a damaged file, a store that stops answering) becomes a named failure in the evidence.
     """
     if check.up_to_position and input_file is not None:
         raise InvalidRequestError(
             f"up_to_position with the input file {input_file.name}",
-            actor=_ACTOR,
+            actor=ACTOR,
             expected="a file to be compared with everything, or the group's position",
         )
-    schema = _check_columns(engine, check)
-    rows = None if input_file is None else _input(input_file, check, schema, progress)
-    reader = _Reader(engine, check, progress)
-    topics = reader.consumed_rows() if check.up_to_position else reader.all_rows()
-    group = reader.part("group", reader.group) if check.group_id is not None else None
-    partitions = reader.part("offsets", reader.partitions)
-    transactions = reader.part("transactions", reader.transactions)
-    audit = reader.part("audit", reader.audit)
-    return Evidence(
-        check=check,
-        store=engine.url,
-        gathered_ms=engine.clock(),
-        input=rows,
-        rows={topic: found for topic, found in topics.items() if found is not None},
-        partitions=partitions or (),
-        group=group or (),
-        transactions=transactions or (),
-        replayed=audit.partitions if audit else (),
-        replayed_transactions=audit.transactions if audit else (),
-        replayed_pending=audit.pending if audit else {},
-        findings=audit.findings if audit else (),
-        findings_not_listed=audit.findings_not_listed if audit else 0,
-        failures=reader.failures,
-    )
+    schemas = _check_columns(engine, check)
+    rows = None if input_file is None else _input(input_file, check, schemas[check.topic], folder, progress)
+    reader = _Reader(engine, check, schemas, progress)
+    for looks_left in reversed(range(_LOOKS)):
+        reader.failures.clear()
+        evidence = reader.evidence(rows)
+        if not looks_left or not _is_overtaken(evidence):
+            break
+    return reader.with_facts(evidence)
+
+
+def _is_overtaken(evidence: Evidence) -> bool:
+    """Whether scan and raw entries list other files, as they do where a rewrite came in between."""
+    try:
+        return files_as_replayed(evidence).wrong > 0
+    except EvidenceMissingError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +114,7 @@ class _Audit:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """Up to where the group has consumed each partition, where the output's logs end, and what of the group is under
+    """Up to where the group has consumed each partition, where the outputs' logs end, and what of the group is under
     way, in words.
     """
 
@@ -117,52 +126,133 @@ class _Moment:
 class _Reader:
     """Reads one part after the other and keeps why a part could not be had."""
 
-    def __init__(self, engine: Engine, check: ExactlyOnceCheck, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        check: Declaration,
+        schemas: Mapping[str, pa.Schema],
+        progress: Callable[[str], None],
+    ) -> None:
         self._engine = engine
         self._check = check
+        self._schemas = schemas
         self._tell = progress
+        self._root = engine.store.uri("topics").removesuffix("topics")
         self.failures: dict[str, str] = {}
 
     def part(self, name: str, read: Callable[[], Part]) -> Part | None:
         """What `read` returns, or None with the reason kept."""
         try:
             return read()
-        except TxnEngineError as error:
+        except (TxnEngineError, StorageError) as error:
             self.failures[name] = f"{type(error).__name__}: {error}"
             return None
 
+    def evidence(self, rows: InputRows | None) -> Evidence:
+        """All but what is in the files, which are listed only."""
+        topics = self.consumed_rows() if self._check.up_to_position else self.all_rows()
+        group = self.part("group", self.group) if self._check.group_id is not None else None
+        partitions = self.part("offsets", self.partitions)
+        transactions = self.part("transactions", self.transactions)
+        audit = self.part("audit", self.audit)
+        return Evidence(
+            check=self._check,
+            store=self._engine.url,
+            gathered_ms=self._engine.clock(),
+            input=rows,
+            rows={topic: found for topic, found in topics.items() if found is not None},
+            partitions=partitions or (),
+            group=group or (),
+            transactions=transactions or (),
+            replayed=audit.partitions if audit else (),
+            replayed_transactions=audit.transactions if audit else (),
+            replayed_pending=audit.pending if audit else {},
+            findings=audit.findings if audit else (),
+            findings_not_listed=audit.findings_not_listed if audit else 0,
+            failures=self.failures,
+        )
+
+    def with_facts(self, evidence: Evidence) -> Evidence:
+        """The evidence with a look into every file; not into those of a topic of which the audit found one damaged."""
+        found: dict[str, TopicRows] = {}
+        for topic, rows in evidence.rows.items():
+            damage = next((each for each in evidence.findings if _is_damage(each, topic)), None)
+            if damage is not None:
+                self.failures[f"rows:{topic}"] = f"a data file is damaged: {damage.text}"
+                continue
+            looked = self.part(f"rows:{topic}", partial(self._looked, topic, rows))
+            if looked is not None:
+                found[topic] = looked
+        return replace(evidence, rows=found)
+
+    def _looked(self, topic: str, rows: TopicRows) -> TopicRows:
+        if not isinstance(rows.rows, FileRows):
+            return rows
+        parts = rows.rows.parts
+        try:
+            facts = look_at(
+                self._engine.store,
+                rows.schema,
+                parts,
+                progress=partial(self._tell_now_and_then, topic),
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise TxnEngineError(
+                f"a data file cannot be read: {type(error).__name__}", actor=ACTOR, place=f"topic {topic}"
+            ) from error
+        files = tuple(
+            replace(
+                listed,
+                records=fact.records,
+                first_offset=fact.first_offset,
+                last_offset=fact.last_offset,
+                falls=fact.falls,
+                repeats=fact.repeats,
+                first_fault=fact.first_fault,
+                digest=fact.digest,
+            )
+            for listed, fact in zip(rows.files, facts, strict=True)
+        )
+        return replace(rows, files=files)
+
+    def _tell_now_and_then(self, topic: str, done: int, of: int) -> None:
+        if done * _TOLD // of > (done - 1) * _TOLD // of:
+            self._tell(f"reading {topic}: {done:,} of {of:,} files")
+
     def all_rows(self) -> dict[str, TopicRows | None]:
-        """Both topics as they stand now."""
-        topics = self._check.topics
-        return {topic: self.part(f"rows:{topic}", partial(self.topic_rows, topic)) for topic in topics}
+        """All topics as they stand now."""
+        return {
+            topic: self.part(f"rows:{topic}", partial(self.topic_rows, topic)) for topic in self._check.topics
+        }
 
     def consumed_rows(self) -> dict[str, TopicRows | None]:
-        """The output, and of the topic the records that it was made of: those below the group's committed offsets.
+        """The outputs, and of the topic the records that they were made of: those below the group's committed offsets.
 
-        Both belong together: no transaction of the group's was under way when the output was read, and none has ended
-        meanwhile. Raises `RequestTimedOutError` (try again) where the group does not come to rest.
+        All belong together: no transaction of the group's was under way when the outputs were listed, and none has
+        ended meanwhile. Raises `RequestTimedOutError` (try again) where the group does not come to rest.
         """
-        topic, output = self._check.topic, self._check.output_topic
+        topic, outputs = self._check.topic, self._check.topics[1:]
         rows: dict[str, TopicRows | None] = {}
         for tries_left in reversed(range(_REST_TRIES)):
             before = self._moment()
-            if output is not None:
+            for output in outputs:
                 rows[output] = self.part(f"rows:{output}", partial(self.topic_rows, output))
             if not before.under_way and self._moment() == before:
                 break
             if not tries_left:
                 raise RequestTimedOutError(
                     before.under_way or f"group {self._check.group_id} moves on and on",
-                    actor=_ACTOR,
+                    actor=ACTOR,
                     expected="a moment in which no run of the consumer is under way",
                     action="check again; where a run died, `txn-engine coordinator sweep` ends it after its timeout",
                 )
             pause_ms(_REST_PAUSE_MS)
-        rows[topic] = self.part(f"rows:{topic}", partial(self.topic_rows, topic, dict(before.position)))
+        position = dict(before.position)
+        rows[topic] = self.part(f"rows:{topic}", lambda: self.topic_rows(topic, position))
         return rows
 
     def _moment(self) -> _Moment:
-        topic, output = self._check.topic, self._check.output_topic
+        topic = self._check.topic
         under_way = ""
         committed: dict[int, int] = {}
         for at in self.group():
@@ -173,7 +263,7 @@ class _Reader:
             if at.topic == topic and at.last_stable_offset != NOT_KNOWN:
                 committed[at.partition] = at.committed_offset
         ends: list[int] = []
-        if output is not None:
+        for output in self._check.topics[1:]:
             for place, offsets in sorted(self._engine.admin.list_offsets(output).items()):
                 ends.append(offsets.high_watermark)
                 if offsets.last_stable_offset < offsets.high_watermark:
@@ -185,17 +275,46 @@ class _Reader:
         return _Moment(position, tuple(ends), under_way)
 
     def topic_rows(self, topic: str, end: Mapping[TopicPartition, int] | None = None) -> TopicRows:
-        """Both readings of a topic, read_uncommitted first: what ends in between is explained by the later looks."""
-        self._tell(f"reading {topic}")
-        everything = self._engine.scan(topic, end=end, isolation_level="read_uncommitted")
-        logged = self.part(f"log:{topic}", lambda: everything.to_table(columns=["_partition", "_offset"]))
+        """Both lists of a topic's files, read_uncommitted first: later looks explain what ends in between."""
+        self._tell(f"listing {topic}")
+        everything = self.part(
+            f"log:{topic}",
+            lambda: self._engine.scan(topic, end=end, isolation_level="read_uncommitted").files(),
+        )
         scan = self._engine.scan(topic, end=end, isolation_level="read_committed")
-        committed = scan.to_table().combine_chunks()
+        files = scan.files()
+        seen = tuple(self._seen(file) for file in files)
+        known = {file.key for file in seen}
         return TopicRows(
-            committed=committed,
-            logged=None if logged is None else logged.combine_chunks(),
-            files=tuple(_log_file(file) for file in everything.files()),
+            schema=self._schemas[topic],
+            rows=FileRows(self._schemas[topic], tuple(self._file_part(file) for file in files)),
+            files=seen,
+            hidden=None
+            if everything is None
+            else tuple(found for file in everything if (found := self._seen(file)).key not in known),
             ends={place.partition: offset for place, offset in scan.offsets.items()},
+        )
+
+    def _seen(self, file: ScanFile) -> SeenFile:
+        match = _PRODUCER.search(file.uri)
+        return SeenFile(
+            file.uri.removeprefix(self._root),
+            file.partition,
+            file.end_row - file.first_row,
+            file.start_offset,
+            file.end_offset - 1,
+            None if match is None else int(match[1]),
+        )
+
+    def _file_part(self, file: ScanFile) -> FilePart:
+        return FilePart(
+            file.uri.removeprefix(self._root),
+            file.bytes,
+            file.partition,
+            file.base_offset,
+            file.start_offset,
+            file.end_offset,
+            is_whole=(file.first_row, file.end_row) == (0, file.record_count),
         )
 
     def group(self) -> tuple[GroupOffset, ...]:
@@ -252,10 +371,11 @@ class _Reader:
     def audit(self) -> _Audit:
         """A replay of the whole store from its raw objects, by code of its own."""
         self._tell("replaying the whole store (verify)")
-        report = self._engine.admin.verify()
+        report = self._engine.admin.verify(files_of=self._check.topics)
         replay = report.replay
         findings = tuple(
-            AuditFinding(str(finding), finding.severity == "error") for finding in report.findings
+            AuditFinding(str(finding), finding.severity == "error", finding.code, finding.object)
+            for finding in report.findings
         )
         latest: dict[tuple[str, int], PartitionStats] = {}
         for (
@@ -276,6 +396,15 @@ class _Reader:
                 stats.log_start_offset,
                 len(replay.open.get(stats.place, ())),
                 tuple(AbortedRange(*entry[:3]) for entry in replay.aborted.get(stats.place, ())),
+                tuple(
+                    ReplayedFile(
+                        f"{stats.place.prefix}/{file.data_path}",
+                        file.base_offset,
+                        file.last_offset,
+                        file.record_count,
+                    )
+                    for file in replay.live.get(stats.place, ())
+                ),
             )
             for stats in latest.values()
             if stats.judged
@@ -290,11 +419,6 @@ class _Reader:
             if (each.group_id, each.place.topic) == (self._check.group_id, self._check.topic)
         }
         return _Audit(findings, report.stats.findings_not_listed, partitions, transactions, pending)
-
-
-def _log_file(file: ScanFile) -> LogFile:
-    match = _PRODUCER.search(file.uri)
-    return LogFile(file.partition, file.base_offset, None if match is None else int(match[1]))
 
 
 def _is_compacted(state: LogState, cleanup_policy: str) -> bool:
@@ -318,46 +442,35 @@ def _is_rewritten(file: LoggedFile) -> bool:
     return parse_data_path(file.file.data_path).log_end > file.base_offset
 
 
-def _check_columns(engine: Engine, check: ExactlyOnceCheck) -> pa.Schema:
-    """The checked topic's schema. Raises for an unknown topic, a missing column, or money that is not exact."""
-    schema = _schema(engine, check.topic, check.topic_columns)
-    if check.amount is not None:
-        scale_of(check.amount, schema.field(check.amount).type)
-    if check.output_topic is not None:
-        output = _schema(engine, check.output_topic, check.output_columns)
-        scale_of(check.output_total, output.field(check.output_total).type)
-        if check.output_count is not None and not pa.types.is_integer(output.field(check.output_count).type):
-            raise InvalidRequestError(
-                f"column {check.output_count!r} is {output.field(check.output_count).type}",
-                actor=_ACTOR,
-                place=f"topic {check.output_topic}",
-                expected="an integer column that counts",
-            )
-    return schema
+def _is_damage(finding: AuditFinding, topic: str) -> bool:
+    """Whether the audit says that a data file of the topic's latest life is not what was written."""
+    return (
+        finding.is_error
+        and finding.code.startswith("data-file-")
+        and finding.object.startswith(f"topics/{topic}/")
+    )
 
 
-def _schema(engine: Engine, topic: str, columns: tuple[str, ...]) -> pa.Schema:
+def _check_columns(engine: Engine, check: Declaration) -> Mapping[str, pa.Schema]:
+    """The topics' schemas. Raises for an unknown topic, a missing column, or what does not compare exactly."""
+    schemas = {topic: _schema(engine, topic) for topic in check.topics}
+    need_columns(check.topic, schemas[check.topic], check.topic_columns)
+    for output in check.outputs:
+        check_columns(output, schemas[check.topic], schemas[output.topic], check.topic)
+    return schemas
+
+
+def _schema(engine: Engine, topic: str) -> pa.Schema:
     schema = engine.admin.describe_topic(topic).schema
     if not isinstance(schema, pa.Schema):
         raise InvalidRequestError(
-            f"topic {topic!r} has no schema", actor=_ACTOR, expected="a topic with columns"
-        )
-    missing = [name for name in columns if name not in schema.names]
-    if missing:
-        raise InvalidRequestError(
-            f"no column {', '.join(missing)}",
-            actor=_ACTOR,
-            place=f"topic {topic}",
-            expected=f"some of {', '.join(schema.names)}",
+            f"topic {topic!r} has no schema", actor=ACTOR, expected="a topic with columns"
         )
     return schema
 
 
 def _input(
-    path: Path, check: ExactlyOnceCheck, schema: pa.Schema, progress: Callable[[str], None]
+    path: Path, check: Declaration, schema: pa.Schema, folder: Path, progress: Callable[[str], None]
 ) -> InputRows:
     progress(f"reading {path.name} by another road")
-    rows = read_input(path, check)
-    if check.amount is not None:
-        check_amounts(rows, check.amount, scale_of(check.amount, schema.field(check.amount).type))
-    return rows
+    return read_input(path, check, schema, folder / "input.parquet", progress)

@@ -1,40 +1,47 @@
 """The input file, read by a road of its own: the standard library's csv module, every cell as the text it is.
 
-Nothing here is shared with the loader that filled the topic, so that a fault of the loader cannot hide itself.
+Nothing here is shared with the loader that filled the topic, so that a fault of the loader cannot hide itself. The
+rows become a Parquet file of the topic's types, a part at a time: a cell that its type cannot hold exactly is null
+there, and `_unfit` says so.
 """
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
-from txn_engine.quality.check import ExactlyOnceCheck
-from txn_engine.quality.money import unscaled_of_text
+from txn_engine.quality.canonical import cells_text, column_text
+from txn_engine.quality.declaration import ACTOR, Declaration, Totals, is_of_input
+from txn_engine.quality.evidence import InputRows
 
-_ACTOR = "exactly-once check"
-
-
-@dataclass(frozen=True, slots=True)
-class InputRows:
-    """The rows of a delimited text file, column by column, each with the number of its (last) line."""
-
-    path: Path
-    columns: Mapping[str, Sequence[str]]
-    lines: Sequence[int]
+LINE, UNFIT, UNFIT_ID = "_line", "_unfit", "_unfit_id"
+_EMPTY: Final[Any] = pa.scalar("")
+_CHUNK_ROWS: Final = 50_000
 
 
-def read_input(path: Path, check: ExactlyOnceCheck) -> InputRows:
-    """Every row of the file.
+def read_input(
+    path: Path,
+    check: Declaration,
+    schema: pa.Schema,
+    target: Path,
+    progress: Callable[[str], None] | None = None,
+) -> InputRows:
+    """Every row of the file, in the Parquet file `target`. `schema`: the topic's.
 
     Raises InvalidRequestError, naming file and line, where the file cannot be read, has no rows, lacks a column, or a
-    row has more or fewer cells than the header.
+    row has more or fewer cells than the header; InvalidRecordError for an amount that does not fit.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
-            return _read_rows(path, csv.reader(stream, delimiter=check.input_delimiter, strict=True), check)
+            reader = csv.reader(stream, delimiter=check.input_delimiter, strict=True)
+            return _read(path, reader, check, schema, target, progress)
     except OSError as error:
         raise _refused(
             path, None, f"it cannot be read: {error.strerror or error}", "a readable file"
@@ -44,63 +51,158 @@ def read_input(path: Path, check: ExactlyOnceCheck) -> InputRows:
     raise _refused(path, None, "it is not UTF-8 text", "UTF-8")
 
 
-def check_amounts(rows: InputRows, column: str, scale: int) -> None:
-    """Raise InvalidRecordError, naming the line, for an amount that is no decimal of at most `scale` digits.
-
-    As everywhere here, the text quotes nothing of the file, which may be another than was meant.
-    """
-    for line, cell in zip(rows.lines, rows.columns[column], strict=True):
-        if unscaled_of_text(cell, scale) is None:
-            raise InvalidRecordError(
-                f"{column} does not fit",
-                value=repr(cell),
-                actor=_ACTOR,
-                place=f"{rows.path} line {line}",
-                expected=f"a decimal with at most {scale} digits after the point",
-                action="mend that line",
+def _read(
+    path: Path,
+    reader: csv._reader,  # type: ignore[name-defined,unused-ignore]
+    check: Declaration,
+    schema: pa.Schema,
+    target: Path,
+    progress: Callable[[str], None] | None,
+) -> InputRows:
+    header = _header(path, reader, check)
+    compared = tuple(name for name in header if name in schema.names)
+    fields = [pa.field(LINE, pa.int64()), *(schema.field(name) for name in compared)]
+    fields += [pa.field(UNFIT, pa.string()), pa.field(UNFIT_ID, pa.bool_())]
+    kept = pa.schema([field.with_nullable(True) for field in fields])
+    count = 0
+    with pq.ParquetWriter(target, kept) as writer:
+        for lines, cells in _chunks(path, reader, header):
+            writer.write_table(
+                _typed(path, lines, dict(zip(header, cells, strict=True)), check, kept, compared)
             )
+            count += len(lines)
+            if progress is not None:
+                progress(f"reading {path.name}: {count:,} rows")
+    if not count:
+        raise _refused(path, None, "it has a header and no rows", "at least one row")
+    return InputRows(path, target, count, tuple(header), compared)
 
 
-def _read_rows(path: Path, reader: csv._reader, check: ExactlyOnceCheck) -> InputRows:  # type: ignore[name-defined,unused-ignore]
+def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
+    try:
+        header: list[str] = next(reader, [])
+    except csv.Error as error:
+        raise _no_text(path, reader.line_num, error) from error
+    if not header:
+        raise _refused(path, None, "it is empty", "a header and at least one row")
+    missing = [name for name in check.topic_columns if name not in header]
+    if missing:
+        seen = f"no column {', '.join(missing)} among its {len(header)}"
+        raise _refused(path, 1, seen, "the columns that the check names")
+    if len(set(header)) != len(header):
+        raise _refused(path, 1, f"a column is named twice among its {len(header)}", "distinct names")
+    return header
+
+
+def _chunks(
+    path: Path, reader: Any, header: Sequence[str]
+) -> Iterator[tuple[list[int], list[tuple[str, ...]]]]:
+    """Rows by the thousand, column by column, with the number of each row's (last) line."""
     rows: list[list[str]] = []
     lines: list[int] = []
-    header: list[str] = []
     try:
-        header = next(reader, [])
-        _check_header(path, header, check)
         for row in reader:
             if len(row) == len(header):
                 rows.append(row)
                 lines.append(reader.line_num)
             elif row:  # a blank line is no row
                 raise _refused(path, reader.line_num, f"{len(row)} cells", f"{len(header)}, as in the header")
+            if len(rows) == _CHUNK_ROWS:
+                yield lines, list(zip(*rows, strict=True))
+                rows, lines = [], []
     except csv.Error as error:
-        raise _refused(
-            path, reader.line_num, f"it is not delimited text: {error}", "quotes that close"
-        ) from error
-    if not rows:
-        raise _refused(path, None, "it has a header and no rows", "at least one row")
-    columns = dict(zip(header, (list(cells) for cells in zip(*rows, strict=True)), strict=True))
-    return InputRows(path, columns, lines)
+        raise _no_text(path, reader.line_num, error) from error
+    if rows:
+        yield lines, list(zip(*rows, strict=True))
 
 
-def _check_header(path: Path, header: list[str], check: ExactlyOnceCheck) -> None:
-    if not header:
-        raise _refused(path, None, "it is empty", "a header and at least one row")
-    missing = [name for name in check.topic_columns if name not in header]
-    if missing:
-        raise _refused(
-            path,
-            1,
-            f"no column {', '.join(missing)} among its {len(header)}",
-            "the columns that the check names",
-        )
-    if len(set(header)) != len(header):
-        raise _refused(path, 1, f"a column is named twice among its {len(header)}", "distinct names")
+def _typed(
+    path: Path,
+    lines: Sequence[int],
+    cells: dict[str, tuple[str, ...]],
+    check: Declaration,
+    kept: pa.Schema,
+    compared: Sequence[str],
+) -> pa.Table:
+    columns: dict[str, Any] = {LINE: pa.array(lines, pa.int64())}
+    unfit: Any = pa.array([""] * len(lines), pa.string())
+    unfit_id: Any = pa.array([False] * len(lines))
+    amounts = amount_columns(check)
+    for name in compared:
+        columns[name], odd = typed_cells(cells[name], kept.field(name).type, check.input_date_format)
+        if not odd.true_count:
+            continue
+        if name in amounts:
+            at = odd.index(True).as_py()
+            raise _no_amount(path, lines[at], name, cells[name][at], kept.field(name).type)
+        texts = [
+            " | ".join(filter(None, (before, f"{name}={cell}"))) if is_odd else before
+            for before, cell, is_odd in zip(unfit.to_pylist(), cells[name], odd.to_pylist(), strict=True)
+        ]
+        unfit = pa.array(texts, pa.string())
+        if name in check.record_id:
+            unfit_id = pc.or_(unfit_id, odd)
+    columns |= {UNFIT: unfit, UNFIT_ID: unfit_id}
+    return pa.table([columns[name] for name in kept.names], schema=kept)
+
+
+def amount_columns(check: Declaration) -> frozenset[str]:
+    """The columns of the file that an output sums: each cell has to be a number there."""
+    return frozenset(
+        amount.column
+        for output in check.outputs
+        if isinstance(output.relation, Totals) and is_of_input(output.relation)
+        for amount in output.relation.sums.values()
+    )
+
+
+def typed_cells(cells: Sequence[str], kind: pa.DataType, date_format: str) -> tuple[Any, Any]:
+    """A column of text in the topic's type, and which of its cells that type cannot hold exactly; those are null.
+
+    An empty cell is null.
+    """
+    texts = cells_text(cells, kind, date_format).dictionary_encode()
+    words = texts.dictionary
+    known = _values(words, kind)
+    if known is None:  # one that does not fit spoils the cast of all
+        found = [_values(words.slice(at, 1), kind) for at in range(len(words))]
+        nothing: Any = pa.array([None], kind)
+        known = pa.concat_arrays([nothing if value is None else value for value in found])
+    odd: Any = pc.and_(pc.not_equal(words, _EMPTY), pc.is_null(known))
+    return known.take(texts.indices), odd.take(texts.indices)
+
+
+def _values(words: Any, kind: pa.DataType) -> Any:
+    """The values that are written so, null for one that is written otherwise; None where one is no value at all."""
+    is_zoneless = pa.types.is_timestamp(kind) and kind.tz is None
+    plain = pc.if_else(pc.equal(words, _EMPTY), pa.scalar(None, pa.string()), words)
+    if is_zoneless:
+        plain = pc.replace_substring_regex(plain, r"\+00:00$", "")
+    try:
+        found = plain.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
+    return pc.if_else(pc.equal(column_text(found), words), found, pa.scalar(None, kind))
+
+
+def _no_amount(path: Path, line: int, column: str, cell: str, kind: pa.DataType) -> InvalidRecordError:
+    """As everywhere here, the text quotes nothing of the file, which may be another than was meant."""
+    return InvalidRecordError(
+        f"{column} does not fit",
+        value=repr(cell),
+        actor=ACTOR,
+        place=f"{path} line {line}",
+        expected=f"what a {kind} holds exactly",
+        action="mend that line",
+    )
+
+
+def _no_text(path: Path, line: int, error: csv.Error) -> InvalidRequestError:
+    return _refused(path, line, f"it is not delimited text: {error}", "quotes that close")
 
 
 def _refused(path: Path, line: int | None, seen: str, expected: str) -> InvalidRequestError:
     place = str(path) if line is None else f"{path} line {line}"
     return InvalidRequestError(
-        seen, actor=_ACTOR, place=place, expected=expected, action="give the file that was loaded, whole"
+        seen, actor=ACTOR, place=place, expected=expected, action="give the file that was loaded, whole"
     )

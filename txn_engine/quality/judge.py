@@ -1,4 +1,4 @@
-"""Great Expectations judges the frames: one validation a batch, one result a named check.
+"""Great Expectations judges what was counted: one expectation a named check, that nothing was found.
 
 *Failed* means that the data broke the expectation; *errored* that the expectation could not be evaluated, or that its
 evidence could not be had. Great Expectations reports both as `success=False`; `exception_info` tells them apart. It is
@@ -14,25 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txn_engine.quality.canonical import row_differences
 from txn_engine.quality.evidence import EvidenceMissingError
 from txn_engine.quality.expectations import new_context
-from txn_engine.quality.result import CheckResult
+from txn_engine.quality.result import CheckResult, Counted, Example
 from txn_engine.quality.suite import NamedCheck
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
-    from great_expectations.datasource.fluent.pandas_datasource import PandasDatasource
 
-EXAMPLES_MAX = 20
+SUITE = "exactly-once"
 _PLACES = ("topic", "partition", "offset", "line", "transactional_id")
 _NOTHING_SAID = "Great Expectations returned no result for this check"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One result for each named check, in their order, and what Great Expectations itself returned for each batch."""
+    """One result for each named check, in their order, and what Great Expectations itself returned."""
 
     checks: tuple[CheckResult, ...]
     validations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -40,7 +38,7 @@ class Judgement:
 
 
 def judge(
-    frames: Mapping[str, pa.Table | EvidenceMissingError],
+    counted: Mapping[str, Counted | EvidenceMissingError],
     checks: Sequence[NamedCheck],
     *,
     not_applicable: Mapping[str, str],
@@ -53,24 +51,26 @@ def judge(
     Never raises for what the data holds; `docs` is called while the results are at hand.
     """
     context = new_context()
-    source = context.data_sources.add_pandas("evidence")
-    left_out = [check for check in checks if check.name in not_applicable]
-    results = {check.name: _left_out(check, not_applicable[check.name]) for check in left_out}
-    made = [check for check in checks if check.name not in not_applicable]
+    results: dict[str, CheckResult] = {}
+    made: dict[str, Counted] = {}
+    for check in checks:
+        found = counted[check.name]
+        if check.name in not_applicable:
+            results[check.name] = _left_out(check, not_applicable[check.name])
+        elif isinstance(found, EvidenceMissingError):
+            results[check.name] = _missing(check, found)
+        else:
+            made[check.name] = found
+    judged = [check for check in checks if check.name in made]
     validations: dict[str, Mapping[str, Any]] = {}
-    for batch in dict.fromkeys(check.batch for check in made):
-        mine = [check for check in made if check.batch == batch]
-        frame = frames[batch]
-        if isinstance(frame, EvidenceMissingError):
-            results |= {check.name: _errored(check, str(frame)) for check in mine}
-            continue
+    if judged:
         try:
-            validation = _validate(context, source, batch, frame, mine, run_name, run_time)
+            validation = _validate(context, made, judged, run_name, run_time)
         except Exception as error:  # noqa: BLE001 - whatever it is, these checks were not made: they must not pass
-            results |= {check.name: _raised(check, type(error).__name__, str(error)) for check in mine}
-            continue
-        validations[batch] = dict(validation.to_json_dict())  # type: ignore[no-untyped-call]
-        results |= _read_results(validation, mine)
+            results |= {check.name: _raised(check, type(error).__name__, str(error)) for check in judged}
+        else:
+            validations[SUITE] = dict(validation.to_json_dict())  # type: ignore[no-untyped-call]
+            results |= _read_results(validation, made, judged)
     docs_failure = ""
     try:
         if docs is not None:
@@ -82,43 +82,47 @@ def judge(
 
 def _validate(
     context: EphemeralDataContext,
-    source: PandasDatasource,
-    batch: str,
-    frame: pa.Table,
+    counted: Mapping[str, Counted],
     checks: Sequence[NamedCheck],
     run_name: str,
     run_time: dt.datetime,
 ) -> ExpectationSuiteValidationResult:
     import great_expectations as gx
-    import great_expectations.expectations as gxe
     from great_expectations.core import RunIdentifier
+    from great_expectations.expectations.core.expect_column_max_to_be_between import (
+        ExpectColumnMaxToBeBetween,
+    )
 
-    suite = gx.ExpectationSuite(name=batch)
+    suite = gx.ExpectationSuite(name=SUITE)
     for check in checks:
         notes = [f"**{check.name}**", f"A failure means: {check.meaning}", f"What to do: {check.action}"]
         suite.add_expectation(
-            getattr(gxe, check.expectation)(
-                **check.arguments,
+            ExpectColumnMaxToBeBetween(
+                column=check.name,
+                min_value=0,
+                max_value=0,
                 description=check.title,
                 meta={"name": check.name, "notes": {"format": "markdown", "content": notes}},
             )
         )
-    data = source.add_dataframe_asset(batch).add_batch_definition_whole_dataframe("whole")
+    asset = context.data_sources.add_pandas("evidence").add_dataframe_asset(SUITE)
     definition = context.validation_definitions.add(
-        gx.ValidationDefinition(name=batch, data=data, suite=context.suites.add(suite))
+        gx.ValidationDefinition(
+            name=SUITE,
+            data=asset.add_batch_definition_whole_dataframe("whole"),
+            suite=context.suites.add(suite),
+        )
     )
-    result_format: dict[str, Any] = {"result_format": "SUMMARY", "partial_unexpected_count": EXAMPLES_MAX}
-    if places := list(dict.fromkeys(name for check in checks for name in check.rows)):
-        result_format["unexpected_index_column_names"] = places
+    frame = pa.table({check.name: [counted[check.name].wrong] for check in checks}).to_pandas()
     return definition.run(
-        batch_parameters={"dataframe": frame.to_pandas()},
-        result_format=result_format,
+        batch_parameters={"dataframe": frame},
+        result_format={"result_format": "SUMMARY"},
         run_id=RunIdentifier(run_name=run_name, run_time=run_time),
     )
 
 
 def _read_results(
-    validation: ExpectationSuiteValidationResult, checks: Sequence[NamedCheck]
+    validation: ExpectationSuiteValidationResult, counted: Mapping[str, Counted], checks: Sequence[NamedCheck]
 ) -> dict[str, CheckResult]:
     by_name: dict[str, ExpectationValidationResult] = {}
     for result in validation.results:
@@ -126,36 +130,35 @@ def _read_results(
         if config is not None and config.meta:
             by_name[config.meta["name"]] = result
     return {
-        check.name: _read(check, by_name[check.name])
+        check.name: _read(check, counted[check.name], by_name[check.name])
         if check.name in by_name
         else _errored(check, _NOTHING_SAID)
         for check in checks
     }
 
 
-def _read(check: NamedCheck, result: ExpectationValidationResult) -> CheckResult:
+def _read(check: NamedCheck, counted: Counted, result: ExpectationValidationResult) -> CheckResult:
     exception = _exception(result.exception_info)
-    counts: Mapping[str, Any] = result.result or {}
     if exception is not None:
         return _raised(check, "an exception", exception)
-    if "element_count" not in counts or "unexpected_count" not in counts:
+    seen = (result.result or {}).get("observed_value")
+    if seen is None or int(seen) != counted.wrong or bool(result.success) != (counted.wrong == 0):
         return _errored(check, _NOTHING_SAID)
-    examples = _examples(check, counts)
     return CheckResult(
         name=check.name,
         description=check.title,
         status="passed" if result.success else "failed",
-        observed=_observed(check, counts),
+        observed=_observed(check, counted),
         expected="0",
-        detail=_place(examples[0]) if examples else "",
+        detail=_place(counted.examples[0]) if counted.wrong and counted.examples else "",
         section=check.section,
         meaning=check.meaning,
         action=check.action,
-        examples=examples,
+        examples=counted.examples if counted.wrong else (),
     )
 
 
-def _place(example: Mapping[str, str]) -> str:
+def _place(example: Example) -> str:
     """Where the first of them is, in words that may stand in a log or an alert: no id, account or value of a record."""
     return ", ".join(f"{name} {example[name]}" for name in _PLACES if name in example)
 
@@ -163,6 +166,11 @@ def _place(example: Mapping[str, str]) -> str:
 def _raised(check: NamedCheck, kind: str, said: str) -> CheckResult:
     """An expectation that could not be evaluated. What was said may quote the data: only the report shows it."""
     return replace(_errored(check, f"Great Expectations raised {kind}"), examples=({"said": said},))
+
+
+def _missing(check: NamedCheck, missing: EvidenceMissingError) -> CheckResult:
+    found = _errored(check, str(missing))
+    return replace(found, examples=({"said": missing.said},)) if missing.said else found
 
 
 def _errored(check: NamedCheck, why: str) -> CheckResult:
@@ -207,26 +215,7 @@ def _exception(info: Mapping[str, Any] | None) -> str | None:
     return None
 
 
-def _observed(check: NamedCheck, counts: Mapping[str, Any]) -> str:
-    unexpected, total = int(counts["unexpected_count"]), int(counts["element_count"])
-    if not check.noun:  # the audit: one row that holds the number
-        seen = counts.get("partial_unexpected_list") or [0]
-        return f"{int(seen[0]):,} {'rule' if int(seen[0]) == 1 else 'rules'} broken"
-    return f"{unexpected:,} of {total:,} {check.noun} {check.fault}"
-
-
-def _examples(check: NamedCheck, counts: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
-    rows = counts.get("partial_unexpected_index_list") or []
-    return tuple(_example(check, row) for row in rows[:EXAMPLES_MAX] if isinstance(row, Mapping))
-
-
-def _example(check: NamedCheck, row: Mapping[str, Any]) -> Mapping[str, str]:
-    """One row that broke the expectation: where it is, then what was judged of it."""
-    names = dict.fromkeys((*check.rows, *row))
-    values = {name: str(row[name]) for name in names if name in row}
-    if check.batch == "matched":
-        seen, expected = values.pop("committed_row"), values.pop("input_row")
-        differences = row_differences(expected, seen)
-        values["in the file"] = ", ".join(f"{name} {left or '(nothing)'}" for name, left, _ in differences)
-        values["in the topic"] = ", ".join(f"{name} {right or '(nothing)'}" for name, _, right in differences)
-    return values
+def _observed(check: NamedCheck, counted: Counted) -> str:
+    if not check.noun:  # the audit: nobody knows how many rules might have been broken
+        return f"{counted.wrong:,} {'rule' if counted.wrong == 1 else 'rules'} broken"
+    return f"{counted.wrong:,} of {counted.total:,} {check.noun} {check.fault}"

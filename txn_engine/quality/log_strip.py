@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from txn_engine.quality.evidence import PartitionEvidence, TopicRows
-from txn_engine.quality.visibility import by_partition
+from txn_engine.quality.evidence import PartitionEvidence, SeenFile, TopicRows
 
 KINDS = ("committed", "marker", "aborted", "undecided", "unexplained")
 """From the bottom of the strip up. `marker`: offsets without a record (markers and other control rows)."""
@@ -33,27 +32,26 @@ class LogStrip:
 
 
 def draw_topic(
-    states: Sequence[PartitionEvidence], rows: TopicRows, hidden: Mapping[int, tuple[Any, Any]]
+    states: Sequence[PartitionEvidence],
+    rows: TopicRows,
+    hidden: Mapping[int, Sequence[tuple[SeenFile, str]]],
 ) -> tuple[LogStrip, ...]:
-    """One strip for each of a topic's partitions; `hidden`: which offsets readers do not see, and why."""
-    committed = by_partition(rows.committed)
-    nowhere = np.array([], np.int64)
-    nothing = (nowhere, np.array([], dtype="<U11"))
+    """One strip for each of a topic's partitions; `hidden`: which files readers do not see, and why."""
     strips = []
     for state in states:
-        offsets, reasons = hidden.get(state.partition, nothing)
-        places = {kind: offsets[reasons == kind] for kind in ("aborted", "undecided", "unexplained")}
-        places["committed"] = np.unique(committed.get(state.partition, nowhere))
-        strips.append(_draw(state, places))
+        files: dict[str, list[SeenFile]] = {kind: [] for kind in ("aborted", "undecided", "unexplained")}
+        for file, reason in hidden.get(state.partition, ()):
+            files[reason].append(file)
+        strips.append(_draw(state, {**files, "committed": rows.of(state.partition)}))
     return tuple(strips)
 
 
-def _draw(state: PartitionEvidence, places: Mapping[str, Any]) -> LogStrip:
+def _draw(state: PartitionEvidence, files: Mapping[str, Sequence[SeenFile]]) -> LogStrip:
     """The strip from the log's start to its end, in at most 200 steps; each step shows the share of each kind in it."""
     start, end = state.log_start_offset, max(state.high_watermark, state.log_start_offset)
     edges = np.linspace(start, end, min(_BINS_MAX, max(end - start, 1)) + 1).round().astype(np.int64)
     sizes = np.maximum(np.diff(edges), 1)
-    shares = {kind: _binned(offsets, edges) for kind, offsets in places.items()}
+    shares = {kind: _binned(of_kind, edges) for kind, of_kind in files.items()}
     shares["marker"] = np.maximum(np.diff(edges) - sum(shares.values()), 0)
     foot = np.zeros(len(sizes))
     paths = {}
@@ -74,12 +72,14 @@ def _draw(state: PartitionEvidence, places: Mapping[str, Any]) -> LogStrip:
     )
 
 
-def _binned(offsets: Any, edges: Any) -> Any:
-    """How many offsets lie in each step; those outside the log (a damaged log's) are left out."""
-    inside = offsets[(offsets >= edges[0]) & (offsets < edges[-1])]
-    return np.bincount(np.searchsorted(edges, inside, side="right") - 1, minlength=len(edges) - 1).astype(
-        np.int64
-    )
+def _binned(files: Iterable[SeenFile], edges: Any) -> Any:
+    """How many records lie in each step, those of a file taken as evenly spread; none outside the log."""
+    below = np.zeros(len(edges))
+    for file in files:
+        if file.records and file.last_offset >= file.first_offset:
+            share = (edges - file.first_offset) / (file.last_offset + 1 - file.first_offset)
+            below += file.records * np.clip(share, 0, 1)
+    return np.diff(np.floor(below + 0.5).astype(np.int64))
 
 
 def _steps(foot: Any, top: Any) -> str:

@@ -2,50 +2,118 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from txn_engine.quality.evidence import FINAL_STATES, NOT_KNOWN, Evidence, PartitionEvidence, need, replayed
+from txn_engine.quality.result import EXAMPLES_MAX, Counted, Example
 from txn_engine.types import GroupOffset
 
 
-def partitions(evidence: Evidence) -> pa.Table:
-    """Each partition of every topic: its offsets and how many transactions are open on it, by the engine or by the
-    auditor's replay, whichever knows of more.
-
-    `replayed_stable_offset`: the last stable offset that the replay gives.
-    """
-    need(evidence, "offsets")
-    states = evidence.partitions
-    replays = [replayed(evidence, state.topic, state.partition) for state in states]
-    return pa.table(
+def lso_at_log_end(evidence: Evidence) -> Counted:
+    """Partitions whose last stable offset, by the auditor's replay, is not the log end."""
+    return _counted(
         {
-            "topic": pa.array([state.topic for state in states], pa.string()),
-            "partition": pa.array([state.partition for state in states], pa.int32()),
-            "log_start_offset": pa.array([state.log_start_offset for state in states], pa.int64()),
-            "last_stable_offset": pa.array([state.last_stable_offset for state in states], pa.int64()),
-            "replayed_stable_offset": pa.array([found.last_stable_offset for found in replays], pa.int64()),
-            "high_watermark": pa.array([state.high_watermark for state in states], pa.int64()),
-            "open_transactions": pa.array(
-                [
-                    max(state.open_transactions, found.open_transactions)
-                    for state, found in zip(states, replays, strict=True)
-                ],
-                pa.int64(),
-            ),
+            "topic": state.topic,
+            "partition": str(state.partition),
+            "last_stable_offset": str(stable),
+            "high_watermark": str(state.high_watermark),
         }
+        if (stable := replayed(evidence, state.topic, state.partition).last_stable_offset)
+        != state.high_watermark
+        else None
+        for state in _partitions(evidence)
     )
 
 
-def group(evidence: Evidence) -> pa.Table:
-    """Each partition of the checked topic as the group stands on it.
+def no_open_transaction(evidence: Evidence) -> Counted:
+    """Partitions with an open transaction, by the engine or by the auditor's replay, whichever knows of more."""
+    return _counted(
+        {"topic": state.topic, "partition": str(state.partition), "open_transactions": str(count)}
+        if (
+            count := max(
+                state.open_transactions, replayed(evidence, state.topic, state.partition).open_transactions
+            )
+        )
+        else None
+        for state in _partitions(evidence)
+    )
 
-    A partition on which nothing was ever written and nothing committed counts as read to its end, and so does one with
-    no record behind the group's position: maintenance appends rows of its own. `lag` is what the engine reports,
-    `measured_lag` the last stable offset of the auditor's replay less the committed one. `pending_producer_id`: whose
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """A partition as the group stands on it; -1 for what is not known.
+
+    `position`: the offset committed, or the last stable one where no record is between the two. `lag`: what the engine
+    reports; `measured_lag`: the last stable offset of the auditor's replay less the committed one. `pending`: whose
     commit is pending, by the engine or by the replay.
+    """
+
+    partition: int
+    position: int
+    last_stable_offset: int
+    lag: int
+    measured_lag: int
+    pending: int
+
+
+def group_at_lso(evidence: Evidence) -> Counted:
+    """Partitions that the group has not read to the last stable offset."""
+    return _counted(
+        {
+            "partition": str(at.partition),
+            "committed_offset": str(at.position),
+            "last_stable_offset": str(at.last_stable_offset),
+        }
+        if at.position != at.last_stable_offset
+        else None
+        for at in _stands(evidence)
+    )
+
+
+def group_lag_agrees(evidence: Evidence) -> Counted:
+    """Partitions whose lag the engine reports otherwise than a replay of the raw entries gives it."""
+    return _counted(
+        {"partition": str(at.partition), "lag": str(at.lag), "measured_lag": str(at.measured_lag)}
+        if at.lag != at.measured_lag
+        else None
+        for at in _stands(evidence)
+    )
+
+
+def nothing_pending(evidence: Evidence) -> Counted:
+    """Partitions with a pending commit of the group."""
+    return _counted(
+        {"partition": str(at.partition), "pending_producer_id": str(at.pending)}
+        if at.pending != NOT_KNOWN
+        else None
+        for at in _stands(evidence)
+    )
+
+
+def transactions_final(evidence: Evidence) -> Counted:
+    """Transactional ids whose transaction concerns these topics and has not ended, by the engine or the replay."""
+    need(evidence, "transactions", "audit")
+    states = {each.transactional_id: each.state for each in evidence.transactions if each.concerns}
+    for each in evidence.replayed_transactions:
+        if each.concerns and states.get(each.transactional_id, FINAL_STATES[0]) in FINAL_STATES:
+            states[each.transactional_id] = each.state
+    return _counted(
+        {"transactional_id": name, "state": state} if state not in FINAL_STATES else None
+        for name, state in states.items()
+    )
+
+
+def audit_clean(evidence: Evidence) -> Counted:
+    """How many rules of the protocol the replay of the whole store found broken."""
+    need(evidence, "audit")
+    broken = sum(finding.is_error for finding in evidence.findings)
+    return Counted(0, broken + (evidence.findings_not_listed if broken else 0))
+
+
+def _stands(evidence: Evidence) -> Iterator[_Stand]:
+    """Each partition of the checked topic. One on which nothing was ever written and nothing committed counts as read
+    to its end, and so does one with no record behind the group's position: maintenance appends rows of its own.
     """
     need(evidence, "offsets", "group")
     committed = {
@@ -54,7 +122,6 @@ def group(evidence: Evidence) -> pa.Table:
         if offset.topic == evidence.check.topic
         and offset.last_stable_offset != NOT_KNOWN  # -1: of a deleted topic
     }
-    rows: list[Mapping[str, int]] = []
     for state in evidence.partitions:
         if state.topic != evidence.check.topic:
             continue
@@ -64,26 +131,19 @@ def group(evidence: Evidence) -> pa.Table:
             position = state.last_stable_offset
         stable = replayed(evidence, state.topic, state.partition).last_stable_offset
         measured = max(stable - position, 0) if position != NOT_KNOWN else NOT_KNOWN
-        to_come = _is_record_between(evidence, state, position)
-        rows.append(
-            {
-                "partition": state.partition,
-                "committed_offset": position if to_come else state.last_stable_offset,
-                "last_stable_offset": state.last_stable_offset,
-                "lag": _reported_lag(offset, measured),
-                "measured_lag": measured,
-                "pending_producer_id": _pending(evidence, state.partition, offset),
-            }
+        yield _Stand(
+            state.partition,
+            position if _is_record_between(evidence, state, position) else state.last_stable_offset,
+            state.last_stable_offset,
+            measured if offset is None or offset.lag == NOT_KNOWN else offset.lag,
+            measured,
+            _pending(evidence, state.partition, offset),
         )
-    names = (
-        "partition",
-        "committed_offset",
-        "last_stable_offset",
-        "lag",
-        "measured_lag",
-        "pending_producer_id",
-    )
-    return pa.table({name: pa.array([row[name] for row in rows], pa.int64()) for name in names})
+
+
+def _partitions(evidence: Evidence) -> tuple[PartitionEvidence, ...]:
+    need(evidence, "offsets")
+    return evidence.partitions
 
 
 def _is_record_between(evidence: Evidence, state: PartitionEvidence, position: int) -> bool:
@@ -93,13 +153,7 @@ def _is_record_between(evidence: Evidence, state: PartitionEvidence, position: i
         return True
     if rows.ends.get(state.partition, 0) < state.last_stable_offset:  # more was written since
         return True
-    left = (pc.field("_partition") == state.partition) & (pc.field("_offset") >= position)
-    return rows.committed.filter(left).num_rows > 0
-
-
-def _reported_lag(offset: GroupOffset | None, measured: int) -> int:
-    """The engine's own figure; where it says nothing there is nothing to compare."""
-    return measured if offset is None or offset.lag == NOT_KNOWN else offset.lag
+    return any(file.records and file.last_offset >= position for file in rows.of(state.partition))
 
 
 def _pending(evidence: Evidence, partition: int, offset: GroupOffset | None) -> int:
@@ -108,36 +162,8 @@ def _pending(evidence: Evidence, partition: int, offset: GroupOffset | None) -> 
     return evidence.replayed_pending.get(partition, NOT_KNOWN)
 
 
-def transactions(evidence: Evidence) -> pa.Table:
-    """Each transactional id whose transaction concerns the checked topics, and its state: the engine's, and by the
-    auditor's replay where that has not ended.
-    """
-    need(evidence, "transactions", "audit")
-    concerned = [state for state in evidence.transactions if state.concerns]
-    open_by_engine = {state.transactional_id for state in concerned if state.state not in FINAL_STATES}
-    open_by_replay = {
-        state.transactional_id: state
-        for state in evidence.replayed_transactions
-        if state.concerns and state.transactional_id not in open_by_engine
-    }
-    states = [state for state in concerned if state.transactional_id not in open_by_replay]
-    states += open_by_replay.values()
-    return pa.table(
-        {
-            "transactional_id": pa.array([state.transactional_id for state in states], pa.string()),
-            "state": pa.array([state.state for state in states], pa.string()),
-        }
-    )
-
-
-def audit(evidence: Evidence) -> pa.Table:
-    """One row: how many rules of the protocol the replay of the whole store found broken, and how many warnings."""
-    need(evidence, "audit")
-    broken = sum(finding.is_error for finding in evidence.findings)
-    more = evidence.findings_not_listed if broken else 0
-    return pa.table(
-        {
-            "findings": pa.array([broken + more], pa.int64()),
-            "warnings": pa.array([len(evidence.findings) - broken], pa.int64()),
-        }
-    )
+def _counted(found: Iterable[Example | None]) -> Counted:
+    """Of things of which None is right."""
+    things = list(found)
+    wrong = [each for each in things if each is not None]
+    return Counted(len(things), len(wrong), tuple(wrong[:EXAMPLES_MAX]))

@@ -1,86 +1,374 @@
-"""The committed records beside the rows of the input file."""
+"""The committed records by themselves, beside the rows of the input file, and beside what their consumer made of them.
+
+All is reduced by queries, whatever the number of rows: counts, and at most 20 examples.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from txn_engine.quality.canonical import cells_text, column_text, row_text
+from txn_engine.quality.canonical import column_text
+from txn_engine.quality.declaration import Output, SqlReduction, Totals, is_of_input
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError, need, rows_of
-from txn_engine.quality.input_file import InputRows
+from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID
+from txn_engine.quality.reducer import Reducer
+from txn_engine.quality.relations import Sides, differing, sides_of
+from txn_engine.quality.result import EXAMPLES_MAX, Counted, Example
+from txn_engine.quality.rows import OFFSET, PARTITION
+from txn_engine.quality.visibility import may_repeat
+
+LARGEST_MAX = 20
 
 
-def records(evidence: Evidence) -> pa.Table:
-    """Each committed record: `record_id`, `partition`, `offset`, and `input_rows`, how often the file has it."""
-    table = rows_of(evidence, evidence.check.topic).committed
-    ids = column_text(table[evidence.check.record_id])
-    columns = {"record_id": ids, "partition": table["_partition"], "offset": table["_offset"]}
-    if evidence.input is not None:
-        columns["input_rows"] = _occurrences(ids, _input_ids(evidence))
-    return pa.table(columns)
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """An output beside its topic: how many keys (or rows) either side has, and which differ.
+
+    `differing`: rows of which `in_topic` and `in_output` say on which side, and how often, they are; of totals they are
+    by key, so that both sides of one stand together. `largest`: of totals some that agree, the largest first.
+    """
+
+    output: Output
+    sides: Sides
+    rows: int
+    wrong: int
+    differing: pa.Table
+    largest: pa.Table | None
 
 
-def input_rows(evidence: Evidence) -> pa.Table:
-    """Each row of the file: `line`, `record_id`, and `committed_rows`, how many committed records have that id."""
-    need(evidence, "offsets")  # they say whether the topic is whole
-    table = rows_of(evidence, evidence.check.topic).committed
-    ids = _input_ids(evidence)
-    return pa.table(
-        {
-            "line": pa.array(_input(evidence).lines, pa.int64()),
-            "record_id": ids,
-            "committed_rows": _occurrences(ids, column_text(table[evidence.check.record_id])),
-        }
+class Reductions:
+    """What queries say of this evidence; each is asked once."""
+
+    def __init__(self, evidence: Evidence, reducer: Reducer) -> None:
+        self._evidence = evidence
+        self._reducer = reducer
+        self._views: dict[str, str] = {}
+        self._compared: dict[str, Compared | EvidenceMissingError] = {}
+
+    # --- records ------------------------------------------------------------------------------------------------
+
+    def record_ids_unique(self) -> Counted:
+        """Committed records that share their id with another."""
+        view, ids = self._view(self._evidence.check.topic), self._ids
+        found = self._repeated("repeated_records", view, ids)
+        if not found:
+            return Counted(self._records, 0)
+        columns = ", ".join([*(f"r.{name}" for name in ids), f"r.{PARTITION}", f"r.{OFFSET}"])
+        rows = self._reducer.query(
+            f"SELECT {columns} FROM {view} AS r JOIN (SELECT * FROM repeated_records LIMIT {EXAMPLES_MAX}) AS twice "
+            f"ON {self._same_ids('r', 'twice')} ORDER BY {columns} LIMIT {EXAMPLES_MAX}"
+        )
+        return Counted(self._records, found, _examples(rows))
+
+    def input_ids_unique(self) -> Counted:
+        """Rows of the file that share their id with another."""
+        found = self._repeated("repeated_input", self._fit_input, self._ids)
+        if not found:
+            return Counted(self._input_count, 0)
+        columns = ", ".join([f"i.{LINE} AS line", *(f"i.{name}" for name in self._ids)])
+        rows = self._reducer.query(
+            f"SELECT {columns} FROM {self._fit_input} AS i "
+            f"JOIN (SELECT * FROM repeated_input LIMIT {EXAMPLES_MAX}) AS twice "
+            f"ON {self._same_ids('i', 'twice')} ORDER BY line LIMIT {EXAMPLES_MAX}"
+        )
+        return Counted(self._input_count, found, _examples(rows))
+
+    def no_input_row_missing(self) -> Counted:
+        """Rows of the file of which no record is committed."""
+        need(self._evidence, "offsets")  # they say whether the topic is whole
+        view, columns = self._view(self._evidence.check.topic), ", ".join([LINE, *self._ids])
+        self._reducer.keep(
+            "missing_rows",
+            f"SELECT {columns} FROM {self._fit_input} AS i ANTI JOIN {view} AS r ON {self._same_ids('i', 'r')} "
+            f"UNION ALL SELECT {columns} FROM {self._input} WHERE {UNFIT_ID}",
+        )
+        listed = ", ".join([f"{LINE} AS line", *self._ids])
+        return self._counted_table("missing_rows", self._input_count, listed, "line")
+
+    def no_record_beyond_input(self) -> Counted:
+        """Committed records that no row of the file is."""
+        view = self._view(self._evidence.check.topic)
+        columns = ", ".join([*self._ids, PARTITION, OFFSET])
+        self._reducer.keep(
+            "records_beyond",
+            f"SELECT {columns} FROM {view} AS r ANTI JOIN {self._fit_input} AS i ON {self._same_ids('i', 'r')}",
+        )
+        return self._counted_table("records_beyond", self._records, columns, f"{PARTITION}, {OFFSET}")
+
+    def row_values_equal(self) -> Counted:
+        """Committed records that differ from their row of the file: the first one of that id."""
+        view, quoted = self._view(self._evidence.check.topic), self._reducer.dialect.column
+        schema = rows_of(self._evidence, self._evidence.check.topic).schema
+        names = self._compared_columns
+        first = f"(SELECT min({LINE}) AS first_line FROM {self._fit_input} GROUP BY {', '.join(self._ids)})"
+        taken = f"(SELECT f.* FROM {self._input} AS f JOIN {first} AS g ON f.{LINE} = g.first_line)"
+        unlike = [f"i.{UNFIT} <> ''"]
+        for name in names:
+            ours, theirs = (f"{side}.{quoted(name)}" for side in ("r", "i"))
+            if _is_text(schema.field(name).type):  # a text file cannot tell nothing from the empty string
+                ours, theirs = f"coalesce({ours}, '')", f"coalesce({theirs}, '')"
+            unlike.append(f"{ours} IS DISTINCT FROM {theirs}")
+        pairs = ", ".join(
+            f"r.{quoted(name)} AS {quoted(f'r_{name}')}, i.{quoted(name)} AS {quoted(f'i_{name}')}"
+            for name in names
+        )
+        columns = ", ".join([*(f"r.{name}" for name in self._ids), f"r.{PARTITION}", f"r.{OFFSET}"])
+        self._reducer.keep(
+            "matched_rows",
+            f"SELECT {columns}, i.{LINE}, i.{UNFIT}, {pairs}, ({' OR '.join(unlike)}) AS unlike "
+            f"FROM {view} AS r JOIN {taken} AS i ON {self._same_ids('i', 'r')}",
+        )
+        counts = self._reducer.query(
+            "SELECT count(*) AS matched, coalesce(sum(CASE WHEN unlike THEN 1 ELSE 0 END), 0) AS wrong "
+            "FROM matched_rows"
+        ).to_pylist()[0]
+        rows = self._reducer.query(
+            f"SELECT * FROM matched_rows WHERE unlike ORDER BY {PARTITION}, {OFFSET} LIMIT {EXAMPLES_MAX}"
+        )
+        self._reducer.drop("matched_rows")
+        return Counted(int(counts["matched"]), int(counts["wrong"]), self._differences(rows, names))
+
+    def no_offset_twice(self) -> Counted:
+        """Records that stand at an offset which another one has."""
+        total = wrong = 0
+        examples: list[Example] = []
+        for topic in self._evidence.check.topics:
+            rows = rows_of(self._evidence, topic)
+            total += rows.records
+            if not may_repeat(rows):
+                continue
+            found = self._repeated("repeated_offsets", self._view(topic), [PARTITION, OFFSET])
+            wrong += found
+            places = self._reducer.query(
+                f"SELECT {PARTITION}, {OFFSET} FROM repeated_offsets ORDER BY 1, 2 LIMIT {EXAMPLES_MAX}"
+            )
+            examples += [{"topic": topic, **example} for example in _examples(places)]
+        return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
+
+    # --- outputs ------------------------------------------------------------------------------------------------
+
+    def output(self, name: str, output: Output) -> Counted:
+        """Keys, or rows, of an output that are not what its topic comes to."""
+        found = self.compared(name, output)
+        return Counted(found.rows, found.wrong, _examples(found.differing))
+
+    def compared(self, name: str, output: Output) -> Compared:
+        """Both sides of an output. Raises EvidenceMissingError where one could not be had."""
+        if name not in self._compared:
+            try:
+                self._compared[name] = self._compare(output)
+            except EvidenceMissingError as missing:
+                self._compared[name] = missing
+        found = self._compared[name]
+        if isinstance(found, EvidenceMissingError):
+            raise found
+        return found
+
+    def _compare(self, output: Output) -> Compared:
+        need(self._evidence, "offsets")  # they say whether the histories are whole
+        check, reducer = self._evidence.check, self._reducer
+        source, target = self._view(check.topic), self._view(output.topic)
+        if self._evidence.input is not None and is_of_input(output.relation):
+            source = self._input
+        sides = sides_of(
+            output.relation,
+            reducer.dialect,
+            topic_view=source,
+            output_view=target,
+            topic_schema=rows_of(self._evidence, check.topic).schema,
+            output_schema=rows_of(self._evidence, output.topic).schema,
+        )
+        if isinstance(output.relation, SqlReduction):
+            sides = self._keep_queries(output.relation, source, target)
+        else:
+            reducer.keep("side_topic", sides.topic)
+            reducer.keep("side_output", sides.output)
+        reducer.keep("differing_rows", differing(sides.columns, reducer.dialect, "side_topic", "side_output"))
+        rows = self._count("side_topic") + self._only_in_output(sides)
+        largest = None
+        if isinstance(output.relation, Totals):
+            wrong, found = self._by_key(sides)
+            largest = self._largest(sides)
+        else:
+            wrong, found = self._count("differing_rows"), self._some_differing(sides)
+        for name in ("side_topic", "side_output", "differing_rows"):
+            reducer.drop(name)
+        return Compared(output, sides, rows, wrong, found, largest)
+
+    def _only_in_output(self, sides: Sides) -> int:
+        keys = ", ".join(self._reducer.dialect.column(name) for name in sides.keys)
+        only = f"SELECT {keys} FROM differing_rows GROUP BY {keys} HAVING sum(in_topic) = 0"
+        return int(
+            self._reducer.query(f"SELECT count(*) AS held FROM ({only}) AS only_there").to_pylist()[0]["held"]
+        )
+
+    def _by_key(self, sides: Sides) -> tuple[int, pa.Table]:
+        """How many keys differ, and some of them with both sides in one row."""
+        quoted = self._reducer.dialect.column
+        keys = ", ".join(quoted(name) for name in sides.keys)
+        sums = ", ".join(
+            f"coalesce(max(CASE WHEN {side} > 0 THEN {quoted(name)} END), 0) AS {quoted(f'{side}_{name}')}"
+            for name in sides.values
+            for side in ("in_topic", "in_output")
+        )
+        by_key = f"SELECT {keys}, {sums} FROM differing_rows GROUP BY {keys}"
+        counted = self._reducer.query(f"SELECT count(*) AS keys FROM ({by_key}) AS by_key").to_pylist()[0][
+            "keys"
+        ]
+        return int(counted), self._reducer.query(f"{by_key} ORDER BY {keys} LIMIT {EXAMPLES_MAX}")
+
+    def _largest(self, sides: Sides) -> pa.Table:
+        quoted = self._reducer.dialect.column
+        keys = ", ".join(quoted(name) for name in sides.keys)
+        same = " AND ".join(f"s.{quoted(name)} IS NOT DISTINCT FROM d.{quoted(name)}" for name in sides.keys)
+        return self._reducer.query(
+            f"SELECT s.* FROM side_topic AS s ANTI JOIN (SELECT {keys} FROM differing_rows) AS d ON {same} "
+            f"ORDER BY abs(s.{quoted(sides.values[0])}) DESC LIMIT {LARGEST_MAX}"
+        )
+
+    def _some_differing(self, sides: Sides) -> pa.Table:
+        order = ", ".join(str(number + 1) for number in range(len(sides.columns)))
+        return self._reducer.query(f"SELECT * FROM differing_rows ORDER BY {order} LIMIT {EXAMPLES_MAX}")
+
+    def _keep_queries(self, relation: SqlReduction, source: str, target: str) -> Sides:
+        """Both results, each taken twice, over rows that come one way round and the other."""
+        for name, query, known, view in (
+            ("side_topic", relation.topic, "topic", source),
+            ("side_output", relation.output, "output", target),
+        ):
+            self._reducer.keep_users(name, query, {known: view}, backwards=False)
+            self._reducer.keep_users("side_again", query, {known: view}, backwards=True)
+            columns = self._reducer.columns(name).names
+            self._reducer.keep(
+                "differing_rows", differing(columns, self._reducer.dialect, name, "side_again")
+            )
+            if self._count("differing_rows"):
+                raise EvidenceMissingError(
+                    f"the query over {known} gives other rows where its input comes in another order"
+                )
+        self._reducer.drop("side_again")
+        ours, theirs = (self._reducer.columns(name) for name in ("side_topic", "side_output"))
+        if ours.names != theirs.names:
+            raise EvidenceMissingError("the two queries do not give the same columns, in the same order")
+        odd = [name for name in ours.names if pa.types.is_floating(ours.field(name).type)]
+        if odd:
+            raise EvidenceMissingError(
+                f"column {odd[0]} of a query is a float, which does not compare exactly"
+            )
+        return Sides(relation.topic, relation.output, tuple(ours.names), ())
+
+    # --- views --------------------------------------------------------------------------------------------------
+
+    def _view(self, topic: str) -> str:
+        """The view of a topic's committed rows, made when it is first asked for."""
+        rows = rows_of(self._evidence, topic)
+        if topic not in self._views:
+            name = f"rows_{len(self._views)}"
+            self._reducer.add(name, rows.rows)
+            self._views[topic] = name
+        return self._views[topic]
+
+    @cached_property
+    def _input(self) -> str:
+        found = self._evidence.input
+        if found is None:
+            raise EvidenceMissingError("no input file was given")
+        if isinstance(found.rows, pa.Table):
+            self._reducer.add("input_rows", found.rows)
+        else:
+            self._reducer.add_parquet("input_rows", found.rows)
+        return "input_rows"
+
+    @cached_property
+    def _fit_input(self) -> str:
+        """The rows of the file whose id the topic's types can hold."""
+        self._reducer.keep_view("fit_input", f"SELECT * FROM {self._input} WHERE NOT {UNFIT_ID}")
+        return "fit_input"
+
+    @property
+    def _input_count(self) -> int:
+        return self._evidence.input.count if self._evidence.input else 0
+
+    @property
+    def _records(self) -> int:
+        return rows_of(self._evidence, self._evidence.check.topic).records
+
+    @property
+    def _ids(self) -> list[str]:
+        return [self._reducer.dialect.column(name) for name in self._evidence.check.record_id]
+
+    @property
+    def _compared_columns(self) -> Sequence[str]:
+        return self._evidence.input.compared if self._evidence.input else ()
+
+    def _same_ids(self, left: str, right: str) -> str:
+        return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in self._ids)
+
+    # --- counting -----------------------------------------------------------------------------------------------
+
+    def _repeated(self, name: str, view: str, columns: Sequence[str]) -> int:
+        """How many rows share these columns with another; the values are kept under that name."""
+        listed = ", ".join(columns)
+        self._reducer.keep(
+            name, f"SELECT {listed}, count(*) AS times FROM {view} GROUP BY {listed} HAVING count(*) > 1"
+        )
+        found = self._reducer.query(f"SELECT coalesce(sum(times), 0) AS times FROM {name}").to_pylist()[0]
+        return int(found["times"])
+
+    def _count(self, name: str) -> int:
+        return int(self._reducer.query(f"SELECT count(*) AS held FROM {name}").to_pylist()[0]["held"])
+
+    def _counted_table(self, name: str, total: int, columns: str, order: str) -> Counted:
+        wrong = self._count(name)
+        rows = self._reducer.query(f"SELECT {columns} FROM {name} ORDER BY {order} LIMIT {EXAMPLES_MAX}")
+        self._reducer.drop(name)
+        return Counted(total, wrong, _examples(rows))
+
+    def _differences(self, rows: pa.Table, names: Sequence[str]) -> tuple[Example, ...]:
+        """Each record and its row: where they stand, and the columns in which they differ."""
+        texts = _texts(rows)
+        found = []
+        for at in range(rows.num_rows):
+            cells = {name: values[at] for name, values in texts.items()}
+            unlike = [name for name in names if cells[f"r_{name}"] != cells[f"i_{name}"]]
+            unfit = cells[UNFIT]
+            seen = [
+                f"{name} {cells[f'i_{name}'] or '(nothing)'}" for name in unlike if f"{name}=" not in unfit
+            ]
+            found.append(
+                {name: cells[name] for name in self._evidence.check.record_id}
+                | {"line": cells[LINE], "partition": cells[PARTITION], "offset": cells[OFFSET]}
+                | {
+                    "in the file": ", ".join([*seen, *([unfit] if unfit else [])]),
+                    "in the topic": ", ".join(
+                        f"{name} {cells[f'r_{name}'] or '(nothing)'}" for name in unlike
+                    ),
+                }
+            )
+        return tuple(found)
+
+
+def _texts(rows: pa.Table) -> Mapping[str, list[str]]:
+    """Every column written out exactly."""
+    found: dict[str, list[Any]] = {}
+    for name in rows.column_names:
+        column = rows.column(name)
+        found[name] = column_text(column).to_pylist() if rows.num_rows else []
+    return found
+
+
+def _examples(rows: pa.Table) -> tuple[Example, ...]:
+    texts = _texts(rows)
+    return tuple(
+        {name.removeprefix("_"): values[at] for name, values in texts.items()}
+        for at in range(min(rows.num_rows, EXAMPLES_MAX))
     )
 
 
-def matched(evidence: Evidence) -> pa.Table:
-    """Each committed record that the file has: its id, where both stand, and both rows written out for comparison."""
-    table = rows_of(evidence, evidence.check.topic).committed
-    ids = column_text(table[evidence.check.record_id])
-    row = pc.index_in(ids, value_set=_input_ids(evidence))
-    found = pc.is_valid(row)
-    table, ids, row = table.filter(found), ids.filter(found), row.filter(found)
-    names = compared_columns(evidence)
-    cells = _input(evidence).columns
-    date_format = evidence.check.input_date_format
-    expected = row_text(
-        [(name, cells_text(cells[name], table.schema.field(name).type, date_format)) for name in names]
-    )
-    return pa.table(
-        {
-            "record_id": ids,
-            "line": pa.array(_input(evidence).lines, pa.int64()).take(row),
-            "partition": table["_partition"],
-            "offset": table["_offset"],
-            "input_row": expected.take(row),
-            "committed_row": row_text([(name, column_text(table[name])) for name in names]),
-        }
-    )
-
-
-def compared_columns(evidence: Evidence) -> list[str]:
-    """The columns that both the file and the topic have, in the file's order."""
-    schema = rows_of(evidence, evidence.check.topic).committed.schema
-    return [name for name in _input(evidence).columns if name in schema.names]
-
-
-def _input(evidence: Evidence) -> InputRows:
-    if evidence.input is None:
-        raise EvidenceMissingError("no input file was given")
-    return evidence.input
-
-
-def _input_ids(evidence: Evidence) -> Any:
-    check = evidence.check
-    kind = rows_of(evidence, check.topic).committed.schema.field(check.record_id).type
-    return cells_text(_input(evidence).columns[check.record_id], kind, check.input_date_format)
-
-
-def _occurrences(values: Any, among: Any) -> Any:
-    """For each value, how often it stands in the other column."""
-    counts = pc.value_counts(among)
-    place = pc.index_in(values, value_set=counts.field("values"))
-    return pc.fill_null(counts.field("counts").take(place), 0)
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)

@@ -7,22 +7,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 
-from txn_engine.quality.accounts import Account, Accounts, accounts
-from txn_engine.quality.check import ExactlyOnceCheck
+from txn_engine.quality.canonical import column_text
+from txn_engine.quality.declaration import Totals
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError
 from txn_engine.quality.log_strip import HEIGHT, WIDTH, LogStrip, draw_topic
-from txn_engine.quality.money import text_of_unscaled
-from txn_engine.quality.records import compared_columns
+from txn_engine.quality.records import Compared, Reductions
 from txn_engine.quality.result import CheckResult
-from txn_engine.quality.suite import SECTIONS
-from txn_engine.quality.visibility import hidden_offsets
+from txn_engine.quality.suite import SECTIONS, output_checks
+from txn_engine.quality.visibility import hidden_files
 
-ACCOUNTS_MAX = 20
 FINDINGS_MAX = 50
 PARTITIONS_MAX = 64
 
@@ -59,16 +58,22 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class AccountLine:
-    """One account as the page shows it."""
+class OutputLine:
+    """One key of an output: its cells in the order of the table's columns, and whether both sides agree."""
 
-    account: str
-    expected_turnover: str
-    output_turnover: str
-    expected_payments: str
-    output_payments: str
-    difference: str
+    key: str
+    cells: tuple[str, ...]
     agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTable:
+    """An output's totals as the page shows them."""
+
+    topic: str
+    note: str
+    columns: tuple[str, ...]
+    lines: tuple[OutputLine, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +90,7 @@ class Page:
     sections: tuple[tuple[str, tuple[CheckResult, ...]], ...]
     strips: tuple[LogStrip, ...]
     strips_left_out: int
-    accounts: tuple[AccountLine, ...]
-    accounts_note: str
+    outputs: tuple[OutputTable, ...]
     transactions: tuple[tuple[str, int], ...]
     findings: tuple[str, ...]
     findings_left_out: int
@@ -126,6 +130,7 @@ def _coded(text: str) -> Any:
 def make_page(
     evidence: Evidence,
     checks: Sequence[CheckResult],
+    reductions: Reductions,
     *,
     run_name: str,
     seconds: float,
@@ -136,22 +141,20 @@ def make_page(
     """What the page says of this evidence and these results."""
     counts: Counter[str] = Counter(check.status for check in checks)
     success = counts["passed"] + counts["not_applicable"] == len(checks)
-    sums = _account_sums(evidence, checks)
-    lines, note = _accounts(sums)
+    compared = _outputs(evidence, checks, reductions)
     strips, left_out = _strips(evidence)
     return Page(
         success=success,
         verdict=_verdict(counts, success=success),
         lede=_lede(checks, counts),
         facts=_facts(evidence, run_name, seconds),
-        headlines=_headlines(evidence, sums, counts, len(checks)),
+        headlines=_headlines(evidence, compared, counts, len(checks)),
         troubles=_troubles(checks),
         left_out=_left_out(checks),
         sections=_sections(checks),
         strips=strips,
         strips_left_out=left_out,
-        accounts=lines,
-        accounts_note=note,
+        outputs=tuple(_output_table(each) for each in compared),
         transactions=tuple(sorted(Counter(state.state for state in evidence.transactions).items())),
         findings=tuple(finding.text for finding in evidence.findings[:FINDINGS_MAX]),
         findings_left_out=max(len(evidence.findings) - FINDINGS_MAX, 0) + evidence.findings_not_listed,
@@ -171,21 +174,21 @@ def shown_url(url: str) -> str:
 
 
 def visible_records(evidence: Evidence, topic: str) -> int | None:
-    """How many records read_committed returned; None where the topic could not be read."""
+    """How many records read_committed returns; None where the topic could not be read."""
     rows = evidence.rows.get(topic)
-    return None if rows is None else rows.committed.num_rows
+    return None if rows is None else rows.records
 
 
 def hidden_records(evidence: Evidence, topic: str, reason: str) -> int | None:
-    """How many records read_committed withheld for this reason; None where topic or log could not be read."""
+    """How many records read_committed withholds for this reason; None where topic or log could not be read."""
     rows = evidence.rows.get(topic)
-    if rows is None or rows.logged is None:
+    if rows is None or rows.hidden is None:
         return None
     try:
-        hidden = hidden_offsets(evidence, topic)
+        hidden = hidden_files(evidence, topic)
     except EvidenceMissingError:
         return None
-    return sum(int((reasons == reason).sum()) for _, reasons in hidden.values())
+    return sum(file.records for files in hidden.values() for file, why in files if why == reason)
 
 
 def _verdict(counts: Mapping[str, int], *, success: bool) -> str:
@@ -215,8 +218,8 @@ def _facts(evidence: Evidence, run_name: str, seconds: float) -> tuple[tuple[str
     check = evidence.check
     when = dt.datetime.fromtimestamp(evidence.gathered_ms / 1000, dt.UTC)
     facts = [("Run", run_name), ("Topic", check.topic)]
-    if check.output_topic is not None:
-        facts.append(("Output", check.output_topic))
+    if check.outputs:
+        facts.append(("Output", ", ".join(check.topics[1:])))
     if check.group_id is not None:
         facts.append(("Group", check.group_id))
     facts.append(("Store", shown_url(evidence.store)))
@@ -226,12 +229,12 @@ def _facts(evidence: Evidence, run_name: str, seconds: float) -> tuple[tuple[str
 
 
 def _headlines(
-    evidence: Evidence, sums: Accounts | None, counts: Mapping[str, int], total: int
+    evidence: Evidence, compared: Sequence[Compared], counts: Mapping[str, int], total: int
 ) -> tuple[Headline, ...]:
     check = evidence.check
     lines = []
     if evidence.input is not None:
-        lines.append(Headline("Rows in the file", _number(len(evidence.input.lines))))
+        lines.append(Headline("Rows in the file", _number(evidence.input.count)))
     lines.append(
         Headline("Records committed", _number(visible_records(evidence, check.topic)), "visible to readers")
     )
@@ -242,9 +245,9 @@ def _headlines(
         lines.append(
             Headline("Partitions decided", _number(ended), f"of {len(evidence.partitions):,} to the log end")
         )
-    if sums is not None:
-        agreeing = sum(account.agrees for account in sums.rows)
-        lines.append(Headline("Accounts agreeing", _number(agreeing), f"of {len(sums.rows):,}"))
+    if compared:
+        agreeing, rows = sum(each.rows - each.wrong for each in compared), sum(each.rows for each in compared)
+        lines.append(Headline("Output agreeing", _number(agreeing), f"of {rows:,} keys or rows"))
     applying = total - counts["not_applicable"]
     of = f"of {total}" if applying == total else f"of {applying} that apply"
     lines.append(Headline("Checks passed", _number(counts["passed"]), of))
@@ -288,7 +291,7 @@ def _left_out(checks: Sequence[CheckResult]) -> tuple[LeftOut, ...]:
     )
 
 
-_CAUSES_FIRST = ("Audit", "Transactions", "Offsets", "Visibility", "Records", "Accounts")
+_CAUSES_FIRST = ("Audit", "Transactions", "Offsets", "Visibility", "Records", "Outputs")
 
 
 def _sections(checks: Sequence[CheckResult]) -> tuple[tuple[str, tuple[CheckResult, ...]], ...]:
@@ -304,49 +307,72 @@ def _strips(evidence: Evidence) -> tuple[tuple[LogStrip, ...], int]:
             with suppress(
                 EvidenceMissingError
             ):  # without the raw entries nobody can say why a record is hidden
-                strips += draw_topic(states, evidence.rows[topic], hidden_offsets(evidence, topic))
+                strips += draw_topic(states, evidence.rows[topic], hidden_files(evidence, topic))
     return tuple(strips[:PARTITIONS_MAX]), max(len(strips) - PARTITIONS_MAX, 0)
 
 
-def _accounts(table: Accounts | None) -> tuple[tuple[AccountLine, ...], str]:
-    """The accounts that disagree first, then the largest; at most 20 of each."""
-    if table is None:
-        return (), ""
-    wrong = [account for account in table.rows if not account.agrees]
-    by_size = sorted(table.rows, key=lambda account: (-abs(account.expected_turnover), account.account))
-    largest = [account for account in by_size if account.agrees][:ACCOUNTS_MAX]
-    lines = tuple(_account_line(account, table.scale) for account in (*wrong[:ACCOUNTS_MAX], *largest))
-    total = f"{len(table.rows):,}"
-    if not wrong:
-        return lines, f"All {total} accounts agree; the {len(largest)} with the largest turnover are shown."
-    shown = min(len(wrong), ACCOUNTS_MAX)
-    return (
-        lines,
-        f"{len(wrong):,} of {total} accounts disagree; {shown} of them stand first, then the largest.",
+def _outputs(
+    evidence: Evidence, checks: Sequence[CheckResult], reductions: Reductions
+) -> tuple[Compared, ...]:
+    """Those that could be compared, and say something."""
+    made = {check.name for check in checks if check.status in ("passed", "failed")}
+    return tuple(
+        reductions.compared(name, output) for name, output in output_checks(evidence.check) if name in made
     )
 
 
-def _account_sums(evidence: Evidence, checks: Sequence[CheckResult]) -> Accounts | None:
-    """None where they could not be had, or say nothing."""
-    if any(check.section == "Accounts" and check.status == "not_applicable" for check in checks):
-        return None
-    try:
-        return accounts(evidence)
-    except EvidenceMissingError:
-        return None
-
-
-def _account_line(account: Account, scale: int) -> AccountLine:
-    difference = account.output_turnover - account.expected_turnover
-    return AccountLine(
-        account.account or "(none)",
-        text_of_unscaled(account.expected_turnover, scale, grouped=True),
-        text_of_unscaled(account.output_turnover, scale, grouped=True),
-        f"{account.expected_payments:,}",
-        f"{account.output_payments:,}",
-        ("+" if difference > 0 else "") + text_of_unscaled(difference, scale, grouped=True),
-        account.agrees,
+def _output_table(compared: Compared) -> OutputTable:
+    """Of totals the keys that disagree first, then the largest; of other relations the rows that differ."""
+    values = compared.sides.values
+    if not isinstance(compared.output.relation, Totals) or compared.largest is None:
+        columns: tuple[str, ...] = ("Row", "in the topic", "in the output")
+        lines = tuple(_row_line(row, compared) for row in _cells(compared.differing))
+        note = _note(compared, len(lines), "rows differ", "rows are the same")
+        return OutputTable(compared.output.topic, note, columns, lines)
+    columns = (
+        ", ".join(compared.sides.keys),
+        *(f"{name} {side}" for name in values for side in ("expected", "in the output", "difference")),
     )
+    wrong = tuple(_key_line(row, compared, agrees=False) for row in _cells(compared.differing))
+    largest = tuple(_key_line(row, compared, agrees=True) for row in _cells(compared.largest))
+    note = _note(compared, len(wrong), "keys disagree", "keys agree")
+    return OutputTable(compared.output.topic, f"{note} The largest follow.", columns, (*wrong, *largest))
+
+
+def _note(compared: Compared, shown: int, unlike: str, alike: str) -> str:
+    if not compared.wrong:
+        return f"All {compared.rows:,} {alike}."
+    return f"{compared.wrong:,} of {compared.rows:,} {unlike}; {shown} of them stand first."
+
+
+def _cells(rows: pa.Table) -> list[Mapping[str, str]]:
+    texts = (
+        {name: column_text(rows.column(name)).to_pylist() for name in rows.column_names}
+        if rows.num_rows
+        else {}
+    )
+    return [{name: values[at] for name, values in texts.items()} for at in range(rows.num_rows)]
+
+
+def _key_line(row: Mapping[str, str], compared: Compared, *, agrees: bool) -> OutputLine:
+    cells: list[str] = []
+    for name in compared.sides.values:
+        sides = [Decimal(row[name if agrees else f"{side}_{name}"]) for side in ("in_topic", "in_output")]
+        with localcontext() as context:
+            context.prec = 80
+            difference = sides[1] - sides[0]
+        cells += [f"{side:,f}" for side in sides]
+        cells.append(("+" if difference > 0 else "") + f"{difference:,f}")
+    return OutputLine(_key_of(row, compared), tuple(cells), agrees)
+
+
+def _row_line(row: Mapping[str, str], compared: Compared) -> OutputLine:
+    shown = ", ".join(f"{name} {row[name] or '(nothing)'}" for name in compared.sides.columns)
+    return OutputLine(shown, (row["in_topic"], row["in_output"]), agrees=False)
+
+
+def _key_of(row: Mapping[str, str], compared: Compared) -> str:
+    return ", ".join(row[name] or "(none)" for name in compared.sides.keys)
 
 
 def _audit_note(evidence: Evidence) -> str:
@@ -359,15 +385,11 @@ def _compared(evidence: Evidence) -> str:
     """Which columns of the file and the topic were compared, and which only one of them has."""
     if evidence.input is None or evidence.check.topic not in evidence.rows:
         return ""
-    both = compared_columns(evidence)
-    ours = _own_columns(evidence.rows[evidence.check.topic].committed, evidence.check)
+    both = evidence.input.compared
+    ours = evidence.rows[evidence.check.topic].schema.names
     text = f"Compared column by column: {', '.join(both)}."
     if alone := [name for name in evidence.input.columns if name not in both]:
         text += f" Only in the file: {', '.join(alone)}."
     if alone := [name for name in ours if name not in both]:
         text += f" Only in the topic: {', '.join(alone)}."
     return text
-
-
-def _own_columns(table: pa.Table, check: ExactlyOnceCheck) -> list[Any]:
-    return [name for name in table.schema.names if not name.startswith("_") or name in check.topic_columns]

@@ -7,10 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+Example = Mapping[str, str]
+"""One thing that was found wrong: where it is, then its values, which only the guarded report shows."""
+
+EXAMPLES_MAX = 20
+
 Status = Literal["passed", "failed", "errored", "not_applicable"]
 """`failed`: the data is wrong. `errored`: the check could not be made. `not_applicable`: what it compares is gone for
 good by the topics' own rules, and that is no fault.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a check came to, before it is judged: of `total` things that were looked at, `wrong` are."""
+
+    total: int
+    wrong: int
+    examples: tuple[Example, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

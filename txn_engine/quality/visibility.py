@@ -1,170 +1,215 @@
-"""What readers see of the log, and why they do not see the rest."""
+"""What readers see of the log, and why they do not see the rest: file by file, for a file has one fate."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import pyarrow as pa
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 from txn_engine.quality.evidence import (
-    NOT_KNOWN,
     Evidence,
+    EvidenceMissingError,
+    ReplayedFile,
     ReplayedPartition,
+    SeenFile,
     TopicRows,
     need,
     replayed,
     rows_of,
 )
+from txn_engine.quality.result import EXAMPLES_MAX, Counted, Example
 
 
-def visible(evidence: Evidence) -> pa.Table:
-    """Each record that read_committed returned, of every topic, in the order it came.
-
-    `step`: its offset less that of the record before it in its partition (1 for the first); `aborted_by`: the producer
-    whose aborted transaction it belongs to, null as it should be; `last_stable_offset` of its partition; both as the
-    auditor's replay gives them.
-    """
-    parts = [
-        _visible_part(
-            topic,
-            partition,
-            offsets,
-            rows_of(evidence, topic),
-            replayed(evidence, topic, partition),
-        )
-        for topic in evidence.check.topics
-        for partition, offsets in by_partition(rows_of(evidence, topic).committed).items()
-    ]
-    return pa.concat_tables(parts) if parts else _VISIBLE.empty_table()
+def nothing_aborted_visible(evidence: Evidence) -> Counted:
+    """Records that readers see, of a producer that aborted them by the raw entries."""
+    return _counted_files(evidence, lambda file, replay: file.records if _is_aborted(file, replay) else 0)
 
 
-def counted(evidence: Evidence) -> pa.Table:
-    """Each partition in which all is decided: how many records read_committed returned, and how many live ones the
-    auditor's replay counts.
-    """
-    rows: list[tuple[str, int, int, int]] = []
-    for topic in evidence.check.topics:
-        returned = by_partition(rows_of(evidence, topic).committed)
-        need(evidence, "audit")
-        rows += [
-            (topic, found.partition, len(returned.get(found.partition, ())), found.live_records)
-            for found in evidence.replayed
-            if found.topic == topic and found.last_stable_offset == found.log_end_offset
-        ]
-    names = ("topic", "partition", "visible_records", "replayed_records")
-    kinds = (pa.string(), pa.int32(), pa.int64(), pa.int64())
-    return pa.table(
-        {
-            name: pa.array([row[place] for row in rows], kind)
-            for place, (name, kind) in enumerate(zip(names, kinds, strict=True))
-        }
+def nothing_undecided_visible(evidence: Evidence) -> Counted:
+    """Records that readers see at or above the last stable offset of the raw entries."""
+
+    def undecided(file: SeenFile, replay: ReplayedPartition) -> int:
+        above = file.last_offset + 1 - max(replay.last_stable_offset, file.first_offset)
+        return min(max(above, 0), file.records)
+
+    return _counted_files(evidence, undecided)
+
+
+def offsets_ascend(evidence: Evidence) -> Counted:
+    """Records that come behind one of a higher offset of their partition."""
+    total = wrong = 0
+    examples: list[Example] = []
+    for topic, partition, files in _partitions(evidence):
+        total += sum(file.records for file in files)
+        for file in files:
+            if file.falls:
+                wrong += file.falls
+                examples.append(_place(topic, partition, file.first_fault))
+        for before, file in pairwise(file for file in files if file.records):
+            if file.first_offset < before.last_offset:
+                wrong += 1
+                examples.append(_place(topic, partition, file.first_offset))
+    return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
+
+
+def may_repeat(rows: TopicRows) -> bool:
+    """Whether an offset may come twice: only then all of them are looked at."""
+    if any(file.repeats or file.falls for file in rows.files):
+        return True
+    spans = sorted(
+        (file.partition, file.first_offset, file.last_offset) for file in rows.files if file.records
     )
+    return any(one[0] == other[0] and other[1] <= one[2] for one, other in pairwise(spans))
 
 
-_VISIBLE_FIELDS: list[Any] = [
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("step", pa.int64()),
-    pa.field("aborted_by", pa.string()),
-    pa.field("last_stable_offset", pa.int64()),
-]
-_VISIBLE = pa.schema(_VISIBLE_FIELDS)
+def records_as_named(evidence: Evidence) -> Counted:
+    """Data files that readers see, with other records than their entry says by the raw entries."""
+    total = wrong = 0
+    examples: list[Example] = []
+    for topic, partition, files in _partitions(evidence):
+        end = rows_of(evidence, topic).ends.get(partition, 0)
+        start = replayed(evidence, topic, partition).log_start_offset
+        named = {live.key: live for live in _live(evidence, topic, partition)}
+        for file in files:
+            total += 1
+            if (live := named.get(file.key)) is None:
+                continue
+            is_whole = start <= live.base_offset and live.last_offset < end
+            outside = (
+                file.records
+                and not live.base_offset <= file.first_offset <= file.last_offset <= live.last_offset
+            )
+            if outside or (is_whole and file.records != live.record_count):
+                wrong += 1
+                examples.append({**_place(topic, partition, live.base_offset), "object": file.key})
+    return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
 
 
-def _visible_part(
-    topic: str, partition: int, offsets: Any, rows: TopicRows, replay: ReplayedPartition
-) -> pa.Table:
-    count = len(offsets)
-    steps = np.diff(offsets, prepend=offsets[0] - 1) if count else offsets
-    owner, known = _owners(rows, partition, offsets)
-    aborted_by = np.full(count, NOT_KNOWN, np.int64)
-    for transaction in replay.aborted:
-        inside = (offsets >= transaction.first_offset) & (offsets <= transaction.last_offset)
-        aborted_by[inside & known & (owner == transaction.producer_id)] = transaction.producer_id
-    aborters = [None if producer == NOT_KNOWN else f"producer {producer}" for producer in aborted_by.tolist()]
-    columns: list[Any] = [
-        pa.repeat(topic, count),
-        pa.array(np.full(count, partition, np.int32)),
-        pa.array(offsets),
-        pa.array(steps),
-        pa.array(aborters, pa.string()),
-        pa.array(np.full(count, replay.last_stable_offset, np.int64)),
-    ]
-    return pa.table(columns, schema=_VISIBLE)
+def files_as_replayed(evidence: Evidence) -> Counted:
+    """Data files that only one of the two lists: the scan's, and that of the raw entries, as far as the scan goes."""
+    total = wrong = 0
+    examples: list[Example] = []
+    for topic, partition, files in _partitions(evidence):
+        replay = replayed(evidence, topic, partition)
+        end = min(rows_of(evidence, topic).ends.get(partition, 0), replay.last_stable_offset)
+        start = replay.log_start_offset
+        live = [
+            file.key
+            for file in _live(evidence, topic, partition)
+            if file.base_offset < end and file.last_offset >= start
+        ]
+        seen = [file.key for file in files]
+        total += len(set(live) | set(seen))
+        twice = [key for key, times in Counter(seen).items() if times > 1]
+        odd = sorted({*(set(live) ^ set(seen)), *twice})
+        wrong += len(odd)
+        examples += [{"topic": topic, "partition": str(partition), "object": key} for key in odd]
+    return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
 
 
-def hidden(evidence: Evidence) -> pa.Table:
-    """Each record that read_uncommitted returned and read_committed did not, and `reason`: why that is right.
+def visible_records_counted(evidence: Evidence) -> Counted:
+    """Partitions in which all is decided and readers get another number of records than the raw entries have live."""
+    total = wrong = 0
+    examples: list[Example] = []
+    for topic in evidence.check.topics:
+        rows = rows_of(evidence, topic)
+        need(evidence, "audit")
+        for found in evidence.replayed:
+            if found.topic != topic or found.last_stable_offset != found.log_end_offset:
+                continue
+            total += 1
+            seen = sum(file.records for file in rows.of(found.partition))
+            if seen != found.live_records:
+                wrong += 1
+                examples.append(
+                    {
+                        "topic": topic,
+                        "partition": str(found.partition),
+                        "visible_records": f"{seen:,}",
+                        "replayed_records": f"{found.live_records:,}",
+                    }
+                )
+    return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
 
-    `aborted`: it lies in a transaction that its own producer aborted; `undecided`: it lies at or above the last stable
-    offset; both by the auditor's replay. `unexplained`: neither.
-    """
-    parts = []
+
+def hidden_records_explained(evidence: Evidence) -> Counted:
+    """Records that only read_uncommitted returns, and no raw entry says why."""
+    total = wrong = 0
+    examples: list[Example] = []
     for topic in evidence.check.topics:
         need(evidence, f"log:{topic}")
-        for partition, (offsets, reasons) in hidden_offsets(evidence, topic).items():
-            columns: list[Any] = [
-                pa.repeat(topic, len(offsets)),
-                pa.array(np.full(len(offsets), partition, np.int32)),
-                pa.array(offsets),
-                pa.array(reasons.tolist(), pa.string()),
-            ]
-            parts.append(pa.table(columns, schema=_HIDDEN))
-    return pa.concat_tables(parts) if parts else _HIDDEN.empty_table()
+        for partition, files in hidden_files(evidence, topic).items():
+            for file, reason in files:
+                total += file.records
+                if reason == "unexplained":
+                    wrong += file.records
+                    examples.append(_place(topic, partition, file.first_offset))
+    return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
 
 
-_HIDDEN_FIELDS: list[Any] = [
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("reason", pa.string()),
-]
-_HIDDEN = pa.schema(_HIDDEN_FIELDS)
+def hidden_files(evidence: Evidence, topic: str) -> Mapping[int, Sequence[tuple[SeenFile, str]]]:
+    """By partition the files that read_committed does not return (but those trimmed since), and why not.
 
-
-def hidden_offsets(evidence: Evidence, topic: str) -> dict[int, tuple[Any, Any]]:
-    """By partition: the offsets that read_committed does not return (but those trimmed since), and why not."""
-    rows = rows_of(evidence, topic)
-    if rows.logged is None:
-        return {}
-    logged, committed = by_partition(rows.logged), by_partition(rows.committed)
-    found = {}
-    for partition, offsets in logged.items():
-        missing = np.setdiff1d(offsets, committed.get(partition, np.array([], np.int64)))
-        if not len(missing):
+    `aborted`: it lies in a transaction that its own producer aborted; `undecided`: it reaches the last stable offset;
+    both by the auditor's replay. `unexplained`: neither.
+    """
+    found: dict[int, list[tuple[SeenFile, str]]] = {}
+    for file in rows_of(evidence, topic).hidden or ():
+        replay = replayed(evidence, topic, file.partition)
+        if file.last_offset < replay.log_start_offset:
             continue
-        replay = replayed(evidence, topic, partition)
-        missing = missing[missing >= replay.log_start_offset]
-        reasons = np.full(len(missing), "unexplained", dtype="<U11")
-        reasons[missing >= replay.last_stable_offset] = "undecided"
-        owner, known = _owners(rows, partition, missing)
-        for transaction in replay.aborted:
-            inside = (missing >= transaction.first_offset) & (missing <= transaction.last_offset)
-            reasons[inside & (~known | (owner == transaction.producer_id))] = "aborted"
-        found[partition] = (missing, reasons)
+        reason = "unexplained"
+        if file.last_offset >= replay.last_stable_offset:
+            reason = "undecided"
+        if _is_aborted(file, replay):
+            reason = "aborted"
+        found.setdefault(file.partition, []).append((file, reason))
     return found
 
 
-def by_partition(table: pa.Table) -> dict[int, Any]:
-    """The offsets of a scan by partition, in the order they came."""
-    numbers = table["_partition"].to_numpy()
-    offsets = table["_offset"].to_numpy().astype(np.int64, copy=False)
-    return {int(number): offsets[numbers == number] for number in np.unique(numbers)}
-
-
-def _owners(rows: TopicRows, partition: int, offsets: Any) -> tuple[Any, Any]:
-    """The producer of each record, as the name of its data file says it, and whether that is known."""
-    files = sorted(
-        (file.base_offset, NOT_KNOWN if file.producer_id is None else file.producer_id)
-        for file in rows.files
-        if file.partition == partition
+def _is_aborted(file: SeenFile, replay: ReplayedPartition) -> bool:
+    """Whether the producer that wrote the file aborted a transaction in which it lies."""
+    return any(
+        file.producer_id == aborted.producer_id
+        and file.first_offset <= aborted.last_offset
+        and file.last_offset >= aborted.first_offset
+        for aborted in replay.aborted
     )
-    if not files:
-        return np.full(len(offsets), NOT_KNOWN, np.int64), np.zeros(len(offsets), bool)
-    bases = np.array([base for base, _ in files], np.int64)
-    producers = np.array([producer for _, producer in files], np.int64)
-    place = np.searchsorted(bases, offsets, side="right") - 1
-    owner = np.where(place >= 0, producers[np.maximum(place, 0)], NOT_KNOWN)
-    return owner, owner != NOT_KNOWN
+
+
+def _counted_files(evidence: Evidence, faulty: Callable[[SeenFile, ReplayedPartition], int]) -> Counted:
+    total = wrong = 0
+    examples: list[Example] = []
+    for topic, partition, files in _partitions(evidence):
+        replay = replayed(evidence, topic, partition)
+        for file in files:
+            total += file.records
+            if count := faulty(file, replay):
+                wrong += count
+                first = file.first_offset if count == file.records else file.last_offset + 1 - count
+                examples.append(_place(topic, partition, first))
+    return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
+
+
+def _partitions(evidence: Evidence) -> Iterator[tuple[str, int, list[SeenFile]]]:
+    for topic in evidence.check.topics:
+        by_partition: dict[int, list[SeenFile]] = {}
+        rows = rows_of(evidence, topic)
+        numbers = {*rows.ends, *(file.partition for file in rows.files)}
+        for number in numbers:
+            by_partition[number] = []
+        for file in rows.files:
+            by_partition[file.partition].append(file)
+        for number in sorted(by_partition):
+            yield topic, number, by_partition[number]
+
+
+def _live(evidence: Evidence, topic: str, partition: int) -> Sequence[ReplayedFile]:
+    live = replayed(evidence, topic, partition).live
+    if live is None:
+        raise EvidenceMissingError(f"the audit has no list of the files of {topic}-{partition}")
+    return live
+
+
+def _place(topic: str, partition: int, offset: int) -> Example:
+    return {"topic": topic, "partition": str(partition), "offset": str(offset)}

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from txn_engine.verify.audited_partition import AbortedIndex, AuditedPartition
+from txn_engine.verify.file_table import DataFile
 from txn_engine.verify.findings import Finding, Place
 
 _AT_REST = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
@@ -93,13 +94,17 @@ class Replay:
     """What the raw entries give, for whoever compares the engine's answers with it; not part of the JSON.
 
     Of places that were judged to their end: `aborted`, the aborted transactions; `open`, the producers whose
-    transaction no marker has ended; both without the places that have none.
+    transaction no marker has ended; both without the places that have none. `live`: the live data files, of the topics
+    in `files_of` alone.
     """
+
+    files_of: frozenset[str] = frozenset()
 
     aborted: dict[Place, AbortedIndex] = field(default_factory=dict)
     open: dict[Place, tuple[int, ...]] = field(default_factory=dict)
     open_ids: list[OpenId] = field(default_factory=list)
     pending: list[PendingCommit] = field(default_factory=list)
+    live: dict[Place, tuple[DataFile, ...]] = field(default_factory=dict)
 
     def keep(self, place: Place, state: AuditedPartition) -> None:
         """Keep what a partition gives."""
@@ -107,6 +112,8 @@ class Replay:
             self.aborted[place] = state.aborted
         if state.open:
             self.open[place] = tuple(state.open)
+        if place.topic in self.files_of:
+            self.live[place] = tuple(file for file in state.files.in_order() if file.status == "live")
         for name, stored in state.transactions.items():
             if stored.row.state not in _AT_REST:
                 topics = frozenset(topic for topic, _, _ in stored.row.partitions)

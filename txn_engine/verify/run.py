@@ -36,6 +36,7 @@ def verify_store(
     topics: Sequence[str] | None = None,
     check_data: bool = True,
     workers: int = WORKERS,
+    files_of: Collection[str] = (),
 ) -> VerifyReport:
     """Audit a store from its raw objects: replay everything, judge every invariant (PROTOCOL.md, section 7).
 
@@ -49,6 +50,7 @@ def verify_store(
     topics: only these topics' data (the internal topics always); an unknown one is UnknownTopicOrPartitionError.
     check_data: read the data files too, not only whether they are there.
     workers: threads that read; 0: none, every call to the store comes from the caller's thread, in a fixed order.
+    files_of: topics whose live data files the replay lists.
     Errors of the store itself (unreachable, no access) are raised as they come, `storage.errors.StorageError`.
     """
     started = time.perf_counter()
@@ -59,7 +61,8 @@ def verify_store(
         keys = survey_keys(store)
         layouts = LayoutAudit(reader, findings, keys)
         layouts.check_names(topics)
-        run = _Run(audit, layouts, now_ms=now_ms, only=topics, check_data=check_data)
+        replay = Replay(frozenset(files_of))
+        run = _Run(audit, layouts, replay, now_ms=now_ms, only=topics, check_data=check_data)
         run.read_everything()
         run.judge_across_logs()
         for folder, seen in reader.not_folders.items():
@@ -106,13 +109,14 @@ class _Run:
         self,
         audit: Audit,
         layouts: LayoutAudit,
+        replay: Replay,
         *,
         now_ms: int | None,
         only: Sequence[str] | None,
         check_data: bool,
     ) -> None:
         self.stats: list[PartitionStats] = []
-        self.replay = Replay()
+        self.replay = replay
         self._audit = audit
         self._layouts = layouts
         self._now_ms = now_ms

@@ -1,0 +1,55 @@
+"""Every check's number: what was seen, reduced to how many things are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from txn_engine.quality import positions, visibility
+from txn_engine.quality.evidence import Evidence, EvidenceMissingError
+from txn_engine.quality.records import Reductions
+from txn_engine.quality.result import Counted
+from txn_engine.quality.suite import named_checks, output_checks
+
+
+def count(evidence: Evidence, reductions: Reductions) -> Mapping[str, Counted | EvidenceMissingError]:
+    """By the name of the check: what it came to, or why it could not be made."""
+    counters: dict[str, Callable[[], Counted]] = {
+        name: getattr(reductions, name)
+        for name in (
+            "record_ids_unique",
+            "input_ids_unique",
+            "no_input_row_missing",
+            "no_record_beyond_input",
+            "row_values_equal",
+            "no_offset_twice",
+        )
+    }
+    for name, output in output_checks(evidence.check):
+        counters[name] = partial(reductions.output, name, output)
+    for counter in (
+        visibility.nothing_aborted_visible,
+        visibility.nothing_undecided_visible,
+        visibility.hidden_records_explained,
+        visibility.files_as_replayed,
+        visibility.records_as_named,
+        visibility.offsets_ascend,
+        visibility.visible_records_counted,
+        positions.lso_at_log_end,
+        positions.no_open_transaction,
+        positions.group_at_lso,
+        positions.group_lag_agrees,
+        positions.nothing_pending,
+        positions.transactions_final,
+        positions.audit_clean,
+    ):
+        counters[counter.__name__] = partial(counter, evidence)
+    checks = named_checks(evidence.check, has_input=evidence.input is not None)
+    return {check.name: _counted(counters[check.name]) for check in checks}
+
+
+def _counted(counter: Callable[[], Counted]) -> Counted | EvidenceMissingError:
+    try:
+        return counter()
+    except EvidenceMissingError as missing:
+        return missing

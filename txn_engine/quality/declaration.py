@@ -1,0 +1,206 @@
+"""What is to be proved: a topic, what its consumer made of it, and what ties the two together."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from txn_engine.errors import InvalidRequestError
+
+ACTOR = "exactly-once check"
+RECORDS = "*"
+"""For `Totals.count`: the output has a record for each record, and no column that counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A column of the topic that is summed; with `direction` only where that column is one of `plus`, and taken away
+    elsewhere.
+    """
+
+    column: str
+    direction: str | None = None
+    plus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """For each key, the output's sums are those of the topic's amounts, and its count is their number.
+
+    `by`: the key's columns, the output's name to the topic's. `sums`: an output column to what it sums. `count`: the
+    output column that counts, `RECORDS` for its records, None where nothing counts.
+    """
+
+    by: Mapping[str, str]
+    sums: Mapping[str, Amount] = field(default_factory=dict)
+    count: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SameSet:
+    """The output holds the same distinct rows. `columns`: the output's name to the topic's."""
+
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SameRows:
+    """The output holds the same rows, each as often (`identity`). `columns`: the output's name to the topic's."""
+
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class LatestByKey:
+    """For each key, the latest record of the output carries the values of the latest record of the topic.
+
+    Both mappings: the output's name to the topic's. A key has to be in one partition: there is no order across several.
+    """
+
+    by: Mapping[str, str]
+    columns: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class SqlReduction:
+    """Two queries that give the same rows, in whatever order: one over `topic`, one over `output`."""
+
+    topic: str
+    output: str
+
+
+Relation = Totals | SameSet | SameRows | LatestByKey | SqlReduction
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A topic that a consumer wrote, and what it has to be."""
+
+    topic: str
+    relation: Relation
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a proof of exactly-once is about.
+
+    `record_id` names the columns that together tell one record from another. Without `outputs` or `group_id` what
+    belongs to them is not checked, and the report says so.
+
+    `up_to_position`: judge what `group_id` has consumed, while producers go on: the records below its committed offsets
+    and the output that was committed with them. What lies behind, and what is under way, is not judged. Without it
+    everything is, and whatever is under way makes checks fail.
+
+    `input_delimiter` and `input_date_format` describe the input file (the Berka file's by default).
+    """
+
+    topic: str
+    record_id: tuple[str, ...]
+    outputs: tuple[Output, ...] = ()
+    group_id: str | None = None
+    up_to_position: bool = False
+    input_delimiter: str = ";"
+    input_date_format: str = "%y%m%d"
+
+    def __post_init__(self) -> None:
+        if not self.record_id:
+            raise _refused("no record_id", "the columns that tell one record from another")
+        for output in self.outputs:
+            _check_output(output)
+        if self.up_to_position and self.group_id is None:
+            raise _refused("up_to_position is given without group_id", "the group whose position counts")
+        if len(self.input_delimiter) != 1:
+            raise _refused(f"input_delimiter is {self.input_delimiter!r}", "one character")
+        if not _says_a_day(self.input_date_format):
+            raise _refused(
+                f"input_date_format is {self.input_date_format!r}",
+                "one that strptime takes, with year, month and day, as %Y-%m-%d",
+            )
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are read: the one checked, then its outputs."""
+        return tuple(dict.fromkeys((self.topic, *(output.topic for output in self.outputs))))
+
+    @property
+    def topic_columns(self) -> tuple[str, ...]:
+        """The columns of the topic that are named; the input file must have them too."""
+        named = [*self.record_id]
+        for output in self.outputs:
+            named += columns_of_topic(output.relation)
+        return tuple(dict.fromkeys(named))
+
+
+def columns_of_topic(relation: Relation) -> tuple[str, ...]:
+    """Those that the relation names; a query's are not known."""
+    match relation:
+        case Totals():
+            named = [*relation.by.values()]
+            for amount in relation.sums.values():
+                named += [amount.column, *([amount.direction] if amount.direction else [])]
+            return tuple(dict.fromkeys(named))
+        case LatestByKey():
+            return (*relation.by.values(), *relation.columns.values())
+        case SqlReduction():
+            return ()
+        case SameSet() | SameRows():
+            return tuple(relation.columns.values())
+
+
+def columns_of_output(relation: Relation) -> tuple[str, ...]:
+    """Those that the relation names; a query's are not known."""
+    match relation:
+        case Totals():
+            counted = [relation.count] if relation.count not in (None, RECORDS) else []
+            return tuple(dict.fromkeys([*relation.by, *relation.sums, *map(str, counted)]))
+        case LatestByKey():
+            return (*relation.by, *relation.columns)
+        case SqlReduction():
+            return ()
+        case SameSet() | SameRows():
+            return tuple(relation.columns)
+
+
+def is_of_input(relation: Relation) -> bool:
+    """Whether the input file, where there is one, takes the topic's place: it has no offsets, and no query knows it."""
+    return isinstance(relation, Totals | SameSet | SameRows)
+
+
+def _check_output(output: Output) -> None:
+    relation, place = output.relation, f"output {output.topic!r}"
+    match relation:
+        case Totals():
+            if not relation.by:
+                raise _refused(f"{place} has no key", "the columns by which it sums")
+            if not relation.sums and relation.count is None:
+                raise _refused(f"{place} neither sums nor counts", "sum, count, or both")
+            for amount in relation.sums.values():
+                if amount.direction is not None and not amount.plus:
+                    raise _refused(
+                        f"{place} has direction {amount.direction!r} without plus",
+                        "the values of that column that count up",
+                    )
+        case LatestByKey():
+            if not relation.by or not relation.columns:
+                raise _refused(f"{place} lacks a key or values", "by and columns for `latest`")
+        case SqlReduction():
+            if not relation.topic.strip() or not relation.output.strip():
+                raise _refused(f"{place} lacks a query", "one for the topic and one for the output")
+        case SameSet() | SameRows():
+            if not relation.columns:
+                raise _refused(f"{place} names no columns", "at least one")
+
+
+def _refused(seen: str, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(seen, actor=ACTOR, expected=expected)
+
+
+def _says_a_day(date_format: str) -> bool:
+    """Whether a date that is written so can be read again."""
+    day = dt.date(2001, 12, 31)
+    try:
+        return dt.datetime.strptime(day.strftime(date_format), date_format).date() == day  # noqa: DTZ007 -- a day
+    except (ValueError, re.error):
+        return False

@@ -1,0 +1,175 @@
+"""A declaration as a file of YAML (JSON is YAML too)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.quality.declaration import (
+    ACTOR,
+    Amount,
+    Declaration,
+    LatestByKey,
+    Output,
+    Relation,
+    SameRows,
+    SameSet,
+    SqlReduction,
+    Totals,
+)
+
+FILE_BYTES_MAX = 256 * 1024
+_KINDS = ("sum", "count", "set", "identity", "latest", "sql")
+
+
+def read_declaration(path: Path) -> Declaration:
+    """The declaration that the file holds; `InvalidRequestError`, naming file and field, where it is none."""
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise _refused(
+            str(path), f"it cannot be read: {error.strerror or error}", "a readable file"
+        ) from error
+    if len(data) > FILE_BYTES_MAX:
+        raise _refused(str(path), f"more than {FILE_BYTES_MAX:,} bytes", "a declaration")
+    import yaml
+
+    try:
+        held = yaml.safe_load(data.decode())
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path} line {mark.line + 1}" if mark else str(path)
+        raise _refused(where, "it is not YAML", "a declaration") from error
+    return declaration_from(held, str(path))
+
+
+def declaration_from(held: object, place: str) -> Declaration:
+    """The declaration in values as YAML gives them; `place` is what errors name."""
+    at = _Fields(held, place)
+    given = _Fields(at.take("input", {}), f"{place} input")
+    declared: dict[str, Any] = {
+        "topic": at.text("topic"),
+        "record_id": at.names("record_id"),
+        "outputs": tuple(
+            _output(each, f"{place} outputs[{number}]") for number, each in enumerate(at.list("outputs"))
+        ),
+        "group_id": at.optional_text("group_id"),
+        "up_to_position": at.flag("up_to_position"),
+    }
+    for field, name in (("input_delimiter", "delimiter"), ("input_date_format", "date_format")):
+        if (value := given.optional_text(name)) is not None:
+            declared[field] = value
+    given.nothing_left()
+    at.nothing_left()
+    return Declaration(**declared)
+
+
+def _output(held: object, place: str) -> Output:
+    at = _Fields(held, place)
+    topic = at.text("topic")
+    kinds = [kind for kind in _KINDS if kind in at.left]
+    if not kinds or (len(kinds) > 1 and set(kinds) != {"sum", "count"}):
+        seen = ", ".join(kinds) or "none of them"
+        raise _refused(place, seen, f"one of {', '.join(_KINDS)} (sum and count go together)")
+    relation = _relation(kinds[0], at, place)
+    at.nothing_left()
+    return Output(topic, relation)
+
+
+def _relation(kind: str, at: _Fields, place: str) -> Relation:
+    match kind:
+        case "set":
+            return SameSet(at.columns("set"))
+        case "identity":
+            return SameRows(at.columns("identity"))
+        case "latest":
+            inner = _Fields(at.take("latest"), f"{place} latest")
+            latest = LatestByKey(inner.columns("by"), inner.columns("columns"))
+            inner.nothing_left()
+            return latest
+        case "sql":
+            inner = _Fields(at.take("sql"), f"{place} sql")
+            queries = SqlReduction(inner.text("topic"), inner.text("output"))
+            inner.nothing_left()
+            return queries
+    sums = _Fields(at.take("sum", {}), f"{place} sum")
+    amounts = {name: _amount(sums.take(name), f"{place} sum {name}") for name in list(sums.left)}
+    return Totals(at.columns("by"), amounts, at.optional_text("count"))
+
+
+def _amount(held: object, place: str) -> Amount:
+    if isinstance(held, str):
+        return Amount(held)
+    at = _Fields(held, place)
+    amount = Amount(at.text("of"), at.optional_text("direction"), tuple(at.list("plus")))
+    if any(not isinstance(value, str) for value in amount.plus):
+        raise _refused(f"{place} plus", "a value that is no text", "texts (in quotes where YAML needs them)")
+    at.nothing_left()
+    return amount
+
+
+class _Fields:
+    """A mapping whose fields are taken out one by one, so that a mistyped one is left and refused by name."""
+
+    def __init__(self, held: object, place: str) -> None:
+        if not isinstance(held, Mapping) or any(not isinstance(name, str) for name in held):
+            raise _refused(place, f"a {type(held).__name__}", "a mapping with names")
+        self.left: dict[str, Any] = dict(held)
+        self._place = place
+
+    def take(self, name: str, default: object = None) -> Any:
+        if name not in self.left and default is None:
+            raise _refused(self._place, f"no {name}", "that field")
+        return self.left.pop(name, default)
+
+    def text(self, name: str) -> str:
+        value = self.take(name)
+        if not isinstance(value, str) or not value:
+            raise _refused(f"{self._place} {name}", f"a {type(value).__name__}", "a text")
+        return value
+
+    def optional_text(self, name: str) -> str | None:
+        return self.text(name) if self.left.get(name) is not None else self.left.pop(name, None)
+
+    def flag(self, name: str) -> bool:
+        value = self.left.pop(name, False)
+        if not isinstance(value, bool):
+            raise _refused(f"{self._place} {name}", f"a {type(value).__name__}", "true or false")
+        return value
+
+    def list(self, name: str) -> Sequence[Any]:
+        value = self.left.pop(name, [])
+        if not isinstance(value, list):
+            raise _refused(f"{self._place} {name}", f"a {type(value).__name__}", "a list")
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """One name, or a list of them."""
+        value = self.take(name)
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or any(not isinstance(each, str) or not each for each in found):
+            raise _refused(
+                f"{self._place} {name}", f"a {type(value).__name__}", "a column, or a list of them"
+            )
+        return tuple(found)
+
+    def columns(self, name: str) -> Mapping[str, str]:
+        """Names that both topics have, or a mapping from the output's to the topic's."""
+        value = self.left.get(name)
+        if not isinstance(value, Mapping):
+            return {each: each for each in self.names(name)}
+        self.left.pop(name)
+        if any(not isinstance(each, str) or not each for pair in value.items() for each in pair):
+            raise _refused(f"{self._place} {name}", "a name that is no text", "column: column")
+        return dict(value)
+
+    def nothing_left(self) -> None:
+        if self.left:
+            raise _refused(self._place, f"a field {min(self.left)!r}", "only fields that a declaration has")
+
+
+def _refused(place: str, seen: str, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(seen, actor=ACTOR, place=place, expected=expected)

@@ -13,6 +13,14 @@ import click
 
 from txn_engine.names import json_printable, printable
 
+_EXTRAS = {
+    "pyspark": "spark",
+    "airflow": "airflow",
+    "great_expectations": "quality",
+    "duckdb": "quality",
+    "fsspec": "quality",
+    "yaml": "quality",
+}
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_NOT_TOLD = 3
@@ -131,7 +139,7 @@ def _coded(code: str, text: str) -> tuple[str, str]:
 
 
 def _how_to_install(package: str) -> str:
-    extra = {"pyspark": "spark", "airflow": "airflow", "great_expectations": "quality"}.get(package)
+    extra = _EXTRAS.get(package)
     return (
         f"pip install 'txn-engine[{extra}]'"
         if extra

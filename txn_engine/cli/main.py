@@ -20,6 +20,7 @@ from txn_engine.cli.failures import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_NOT_TOLD
 from txn_engine.cli.groups import groups
 from txn_engine.cli.maintain import maintain
 from txn_engine.cli.produce import produce
+from txn_engine.cli.quality import quality
 from txn_engine.cli.topics import topics
 from txn_engine.cli.transactions import transactions
 from txn_engine.cli.verify import verify
@@ -68,6 +69,7 @@ for command in (
     groups,
     coordinator,
     verify,
+    quality,
     dump_log,
     maintain,
     bench,

@@ -150,8 +150,7 @@ def declared(params: Mapping[str, Any]) -> Declaration:
         outputs=outputs,
         group_id=params.get("group_id") or None,
         up_to_position=params["scope"] == CONSUMED,
-        input_delimiter=params["input_delimiter"],
-        input_date_format=params["input_date_format"],
+        **{name: params[name] for name in ("input_delimiter", "input_date_format") if name in params},
     )
 
 

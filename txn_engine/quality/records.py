@@ -195,7 +195,7 @@ class Reductions:
             wrong, found = self._by_key(sides)
             largest = self._largest(sides)
         else:
-            wrong, found = self._count("differing_rows"), self._some_differing(sides)
+            wrong, found = self._differing_keys(sides), self._some_differing(sides)
         for name in ("side_topic", "side_output", "differing_rows"):
             reducer.drop(name)
         return Compared(output, sides, rows, wrong, found, largest)
@@ -229,6 +229,14 @@ class Reductions:
         return self._reducer.query(
             f"SELECT s.* FROM side_topic AS s ANTI JOIN (SELECT {keys} FROM differing_rows) AS d ON {same} "
             f"ORDER BY abs(s.{quoted(sides.values[0])}) DESC LIMIT {LARGEST_MAX}"
+        )
+
+    def _differing_keys(self, sides: Sides) -> int:
+        """How many keys differ; of relations without one, rows."""
+        keys = ", ".join(self._reducer.dialect.column(name) for name in sides.keys)
+        distinct = f"SELECT DISTINCT {keys} FROM differing_rows"
+        return int(
+            self._reducer.query(f"SELECT count(*) AS held FROM ({distinct}) AS keys").to_pylist()[0]["held"]
         )
 
     def _some_differing(self, sides: Sides) -> pa.Table:

@@ -1,0 +1,110 @@
+"""`quality run` and `explain`: exit code 0 only where every check passed, and a report that is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+DECLARATION = """
+topic: payments
+record_id: id
+outputs:
+  - topic: copies
+    identity: [id, amount]
+"""
+
+
+@pytest.fixture
+def ledger(run: Run, tmp_path: Path, good: Path) -> str:
+    """A topic and its copy, each loaded once."""
+    store = f"file://{tmp_path}/ledger"
+    schema = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
+    for topic in ("payments", "copies"):
+        assert run("topics", "create", topic, "--schema", schema, store=store).code == 0
+        assert run("produce", topic, str(good), "--transactional-id", topic, store=store).code == 0
+    return store
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> list[str]:
+    return ["--report", str(tmp_path / "report")]
+
+
+def test_a_topic_alone(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
+    """A line a check; the report and Great Expectations' results are there."""
+    answer = run("quality", "run", "payments", "--record-id", "id", *report, store=ledger)
+    assert answer.code == 0, answer.stdout
+    assert "record_ids_unique" in answer.stdout
+    assert "exactly once: proven" in answer.stderr
+    assert (tmp_path / "report" / "index.html").is_file()
+    found = run("quality", "run", "payments", "--record-id", "id", *report, "--json", store=ledger).json
+    assert found["success"] is True
+    assert {check["status"] for check in found["checks"]} == {"passed"}
+    assert Path(found["report"]).is_file()
+    assert found["engine"] == "in process (DuckDB)"
+
+
+def test_by_default_the_report_is_beside(
+    run: Run, ledger: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder of the topic's name."""
+    monkeypatch.chdir(tmp_path)
+    assert run("quality", "run", "payments", "--record-id", "id", store=ledger).code == 0
+    assert (tmp_path / "txn-engine-reports" / "payments" / "index.html").is_file()
+
+
+def test_a_declaration(run: Run, ledger: str, report: list[str], tmp_path: Path, good: Path) -> None:
+    """The copy is right; after another load of it, it is not, and the exit code says so."""
+    path = tmp_path / "declaration.yaml"
+    path.write_text(DECLARATION)
+    command = ("quality", "run", "payments", "--declaration", str(path), *report)
+    assert run(*command, store=ledger).code == 0
+    assert run("produce", "copies", str(good), "--transactional-id", "again", store=ledger).code == 0
+    answer = run(*command, "--json", store=ledger)
+    assert answer.code == 1
+    statuses = {check["check"]: check["status"] for check in answer.json["checks"]}
+    assert [name for name, status in statuses.items() if status == "failed"] == ["identity_in_copies"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "give --record-id COLUMN, or --declaration FILE"),
+        (["--record-id", "x"], "no column x"),
+        (["--declaration", "absent.yaml"], "No such file"),
+        (["--record-id", "id", "--memory-mb", "10"], "--memory-mb"),
+        (["--record-id", "id", "--input", "absent.csv"], "No such file"),
+    ],
+)
+def test_a_wrong_call(
+    run: Run, ledger: str, report: list[str], arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    """One line, and nothing is written."""
+    answer = run("quality", "run", "payments", *arguments, *report, store=ledger)
+    assert answer.code != 0
+    assert said in answer.error
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_declaration_of_another_topic(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
+    """What was typed and what is declared must agree."""
+    path = tmp_path / "declaration.yaml"
+    path.write_text(DECLARATION)
+    answer = run("quality", "run", "copies", "--declaration", str(path), *report, store=ledger)
+    assert (answer.code, "declares topic 'payments', not 'copies'" in answer.error) == (2, True)
+    answer = run(
+        "quality", "run", "payments", "--declaration", str(path), "--record-id", "x", *report, store=ledger
+    )
+    assert (answer.code, "leave --record-id out" in answer.error) == (2, True)
+
+
+def test_explain(run: Run) -> None:
+    """Every check, or one; no store is needed."""
+    every = run("quality", "explain", "--json").json["checks"]
+    assert {"record_ids_unique", "totals_in_OUTPUT", "audit_clean"} <= {check["check"] for check in every}
+    assert all(check["meaning"] and check["action"] for check in every)
+    assert len(run("quality", "explain", "audit_clean", "--json").json["checks"]) == 1
+    assert run("quality", "explain", "nothing").code == 2

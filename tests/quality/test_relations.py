@@ -1,0 +1,288 @@
+"""What ties an output to its topic: each relation holds where it should, and names what breaks it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from txn_engine import Engine
+from txn_engine.errors import InvalidRequestError
+from txn_engine.quality import (
+    Amount,
+    Declaration,
+    LatestByKey,
+    Output,
+    QualityResult,
+    Relation,
+    SameRows,
+    SameSet,
+    SqlReduction,
+    Totals,
+    check_exactly_once,
+)
+
+PAYMENTS = pa.schema(
+    [
+        ("id", pa.int64()),
+        ('ac"count', pa.string()),
+        ("amount", pa.decimal128(10, 2)),
+        ("count", pa.int32()),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+ROWS: list[tuple[Any, ...]] = [
+    (1, "a", Decimal("1.10"), 1, 0),
+    (2, "b", Decimal("-2.20"), None, 1),
+    (3, None, Decimal("3.30"), 3, None),
+    (4, "a", None, 4, 3),
+    (5, "it's \\ |", Decimal("0.01"), 5, 4),
+    (6, "a", Decimal("7.00"), 1, 0),
+]
+COPIES = pa.schema(
+    [
+        ("id", pa.int32()),
+        ("account", pa.large_string()),
+        ("amount", pa.decimal128(12, 3)),
+        ("at", pa.timestamp("us", "UTC")),
+    ]
+)
+SUMS = pa.schema([("account", pa.string()), ("total", pa.decimal128(20, 2)), ("records", pa.int32())])
+RIGHT_SUMS = [("a", "8.10", 3), ("b", "-2.20", 1), (None, "3.30", 1), ("it's \\ |", "0.01", 1)]
+
+BY = {"account": 'ac"count'}
+COPY = SameRows({"id": "id", "account": 'ac"count', "amount": "amount", "at": "at"})
+TOTALS = Totals(BY, {"total": Amount("amount")}, "records")
+LATEST = LatestByKey(BY, {"id": "id", "amount": "amount"})
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with txn_engine.connect(f"memory://{tmp_path.name}") as connected:
+        yield connected
+
+
+def write(engine: Engine, topic: str, rows: pa.Table) -> None:
+    with engine.producer(transactional_id=f"load-{topic}") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce(topic, rows)
+
+
+def table(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
+    )
+
+
+def load_payments(engine: Engine, partitions: int = 2) -> None:
+    engine.admin.create_topic("payments", partitions=partitions, schema=PAYMENTS, key='ac"count')
+    write(engine, "payments", table(PAYMENTS, ROWS))
+
+
+def load_copies(engine: Engine, rows: list[tuple[Any, ...]] = ROWS, partitions: int = 1) -> None:
+    engine.admin.create_topic("copies", partitions=partitions, schema=COPIES, key="account")
+    copied = [(number, account, amount, at) for number, account, amount, _, at in rows]
+    write(engine, "copies", table(COPIES, copied))
+
+
+def load_sums(engine: Engine, rows: list[tuple[Any, ...]] = RIGHT_SUMS) -> None:
+    engine.admin.create_topic("sums", partitions=2, schema=SUMS, key="account")
+    write(engine, "sums", table(SUMS, [(name, Decimal(total), count) for name, total, count in rows]))
+
+
+def prove(engine: Engine, folder: Path, topic: str, relation: Relation) -> QualityResult:
+    declared = Declaration("payments", ("id",), (Output(topic, relation),))
+    return check_exactly_once(engine, declared, report_folder=folder)
+
+
+def only(result: QualityResult) -> tuple[str, str, list[dict[str, str]]]:
+    """Name, what was observed and examples of the one check that failed."""
+    assert result.errored == ()
+    (check,) = result.failed
+    return check.name, check.observed, [dict(example) for example in check.examples]
+
+
+def test_right_outputs_pass(engine: Engine, tmp_path: Path) -> None:
+    """Every relation at once, two of one topic, with other names and types than the topic's."""
+    load_payments(engine)
+    load_copies(engine)
+    load_sums(engine)
+    relations: list[tuple[str, Relation]] = [
+        ("copies", COPY),
+        ("copies", SameSet({"account": 'ac"count'})),
+        ("copies", LATEST),
+        ("copies", Totals(BY, {"amount": Amount("amount")}, "*")),
+        ("sums", TOTALS),
+        (
+            "sums",
+            SqlReduction(
+                'SELECT "ac""count" AS account, sum(amount)::DECIMAL(20,2) AS total FROM topic GROUP BY ALL',
+                "SELECT account, total FROM output;",
+            ),
+        ),
+    ]
+    outputs = tuple(Output(topic, relation) for topic, relation in relations)
+    result = check_exactly_once(engine, Declaration("payments", ("id",), outputs), report_folder=tmp_path)
+    assert result.success, (result.failed, result.errored)
+    assert [check.name for check in result.checks if check.section == "Outputs"] == [
+        "identity_in_copies",
+        "set_in_copies",
+        "latest_in_copies",
+        "totals_in_copies",
+        "totals_in_sums",
+        "sql_in_sums",
+    ]
+
+
+def test_a_row_twice_and_one_left_out(engine: Engine, tmp_path: Path) -> None:
+    """Identity sees both; the set does not see the first."""
+    load_payments(engine)
+    load_copies(engine, [*ROWS[1:], ROWS[2]])
+    name, observed, examples = only(prove(engine, tmp_path, "copies", COPY))
+    assert (name, observed) == ("identity_in_copies", "2 of 6 rows not as often on both sides")
+    assert {(row["id"], row["in_topic"], row["in_output"]) for row in examples} == {
+        ("1", "1", "0"),
+        ("3", "1", "2"),
+    }
+    assert prove(engine, tmp_path, "copies", SameSet({"account": 'ac"count'})).success
+
+
+def test_a_set_with_another_member(engine: Engine, tmp_path: Path) -> None:
+    """A row on one side only; nothing counts as a value."""
+    load_payments(engine)
+    load_copies(engine, [row for row in ROWS if row[1] is not None])
+    _, observed, examples = only(prove(engine, tmp_path, "copies", SameSet({"account": 'ac"count'})))
+    assert observed == "1 of 4 rows on one side only"
+    assert examples == [{"account": "", "in_topic": "1", "in_output": "0"}]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "observed"),
+    [
+        ([("a", "8.11", 3), *RIGHT_SUMS[1:]], "1 of 4 keys"),
+        ([("a", "8.10", 2), *RIGHT_SUMS[1:]], "1 of 4 keys"),
+        (RIGHT_SUMS[1:], "1 of 4 keys"),
+        ([*RIGHT_SUMS, ("c", "0.01", 0)], "1 of 5 keys"),
+        ([*RIGHT_SUMS, ("a", "0.00", 1), (None, "-3.30", -1)], "2 of 4 keys"),
+    ],
+)
+def test_totals_that_do_not_agree(
+    engine: Engine, tmp_path: Path, wrong: list[tuple[Any, ...]], observed: str
+) -> None:
+    """Another sum, another count, a key left out, one too many."""
+    load_payments(engine)
+    load_sums(engine, wrong)
+    name, seen, _ = only(prove(engine, tmp_path, "sums", TOTALS))
+    assert (name, seen) == ("totals_in_sums", f"{observed} with another sum or count")
+
+
+def test_a_key_that_comes_to_nothing_on_both_sides(engine: Engine, tmp_path: Path) -> None:
+    """A record of the output that adds nothing is no fault."""
+    load_payments(engine)
+    load_sums(engine, [*RIGHT_SUMS, ("c", "0.00", 0)])
+    assert prove(engine, tmp_path, "sums", TOTALS).success
+
+
+def test_an_older_record_is_not_the_latest(engine: Engine, tmp_path: Path) -> None:
+    """The output's last record of a key carries an earlier one's values."""
+    load_payments(engine)
+    load_copies(engine, [*ROWS, ROWS[3]])
+    _, observed, examples = only(prove(engine, tmp_path, "copies", LATEST))
+    assert observed == "1 of 4 keys with other values"
+    assert {row["account"] for row in examples} == {"a"}
+
+
+def test_the_latest_of_a_key_in_two_partitions(engine: Engine, tmp_path: Path) -> None:
+    """There is no order between partitions: what is latest is not known, and that is no proof."""
+    engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS)
+    for number, rows in enumerate((ROWS[:3], ROWS[3:])):
+        engine.partition("payments", number).append(table(PAYMENTS, rows))
+    load_copies(engine)
+    assert not prove(engine, tmp_path, "copies", LATEST).success
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT nothing FROM topic", "BinderException"),
+        ("SELECT 1/0, error('hunter2') FROM topic", "InvalidInputException"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "PermissionException"),
+        ("SELECT first(id) AS account, 0 AS total FROM topic", "in another order"),
+        ("SELECT id::DOUBLE AS account, 0 AS total FROM topic", "float"),
+        ("SELECT id FROM topic", "same columns"),
+        ("SELECT * FROM output", "CatalogException"),
+    ],
+)
+def test_a_query_that_cannot_be_judged_is_errored(
+    engine: Engine, tmp_path: Path, query: str, said: str
+) -> None:
+    """Neither passed nor failed, and its text quotes no value."""
+    load_payments(engine)
+    load_sums(engine)
+    relation = SqlReduction(query, "SELECT account, total FROM output")
+    result = prove(engine, tmp_path, "sums", relation)
+    (check,) = result.errored
+    assert check.name == "sql_in_sums"
+    assert said in check.detail
+    assert "hunter2" not in check.detail
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT 1; SELECT 2", "COPY topic TO '/tmp/x.csv'", "DROP VIEW topic", "SELEC", ""]
+)
+def test_a_query_that_is_no_select_is_refused(engine: Engine, tmp_path: Path, query: str) -> None:
+    """One line, and no report."""
+    load_payments(engine)
+    load_sums(engine)
+    with pytest.raises(InvalidRequestError) as refused:
+        prove(engine, tmp_path / "report", "sums", SqlReduction(query, "SELECT 1"))
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "report").exists()
+
+
+@pytest.mark.parametrize(
+    ("topic", "relation", "said"),
+    [
+        ("copies", replace(COPY, columns={"id": "nothing"}), "no column nothing"),
+        ("copies", replace(COPY, columns={"nothing": "id"}), "no column nothing"),
+        ("copies", replace(COPY, columns={"id": 'ac"count'}), "types that compare exactly"),
+        ("copies", replace(COPY, columns={"at": "id"}), "types that compare exactly"),
+        ("floats", SameRows({"x": "id"}), "no float"),
+        ("floats", Totals({"y": "id"}, {"x": Amount("amount")}), "no float"),
+        ("sums", Totals(BY, {"account": Amount("amount")}), "sums are compared exactly"),
+        ("sums", Totals(BY, {"total": Amount("amount", "count", ("1",))}), "a text column"),
+        ("sums", Totals(BY, {}, "total"), "an integer column"),
+    ],
+)
+def test_a_relation_that_does_not_fit_is_refused(
+    engine: Engine, tmp_path: Path, topic: str, relation: Relation, said: str
+) -> None:
+    """Before anything is read: columns that are not there, types that do not compare exactly."""
+    load_payments(engine)
+    load_copies(engine)
+    load_sums(engine)
+    engine.admin.create_topic("floats", schema=pa.schema([("x", pa.float64()), ("y", pa.int64())]))
+    with pytest.raises(InvalidRequestError, match=said) as refused:
+        prove(engine, tmp_path / "report", topic, relation)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_sum_that_fits_no_decimal_is_errored(engine: Engine, tmp_path: Path) -> None:
+    """Never a number that wrapped around."""
+    most = Decimal("9" * 38)
+    schema = pa.schema([("k", pa.int64()), ("x", pa.decimal128(38, 0))])
+    for topic in ("payments", "sums"):
+        engine.admin.create_topic(topic, schema=schema)
+        write(engine, topic, table(schema, [(1, most), (1, most)]))
+    declared = Declaration("payments", ("k",), (Output("sums", Totals({"k": "k"}, {"x": Amount("x")})),))
+    result = check_exactly_once(engine, declared, report_folder=tmp_path)
+    assert [check.name for check in result.errored] == ["totals_in_sums"]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from txn_engine.errors import InvalidRequestError
 from txn_engine_airflow.alerts import AlertError
 from txn_engine_airflow.assets import verified_asset
 from txn_engine_airflow.connection import StoreConnection
@@ -124,6 +123,7 @@ def verify_exactly_once(
 
 def declared(params: Mapping[str, Any]) -> Declaration:
     """What the params of a run declare: a topic, and an output that sums its amounts by account."""
+    from txn_engine.errors import InvalidRequestError
     from txn_engine.quality import Amount, Declaration, Output, Totals
 
     outputs: tuple[Output, ...] = ()

@@ -208,17 +208,37 @@ class LocalStore:
         """Whether the key is that of a folder which may hold an object, or of what is neither folder nor file."""
         try:
             if key.endswith("/"):
-                return any(not below.endswith("/") for below in self._walk(key, ""))
+                return self._holds_file(key) or any(not below.endswith("/") for below in self._walk(key, ""))
             return not stat.S_ISREG(self._stat(key).st_mode)
         except ObjectNotFoundError:
             return False
         except (AccessDeniedError, DamagedObjectError):
             return True  # whoever needs it is told; it hides no folder beside it
 
+    def _holds_file(self, folder: str) -> bool:
+        """Whether a file is seen in the folder, at any depth, before all of it is listed."""
+        path = f"{self._root}/{folder}".rstrip("/")
+        self._refuse_links(path)
+        inside = [path]
+        try:
+            while inside:
+                with os.scandir(inside.pop()) as entries:
+                    for entry in entries:
+                        if not entry.is_dir(follow_symlinks=False):
+                            return True
+                        inside.append(entry.path)
+        except OSError:
+            pass  # the walk says why
+        return False
+
     def all_folders(self) -> Iterator[str]:
         """Yield the folders below the root that may be read, empty ones too, each with its slash, by ascending key."""
         keys = self._walk("", "", closed=(AccessDeniedError, DamagedObjectError))
         return (key for key in keys if key.endswith("/"))
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """Yield the keys that `list` gives, from the folders alone."""
+        return (key for key in self._walk(validate_prefix(prefix), "") if not key.endswith("/"))
 
     def delete(self, key: str) -> None:
         """Unlink the file; folders stay."""
@@ -619,7 +639,8 @@ def _reopen(path: str, create: bool) -> LocalStore:
 
 
 def _info(key: str, found: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000)
+    tag = f"{found.st_ino:x}-{found.st_ctime_ns:x}"
+    return ObjectInfo(key, found.st_size, found.st_mtime_ns // 1_000_000, tag)
 
 
 def _clock_setting_ns() -> int:

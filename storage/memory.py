@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
+import xxhash
+
 from storage.errors import ObjectNotFoundError, StorageError
 from storage.keys import validate_key, validate_name, validate_prefix
 from storage.ranges import check_size, short_range, validate_range
@@ -92,14 +94,14 @@ class MemoryStore:
     def head(self, key: str) -> ObjectInfo:
         """Return size and time of the object."""
         data, modified_ms = self._object(key)
-        return ObjectInfo(key, len(data), modified_ms)
+        return _info(key, data, modified_ms)
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
         """Yield what is below `prefix` at the time of the call, by ascending key."""
         folder = validate_prefix(prefix)
         with self._shelf.lock:
             found = [
-                ObjectInfo(key, len(data), modified_ms)
+                _info(key, data, modified_ms)
                 for key, (data, modified_ms) in self._shelf.objects.items()
                 if key.startswith(folder) and (start_after is None or key > start_after)
             ]
@@ -144,3 +146,7 @@ class MemoryStore:
         if held is None:
             raise ObjectNotFoundError("there is no such object", actor="memory store", place=self.uri(key))
         return held
+
+
+def _info(key: str, data: bytes, modified_ms: int) -> ObjectInfo:
+    return ObjectInfo(key, len(data), modified_ms, xxhash.xxh3_64_hexdigest(data))

@@ -371,7 +371,8 @@ def _temporary_file(size: int) -> BinaryIO | None:
 
 
 def _info(meta: Any) -> ObjectInfo:
-    return ObjectInfo(str(meta["path"]), int(meta["size"]), round(meta["last_modified"].timestamp() * 1_000))
+    modified_ms = round(meta["last_modified"].timestamp() * 1_000)
+    return ObjectInfo(str(meta["path"]), int(meta["size"]), modified_ms, meta.get("e_tag") or "")
 
 
 def _code(text: str) -> str:

@@ -11,12 +11,14 @@ from typing import Protocol, runtime_checkable
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
     """One object as the store lists it: `key` relative to the store, `size` in bytes, `modified_ms` by the
-    store's clock.
+    store's clock; `tag` is another one whenever the object was written again (an ETag, a file's inode and change
+    time), and empty where the store has none.
     """
 
     key: str
     size: int
     modified_ms: int
+    tag: str = ""
 
 
 @runtime_checkable
@@ -122,4 +124,8 @@ class FolderStore(ObjectStore, Protocol):
 
     def all_folders(self) -> Iterator[str]:
         """Yield the folders below the root that may be read, empty ones too, each with its slash, by ascending key."""
+        ...
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """Yield the keys that `list` gives, from the folders alone; one that has gone since may be among them."""
         ...

@@ -44,6 +44,7 @@ from txn_engine.protocol.proposals import MarkerProposal
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.protocol.transactions import start_of
 from txn_engine.types import (
+    RESET_METADATA,
     ConsumerGroupMetadata,
     ForgottenOffset,
     GroupDescription,
@@ -67,7 +68,7 @@ from txn_engine.unreadable import (
     raise_if_no_write_was_taken,
     raise_if_refused_everywhere,
 )
-from txn_engine.verify import VerifyReport, verify_store
+from txn_engine.verify import Place, VerifyReport, verify_store
 
 Progress = Callable[[str, int, int], None]
 ResetTarget = int | Literal["earliest", "latest"]
@@ -465,6 +466,8 @@ class Admin:
         An offset is the caller's own; "earliest" (the first record that is still there) and "latest" (the last stable
         offset) are of the very topic that the group is moved in, whatever is deleted and made again meanwhile.
 
+        The commits carry the note `reset-offsets`: by it a proof tells what was moved on purpose.
+
         Refused with `OffsetsPendingError` while a transaction has offsets of it pending. A reader that is under way
         meanwhile is refused at its commit.
         """
@@ -479,7 +482,9 @@ class Admin:
             moves[tp] = (old.offset if old else -1, at)
         if execute:
             group = ConsumerGroupMetadata(group_id, "", {tp: fetched for tp, (_, fetched) in found.items()})
-            self._groups.commit(group, {target: OffsetAndMetadata(at) for target, at in targets.items()})
+            self._groups.commit(
+                group, {target: OffsetAndMetadata(at, RESET_METADATA) for target, at in targets.items()}
+            )
         return moves
 
     def _reset_target(
@@ -570,14 +575,29 @@ class Admin:
         numbers: Sequence[int] = range(count) if partition is None else [partition]
         return [TransactionPartition(topic, incarnation, number) for number in numbers]
 
-    def verify(self, *, progress: Progress | None = None, files_of: Collection[str] = ()) -> VerifyReport:
+    def verify(
+        self,
+        *,
+        progress: Progress | None = None,
+        topics: Sequence[str] | None = None,
+        files_of: Collection[str] = (),
+        groups_of: Collection[str] = (),
+        data_from: Mapping[Place, int] | None = None,
+    ) -> VerifyReport:
         """Replay everything from the raw objects and check every invariant (PROTOCOL.md, section 7).
 
-        `files_of`: topics whose live data files the report's replay lists.
+        The arguments are those of `verify.verify_store`.
         """
-        store = self._logs.tools.objects.store
         with store_errors():
-            return verify_store(store, progress=progress, now_ms=self._clock(), files_of=files_of)
+            return verify_store(
+                self._logs.tools.objects.store,
+                progress=progress,
+                now_ms=self._clock(),
+                topics=topics,
+                files_of=files_of,
+                groups_of=groups_of,
+                data_from=data_from,
+            )
 
 
 _FENCE_TRIES = 20

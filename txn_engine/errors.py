@@ -176,6 +176,25 @@ class OutOfOrderSequenceNumberError(TxnEngineError):
     default_action = "abort the transaction; an idempotent producer starts again"
 
 
+class ChecksFailedError(TxnEngineError):
+    """Checks on what was about to be written were red: nothing of it is visible, and no offset moved.
+
+    It was never part of a transaction. The error names checks and counts, and quotes no record.
+    """
+
+    code = "CHECKS_FAILED"
+    is_refusal = True
+    default_action = "nothing of this run is visible; mend the rows, or the checks, and run it again"
+
+
+class ChecksErroredError(ChecksFailedError):
+    """No check failed, but a critical one could not be made, so nothing was let through. Another try may succeed."""
+
+    code = "CHECKS_ERRORED"
+    retry_helps = True
+    default_action = "nothing of this run is visible; mend the check, or what it looks at, and run it again"
+
+
 # --- requests ---------------------------------------------------------------------------------------------
 
 
@@ -373,6 +392,40 @@ class StoreAccessError(TxnEngineError):
 
     code = "CLUSTER_AUTHORIZATION_FAILED"
     of_a_write = False
+
+
+class SpillFullError(TxnEngineError):
+    """The local disk has no room for what a job on one machine puts aside. Nothing was changed for want of it."""
+
+    code = "KAFKA_STORAGE_ERROR"
+    retry_helps = True
+    default_action = (
+        "make room there, name another folder in TMPDIR, or allow it more; Spark needs none: --engine spark"
+    )
+
+
+class OneProcessLimitError(TxnEngineError):
+    """A partition, or what is to be proved, is more than one process works on, and there is no Spark.
+
+    Nothing was changed.
+    """
+
+    code = "POLICY_VIOLATION"
+    default_action = (
+        "install txn-engine[spark] and Java 17 or later, or name a cluster by spark.master; "
+        "engine local takes the time it takes"
+    )
+
+    @classmethod
+    def without_spark(
+        cls, why: str, error: TxnEngineError | ModuleNotFoundError, *, actor: str
+    ) -> OneProcessLimitError:
+        """More than one process takes, for `why`; `error` is what Spark could not be begun for."""
+        if isinstance(error, ModuleNotFoundError):
+            reason = f"the package {error.name!r} is not installed"
+        else:
+            reason = error.seen
+        return cls(f"{why}; and no Spark: {reason}", actor=actor)
 
 
 class RequestTimedOutError(TxnEngineError):

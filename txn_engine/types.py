@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 MarkerMode = Literal["inline", "deferred"]
+EngineChoice = Literal["auto", "local", "spark"]
+"""Who works: `local`: this process. `spark`: Spark. `auto`: this process up to a limit, Spark above it."""
 CleanupPolicy = Literal["delete", "compact", "compact,delete"]
 
 
@@ -19,6 +21,10 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+RESET_METADATA = "reset-offsets"
+"""The note of a commit by which somebody moved a group on purpose."""
 
 
 class OffsetAndMetadata(NamedTuple):

@@ -110,3 +110,63 @@ def test_explain(run: Run) -> None:
     assert "entry-damaged" not in one.stdout
     unknown = run("verify", "--explain", "entry-lost", store="")
     assert (unknown.code, "entry-missing" in unknown.error) == (2, True)
+
+
+def test_what_was_found_is_kept(run: Run, ledger: str, tmp_path: Path) -> None:
+    """The next audit reads what is new, and says how much is as it was; `--whole` reads everything."""
+    folder = str(tmp_path / "audit")
+    first = run("verify", "--state", folder, store=ledger)
+    assert first.code == 0
+    assert "everything was read: there was no audit before" in first.stdout
+    kept = run("verify", "--state", folder, "--json", store=ledger).json["stats"]
+    whole = run("verify", "--state", folder, "--whole", "--json", store=ledger).json["stats"]
+    assert kept["objects"] < whole["objects"]
+    assert (whole["unchanged"], whole["whole_for"]) == (0, "that was asked for")
+    assert kept["unchanged"] > 0
+    assert (
+        "further objects are as the last audit read them"
+        in run("verify", "--state", folder, store=ledger).stdout
+    )
+
+
+def test_damage_since_the_last_audit_is_found(run: Run, ledger: str, tmp_path: Path) -> None:
+    """A file that was written again is read again."""
+    folder = str(tmp_path / "audit")
+    assert run("verify", "--state", folder, store=ledger).code == 0
+    (path,) = (tmp_path / "ledger" / "topics" / "payments" / "0" / "0" / "data").glob("*.parquet")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    answer = run("verify", "--state", folder, store=ledger)
+    assert answer.code == 1
+    assert "data-file-damaged" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--whole"], "--whole says what to do with what is kept: it needs --state FOLDER"),
+        (["--state", "{}", "--no-data"], "not with --topic or --no-data"),
+        (["--state", "{}", "--topic", "payments"], "not with --topic or --no-data"),
+        (["--processes", "-1"], "-1 is not in the range"),
+    ],
+)
+def test_what_cannot_be_asked_together(
+    run: Run, ledger: str, tmp_path: Path, asked: list[str], told: str
+) -> None:
+    """A usage error, and nothing is audited."""
+    answer = run("verify", *(each.replace("{}", str(tmp_path / "audit")) for each in asked), store=ledger)
+    assert (answer.code, answer.stdout) == (2, "")
+    assert told in answer.error
+    assert not (tmp_path / "audit").exists()
+
+
+def test_a_folder_of_others_is_refused(run: Run, ledger: str, tmp_path: Path) -> None:
+    """One line: what it says would be believed."""
+    folder = tmp_path / "audit"
+    folder.mkdir()
+    folder.chmod(0o777)
+    answer = run("verify", "--state", str(folder), store=ledger)
+    assert (answer.code, answer.stdout) == (1, "")
+    assert "one that only you may write to" in answer.error
+    assert answer.error.count("\n") <= 1

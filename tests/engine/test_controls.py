@@ -72,7 +72,7 @@ def merged(engine: Engine, *bases: int) -> RewriteProposal:
     topic = engine.logs.topics.get("ledger")
     name = DataFileName(state.log_end_offset, -1, -1, engine.logs.tools.new_id())
     objects = engine.logs.tools.objects
-    data = FileMerger(objects, engine.logs.tools.executor, topic, 0).merge(inputs, name.write_id)
+    data = FileMerger(objects, engine.logs.tools.executor, topic, 0).merge(inputs, name.write_id).data
     objects.create(f"{log.keys.prefix}/{name.data_path}", data, max_bytes=len(data))
     output = LogFile(
         -1,

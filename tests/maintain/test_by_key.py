@@ -30,11 +30,10 @@ from tests.maintain.test_deaths import FAULTS, attempt, faulty
 from txn_engine import Engine
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.by_key import KeyCompactor
-from txn_engine.maintain.merged_files import replace_inputs, upload
-from txn_engine.maintain.offset_map import OffsetMap
+from txn_engine.maintain.merged_files import RunMerger, replace_inputs
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.maintain.target import Target
-from txn_engine.protocol.partition import LogFile
+from txn_engine.maintain.workers import Merged
 from txn_engine.protocol.proposals import RewriteProposal, Verdict
 from txn_engine.testing import ManualClock
 
@@ -85,7 +84,7 @@ def _any_policy(draw: random.Random) -> MaintenancePolicy:
     return replace(
         ALWAYS,
         min_dirty_ratio=draw.choice((0.0, 0.5)),
-        offset_map_bytes=draw.choice((1, 60, 1 << 20)),
+        key_memory_bytes=draw.choice((1, 600, 1 << 20)),
         target_file_bytes=draw.choice((1, 3_000, 1 << 20)),
     )
 
@@ -115,15 +114,15 @@ def test_after_a_pass_each_key_stands_once() -> None:
 # --- rounds, sizes, types ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("room", [1, 100, 1 << 20])
+@pytest.mark.parametrize("room", [1, 1_000, 1 << 20])
 def test_more_keys_than_there_is_room_for(room: int) -> None:
-    """A map that is full ends a round; the next one goes on, and what comes of it is the same."""
+    """They go to the disk and come back, and what comes of it is the same."""
     clock = ManualClock(START_MS)
     with new_table(new_store(), clock) as engine:
         for number in range(12):
             put(engine, *((f"key-{(number * 7 + n) % 20}", number) for n in range(5)))
         before = table_of(held(engine))
-        compact(engine, replace(ALWAYS, offset_map_bytes=room))
+        compact(engine, replace(ALWAYS, key_memory_bytes=room))
         assert table_of(held(engine)) == before
         assert doubled(held(engine)) == []
         assert_sound(engine)
@@ -172,18 +171,6 @@ def test_no_tombstones_without_columns_that_may_be_null() -> None:
                 engine.maintenance.compact(name, policy=ALWAYS)
                 clock.advance(2 * DAY_MS)
             assert engine.scan(name).to_table().column("k").to_pylist() == ["a", "b"]
-
-
-def test_the_map_keeps_the_latest() -> None:
-    """Whatever the order in which records come; room is counted in bytes of keys and offsets."""
-    latest = OffsetMap(pa.string(), 64)
-    for offset, key in [(5, "a"), (3, "a"), (9, "b"), (4, "c")]:
-        latest.add(pa.chunked_array([[key]]), pa.chunked_array([pa.array([offset], pa.int64())]))
-    keys = pa.chunked_array([["a", "a", "a", "d"]])
-    offsets = pa.chunked_array([pa.array([4, 5, 6, 0], pa.int64())])
-    assert latest.superseded(keys, offsets).tolist() == [True, False, False, False]
-    assert not OffsetMap(pa.string(), 1 << 20).is_full
-    assert latest.is_full is (3 * 8 + 3 + 4 * 4 >= 64)
 
 
 def test_a_dry_run_writes_nothing() -> None:
@@ -272,6 +259,7 @@ def dirty() -> tuple[MemoryStore, ManualClock]:
         clock.advance(DAY_MS)
         put(engine, ("b", 2))
         put(engine, ("b", 3), commit=False)
+        put(engine, ("d", 1), ("e", 1))
         put(engine, ("d", 2), ("f", 2))
         put(engine, ("c", 4), ("d", 4))
         left = engine.producer(transactional_id="left")
@@ -283,8 +271,8 @@ def dirty() -> tuple[MemoryStore, ManualClock]:
     return store, clock
 
 
-POLICY = replace(ALWAYS, target_file_bytes=1_800, offset_map_bytes=30)
-"""Several rewrites, and more than one round."""
+POLICY = replace(ALWAYS, target_file_bytes=600, key_memory_bytes=30)
+"""Several rewrites, and keys on the disk."""
 
 
 def _job(engine: Engine) -> object:
@@ -393,10 +381,10 @@ def test_a_rewrite_that_is_refused_though_its_inputs_are_live_is_a_failure(
     with new_table(new_store(), clock) as engine:
         for number in range(6):
             put(engine, ("a", number))
-        for module in ("by_key", "compaction"):
+        for by_key in (True, False):
             with monkeypatch.context() as patch:
-                patch.setattr(f"txn_engine.maintain.{module}.upload", _too_long)
-                if module == "compaction":
+                patch.setattr(RunMerger, "merge", _too_long)
+                if not by_key:
                     patch.setattr(KeyCompactor, "run", lambda self: None)
                 report = engine.maintenance.compact(TABLE, policy=ALWAYS)
             assert report.partitions == ()
@@ -405,9 +393,14 @@ def test_a_rewrite_that_is_refused_though_its_inputs_are_live_is_a_failure(
         assert table_of(held(engine)) == {"a": 5}
 
 
-def _too_long(*args: object) -> LogFile:
-    file = upload(*args)  # type: ignore[arg-type]
-    return replace(file, last_offset=file.last_offset + 1, record_count=100)
+_MERGE = RunMerger.merge
+
+
+def _too_long(merger: RunMerger, *args: object) -> Merged:
+    merged = _MERGE(merger, *args)  # type: ignore[arg-type]
+    assert merged.output is not None
+    output = replace(merged.output, last_offset=merged.output.last_offset + 1, record_count=100)
+    return replace(merged, output=output)
 
 
 def test_one_clock_that_was_ahead_stops_nothing_unless_the_topic_has_a_lag() -> None:

@@ -15,6 +15,7 @@ from tests.maintain.ledgers import accounts, commit, upload
 from txn_engine import Engine, connect
 from txn_engine.cli.main import cli
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.spark.java import JavaNotFoundError
 from txn_engine.testing import ManualClock
 
 Run = Callable[..., Result]
@@ -111,7 +112,11 @@ def test_dry_runs(url: str, run: Run, tmp_path: Path) -> None:
     for arguments in (["compact"], ["retention"], ["clean"], ["clean", "--orphan-days", "0.5"]):
         answer = run(*arguments, "--dry-run")
         assert answer.exit_code == 0, answer.output
-        assert answer.stderr == "a dry run: nothing was written\n"
+        *who, last = answer.stderr.splitlines()
+        assert last == "a dry run: nothing was written"
+        assert [line.split(":")[0] for line in who] == ["payments-0 by this process"] * (
+            arguments == ["compact"]
+        )
         assert len(answer.stdout.splitlines()) > 1
         assert json.loads(run(*arguments, "--dry-run", "--json").stdout)["dry_run"] is True
     assert on_disk() == before
@@ -124,6 +129,31 @@ def test_options_reach_the_jobs(url: str, run: Run) -> None:
     assert run("compact", "--topic", "payments", "--partition", "1").stderr == "nothing was due\n"
     assert run("retention", "--entries-days", "10").stderr == "nothing was due\n"
     assert run("clean", "--orphan-days", "9.5", "--topic", "payments").stderr == "nothing was due\n"
+
+
+def test_no_spark_where_one_is_needed(url: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line with the partition's size and how to give one; by this process it is done."""
+
+    def none(*_: object, **__: object) -> None:
+        raise JavaNotFoundError("no Java")
+
+    monkeypatch.setattr("txn_engine.spark.spark_session", none, raising=False)
+    for arguments in (["--spark-above", "20"], ["--engine", "spark"]):
+        answer = run("compact", *arguments)
+        assert answer.exit_code == 1
+        (line,) = (line for line in answer.stderr.splitlines() if "POLICY_VIOLATION" in line)
+        assert "no Spark: no Java" in line
+        if arguments[0] == "--spark-above":
+            assert "25 records in " in line
+    answer = run("compact", "--engine", "local", "--spark-above", "20", "--json")
+    assert answer.exit_code == 0
+    assert json.loads(answer.stdout)["compacted"][0]["engine"] == "local"
+
+
+def test_settings_of_spark_that_are_none(run: Run) -> None:
+    answer = run("compact", "--spark-conf", "master=local")
+    assert answer.exit_code == 2
+    assert "--spark-conf takes a setting of Spark's" in answer.stderr
 
 
 def test_wrong_calls(url: str, run: Run) -> None:

@@ -21,7 +21,7 @@ _TOLD_EVERY = 100  # runs, where no terminal shows a bar
 
 def _one(workload: str, seed: int) -> RunResult:
     result = run(workload, seed)
-    result.trace = []  # it is replayed where it is wanted
+    result.trace, result.landed = [], []  # it is replayed where it is wanted
     return result
 
 

@@ -42,6 +42,7 @@ class RunResult:
     findings: list[str] = field(default_factory=list)
     trace: list[tuple[Any, ...]] = field(default_factory=list)
     trace_hash: str = ""
+    landed: list[tuple[int, str, bytes, str]] = field(default_factory=list)
     operations: int = 0
     crashes: int = 0
     lost_in_cuts: int = 0
@@ -159,6 +160,7 @@ def _audit(world: World, result: RunResult) -> list[str]:
 
 def _sum_up(world: World, result: RunResult) -> None:
     result.trace = world.kernel.trace
+    result.landed = world.shelf.landed
     digest = xxhash.xxh3_128()
     for event in result.trace:
         digest.update(repr(event).encode())

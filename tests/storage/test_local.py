@@ -752,3 +752,25 @@ def test_a_folder_that_may_not_be_read_hides_none_beside_it(
     assert [*store.all_folders()] == ["topics/", "topics/a/", "topics/z/", "topics/z/deep/"]
     with pytest.raises(AccessDeniedError):
         store.list_folders("topics/lost+found")
+
+
+def test_keys_are_those_of_a_listing(tmp_path: Path) -> None:
+    """Without a look at each file."""
+    store = LocalStore(tmp_path)
+    for key in ("b/2", "a/1", "b/1/x", "c"):
+        store.put(key, b"x")
+    for prefix in ("", "b"):
+        assert [*store.keys(prefix)] == [info.key for info in store.list(prefix)]
+
+
+def test_a_file_that_was_written_again_has_another_tag(tmp_path: Path) -> None:
+    """Even one of the same size and modification time."""
+    store = LocalStore(tmp_path)
+    store.put("a", b"one")
+    first = store.head("a")
+    assert store.head("a") == first
+    assert [*store.list("")] == [first]
+    with (tmp_path / "a").open("r+b") as file:
+        file.write(b"two")
+    os.utime(tmp_path / "a", ns=(first.modified_ms * 1_000_000,) * 2)
+    assert store.head("a").tag != first.tag

@@ -143,7 +143,7 @@ ROW_COLUMN = {
 
 def schema_of(topic: str) -> pa.Schema:
     """The columns of an entry."""
-    fields: list[Any] = list(DESCRIPTOR)
+    fields: list[Any] = [pa.field(name, kind, nullable=False) for name, kind in DESCRIPTOR]
     if topic in ROW_COLUMN:
         name, columns = ROW_COLUMN[topic]
         fields.append((name, pa.struct(columns)))
@@ -168,11 +168,18 @@ class Ledger:
             "__transaction_state": self.internal_partitions,
             "__consumer_offsets": self.internal_partitions,
         }
-        self.json(
-            "store.json",
-            "store",
-            {"store_id": "s", "created_ms": 0, "internal_partitions": counts, "limits": {}},
-        )
+        held = {
+            "store_id": "s",
+            "created_ms": 0,
+            "internal_partitions": counts,
+            "limits": {
+                "max_transaction_timeout_ms": 900_000,
+                "transactional_id_expiration_ms": 604_800_000,
+                "producer_id_expiration_ms": 86_400_000,
+            },
+            "put_if_absent_proof": {},
+        }
+        self.json("store.json", "store", held)
         self.block(0)
 
     def block(self, number: int, **changed: Any) -> None:
@@ -385,7 +392,10 @@ class Ledger:
     def snapshot(self, topic: str, partition: int, end: int, rows: Sequence[tuple[str, Row]]) -> str:
         """Write a snapshot of these rows; return its key."""
         schema = pa.schema(
-            [("section", pa.string()), *((name, pa.struct(f)) for name, f in SECTIONS.items())]
+            [
+                pa.field("section", pa.string(), nullable=False),
+                *((name, pa.struct(f)) for name, f in SECTIONS.items()),
+            ]
         )
         table = pa.Table.from_pylist(
             [{"section": section, section: row} for section, row in rows], schema=schema

@@ -2,7 +2,7 @@
 
     python -m tests.verify.scale                                  10 million records in batches of 100,000
     python -m tests.verify.scale --records 10_000_000 --batch 100 the same in 100,000 small entries
-    python -m tests.verify.scale --workers 0 1 8                  several audits of the same log
+    python -m tests.verify.scale --records 50_000_000 --batch 100 a million objects (7 GB, half an hour)
     python -m tests.verify.scale --write                          the logs of docs/VERIFY.md, and its table
 
 The log is written by docs/FORMAT.md, with no engine, into a folder that is removed at the end. Each audit runs in a
@@ -14,17 +14,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import psutil
 import pyarrow as pa
+import xxhash
 
 from storage import open_store
 from storage.envelope import LARGE, SMALL, encode_parquet, stored_checksum
@@ -34,7 +37,16 @@ from txn_engine.verify import verify_store
 
 PAGE = Path(__file__).parents[2] / "docs" / "VERIFY.md"
 BEGIN, END = "<!-- made by python -m tests.verify.scale --write -->\n", "<!-- measured to here -->\n"
-COLUMNS = ("log", "objects", "processor seconds", "peak memory of the process", "code")
+COLUMNS = (
+    "log",
+    "objects",
+    "whole, s",
+    "all bytes read and hashed, s",
+    "1 % later, s",
+    "memory of all processes",
+    "code",
+)
+PROCESSES = (os.cpu_count() or 1) + 1  # as the command line has it
 LOGS = ((0, 1), (10_000_000, 100_000), (1_000_000, 100))
 """Of the page: records, and how many of them to a batch."""
 
@@ -101,47 +113,115 @@ def build(root: Path, total: int, batch: int) -> int:
     return sum(path.stat().st_size for path in root.rglob("*.*"))
 
 
-def audit(root: Path, workers: int) -> dict[str, object]:
-    """Audit it in this process; what it took."""
+def set_aside(root: Path, aside: Path) -> int:
+    """Move the last hundredth of the log's entries away, for an audit to be made without them; return how many."""
+    log = root / "topics" / "payments" / "0" / "0" / "log"
+    last = sorted(log.iterdir())[-(len(os.listdir(log)) // 100) :] if log.is_dir() else []
+    aside.mkdir()
+    for path in last:
+        path.rename(aside / path.name)
+    return len(last)
+
+
+def bring_back(root: Path, aside: Path) -> None:
+    """And back again, as if they were written since."""
+    for path in aside.iterdir():
+        path.rename(root / "topics" / "payments" / "0" / "0" / "log" / path.name)
+
+
+def audit(root: Path, workers: int, processes: int, state: Path | None) -> dict[str, object]:
+    """Audit it in this process and those that it starts; what it took."""
     started = time.perf_counter()
-    report = verify_store(open_store(root.as_uri(), create=False), workers=workers)
+    with MemoryOfAll() as memory:
+        store = open_store(root.as_uri(), create=False)
+        report = verify_store(store, workers=workers, processes=processes, kept_in=state)
     return {
         "ok": report.ok,
-        "objects": report.stats.objects,
+        "read": report.stats.objects,
+        "unchanged": report.stats.unchanged,
         "records": report.stats.records,
         "workers": workers,
+        "processes": processes,
         "seconds": round(time.perf_counter() - started, 1),
-        "cpu_seconds": round(time.process_time(), 1),
-        "peak_rss_mb": peak_rss_mb(),
+        "peak_mb": memory.peak_mb,
     }
 
 
-def peak_rss_mb() -> int:
-    """The most memory that this program has had. Linux counts in `ru_maxrss` what its parent had, too, at the fork."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 20  # macOS: bytes
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) >> 10
+def read_bare(root: Path) -> dict[str, object]:
+    """Read and hash every byte of the store, one file after the other: no audit can take less."""
+    started, objects = time.perf_counter(), 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            xxhash.xxh3_128_digest(Path(folder, name).read_bytes())
+            objects += 1
+    return {"objects": objects, "bare_seconds": round(time.perf_counter() - started, 1)}
 
 
-def measure(total: int, batch: int, workers: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Build a log, and audit it in a process of its own for each number of workers."""
-    with tempfile.TemporaryDirectory(prefix="txn-engine-scale-") as folder:
+class MemoryOfAll:
+    """The most memory that this process and those below it had at one time, looked at each tenth of a second.
+
+    What they share counts for each of them.
+    """
+
+    def __init__(self) -> None:
+        self.peak_mb = 0
+        self._over = threading.Event()
+        self._watch = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watch.join()
+
+    def _look(self) -> None:
+        me = psutil.Process()
+        while not self._over.wait(0.1):
+            held = 0
+            for each in (me, *me.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    held += each.memory_info().rss
+            self.peak_mb = max(self.peak_mb, held >> 20)
+
+
+def measure(total: int, batch: int, workers: int, processes: int) -> dict[str, Any]:
+    """Build a log; audit it, read it bare, audit it again when a hundredth was added, each in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="txn-engine-scale-") as name:
+        root, aside, state = (Path(name, each) for each in ("store", "aside", "state"))
         started = time.perf_counter()
-        size = build(Path(folder), total, batch)
+        size = build(root, total, batch)
         built = round(time.perf_counter() - started, 1)
-        print(json.dumps({"entries": total // batch, "mb": size >> 20, "built_in_seconds": built}))
-        for number in workers:
-            told = subprocess.run(
-                [sys.executable, "-m", "tests.verify.scale", "--audit", folder, "--workers", str(number)],
-                check=True,
-                env={**os.environ, "PYTHONPATH": os.getcwd()},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            print(told.stdout, end="", flush=True)
-            yield json.loads(told.stdout)
+        added = set_aside(root, aside)
+        tell({"entries": total // batch, "mb": size >> 20, "built_in_seconds": built, "added_later": added})
+        asked = ["--workers", str(workers), "--processes", str(processes), "--state", str(state)]
+        most = tell(alone("--audit", str(root), *asked))
+        bare = tell(alone("--bare", str(root)))
+        bring_back(root, aside)
+        later = tell(alone("--audit", str(root), *asked))
+        whole = most["seconds"]
+        tell({"of_bare": round(whole / max(bare["bare_seconds"], 0.1), 1)})
+        return {**most, **bare, "later_seconds": later["seconds"]}
+
+
+def tell(seen: dict[str, Any]) -> dict[str, Any]:
+    """Print a line of JSON."""
+    print(json.dumps(seen), flush=True)
+    return seen
+
+
+def alone(*asked: str) -> dict[str, Any]:
+    """What this program prints in a process of its own."""
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.verify.scale", *asked],
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    answer: dict[str, Any] = json.loads(told.stdout)
+    return answer
 
 
 # --- the page ---------------------------------------------------------------------------------------------
@@ -168,8 +248,15 @@ def write_page() -> None:
     code = Run("damage", []).code
     rows = []
     for total, batch in LOGS:
-        (seen,) = measure(total, batch, [8])
-        figures = (f"{seen['objects']:,}", f"{seen['cpu_seconds']:.1f}", f"{seen['peak_rss_mb']} MB", code)
+        seen = measure(total, batch, 8, PROCESSES)
+        figures = (
+            f"{seen['objects']:,}",
+            f"{seen['seconds']:.1f}",
+            f"{seen['bare_seconds']:.1f}",
+            f"{seen['later_seconds']:.1f}",
+            f"{seen['peak_mb']:,} MB",
+            code,
+        )
         rows.append((words(total, batch), *figures))
     text = PAGE.read_text(encoding="utf-8")
     PAGE.write_text(text.replace(table_of_page(), render(rows)), encoding="utf-8")
@@ -182,17 +269,21 @@ def main() -> None:
     )
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--batch", type=int, default=100_000, help="records in a batch")
-    parser.add_argument("--workers", type=int, nargs="+", default=[8])
+    parser.add_argument("--workers", type=int, default=8, help="threads that read")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="processes that decode")
     parser.add_argument("--write", action="store_true", help="the logs of docs/VERIFY.md, into its table")
     parser.add_argument("--audit", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--bare", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--state", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.audit is not None:
-        print(json.dumps(audit(given.audit, given.workers[0])))
+        tell(audit(given.audit, given.workers, given.processes, given.state))
+    elif given.bare is not None:
+        tell(read_bare(given.bare))
     elif given.write:
         write_page()
     else:
-        for _ in measure(given.records, given.batch, given.workers):
-            pass
+        measure(given.records, given.batch, given.workers, given.processes)
 
 
 if __name__ == "__main__":

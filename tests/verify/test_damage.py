@@ -238,7 +238,7 @@ def data_file_with_a_record_too_many(story: Story) -> str:
     return _named_as(story, count=3)
 
 
-@damage("data-file-records")
+@damage("data-file-order")
 def data_file_out_of_order(story: Story) -> str:
     return _named_as(story, deltas=[1, 0])
 

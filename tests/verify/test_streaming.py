@@ -15,7 +15,7 @@ from tests.verify import test_damage
 from tests.verify.damage import KINDS, Damage
 from tests.verify.raw_ledger import Ledger, marker
 from tests.verify.story import Story, healthy
-from txn_engine.verify import objects, verify_store
+from txn_engine.verify import raw_object, verify_store
 from txn_engine.verify.audited_partition import AbortedEntry, AbortedIndex
 from txn_engine.verify.file_table import DataFile, FileTable
 from txn_engine.verify.ranged_file import RangedFile
@@ -86,8 +86,8 @@ def test_the_report_does_not_depend_on_the_workers(workers: int) -> None:
 @pytest.fixture
 def read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every object counts as a large one."""
-    monkeypatch.setattr(objects, "WHOLE_BYTES_MAX", 0)
-    monkeypatch.setattr(objects, "_PART_BYTES", 100)
+    monkeypatch.setattr(raw_object, "WHOLE_BYTES_MAX", 0)
+    monkeypatch.setattr(raw_object, "_PART_BYTES", 100)
 
 
 @pytest.mark.usefixtures("read_in_parts")
@@ -111,9 +111,9 @@ def test_a_large_data_file_is_never_held_whole(monkeypatch: pytest.MonkeyPatch) 
     row = ledger.batch("payments", 0, 8, 0, 0, count=100_000)
     ledger.entry("payments", 0, row)
     size = row["data_bytes"]
-    monkeypatch.setattr(objects, "WHOLE_BYTES_MAX", size // 4)
-    monkeypatch.setattr(objects, "_PART_BYTES", size // 10)
-    monkeypatch.setattr(objects, "_BUFFER_BYTES", size // 10)
+    monkeypatch.setattr(raw_object, "WHOLE_BYTES_MAX", size // 4)
+    monkeypatch.setattr(raw_object, "_PART_BYTES", size // 10)
+    monkeypatch.setattr(raw_object, "_BUFFER_BYTES", size // 10)
     store = Counting(ledger.store)
     report = verify_store(store, workers=0)
     assert report.ok, [str(finding) for finding in report.findings]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,21 @@ from txn_engine.cli.command import SETTINGS, Function, Group, Place, common_opti
 from txn_engine.cli.damage import name_each
 from txn_engine.cli.failures import CommandFailed
 from txn_engine.cli.output import Column, Output, Row, columns
+from txn_engine.cli.spark_session import spark_of_command, spark_settings
 
 if TYPE_CHECKING:
-    from txn_engine.maintain import Cleaned, Expired, MaintenanceReport, PartitionFailure, Removed, Sealed
+    from txn_engine.maintain import (
+        Cleaned,
+        Compacted,
+        Expired,
+        MaintenanceReport,
+        PartitionFailure,
+        Removed,
+        Sealed,
+    )
     from txn_engine.maintain.maintenance import Progress
+    from txn_engine.maintain.workers import Workers
+    from txn_engine.types import EngineChoice
 
 _COMPACTED = columns(
     "Topic",
@@ -30,6 +41,7 @@ _COMPACTED = columns(
     "Records>",
     "Dropped>",
     "Overtaken>",
+    "Engine",
 )
 _TRIMMED = columns(
     "Topic",
@@ -45,6 +57,9 @@ _TRIMMED = columns(
 _CLEANED = columns(
     "Topic", "Partition>", "Producers>", "Seals>", "Snapshots>", "DeadFiles>", "Orphans>", "Bytes>", "Floor>"
 )
+
+
+_BY = {"local": "this process", "spark": "Spark"}
 
 
 class _Finite(click.FloatRange):
@@ -88,7 +103,10 @@ def maintain_options(function: Function) -> Function:
 @maintain.command(
     context_settings=SETTINGS,
     short_help="Merge small files into larger ones; compact by key.",
-    examples=("txn-engine maintain compact --dry-run", "txn-engine maintain compact --topic payments"),
+    examples=(
+        "txn-engine maintain compact --dry-run",
+        "txn-engine maintain compact --topic payments --engine spark --spark-conf spark.master=local[8]",
+    ),
 )
 @click.option(
     "--target-mib",
@@ -111,6 +129,26 @@ def maintain_options(function: Function) -> Function:
     metavar="R",
     help="Compact a partition by key once this part of its bytes is new; 0: always.",
 )
+@click.option(
+    "--engine",
+    "chosen",
+    type=click.Choice(["auto", "local", "spark"]),
+    default="auto",
+    help="Who reads keys and makes files: this process, Spark, or Spark for a partition above --spark-above.",
+)
+@click.option(
+    "--spark-above",
+    type=click.IntRange(min=0),
+    default=1_000_000_000,
+    metavar="RECORDS",
+    help="With --engine auto: this process takes so many records of a partition, and 128 GB of files.",
+)
+@click.option(
+    "--spark-conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of Spark's, such as spark.master. Repeatable.",
+)
 @maintain_options
 def compact(
     topic: str | None,
@@ -118,6 +156,9 @@ def compact(
     target_mib: float,
     min_files: int,
     dirty_ratio: float,
+    chosen: EngineChoice,
+    spark_above: int,
+    spark_conf: Sequence[str],
     dry_run: bool,
     place: Place,
     out: Output,
@@ -128,16 +169,33 @@ def compact(
     that have had their time (delete.retention.ms).
     """
     from txn_engine.maintain import MaintenancePolicy
+    from txn_engine.maintain.by_size import workers_for
 
     policy = MaintenancePolicy(
         target_file_bytes=max(int(target_mib * (1 << 20)), 1),
         min_files=min_files,
         min_dirty_ratio=dirty_ratio,
+        spark_above_records=spark_above,
     )
-    with place.open() as engine, _progress(out, "compacting") as progress:
+    settings = spark_settings(spark_conf)
+    with place.open() as engine, ExitStack() as stack, _progress(out, "compacting") as progress:
+
+        def spark() -> Workers:
+            from txn_engine.spark.compaction import SparkWorkers
+
+            place.to_environment()
+            session = spark_of_command(engine.url, "txn-engine maintain compact", settings)
+            return SparkWorkers(stack.enter_context(session))
+
         report = engine.maintenance.compact(
-            topic, partition, policy=policy, dry_run=dry_run, progress=progress
+            topic,
+            partition,
+            policy=policy,
+            dry_run=dry_run,
+            progress=progress,
+            workers=workers_for(chosen, policy, spark),
         )
+    _tell_who(report.partitions, out)
     _tell("compacted", _COMPACTED, map(asdict, report.partitions), [report], out)
 
 
@@ -288,6 +346,14 @@ def _tell(
             f"not everything could be done: {_place(first)}: {first.message}{more}",
             as_json=out.as_json,
         )
+
+
+def _tell_who(partitions: Sequence[Compacted], out: Output) -> None:
+    """Where Spark was needed, and why; of those that this process did the first."""
+    local = [done for done in partitions if done.engine == "local" and done.why]
+    for done in [*(done for done in partitions if done.engine != "local"), *local[:1]]:
+        more = f" and {len(local) - 1} more" if done.engine == "local" and len(local) > 1 else ""
+        out.note(f"{done.topic}-{done.partition}{more} by {_BY[done.engine]}: {done.why}")
 
 
 def _place(failure: PartitionFailure) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
-
-import click
 
 from txn_engine.cli.command import Place
 from txn_engine.cli.output import Output
 from txn_engine.cli.produced import tell_committed_before, tell_produced
+from txn_engine.cli.spark_session import spark_of_command, spark_settings
 
 
 def load_by_spark(
@@ -26,46 +24,29 @@ def load_by_spark(
     reading: dict[str, Any],
 ) -> None:
     """Load them in one transaction of the run, and say where the records went."""
-    settings = _settings(spark_conf)
+    settings = spark_settings(spark_conf)
     name = transactional_id or f"load-files/{topic}"
     place.to_environment()
-    with place.open() as engine, tempfile.TemporaryDirectory(prefix="txn-engine-spark-") as folder:
+    with place.open() as engine, ExitStack() as stack:
         engine.admin.describe_topic(topic)  # refused before a JVM is started
-        from txn_engine.spark import load_files, spark_session
+        from txn_engine.spark import load_files
 
         with out.progress("starting Spark"):
-            spark = spark_session(
-                engine.url,
-                app_name=f"txn-engine produce {topic}",
-                extra=settings,
-                log_path=Path(folder, "spark.log"),
+            session = spark_of_command(engine.url, f"txn-engine produce {topic}", settings)
+            spark = stack.enter_context(session)
+        with out.progress("loading by Spark"):
+            limit_ms = engine.config.limits.max_transaction_timeout_ms
+            result = load_files(
+                spark,
+                engine,
+                topic,
+                list(paths),
+                run_id=run_id,
+                transactional_id=name,
+                transaction_timeout_ms=min(timeout_s * 1_000, limit_ms),
+                **reading,
             )
-        try:
-            with out.progress("loading by Spark"):
-                limit_ms = engine.config.limits.max_transaction_timeout_ms
-                result = load_files(
-                    spark,
-                    engine,
-                    topic,
-                    list(paths),
-                    run_id=run_id,
-                    transactional_id=name,
-                    transaction_timeout_ms=min(timeout_s * 1_000, limit_ms),
-                    **reading,
-                )
-        finally:
-            spark.stop()
     if result.already_committed:
         tell_committed_before(out, name, run_id)
     else:
         tell_produced(out, result.batches, transactional_id=name, run_id=run_id, committed_before=False)
-
-
-def _settings(given: Sequence[str]) -> dict[str, str]:
-    settings = {}
-    for each in given:
-        name, equals, value = each.partition("=")
-        if not equals or not name.startswith("spark."):
-            raise click.UsageError("--spark-conf takes a setting of Spark's, such as spark.master=local[4]")
-        settings[name] = value
-    return settings

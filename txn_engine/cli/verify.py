@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
 from txn_engine.cli.output import Output, columns
+from txn_engine.cli.spark_session import spark_of_command, spark_settings
 from txn_engine.names import printable
 
 if TYPE_CHECKING:
@@ -25,6 +29,7 @@ _EXPLAIN = columns("Code", "Severity", "Checks", "Meaning", "Action")
     examples=(
         "txn-engine verify --url file:///srv/ledger",
         "txn-engine verify --topic payments --json",
+        "txn-engine verify --state /var/lib/ledger-audit",
         "txn-engine verify --explain entry-missing",
     ),
 )
@@ -37,6 +42,35 @@ _EXPLAIN = columns("Code", "Severity", "Checks", "Meaning", "Action")
 )
 @click.option("--no-data", is_flag=True, help="Do not read the data files, only see that they are there.")
 @click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Keep in this folder what a sound audit found, and read only what is new or was written again since the last. "
+    "Each store has a folder of its own; only you may write to it.",
+)
+@click.option("--whole", is_flag=True, help="With --state: read everything all the same.")
+@click.option(
+    "--processes",
+    type=click.IntRange(0, 256),
+    default=None,
+    metavar="N",
+    help="Processes that decode what is read, in a store of more than a thousand objects. "
+    "Default: one more than there are processors; 0: none.",
+)
+@click.option(
+    "--engine",
+    "chosen",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    help="Who audits the partitions: this machine, or Spark, a task for each.",
+)
+@click.option(
+    "--spark-conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of Spark's, such as spark.master. Repeatable.",
+)
+@click.option(
     "--explain",
     metavar="[CODE]",
     is_flag=False,
@@ -44,7 +78,18 @@ _EXPLAIN = columns("Code", "Severity", "Checks", "Meaning", "Action")
     help="Audit nothing: say what a finding means and what to do about it; without a code, every one.",
 )
 @common_options
-def verify(topics: tuple[str, ...], no_data: bool, explain: str | None, place: Place, out: Output) -> None:
+def verify(
+    topics: tuple[str, ...],
+    no_data: bool,
+    state: Path | None,
+    whole: bool,
+    processes: int | None,
+    chosen: str,
+    spark_conf: tuple[str, ...],
+    explain: str | None,
+    place: Place,
+    out: Output,
+) -> None:
     """Replay every log from its raw objects and check every invariant. Changes nothing.
 
     Exit code 1 with at least one error; each finding names the object (relative to the store), the offsets, the
@@ -54,18 +99,43 @@ def verify(topics: tuple[str, ...], no_data: bool, explain: str | None, place: P
     if explain is not None:
         _explain(explain, out)
         return
+    if whole and state is None:
+        raise click.UsageError("--whole says what to do with what is kept: it needs --state FOLDER")
+    if state is not None and (topics or no_data):
+        raise click.UsageError(
+            "--state keeps what an audit of the whole store found: not with --topic or --no-data"
+        )
+    settings = spark_settings(spark_conf)
+    if chosen == "spark" and (state is not None or processes):
+        raise click.UsageError(
+            "--engine spark keeps nothing and starts no process here: not with --state, --processes"
+        )
     from txn_engine.clock import system_clock
     from txn_engine.log.objects import store_errors
     from txn_engine.verify import verify_store
 
     store = place.open_store()
-    with out.progress("reading") as advance, store_errors():
+    with ExitStack() as stack:
+        elsewhere = None
+        if chosen == "spark":
+            from txn_engine.spark.auditing import SparkTasks
+
+            place.to_environment()
+            elsewhere = SparkTasks(
+                stack.enter_context(spark_of_command(store.url, "txn-engine verify", settings))
+            )
+        advance = stack.enter_context(out.progress("reading"))
+        stack.enter_context(store_errors())
         report = verify_store(
             store,
             progress=lambda what, done, total: advance(description=what, completed=done, total=total),
             now_ms=system_clock(),
             topics=topics or None,
             check_data=not no_data,
+            elsewhere=elsewhere,
+            processes=(os.cpu_count() or 1) + 1 if processes is None else processes,
+            kept_in=state,
+            whole=whole,
         )
     if out.as_json:
         out.document(report.to_dict())
@@ -100,6 +170,10 @@ def _tell(report: VerifyReport, url: str) -> None:
         f"{told} in {printable(url)}: {stats.objects:,} objects, {stats.records:,} records, "
         f"{len(stats.partitions):,} partitions, transactions {decided or 'none'}; {stats.seconds:.1f} s\n"
     )
+    if stats.unchanged:
+        sys.stdout.write(f"{stats.unchanged:,} further objects are as the last audit read them\n")
+    elif stats.whole_for:
+        sys.stdout.write(f"everything was read: {stats.whole_for}\n")
 
 
 def _block(finding: Finding) -> str:

@@ -14,6 +14,7 @@ from txn_engine.log.topics import Topic, is_topic_name
 from txn_engine.maintain import compaction, idle_producers, retention, sealing
 from txn_engine.maintain.deleted_topics import dead_incarnations, remove
 from txn_engine.maintain.deleting import Cleaner
+from txn_engine.maintain.in_process import InProcess
 from txn_engine.maintain.outcomes import Outcomes, Overtaken
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import DEFAULT_POLICY, MaintenancePolicy
@@ -27,6 +28,7 @@ from txn_engine.maintain.reports import (
     Trimmed,
 )
 from txn_engine.maintain.target import Target
+from txn_engine.maintain.workers import Workers
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place
 
 Done = TypeVar("Done")
@@ -65,21 +67,25 @@ class Maintenance:
         policy: MaintenancePolicy = DEFAULT_POLICY,
         dry_run: bool = False,
         progress: Progress | None = None,
+        workers: Workers | None = None,
     ) -> MaintenanceReport[Compacted]:
         """Merge small committed files with their neighbours into larger ones; compact by key where the topic says so.
 
         In a topic with `cleanup.policy` compact the committed records below the last stable offset stay that have no
         later one of their key, and tombstones for `delete.retention.ms` after what they supersede is gone. Readers of
         any other see the same records at the same offsets before, during and after (read_committed; of aborted
-        transactions nothing is left in the merged ranges). Memory: about three times `policy.target_file_bytes`, and
-        for a compacted topic three times `policy.offset_map_bytes`.
+        transactions nothing is left in the merged ranges). Memory: about three times `policy.target_file_bytes`, or
+        `policy.key_memory_bytes`, and a bit for each record of a partition; a compacted topic's keys take up to
+        `policy.spill_bytes` of the local disk while they are looked at. `workers`: who reads keys and makes files,
+        where that is not this process (`txn_engine.spark.compact_topic`, `maintain.by_size`).
         """
         now_ms = self._clock()
+        workers = workers or InProcess(policy)
 
         def job(target: Target) -> Compacted | None:
             if target.records is None:
                 return None
-            return compaction.compact(target, target.records, policy, now_ms, dry_run=dry_run)
+            return compaction.compact(target, target.records, policy, workers, now_ms, dry_run=dry_run)
 
         return self._run(job, topic, partition, dry_run, progress, at_once=False, with_internal=False)
 

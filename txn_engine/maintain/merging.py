@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from itertools import chain
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -27,28 +26,17 @@ _AHEAD_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """Which of some files' records go into the new one: `mask` over all of them in their order, None for all.
-
-    The offsets are those of the first and the last one kept, the times the oldest and the newest.
+class MergedFile:
+    """The bytes of a new file, and what of it the log is told: the first and the last offset, the oldest and the newest
+    time.
     """
 
-    mask: NDArray[np.bool_] | None
+    data: bytes
+    record_count: int
     first_offset: int
     last_offset: int
     first_timestamp: int
     max_timestamp: int
-
-    @classmethod
-    def all_of(cls, files: Sequence[LogFile]) -> Self:
-        """Every record of these files."""
-        oldest = min(file.first_timestamp for file in files)
-        newest = max(file.max_timestamp for file in files)
-        return cls(None, files[0].base_offset, files[-1].last_offset, oldest, newest)
-
-    def of(self, table: pa.Table, at: int) -> pa.Table:
-        """What is kept of a table whose first record is number `at` of all."""
-        return table if self.mask is None else table.filter(pa.array(self.mask[at : at + table.num_rows]))
 
 
 class FileMerger:
@@ -58,26 +46,35 @@ class FileMerger:
     """
 
     def __init__(self, objects: Objects, executor: Executor, topic: Topic, partition: int) -> None:
-        self._objects = objects
+        self.objects = objects
         self._executor = executor
         self._topic = topic
         self._partition = partition
 
-    def merge(self, files: Sequence[LogFile], write_id: str, kept: Kept | None = None) -> bytes:
-        """The data file with the records of `files`, which follow one another in this order, or what is kept of them.
+    def merge(
+        self, files: Sequence[LogFile], write_id: str, mask: NDArray[np.bool_] | None = None
+    ) -> MergedFile:
+        """The data file with the records of `files`, which follow one another in this order; with a mask over all of
+        them, with those that it has, one at the least.
 
         Offsets and timestamps stay as they are. Raises `CorruptObjectError` unless each file is, byte for byte, the
         one that the log names.
         """
         schema = physical_schema(self._topic.schema)
+        kept = _Kept(mask)
         with store_errors():
-            return encode_parquet_parts(
-                self._row_groups(files, kept or Kept.all_of(files)),
+            data = encode_parquet_parts(
+                self._row_groups(files, kept),
                 schema,
                 kind="data",
                 metadata={"write_id": write_id},
                 profile=large_profile(schema),
             )
+        if mask is not None:
+            return MergedFile(data, kept.rows, kept.first_offset, kept.last_offset, kept.oldest, kept.newest)
+        oldest = min(file.first_timestamp for file in files)
+        newest = max(file.max_timestamp for file in files)
+        return MergedFile(data, kept.rows, files[0].base_offset, files[-1].last_offset, oldest, newest)
 
     def read(
         self, files: Sequence[LogFile], columns: Sequence[str]
@@ -103,13 +100,12 @@ class FileMerger:
             for _, unread in ahead:
                 unread.cancel()
 
-    def _row_groups(self, files: Sequence[LogFile], kept: Kept) -> Iterator[pa.Table]:
+    def _row_groups(self, files: Sequence[LogFile], kept: _Kept) -> Iterator[pa.Table]:
         held: list[pa.Table] = []
-        rows = size = at = 0
+        rows = size = 0
         read = self.read(files, [*self._topic.schema.names, OFFSET, TIMESTAMP])
         for table in chain.from_iterable(tables for _, tables in read):
-            staying = kept.of(table, at)
-            at += table.num_rows
+            staying = kept.of(table)
             held.append(self._at_deltas(staying, kept.first_offset))
             rows += staying.num_rows
             size += staying.nbytes
@@ -132,4 +128,34 @@ class FileMerger:
     def _read(self, file: LogFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         prefix = self._topic.prefix(self._partition)
         schema = self._topic.schema
-        return begun(read_data_file(self._objects, prefix, file, schema, self._partition, columns))
+        return begun(read_data_file(self.objects, prefix, file, schema, self._partition, columns))
+
+
+class _Kept:
+    """What is kept of records that come in tables, one after the other, and what there is to say of it."""
+
+    def __init__(self, mask: NDArray[np.bool_] | None) -> None:
+        self._mask = mask
+        self._seen = 0
+        self.rows = 0
+        self.first_offset = self.last_offset = -1
+        self.oldest, self.newest = 2**63, -(2**63)
+
+    def of(self, table: pa.Table) -> pa.Table:
+        """What is kept of the next table."""
+        staying = table
+        if self._mask is not None:
+            part = self._mask[self._seen : self._seen + table.num_rows]
+            staying = table if part.all() else table.filter(pa.array(part))
+        self._seen += table.num_rows
+        if staying.num_rows:
+            self._note(staying)
+        return staying
+
+    def _note(self, staying: pa.Table) -> None:
+        offsets, times = staying.column(OFFSET), staying.column(TIMESTAMP).cast(pa.int64()).to_numpy()
+        if not self.rows:
+            self.first_offset = offsets[0].as_py()
+        self.last_offset = offsets[-1].as_py()
+        self.rows += staying.num_rows
+        self.oldest, self.newest = min(self.oldest, int(times.min())), max(self.newest, int(times.max()))

@@ -29,34 +29,41 @@ def span_of(topic: Topic) -> int:
     return ANY_SPAN_MS if trims_after_ms is None else trims_after_ms // _SPANS_A_RETENTION
 
 
-def groups(files: Sequence[LogFile], target_bytes: int, span_ms: int) -> list[Run]:
-    """All the files, as few runs as the target and the span allow; one that is larger is a run of its own."""
-    found: list[Run] = []
-    run = _Run(target_bytes, span_ms)
-    for file in files:
-        if not run.add(file):
-            found.append(run.files)
-            run = _Run(target_bytes, span_ms)
-            run.add(file)
-    return [*found, run.files] if run.files else found
+def groups(
+    files: Sequence[LogFile], kept: Sequence[int], target_bytes: int, span_ms: int
+) -> list[tuple[int, int]]:
+    """All the files, as few runs as the target and the span allow: each the first of its files, and the one behind
+    its last. `kept`: how many records of each file will stay, by which its size is guessed; one that is larger than
+    the target is a run of its own.
+    """
+    found: list[tuple[int, int]] = []
+    run, start = _Run(target_bytes, span_ms), 0
+    for number, (file, records) in enumerate(zip(files, kept, strict=True)):
+        size = file.file.data_bytes * records // max(file.record_count, 1)
+        if not run.add(file, size):
+            found.append((start, number))
+            run, start = _Run(target_bytes, span_ms), number
+            run.add(file, size)
+    return [*found, (start, len(files))] if run.files else found
 
 
-def runs(files: Sequence[LogFile], policy: MaintenancePolicy, span_ms: int) -> list[Run]:
-    """The neighbours to merge: none above half the target, together at most the target, and enough of them.
+def runs(files: Sequence[LogFile], policy: MaintenancePolicy, span_ms: int) -> list[tuple[int, int]]:
+    """The neighbours to merge: none above half the target, together at most the target, and enough of them. As `groups`
+    has them.
 
     A first file that is larger than all the others of its run together stays out, so that a record is rewritten only
     where its file at least doubles: log2(target / file) times, however often compaction runs.
     """
-    found: list[Run] = []
+    found: list[tuple[int, int]] = []
     run = _Run(policy.target_file_bytes, span_ms)
-    for file in files:
+    for end, file in enumerate(files):
         is_large = 2 * file.file.data_bytes > policy.target_file_bytes
-        if is_large or not run.add(file):
-            found += run.worthwhile(policy.min_files)
+        if is_large or not run.add(file, file.file.data_bytes):
+            found += run.worthwhile(end, policy.min_files)
             run = _Run(policy.target_file_bytes, span_ms)
             if not is_large:
-                run.add(file)
-    return found + run.worthwhile(policy.min_files)
+                run.add(file, file.file.data_bytes)
+    return found + run.worthwhile(len(files), policy.min_files)
 
 
 class _Run:
@@ -74,9 +81,9 @@ class _Run:
         """All of them."""
         return tuple(self._files)
 
-    def add(self, file: LogFile) -> bool:
+    def add(self, file: LogFile, file_bytes: int) -> bool:
         """Take the file; False where it does not fit."""
-        size, rows = self._bytes + file.file.data_bytes, self._rows + file.record_count
+        size, rows = self._bytes + file_bytes, self._rows + file.record_count
         oldest = min(self._oldest, file.first_timestamp)
         newest = max(self._newest, file.max_timestamp)
         is_full = size > self._target_bytes or rows > _ROWS_MAX or len(self._files) == _FILES_MAX
@@ -86,12 +93,12 @@ class _Run:
         self._bytes, self._rows, self._oldest, self._newest = size, rows, oldest, newest
         return True
 
-    def worthwhile(self, min_files: int) -> list[Run]:
-        """What of it is to be merged: nothing or one run."""
+    def worthwhile(self, end: int, min_files: int) -> list[tuple[int, int]]:
+        """What of it is to be merged, where `end` is the number behind its last file: nothing or one run."""
         rest = self._bytes
         for start, file in enumerate(self._files):
             rest -= file.file.data_bytes
             if file.file.data_bytes <= rest:
-                run = tuple(self._files[start:])
-                return [run] if len(run) >= min_files else []
+                count = len(self._files) - start
+                return [(end - count, end)] if count >= min_files else []
         return []

@@ -22,8 +22,11 @@ class MaintenancePolicy:
     min_files: fewer files than this are not worth a rewrite.
     min_dirty_ratio: compaction by key waits until this part of a partition's bytes was written since the last time
         (`min.cleanable.dirty.ratio`); 0: never waits.
-    offset_map_bytes: what the keys of one round of it may take in memory (`log.cleaner.dedupe.buffer.size`); a
-        partition with more keys since the last time is compacted in several rounds.
+    key_memory_bytes: what its keys may take in memory (`log.cleaner.dedupe.buffer.size`); those of a partition that
+        are more go to the local disk, into the folder for temporary files.
+    spill_bytes: what they may take there; a partition that needs more is left as it is, with an error.
+    spark_above_records, spark_above_bytes: where Spark may be asked for (`engine` auto), what of a partition is looked
+        at or merged in one run is this process's up to here, and Spark's above.
     """
 
     orphan_age_ms: int = 7 * DAY_MS
@@ -32,7 +35,10 @@ class MaintenancePolicy:
     target_file_bytes: int = 64 << 20
     min_files: int = 8
     min_dirty_ratio: float = 0.5
-    offset_map_bytes: int = 128 << 20
+    key_memory_bytes: int = 512 << 20
+    spill_bytes: int = 64 << 30
+    spark_above_records: int = 1_000_000_000
+    spark_above_bytes: int = 128_000_000_000
 
     def __post_init__(self) -> None:
         if not 0 <= self.orphan_age_ms <= self.entries_age_ms:
@@ -45,7 +51,10 @@ class MaintenancePolicy:
             raise InvalidRequestError(
                 f"min_dirty_ratio {self.min_dirty_ratio}", actor="maintenance policy", expected="0 to 1"
             )
-        counts = (("trim_step", 1), ("target_file_bytes", 1), ("min_files", 2), ("offset_map_bytes", 1))
+        counts = (
+            ("trim_step", 1), ("target_file_bytes", 1), ("min_files", 2), ("key_memory_bytes", 1), ("spill_bytes", 0),
+            ("spark_above_records", 0), ("spark_above_bytes", 0),
+        )  # fmt: skip
         for name, least in counts:
             if getattr(self, name) < least:
                 raise InvalidRequestError(

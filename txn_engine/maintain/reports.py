@@ -15,7 +15,7 @@ class Compacted:
     `files` and `bytes` went in, `outputs` and `output_bytes` came out; what went in stays for 24 hours. `records` were
     kept; `dropped` were superseded by later ones of their keys, or tombstones that had their time. `overtaken`:
     rewrites that came too late, since inputs were replaced or trimmed meanwhile; what was uploaded for them is an
-    orphan.
+    orphan. `engine`: `local` or `spark`, whoever did it, and `why` in a line, where it was to be chosen.
     """
 
     topic: str
@@ -27,6 +27,8 @@ class Compacted:
     records: int
     dropped: int = 0
     overtaken: int = 0
+    engine: str = "local"
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import partial
 from txn_engine.quality import positions, visibility
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError
 from txn_engine.quality.records import Reductions
-from txn_engine.quality.result import Counted
+from txn_engine.quality.result import EXAMPLES_MAX, Counted
 from txn_engine.quality.suite import named_checks, output_checks
 
 
@@ -41,11 +41,26 @@ def count(evidence: Evidence, reductions: Reductions) -> Mapping[str, Counted | 
         positions.group_lag_agrees,
         positions.nothing_pending,
         positions.transactions_final,
+        positions.positions_never_fall,
+        positions.output_with_offsets,
+        positions.transactions_whole,
+        positions.producers_in_order,
         positions.audit_clean,
     ):
         counters[counter.__name__] = partial(counter, evidence)
-    checks = named_checks(evidence.check, has_input=evidence.input is not None)
+    counters["digest_as_proved"] = partial(_digest_as_proved, evidence)
+    checks = named_checks(
+        evidence.check, has_input=evidence.input is not None, has_chain=evidence.chain is not None
+    )
     return {check.name: _counted(counters[check.name]) for check in checks}
+
+
+def _digest_as_proved(evidence: Evidence) -> Counted:
+    """Partitions whose records are not those that were proved."""
+    found = evidence.chain or ()
+    total = sum(len(rows.ends) for rows in evidence.rows.values())
+    examples = tuple({name: str(value) for name, value in each._asdict().items()} for each in found)
+    return Counted(total, len(found), examples[:EXAMPLES_MAX])
 
 
 def _counted(counter: Callable[[], Counted]) -> Counted | EvidenceMissingError:

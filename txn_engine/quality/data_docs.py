@@ -13,6 +13,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from txn_engine.quality.quiet import quiet
+
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
 
@@ -28,8 +30,20 @@ _FETCHED = re.compile(
 _ON_EVENT = re.compile(r"\son[a-z]+=\"[^\"]*\"", re.IGNORECASE)
 
 
-def build_data_docs(context: EphemeralDataContext, folder: Path) -> None:
-    """Write the pages of this context's validations into `folder`, in place of what an earlier run left there."""
+def build_data_docs(context: EphemeralDataContext, folder: Path) -> str:
+    """Write the pages of this context's validations into `folder`, in place of what an earlier run left there.
+
+    Never raises: empty, or why there are none.
+    """
+    try:
+        with quiet():
+            _build(context, folder)
+    except Exception as error:  # noqa: BLE001 - an ornament of the report must not cost us the report
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _build(context: EphemeralDataContext, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     context.add_data_docs_site(
         _SITE,

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from txn_engine.errors import InvalidRequestError
 
@@ -83,6 +84,33 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class SuiteOn:
+    """A suite of Great Expectations, or a function, and the committed rows that it is held against.
+
+    `checks`: what `txn_engine.quality.load_suite` takes. `topic`: the declared one, or one of its outputs. `severity`:
+    `warning` lets nothing of it decide. At most one of: `offsets`, by partition the first offset and the one behind the
+    last; `producer`, id and epoch, which is one transaction; `new_only`, what no earlier proof has looked at.
+    """
+
+    checks: Any
+    topic: str | None = None
+    severity: Literal["critical", "warning"] | None = None
+    offsets: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    producer: tuple[int, int] | None = None
+    new_only: bool = False
+
+    def __post_init__(self) -> None:
+        if sum(map(bool, (self.offsets, self.producer is not None, self.new_only))) > 1:
+            raise _refused("a suite with several of offsets, producer and new_only", "one of them, or none")
+        for partition, (start, end) in self.offsets.items():
+            if partition < 0 or not 0 <= start < end:
+                raise _refused(
+                    f"a suite for offsets {start} to {end} of partition {partition}",
+                    "a first offset and a higher one behind the last",
+                )
+
+
+@dataclass(frozen=True, slots=True)
 class Declaration:
     """What a proof of exactly-once is about.
 
@@ -93,7 +121,8 @@ class Declaration:
     and the output that was committed with them. What lies behind, and what is under way, is not judged. Without it
     everything is, and whatever is under way makes checks fail.
 
-    `input_delimiter` and `input_date_format` describe the input file (the Berka file's by default).
+    `input_delimiter` and `input_date_format` describe the input file (the Berka file's by default). `suites`: checks of
+    the user's own, which count in the verdict.
     """
 
     topic: str
@@ -103,12 +132,16 @@ class Declaration:
     up_to_position: bool = False
     input_delimiter: str = ";"
     input_date_format: str = "%y%m%d"
+    suites: tuple[SuiteOn, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.record_id:
             raise _refused("no record_id", "the columns that tell one record from another")
         for output in self.outputs:
             _check_output(output)
+        for suite in self.suites:
+            if suite.topic is not None and suite.topic not in self.topics:
+                raise _refused(f"a suite for {suite.topic}", f"one for {' or '.join(self.topics)}")
         if self.up_to_position and self.group_id is None:
             raise _refused("up_to_position is given without group_id", "the group whose position counts")
         if len(self.input_delimiter) != 1:

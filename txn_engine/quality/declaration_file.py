@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality.declaration import (
@@ -17,6 +17,7 @@ from txn_engine.quality.declaration import (
     SameRows,
     SameSet,
     SqlReduction,
+    SuiteOn,
     Totals,
 )
 
@@ -43,11 +44,13 @@ def read_declaration(path: Path) -> Declaration:
         mark = getattr(error, "problem_mark", None)
         where = f"{path} line {mark.line + 1}" if mark else str(path)
         raise _refused(where, "it is not YAML", "a declaration") from error
-    return declaration_from(held, str(path))
+    return declaration_from(held, str(path), path.parent)
 
 
-def declaration_from(held: object, place: str) -> Declaration:
-    """The declaration in values as YAML gives them; `place` is what errors name."""
+def declaration_from(held: object, place: str, folder: Path = Path()) -> Declaration:
+    """The declaration in values as YAML gives them; `place` is what errors name, `folder` where files are that it names
+    by no absolute path.
+    """
     at = _Fields(held, place)
     given = _Fields(at.take("input", {}), f"{place} input")
     declared: dict[str, Any] = {
@@ -63,8 +66,49 @@ def declaration_from(held: object, place: str) -> Declaration:
         if (value := given.optional_text(name)) is not None:
             declared[field] = value
     given.nothing_left()
+    declared["suites"] = tuple(
+        _suite(each, f"{place} suites[{number}]", folder) for number, each in enumerate(at.list("suites"))
+    )
     at.nothing_left()
     return Declaration(**declared)
+
+
+def _suite(held: object, place: str, folder: Path) -> SuiteOn:
+    """A suite: its file, from the declaration's folder, or a mapping with it and what rows it is for."""
+    if isinstance(held, str):
+        return SuiteOn(folder / held)
+    at = _Fields(held, place)
+    file = folder / at.text("file")
+    severity = at.optional_text("severity")
+    if severity not in (None, "critical", "warning"):
+        raise _refused(f"{place} severity", repr(severity), "critical or warning")
+    offsets = _Fields(at.take("offsets", {}), f"{place} offsets", of=int)
+    producer = at.list("producer")
+    if producer and (len(producer) != 2 or not all(map(_is_whole, producer))):
+        raise _refused(f"{place} producer", "a list that is no pair", "[producer id, epoch]")
+    suite = SuiteOn(
+        file,
+        topic=at.optional_text("topic"),
+        severity=cast("Literal['critical', 'warning'] | None", severity),
+        offsets={
+            partition: _span(offsets.take(partition), f"{place} offsets {partition}")
+            for partition in list(offsets.left)
+        },
+        producer=(producer[0], producer[1]) if producer else None,
+        new_only=at.flag("new_only"),
+    )
+    at.nothing_left()
+    return suite
+
+
+def _span(held: object, place: str) -> tuple[int, int]:
+    if not isinstance(held, list) or len(held) != 2 or not all(map(_is_whole, held)):
+        raise _refused(place, f"a {type(held).__name__}", "[first offset, the one behind the last]")
+    return held[0], held[1]
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _output(held: object, place: str) -> Output:
@@ -114,13 +158,14 @@ def _amount(held: object, place: str) -> Amount:
 class _Fields:
     """A mapping whose fields are taken out one by one, so that a mistyped one is left and refused by name."""
 
-    def __init__(self, held: object, place: str) -> None:
-        if not isinstance(held, Mapping) or any(not isinstance(name, str) for name in held):
-            raise _refused(place, f"a {type(held).__name__}", "a mapping with names")
-        self.left: dict[str, Any] = dict(held)
+    def __init__(self, held: object, place: str, of: type = str) -> None:
+        if not isinstance(held, Mapping) or any(type(name) is not of for name in held):
+            expected = "a mapping with names" if of is str else "a mapping with whole numbers"
+            raise _refused(place, f"a {type(held).__name__}", expected)
+        self.left: dict[Any, Any] = dict(held)
         self._place = place
 
-    def take(self, name: str, default: object = None) -> Any:
+    def take(self, name: str | int, default: object = None) -> Any:
         if name not in self.left and default is None:
             raise _refused(self._place, f"no {name}", "that field")
         return self.left.pop(name, default)

@@ -26,9 +26,10 @@ NOT_KNOWN = -1
 class SeenFile:
     """A data file as a scan lists it, and what is in the part of it that the scan means.
 
-    `producer_id` None where its name does not say who wrote it. `records`: those that are in it, at offsets from
-    `first_offset` to `last_offset`; where nobody looked inside (a hidden file) those that the log names. `falls` and
-    `repeats`: records at a lower, or the same, offset as the one before them; `first_fault`: where the first is.
+    `producer_id` and `producer_epoch`: who wrote it by its name; None where that does not say. `records`: those that
+    are in it, at offsets from `first_offset` to `last_offset`; where nobody looked inside (a hidden file) those that
+    the log names. `falls` and `repeats`: records at a lower, or the same, offset as the one before them;
+    `first_fault`: where the first is.
     """
 
     key: str
@@ -37,6 +38,7 @@ class SeenFile:
     first_offset: int
     last_offset: int
     producer_id: int | None = None
+    producer_epoch: int | None = None
     falls: int = 0
     repeats: int = 0
     first_fault: int = NOT_KNOWN
@@ -50,6 +52,9 @@ class TopicRows:
     `rows`: what read_committed returns; `files`: those it comes from, in the order of the scan; `hidden`: files that
     only a read_uncommitted scan lists, None where that could not be had; `ends`: where the read_committed scan ended,
     by partition.
+
+    Where an earlier proof is gone on from, `since` says up to where that went, `earlier` has the rows below and `rows`
+    those from there on; `looked` are the files, or parts of them, that were looked into. Else these are all.
     """
 
     schema: pa.Schema
@@ -57,22 +62,60 @@ class TopicRows:
     files: tuple[SeenFile, ...]
     hidden: tuple[SeenFile, ...] | None = ()
     ends: Mapping[int, int] = field(default_factory=dict)
+    since: Mapping[int, int] = field(default_factory=dict)
+    earlier: Rows | None = None
+    looked: tuple[SeenFile, ...] | None = None
+
+    @property
+    def inside(self) -> tuple[SeenFile, ...]:
+        """The files that were looked into."""
+        return self.files if self.looked is None else self.looked
 
     @property
     def records(self) -> int:
         """How many read_committed returns."""
         return sum(file.records for file in self.files)
 
+    @property
+    def looked_at(self) -> int:
+        """How many records were looked at."""
+        return sum(file.records for file in self.inside)
+
     def of(self, partition: int) -> list[SeenFile]:
         """The partition's files that readers see, in the order of the scan."""
         return [file for file in self.files if file.partition == partition]
 
     def digests(self) -> dict[int, Digest]:
-        """Of each partition's rows."""
+        """Of each partition's rows that were looked at."""
         found: dict[int, Digest] = {}
-        for file in self.files:
+        for file in self.inside:
             found[file.partition] = found.get(file.partition, Digest()).plus(file.digest)
         return found
+
+
+class CommittedOffset(NamedTuple):
+    """What the declared group committed for a partition of the topic, by a row of its log, in which transaction (-1: in
+    none); `metadata` is the committer's note.
+    """
+
+    partition: int
+    row: int
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    metadata: str
+    took_effect: bool = True  # its transaction, if it has one, is neither aborted nor open
+
+
+@dataclass(frozen=True, slots=True)
+class GroupHistory:
+    """The group's commits for the topic as its raw log has them; `is_whole`: none of the log is sealed; `writers`:
+    producer id and epoch of each that committed for the group, whatever the topic.
+    """
+
+    is_whole: bool = True
+    commits: tuple[CommittedOffset, ...] = ()
+    writers: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +205,25 @@ class AuditFinding:
     object: str = ""
 
 
+class ChainDifference(NamedTuple):
+    """A partition whose records are not those that the chain of proofs has, from the proof of that number on."""
+
+    topic: str
+    partition: int
+    proof: int
+    proved: str
+    seen: str
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that the suite judges.
 
+    `chain`: where records that were proved before differ now; None where none were looked at again.
+
     `replayed_transactions`: by the raw rows, those that have not ended; `replayed_pending`: by partition of the checked
-    topic, the producer whose commit for the group is pending by them.
+    topic, the producer whose commit for the group is pending by them. `fates`: the keys of visible files that by the
+    coordinator's own rows, whatever a marker says, are not committed: `aborted` or `undecided`.
     A part that could not be had is absent, and `failures` says why, under the part's name: `rows:<topic>`,
     `log:<topic>` (read_uncommitted), `offsets`, `group`, `transactions`, `audit`. Checks that need it error; they
     never pass.
@@ -182,10 +238,13 @@ class Evidence:
     replayed: tuple[ReplayedPartition, ...] = ()
     replayed_transactions: tuple[TransactionState, ...] = ()
     replayed_pending: Mapping[int, int] = field(default_factory=dict)
+    fates: Mapping[str, str] = field(default_factory=dict)
+    group_history: GroupHistory = field(default_factory=GroupHistory)
     group: tuple[GroupOffset, ...] = ()
     transactions: tuple[TransactionState, ...] = ()
     findings: tuple[AuditFinding, ...] = ()
     findings_not_listed: int = 0
+    chain: tuple[ChainDifference, ...] | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
+import functools
 import json
-import os
 import re
-import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from txn_engine.errors import StoreAccessError
+from txn_engine.errors import OutcomeUnknownError
+from txn_engine.quality.report_files import DOCS_NAME, JSON_NAME, REPORT_NAME, made_folder, write_whole
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
     from txn_engine.quality.declaration import Declaration
     from txn_engine.quality.evidence import Evidence
     from txn_engine.quality.judge import Judgement
+    from txn_engine.quality.proof import Proof
     from txn_engine.quality.records import Reductions
     from txn_engine.quality.reducer import Reducer
     from txn_engine.quality.result import CheckResult, QualityResult
+    from txn_engine.quality.suite_asked import Loaded
+    from txn_engine.types import TopicPartition
 
 Progress = Callable[[str], None]
-
-REPORT_NAME, JSON_NAME, DOCS_NAME = "index.html", "validation.json", "data_docs"
+Keep = Callable[[Sequence["CheckResult"], str], "Proof"]
+"""Puts the proof of these checks, of a run of that name, on the store."""
 
 
 def check_exactly_once(
@@ -39,34 +44,98 @@ def check_exactly_once(
     report_folder: Path,
     run_name: str | None = None,
     reducer: Reducer | None = None,
+    record: bool = False,
+    whole: bool = False,
     progress: Progress | None = None,
 ) -> QualityResult:
     """Prove, from what the store holds, that a topic and its consumers' outputs came out exactly once.
 
-    Reads only. With `input_file` the records are compared with the file row by row; without it, only with themselves.
+    With `input_file` the records are compared with the file row by row; without it, only with themselves.
     `reducer` goes through the rows: in this process by default, within 1.5 GB of memory and the rest on disk.
+
+    `record`: keep the proof on the store, as a link of the topic's chain, and take what an earlier one has looked at
+    as proved; `whole`: look at everything again, and hold it against the chain. With an input file everything is looked
+    at. Without `record` nothing is written to the store.
+
     What the data holds never raises: it makes checks fail. A part that cannot be read makes its checks *errored*; where
     retention or compaction by key has taken records away those that compare whole histories are *not applicable* (that
     no row of the file is missing: only while no more are than records may be gone).
     Raises, before anything is written, for a wrong call: an unknown topic, a column that is not there, what does not
     compare exactly, an input file that is not whole. `report_folder` is made; an earlier report there is replaced.
     """
-    from txn_engine.quality.gather import gather
     from txn_engine.quality.in_process import InProcess
+    from txn_engine.quality.proving import NumberTakenError
+    from txn_engine.quality.suite_asked import load_suites
 
     started = time.perf_counter()
     tell = progress or _silent
-    with contextlib.ExitStack() as held:
-        reduces = reducer or held.enter_context(InProcess(engine.store))
-        evidence = gather(engine, declaration, input_file=input_file, folder=reduces.folder, progress=tell)
-        return report_evidence(
-            evidence,
-            reduces,
-            report_folder=report_folder,
-            run_name=run_name,
-            progress=tell,
-            started=started,
-        )
+    suites = load_suites(declaration)
+    for _ in range(_TRIES):
+        with contextlib.ExitStack() as held:
+            reduces = reducer or held.enter_context(InProcess(engine.store))
+            evidence, keep = _gathered(
+                engine, declaration, input_file, reduces, tell, record=record, whole=whole
+            )
+            try:
+                return report_evidence(
+                    evidence,
+                    reduces,
+                    report_folder=report_folder,
+                    run_name=run_name,
+                    suites=suites,
+                    keep=keep,
+                    progress=tell,
+                    started=started,
+                )
+            except NumberTakenError as taken:
+                tell(f"proof {taken.number} was another run's: going on from there")
+    raise OutcomeUnknownError(
+        f"the next proof of {declaration.topic}, {_TRIES} times",
+        actor=_ACTOR,
+        expected="a number that no other prover takes meanwhile",
+        action="check again when no other run is under way",
+    )
+
+
+def _gathered(
+    engine: Engine,
+    declaration: Declaration,
+    input_file: Path | None,
+    reducer: Reducer,
+    tell: Progress,
+    *,
+    record: bool,
+    whole: bool,
+) -> tuple[Evidence, Keep | None]:
+    """The evidence, and what keeps its proof; the part that is new where an earlier proof may be gone on from."""
+    from txn_engine.quality.gather import gather
+    from txn_engine.quality.proving import Prover
+
+    if not record:
+        return gather(
+            engine, declaration, input_file=input_file, reducer=reducer, progress=tell, since={}
+        ), None
+    prover = Prover(engine, declaration, whole=whole or input_file is not None)
+    tell(_told(prover.link.base, prover.since))
+    evidence = gather(
+        engine, declaration, input_file=input_file, reducer=reducer, progress=tell, since=prover.since
+    )
+    if prover.is_behind(evidence):
+        prover.begin_anew(f"group {declaration.group_id} has moved back behind what was proved")
+        tell("looking at everything: the group has moved back")
+        evidence = gather(engine, declaration, input_file=None, reducer=reducer, progress=tell, since={})
+    evidence = dataclasses.replace(evidence, chain=prover.differences(evidence))
+    return evidence, functools.partial(prover.keep, evidence, engine=reducer.name)
+
+
+_TRIES = 5
+_ACTOR = "exactly-once check"
+
+
+def _told(base: Proof | None, since: Mapping[TopicPartition, int]) -> str:
+    if base is None or not since:
+        return "looking at everything"
+    return f"going on from proof {base.number}"
 
 
 def report_evidence(
@@ -75,43 +144,64 @@ def report_evidence(
     *,
     report_folder: Path,
     run_name: str | None = None,
+    suites: Sequence[Loaded] = (),
+    keep: Keep | None = None,
     progress: Progress | None = None,
     started: float | None = None,
 ) -> QualityResult:
-    """Judge evidence that is at hand and write its report; `started` is when the run began (`time.perf_counter`)."""
+    """Judge evidence that is at hand and write its report; `started` is when the run began (`time.perf_counter`).
+
+    `suites` are the declaration's. `keep(checks, run_name)` makes a proof of it, which the report names.
+    """
     from txn_engine.quality.counting import count
     from txn_engine.quality.data_docs import build_data_docs
+    from txn_engine.quality.expectations import import_great_expectations, new_context
     from txn_engine.quality.history import not_applicable
     from txn_engine.quality.judge import judge
     from txn_engine.quality.records import Reductions
     from txn_engine.quality.suite import named_checks
+    from txn_engine.quality.suite_asked import hold_suites
 
     begun = time.perf_counter() if started is None else started
     tell = progress or _silent
     run_time = dt.datetime.fromtimestamp(evidence.gathered_ms / 1000, dt.UTC)
     run_name = run_name or f"{evidence.check.topic} {run_time:%Y-%m-%d %H:%M:%S}"
-    checks = named_checks(evidence.check, has_input=evidence.input is not None)
+    checks = named_checks(
+        evidence.check, has_input=evidence.input is not None, has_chain=evidence.chain is not None
+    )
     tell(f"counting what {len(checks)} checks judge, {reducer.name}")
     reductions = Reductions(evidence, reducer)
-    counted = count(evidence, reductions)
-    folder = _made_folder(report_folder)
+    with ThreadPoolExecutor(max_workers=1) as beside:  # its import takes seconds of one core
+        imported = beside.submit(import_great_expectations)
+        counted = count(evidence, reductions)
+        imported.result()
+    folder = made_folder(report_folder, actor=_ACTOR)
     tell(f"judging {len(checks)} checks with Great Expectations")
+    context = new_context()
     judgement = judge(
+        context,
         counted,
         checks,
         not_applicable=not_applicable(evidence, counted),
         run_name=_file_name(run_name),
         run_time=run_time,
-        docs=lambda context: build_data_docs(context, folder / DOCS_NAME),
     )
+    if suites:
+        tell(f"holding {len(suites)} of your suites against their rows")
+        judgement = judgement.with_suites(hold_suites(suites, evidence, reductions, context))
+    proof = keep(judgement.checks, run_name) if keep else None
     tell("writing the report")
-    return _write_report(evidence, reductions, judgement, folder, run_name, time.perf_counter() - begun)
+    judgement = dataclasses.replace(judgement, docs_failure=build_data_docs(context, folder / DOCS_NAME))
+    return _write_report(
+        evidence, reductions, judgement, proof, folder, run_name, time.perf_counter() - begun
+    )
 
 
 def _write_report(
     evidence: Evidence,
     reductions: Reductions,
     judgement: Judgement,
+    proof: Proof | None,
     folder: Path,
     run_name: str,
     seconds: float,
@@ -125,6 +215,7 @@ def _write_report(
         judgement.checks,
         reductions,
         run_name=run_name,
+        proof=proof,
         seconds=seconds,
         skipped=skipped_checks(evidence.check, has_input=evidence.input is not None),
         evidence_json=JSON_NAME,
@@ -136,12 +227,14 @@ def _write_report(
         report=folder / REPORT_NAME,
         json=folder / JSON_NAME,
         statistics=_statistics(evidence, judgement.checks, seconds),
+        run_name=run_name,
+        proof=proof,
     )
-    _write(
-        result.json,
-        json.dumps(_as_json(result, run_name, evidence.gathered_ms, judgement), indent=1, default=str),
-    )
-    _write(result.report, render(page))  # last: where the page is, everything it links to is
+    told = json.dumps(_as_json(result, run_name, evidence.gathered_ms, judgement), indent=1, default=str)
+    write_whole(result.json, told, actor=_ACTOR)
+    write_whole(
+        result.report, render(page), actor=_ACTOR
+    )  # last: where the page is, everything it links to is
     return result
 
 
@@ -160,6 +253,7 @@ def _statistics(
         "failed": counts["failed"],
         "errored": counts["errored"],
         "not_applicable": counts["not_applicable"],
+        "warnings": counts["warning"],
         "input_rows": -1 if evidence.input is None else evidence.input.count,
         "committed_records": -1 if committed is None else committed,
         "aborted_records": -1 if aborted is None else aborted,
@@ -174,41 +268,15 @@ def _as_json(result: QualityResult, run_name: str, gathered_ms: int, judgement: 
         "gathered_ms": gathered_ms,  # the one time of the report, on its page and in Great Expectations' results
         "success": result.success,
         "statistics": dict(result.statistics),
+        "proof": None if result.proof is None else _proof_as_json(result.proof),
         "checks": [asdict(check) for check in result.checks],
         "great_expectations": dict(judgement.validations),
         "data_docs_failure": judgement.docs_failure,
     }
 
 
-def _made_folder(folder: Path) -> Path:
-    """The folder; a new one is its owner's alone, for reports hold cells, unless the one above names a group."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        is_shared = folder.parent.stat().st_mode & stat.S_ISGID
-        folder.mkdir(mode=0o777 if is_shared else 0o700, exist_ok=True)
-        (folder / REPORT_NAME).unlink(missing_ok=True)  # no old page beside new results
-    except OSError as error:
-        raise _unwritable(folder, error) from error
-    return folder
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file whole: nobody opens half a page."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
-    except OSError as error:
-        raise _unwritable(path.parent, error) from error
-
-
-def _unwritable(folder: Path, error: OSError) -> StoreAccessError:
-    return StoreAccessError(
-        f"the report cannot be written: {error.strerror or error}",
-        actor="exactly-once check",
-        place=str(folder),
-        expected="a folder that can be written",
-    )
+def _proof_as_json(proof: Proof) -> dict[str, Any]:
+    return {"number": proof.number, "first": proof.first, "since": proof.since, "scope": proof.scope}
 
 
 def _file_name(run_name: str) -> str:

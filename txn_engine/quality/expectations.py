@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
@@ -40,6 +40,19 @@ def new_context() -> EphemeralDataContext:
         if folder:
             shutil.rmtree(Path(folder), ignore_errors=True)
     return context
+
+
+def exception_in(info: Mapping[str, Any] | None) -> str | None:
+    """What an exception said: Great Expectations' `exception_info` is one record, or one for each metric."""
+    if not info:
+        return None
+    records = (
+        [info] if "raised_exception" in info else [one for one in info.values() if isinstance(one, Mapping)]
+    )
+    for record in records:
+        if record.get("raised_exception"):
+            return str(record.get("exception_message") or "an exception without a message")
+    return None
 
 
 @contextmanager

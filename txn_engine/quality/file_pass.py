@@ -48,7 +48,7 @@ def look_at(
     """Of each part, in the order given. Raises what reading a Parquet file raises."""
     facts: list[FileFacts] = []
     with ThreadPoolExecutor(max(os.cpu_count() or 1, 1), thread_name_prefix="file-pass") as pool:
-        for found in pool.map(lambda part: _facts(store, schema, part), parts):
+        for found in pool.map(lambda part: facts_of_file(store, schema, part), parts):
             facts.append(found)
             if progress is not None:
                 progress(len(facts), len(parts))
@@ -79,7 +79,8 @@ def facts_of(part: FilePart, tables: Iterable[pa.Table], offsets: str, schema: p
     return found
 
 
-def _facts(store: ObjectStore, schema: pa.Schema, part: FilePart) -> FileFacts:
+def facts_of_file(store: ObjectStore, schema: pa.Schema, part: FilePart) -> FileFacts:
+    """Of one part. Raises what reading a Parquet file raises."""
     return facts_of(part, _batches(store, schema, part), OFFSET_DELTA, schema)
 
 

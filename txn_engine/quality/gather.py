@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,24 +21,23 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.protocol.file_names import parse_data_path
+from txn_engine.quality.audit_evidence import AuditReader, fates_of
 from txn_engine.quality.declaration import ACTOR, Declaration
 from txn_engine.quality.evidence import (
     FINAL_STATES,
     NOT_KNOWN,
-    AbortedRange,
     AuditFinding,
     Evidence,
     EvidenceMissingError,
+    GroupHistory,
     InputRows,
     PartitionEvidence,
-    ReplayedFile,
-    ReplayedPartition,
     SeenFile,
     TopicRows,
     TransactionState,
 )
-from txn_engine.quality.file_pass import look_at
 from txn_engine.quality.input_file import read_input
+from txn_engine.quality.reducer import Reducer
 from txn_engine.quality.relations import check_columns, need_columns
 from txn_engine.quality.rows import FilePart, FileRows
 from txn_engine.quality.visibility import files_as_replayed
@@ -48,12 +47,11 @@ if TYPE_CHECKING:
     from txn_engine.engine import Engine
     from txn_engine.protocol.partition import LogFile as LoggedFile
     from txn_engine.protocol.partition import PartitionState as LogState
-    from txn_engine.verify.report import PartitionStats
 
 _REST_TRIES, _REST_PAUSE_MS = 60, 500
 _LOOKS = 5
 """How often scan and audit are repeated where maintenance has rewritten files between the two."""
-_PRODUCER = re.compile(r"/data/\d{20}-p(\d+)-e\d+-[0-9a-f]{32}\.parquet$")
+_PRODUCER = re.compile(r"/data/\d{20}-p(\d+)-e(\d+)-[0-9a-f]{32}\.parquet$")
 
 _TOLD = 4
 """How often it is told how far the reading of a topic has come."""
@@ -66,11 +64,14 @@ def gather(
     check: Declaration,
     *,
     input_file: Path | None,
-    folder: Path,
+    reducer: Reducer,
     progress: Callable[[str], None],
+    since: Mapping[TopicPartition, int] | None = None,
 ) -> Evidence:
-    """Everything that the suite judges, as the store shows it now; `folder` is for what of it takes room.
+    """Everything that the suite judges, as the store shows it now; `reducer` looks at the records, and has a folder for
+    what takes room.
 
+    `since`: by partition the offset up to which an earlier proof went; records below are not looked at again.
     Raises for a wrong call (unknown topic, missing column, inexact amounts, a broken input file). What cannot be read
     later on (a damaged file, a store that stops answering) becomes a named failure in the evidence.
     """
@@ -81,14 +82,18 @@ def gather(
             expected="a file to be compared with everything, or the group's position",
         )
     schemas = _check_columns(engine, check)
-    rows = None if input_file is None else _input(input_file, check, schemas[check.topic], folder, progress)
-    reader = _Reader(engine, check, schemas, progress)
+    rows = (
+        None
+        if input_file is None
+        else _input(input_file, check, schemas[check.topic], reducer.folder, progress)
+    )
+    reader = _Reader(engine, check, schemas, progress, since or {})
     for looks_left in reversed(range(_LOOKS)):
         reader.failures.clear()
         evidence = reader.evidence(rows)
         if not looks_left or not _is_overtaken(evidence):
             break
-    return reader.with_facts(evidence)
+    return reader.with_facts(evidence, reducer)
 
 
 def _is_overtaken(evidence: Evidence) -> bool:
@@ -97,19 +102,6 @@ def _is_overtaken(evidence: Evidence) -> bool:
         return files_as_replayed(evidence).wrong > 0
     except EvidenceMissingError:
         return False
-
-
-@dataclass(frozen=True, slots=True)
-class _Audit:
-    """What the audit found, how many more it counted without listing them, and partitions, transactions that have not
-    ended, and pending commits as it replayed them.
-    """
-
-    findings: tuple[AuditFinding, ...]
-    findings_not_listed: int
-    partitions: tuple[ReplayedPartition, ...]
-    transactions: tuple[TransactionState, ...]
-    pending: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +124,10 @@ class _Reader:
         check: Declaration,
         schemas: Mapping[str, pa.Schema],
         progress: Callable[[str], None],
+        since: Mapping[TopicPartition, int],
     ) -> None:
+        self._since = since
+        self._audit = AuditReader(engine, check, since, progress)
         self._engine = engine
         self._check = check
         self._schemas = schemas
@@ -154,7 +149,7 @@ class _Reader:
         group = self.part("group", self.group) if self._check.group_id is not None else None
         partitions = self.part("offsets", self.partitions)
         transactions = self.part("transactions", self.transactions)
-        audit = self.part("audit", self.audit)
+        audit = self.part("audit", self._audit.read)
         return Evidence(
             check=self._check,
             store=self._engine.url,
@@ -169,10 +164,12 @@ class _Reader:
             replayed_pending=audit.pending if audit else {},
             findings=audit.findings if audit else (),
             findings_not_listed=audit.findings_not_listed if audit else 0,
+            fates=fates_of(topics.values(), audit),
+            group_history=audit.group_history if audit else GroupHistory(),
             failures=self.failures,
         )
 
-    def with_facts(self, evidence: Evidence) -> Evidence:
+    def with_facts(self, evidence: Evidence, reducer: Reducer) -> Evidence:
         """The evidence with a look into every file; not into those of a topic of which the audit found one damaged."""
         found: dict[str, TopicRows] = {}
         for topic, rows in evidence.rows.items():
@@ -180,27 +177,22 @@ class _Reader:
             if damage is not None:
                 self.failures[f"rows:{topic}"] = f"a data file is damaged: {damage.text}"
                 continue
-            looked = self.part(f"rows:{topic}", partial(self._looked, topic, rows))
+            looked = self.part(f"rows:{topic}", partial(self._looked, topic, rows, reducer))
             if looked is not None:
                 found[topic] = looked
         return replace(evidence, rows=found)
 
-    def _looked(self, topic: str, rows: TopicRows) -> TopicRows:
+    def _looked(self, topic: str, rows: TopicRows, reducer: Reducer) -> TopicRows:
         if not isinstance(rows.rows, FileRows):
             return rows
         parts = rows.rows.parts
         try:
-            facts = look_at(
-                self._engine.store,
-                rows.schema,
-                parts,
-                progress=partial(self._tell_now_and_then, topic),
-            )
+            facts = reducer.look_at(rows.schema, parts, partial(self._tell_now_and_then, topic))
         except (pa.ArrowException, OSError) as error:
             raise TxnEngineError(
                 f"a data file cannot be read: {type(error).__name__}", actor=ACTOR, place=f"topic {topic}"
             ) from error
-        files = tuple(
+        looked = tuple(
             replace(
                 listed,
                 records=fact.records,
@@ -211,9 +203,9 @@ class _Reader:
                 first_fault=fact.first_fault,
                 digest=fact.digest,
             )
-            for listed, fact in zip(rows.files, facts, strict=True)
+            for listed, fact in zip(rows.inside, facts, strict=True)
         )
-        return replace(rows, files=files)
+        return replace(rows, looked=looked) if rows.since else replace(rows, files=looked)
 
     def _tell_now_and_then(self, topic: str, done: int, of: int) -> None:
         if done * _TOLD // of > (done - 1) * _TOLD // of:
@@ -285,7 +277,7 @@ class _Reader:
         files = scan.files()
         seen = tuple(self._seen(file) for file in files)
         known = {file.key for file in seen}
-        return TopicRows(
+        rows = TopicRows(
             schema=self._schemas[topic],
             rows=FileRows(self._schemas[topic], tuple(self._file_part(file) for file in files)),
             files=seen,
@@ -293,6 +285,27 @@ class _Reader:
             if everything is None
             else tuple(found for file in everything if (found := self._seen(file)).key not in known),
             ends={place.partition: offset for place, offset in scan.offsets.items()},
+        )
+        since = {place: offset for place, offset in self._since.items() if place.topic == topic}
+        return self._parted(rows, topic, since, scan.offsets) if since else rows
+
+    def _parted(
+        self,
+        rows: TopicRows,
+        topic: str,
+        since: Mapping[TopicPartition, int],
+        end: Mapping[TopicPartition, int],
+    ) -> TopicRows:
+        """The rows in two: those that an earlier proof has looked at, and the others."""
+        before = {place: min(offset, end[place]) for place, offset in since.items()}
+        earlier = self._engine.scan(topic, end=before, isolation_level="read_committed").files()
+        later = self._engine.scan(topic, start=before, end=end, isolation_level="read_committed").files()
+        return replace(
+            rows,
+            rows=FileRows(rows.schema, tuple(self._file_part(file) for file in later)),
+            since={place.partition: offset for place, offset in before.items()},
+            earlier=FileRows(rows.schema, tuple(self._file_part(file) for file in earlier)),
+            looked=tuple(self._seen(file) for file in later),
         )
 
     def _seen(self, file: ScanFile) -> SeenFile:
@@ -304,6 +317,7 @@ class _Reader:
             file.start_offset,
             file.end_offset - 1,
             None if match is None else int(match[1]),
+            None if match is None else int(match[2]),
         )
 
     def _file_part(self, file: ScanFile) -> FilePart:
@@ -342,7 +356,7 @@ class _Reader:
             state.last_stable_offset,
             state.high_watermark,
             len(state.open_transactions),
-            _is_compacted(state, topic.cleanup_policy),
+            is_compacted(state, topic.cleanup_policy),
         )
 
     def transactions(self) -> tuple[TransactionState, ...]:
@@ -361,67 +375,10 @@ class _Reader:
             partitions = self._engine.admin.describe_transaction(transactional_id).partitions
         except TransactionalIdNotFoundError:
             return True
-        return self._touches({place.topic for place in partitions})
-
-    def _touches(self, topics: Collection[str]) -> bool:
-        """Whether a transaction over these topics touches the checked ones, or nobody can tell."""
-        named = {topic for topic in topics if not topic.startswith("__")}
-        return not named or not named.isdisjoint(self._check.topics)
-
-    def audit(self) -> _Audit:
-        """A replay of the whole store from its raw objects, by code of its own."""
-        self._tell("replaying the whole store (verify)")
-        report = self._engine.admin.verify(files_of=self._check.topics)
-        replay = report.replay
-        findings = tuple(
-            AuditFinding(str(finding), finding.severity == "error", finding.code, finding.object)
-            for finding in report.findings
-        )
-        latest: dict[tuple[str, int], PartitionStats] = {}
-        for (
-            stats
-        ) in report.stats.partitions:  # by topic and partition; of a topic made again the last life counts
-            place = (stats.topic, stats.partition)
-            if stats.topic in self._check.topics and (
-                place not in latest or latest[place].incarnation < stats.incarnation
-            ):
-                latest[place] = stats
-        partitions = tuple(
-            ReplayedPartition(
-                stats.topic,
-                stats.partition,
-                stats.last_stable_offset,
-                stats.log_end_offset,
-                stats.records.get("live", 0),
-                stats.log_start_offset,
-                len(replay.open.get(stats.place, ())),
-                tuple(AbortedRange(*entry[:3]) for entry in replay.aborted.get(stats.place, ())),
-                tuple(
-                    ReplayedFile(
-                        f"{stats.place.prefix}/{file.data_path}",
-                        file.base_offset,
-                        file.last_offset,
-                        file.record_count,
-                    )
-                    for file in replay.live.get(stats.place, ())
-                ),
-            )
-            for stats in latest.values()
-            if stats.judged
-        )
-        transactions = tuple(
-            TransactionState(each.transactional_id, each.state, self._touches(each.topics))
-            for each in replay.open_ids
-        )
-        pending = {
-            each.place.partition: each.producer_id
-            for each in replay.pending
-            if (each.group_id, each.place.topic) == (self._check.group_id, self._check.topic)
-        }
-        return _Audit(findings, report.stats.findings_not_listed, partitions, transactions, pending)
+        return self._audit.touches({place.topic for place in partitions})
 
 
-def _is_compacted(state: LogState, cleanup_policy: str) -> bool:
+def is_compacted(state: LogState, cleanup_policy: str) -> bool:
     """Whether compaction by key may have left records out.
 
     The log says so once a pass has ended. What one rewrote that has not looks like a merge of small files: where the

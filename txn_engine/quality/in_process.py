@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -17,9 +17,11 @@ from storage.store import ObjectStore
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality.declaration import ACTOR
 from txn_engine.quality.evidence import EvidenceMissingError
+from txn_engine.quality.file_pass import FileFacts, look_at
 from txn_engine.quality.relations import DUCKDB
 from txn_engine.quality.rows import OFFSET, OFFSET_DELTA, PARTITION, FilePart, FileRows, Rows
 from txn_engine.quality.store_files import PROTOCOL, StoreFiles
+from txn_engine.quality.suite_rows import ROWS_MAX
 
 MEMORY_BYTES: Final = 1_500_000_000
 """For everything that a check needs, this process's libraries among it."""
@@ -47,6 +49,7 @@ class InProcess:
         spill: Path | None = None,
         threads: int = 0,
     ) -> None:
+        self._store = store
         self._files = StoreFiles(store)
         self._folder = Path(tempfile.mkdtemp(prefix="txn-engine-check-", dir=spill))
         config: dict[str, Any] = {
@@ -86,6 +89,12 @@ class InProcess:
         """Where Parquet files may be put that views are to be made of."""
         return self._folder
 
+    def look_at(
+        self, schema: pa.Schema, parts: Sequence[FilePart], progress: Callable[[int, int], None]
+    ) -> tuple[FileFacts, ...]:
+        """A look at every record of these files, by this process's threads."""
+        return look_at(self._store, schema, parts, progress=progress)
+
     def add(self, view: str, rows: Rows) -> None:
         """A view of these rows: the topic's columns, `_partition` and `_offset`."""
         if isinstance(rows, pa.Table):
@@ -115,6 +124,15 @@ class InProcess:
         with _missing():
             found: pa.Table = self._connection.sql(query).to_arrow_table()
         return found
+
+    def frame(self, query: str, rows: int) -> pa.Table:
+        """The rows of a query, which pandas judges."""
+        if rows > ROWS_MAX:
+            raise EvidenceMissingError(
+                f"{rows:,} rows; pandas judges at most {ROWS_MAX:,}: let the suite look at what is new, or at a "
+                "range of offsets, or give the proof Spark"
+            )
+        return self.query(query)
 
     def columns(self, name: str) -> pa.Schema:
         """The columns of a view, or of what was kept."""

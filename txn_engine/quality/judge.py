@@ -8,20 +8,23 @@ not asked about a check that does *not apply*.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from txn_engine.quality.evidence import EvidenceMissingError
-from txn_engine.quality.expectations import new_context
+from txn_engine.quality.expectations import exception_in
 from txn_engine.quality.result import CheckResult, Counted, Example
 from txn_engine.quality.suite import NamedCheck
+from txn_engine.quality.suite_asked import as_checks
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+
+    from txn_engine.quality.suite_run import SuiteResult
 
 SUITE = "exactly-once"
 _PLACES = ("topic", "partition", "offset", "line", "transactional_id")
@@ -36,21 +39,29 @@ class Judgement:
     validations: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     docs_failure: str = ""
 
+    def with_suites(self, results: Sequence[SuiteResult]) -> Judgement:
+        """With what the users' suites came to."""
+        own = {
+            f"{result.about}: {result.suite} ({number})": validation
+            for result in results
+            for number, validation in enumerate(result.validations, 1)
+        }
+        return replace(self, checks=self.checks + as_checks(results), validations={**self.validations, **own})
+
 
 def judge(
+    context: EphemeralDataContext,
     counted: Mapping[str, Counted | EvidenceMissingError],
     checks: Sequence[NamedCheck],
     *,
     not_applicable: Mapping[str, str],
     run_name: str,
     run_time: dt.datetime,
-    docs: Callable[[EphemeralDataContext], None] | None = None,
 ) -> Judgement:
     """Evaluate every check but those that do not apply, which are given by name with the reason.
 
-    Never raises for what the data holds; `docs` is called while the results are at hand.
+    Never raises for what the data holds; `context` keeps Great Expectations' own results.
     """
-    context = new_context()
     results: dict[str, CheckResult] = {}
     made: dict[str, Counted] = {}
     for check in checks:
@@ -71,13 +82,7 @@ def judge(
         else:
             validations[SUITE] = dict(validation.to_json_dict())  # type: ignore[no-untyped-call]
             results |= _read_results(validation, made, judged)
-    docs_failure = ""
-    try:
-        if docs is not None:
-            docs(context)
-    except Exception as error:  # noqa: BLE001 - an ornament of the report must not cost us the report
-        docs_failure = f"{type(error).__name__}: {error}"
-    return Judgement(tuple(results[check.name] for check in checks), validations, docs_failure)
+    return Judgement(tuple(results[check.name] for check in checks), validations)
 
 
 def _validate(
@@ -138,7 +143,7 @@ def _read_results(
 
 
 def _read(check: NamedCheck, counted: Counted, result: ExpectationValidationResult) -> CheckResult:
-    exception = _exception(result.exception_info)
+    exception = exception_in(result.exception_info)
     if exception is not None:
         return _raised(check, "an exception", exception)
     seen = (result.result or {}).get("observed_value")
@@ -150,12 +155,21 @@ def _read(check: NamedCheck, counted: Counted, result: ExpectationValidationResu
         status="passed" if result.success else "failed",
         observed=_observed(check, counted),
         expected="0",
+        total=counted.total,
+        wrong=counted.wrong,
         detail=_place(counted.examples[0]) if counted.wrong and counted.examples else "",
         section=check.section,
         meaning=check.meaning,
         action=check.action,
         examples=counted.examples if counted.wrong else (),
+        anomalies=_anomalies(check, counted),
     )
+
+
+def _anomalies(check: NamedCheck, counted: Counted) -> tuple[str, ...]:
+    if not counted.wrong:
+        return ()
+    return check.anomalies if counted.anomalies is None else counted.anomalies
 
 
 def _place(example: Example) -> str:
@@ -200,19 +214,6 @@ def _left_out(check: NamedCheck, why: str) -> CheckResult:
         action="Nothing is wrong. To have it made, check before records go: keep them for longer than the time between "
         "two checks of the whole, or give the input file and an output that keeps everything.",
     )
-
-
-def _exception(info: Mapping[str, Any] | None) -> str | None:
-    """The message of whatever Great Expectations met: its `exception_info` is one record, or one for each metric."""
-    if not info:
-        return None
-    records = (
-        [info] if "raised_exception" in info else [one for one in info.values() if isinstance(one, Mapping)]
-    )
-    for record in records:
-        if record.get("raised_exception"):
-            return str(record.get("exception_message") or "an exception without a message")
-    return None
 
 
 def _observed(check: NamedCheck, counted: Counted) -> str:

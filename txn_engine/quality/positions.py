@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from txn_engine.quality.evidence import FINAL_STATES, NOT_KNOWN, Evidence, PartitionEvidence, need, replayed
+from txn_engine.quality import anomalies
+from txn_engine.quality.evidence import (
+    FINAL_STATES,
+    NOT_KNOWN,
+    Evidence,
+    PartitionEvidence,
+    need,
+    replayed,
+    rows_of,
+)
 from txn_engine.quality.result import EXAMPLES_MAX, Counted, Example
-from txn_engine.types import GroupOffset
+from txn_engine.types import RESET_METADATA, GroupOffset
 
 
 def lso_at_log_end(evidence: Evidence) -> Counted:
@@ -104,11 +113,90 @@ def transactions_final(evidence: Evidence) -> Counted:
     )
 
 
+def positions_never_fall(evidence: Evidence) -> Counted:
+    """Commits of the group's for an offset below the one before, since somebody last moved or deleted it on purpose."""
+    need(evidence, "audit")
+    last: dict[int, int] = {}
+    falls: dict[int, list[Example]] = {}
+    commits = [commit for commit in evidence.group_history.commits if commit.took_effect]
+    for commit in commits:
+        partition = commit.partition
+        if commit.offset < 0 or commit.metadata == RESET_METADATA:
+            falls.pop(partition, None)
+        elif commit.offset < last.get(partition, 0):
+            falls.setdefault(partition, []).append(
+                {
+                    "partition": str(partition),
+                    "committed_offset": str(commit.offset),
+                    "before": str(last[partition]),
+                    "row": str(commit.row),
+                }
+            )
+        last[partition] = max(commit.offset, 0)
+    found = [example for _, examples in sorted(falls.items()) for example in examples]
+    return Counted(len(commits), len(found), tuple(found[:EXAMPLES_MAX]))
+
+
+def output_with_offsets(evidence: Evidence) -> Counted:
+    """Records of the outputs whose transaction committed no offset of the group.
+
+    Of files that compaction wrote nobody can tell; where the group's log is sealed, neither of a producer's epochs
+    before the first that it has.
+    """
+    need(evidence, "audit")
+    history = evidence.group_history
+    first: dict[int, int] = {}
+    for writer, its_epoch in history.writers:
+        first[writer] = min(its_epoch, first.get(writer, its_epoch))
+    total = wrong = 0
+    examples: list[Example] = []
+    for topic in evidence.check.topics[1:]:
+        for file in rows_of(evidence, topic).inside:
+            producer_id, epoch = file.producer_id, file.producer_epoch
+            if producer_id is None or epoch is None:
+                continue
+            if not history.is_whole and epoch < first.get(producer_id, epoch + 1):
+                continue
+            total += file.records
+            if (producer_id, epoch) not in history.writers:
+                wrong += file.records
+                examples.append(
+                    {
+                        "topic": topic,
+                        "partition": str(file.partition),
+                        "offset": str(file.first_offset),
+                        "producer": f"{producer_id}, epoch {epoch}",
+                    }
+                )
+    return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
+
+
+def transactions_whole(evidence: Evidence) -> Counted:
+    """How often the replay found a transaction that shows otherwise, or elsewhere, than it was decided."""
+    return _broken(evidence, anomalies.TORN_CODES)
+
+
+def producers_in_order(evidence: Evidence) -> Counted:
+    """How often the replay found a producer's batches not to follow one another."""
+    return _broken(evidence, anomalies.ORDER_CODES)
+
+
 def audit_clean(evidence: Evidence) -> Counted:
     """How many rules of the protocol the replay of the whole store found broken."""
+    found = _broken(evidence, None)
+    broken = found.wrong
+    return replace(found, wrong=broken + (evidence.findings_not_listed if broken else 0), examples=())
+
+
+def _broken(evidence: Evidence, codes: Collection[str] | None) -> Counted:
     need(evidence, "audit")
-    broken = sum(finding.is_error for finding in evidence.findings)
-    return Counted(0, broken + (evidence.findings_not_listed if broken else 0))
+    found = [each for each in evidence.findings if each.is_error and (codes is None or each.code in codes)]
+    return Counted(
+        0,
+        len(found),
+        tuple({"finding": each.code, "object": each.object} for each in found[:EXAMPLES_MAX]),
+        anomalies.of_codes(each.code for each in found),
+    )
 
 
 def _stands(evidence: Evidence) -> Iterator[_Stand]:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from txn_engine.quality.anomalies import ABORTED_READ, DUPLICATE, LOST
 from txn_engine.quality.canonical import column_text
-from txn_engine.quality.declaration import Output, SqlReduction, Totals, is_of_input
+from txn_engine.quality.declaration import Output, SameRows, SameSet, SqlReduction, Totals, is_of_input
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError, need, rows_of
 from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID
 from txn_engine.quality.reducer import Reducer
@@ -31,6 +32,7 @@ class Compared:
 
     `differing`: rows of which `in_topic` and `in_output` say on which side, and how often, they are; of totals they are
     by key, so that both sides of one stand together. `largest`: of totals some that agree, the largest first.
+    `anomalies`: by name, where the rows tell which.
     """
 
     output: Output
@@ -39,6 +41,7 @@ class Compared:
     wrong: int
     differing: pa.Table
     largest: pa.Table | None
+    anomalies: tuple[str, ...] | None = None
 
 
 class Reductions:
@@ -48,6 +51,7 @@ class Reductions:
         self._evidence = evidence
         self._reducer = reducer
         self._views: dict[str, str] = {}
+        self._extra: set[str] = set()
         self._compared: dict[str, Compared | EvidenceMissingError] = {}
 
     # --- records ------------------------------------------------------------------------------------------------
@@ -55,15 +59,44 @@ class Reductions:
     def record_ids_unique(self) -> Counted:
         """Committed records that share their id with another."""
         view, ids = self._view(self._evidence.check.topic), self._ids
-        found = self._repeated("repeated_records", view, ids)
+        found, total = self._repeated("repeated_records", view, ids), self._records
+        if self._is_part and (met := self._met_before(ids)) is not None:
+            topic = self._evidence.check.topic
+            found, total, view = met, rows_of(self._evidence, topic).records, self._whole_view(topic)
         if not found:
-            return Counted(self._records, 0)
+            return Counted(total, 0)
         columns = ", ".join([*(f"r.{name}" for name in ids), f"r.{PARTITION}", f"r.{OFFSET}"])
         rows = self._reducer.query(
             f"SELECT {columns} FROM {view} AS r JOIN (SELECT * FROM repeated_records LIMIT {EXAMPLES_MAX}) AS twice "
             f"ON {self._same_ids('r', 'twice')} ORDER BY {columns} LIMIT {EXAMPLES_MAX}"
         )
-        return Counted(self._records, found, _examples(rows))
+        return Counted(total, found, _examples(rows))
+
+    def _met_before(self, ids: Sequence[str]) -> int | None:
+        """How many records share their id with another where a new one does with an earlier one; None where none does.
+
+        All of these ids are in `repeated_records` then.
+        """
+        topic = self._evidence.check.topic
+        listed, view = ", ".join(ids), self._view(topic)
+        nulls = " OR ".join(f"{name} IS NULL" for name in ids)
+        # Equality lets the files' statistics leave out what no new id can be in; it knows no null.
+        is_same = self._same_ids if self._count(f"{view} WHERE {nulls}") else self._equal_ids
+        self._reducer.keep(
+            "met_ids",
+            f"SELECT DISTINCT {listed} FROM {self._earlier_view(topic)} AS e "
+            f"SEMI JOIN {view} AS n ON {is_same('e', 'n')}",
+        )
+        if not self._count("met_ids"):
+            return None
+        self._reducer.keep(
+            "met_records",
+            f"SELECT {listed}, count(*) AS times FROM {self._whole_view(topic)} AS w "
+            f"SEMI JOIN met_ids AS m ON {self._same_ids('w', 'm')} GROUP BY {listed} "
+            f"UNION ALL SELECT r.* FROM repeated_records AS r ANTI JOIN met_ids AS m ON {self._same_ids('r', 'm')}",
+        )
+        self._reducer.keep("repeated_records", "SELECT * FROM met_records")
+        return self._times("repeated_records")
 
     def input_ids_unique(self) -> Counted:
         """Rows of the file that share their id with another."""
@@ -139,7 +172,7 @@ class Reductions:
         examples: list[Example] = []
         for topic in self._evidence.check.topics:
             rows = rows_of(self._evidence, topic)
-            total += rows.records
+            total += rows.looked_at
             if not may_repeat(rows):
                 continue
             found = self._repeated("repeated_offsets", self._view(topic), [PARTITION, OFFSET])
@@ -150,12 +183,23 @@ class Reductions:
             examples += [{"topic": topic, **example} for example in _examples(places)]
         return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
 
+    # --- rows for suites ----------------------------------------------------------------------------------------
+
+    def frame(self, topic: str, where: str, *, new_only: bool) -> tuple[Any, int]:
+        """Committed rows of a topic, as Great Expectations takes them, and their number; `where`: which ones."""
+        view = self._view(topic) if new_only else self._whole_view(topic)
+        names = [*rows_of(self._evidence, topic).schema.names, PARTITION, OFFSET]
+        rows = f"FROM {view}" + (f" WHERE {where}" if where else "")
+        (counted,) = self._reducer.query(f"SELECT count(*) AS held {rows}").to_pylist()
+        listed = ", ".join(self._reducer.dialect.column(name) for name in names)
+        return self._reducer.frame(f"SELECT {listed} {rows}", int(counted["held"])), int(counted["held"])
+
     # --- outputs ------------------------------------------------------------------------------------------------
 
     def output(self, name: str, output: Output) -> Counted:
         """Keys, or rows, of an output that are not what its topic comes to."""
         found = self.compared(name, output)
-        return Counted(found.rows, found.wrong, _examples(found.differing))
+        return Counted(found.rows, found.wrong, _examples(found.differing), found.anomalies)
 
     def compared(self, name: str, output: Output) -> Compared:
         """Both sides of an output. Raises EvidenceMissingError where one could not be had."""
@@ -170,9 +214,17 @@ class Reductions:
         return found
 
     def _compare(self, output: Output) -> Compared:
+        """What is new on both sides agrees, or all there is does: then what was proved before stands."""
         need(self._evidence, "offsets")  # they say whether the histories are whole
+        topic = self._evidence.check.topic
+        if self._is_part and not isinstance(output.relation, SqlReduction):
+            found = self._compare_views(output, self._view(topic), self._view(output.topic))
+            if not found.wrong:
+                return found
+        return self._compare_views(output, self._whole_view(topic), self._whole_view(output.topic))
+
+    def _compare_views(self, output: Output, source: str, target: str) -> Compared:
         check, reducer = self._evidence.check, self._reducer
-        source, target = self._view(check.topic), self._view(output.topic)
         if self._evidence.input is not None and is_of_input(output.relation):
             source = self._input
         sides = sides_of(
@@ -196,9 +248,23 @@ class Reductions:
             largest = self._largest(sides)
         else:
             wrong, found = self._differing_keys(sides), self._some_differing(sides)
+        signs = self._signs() if wrong and isinstance(output.relation, SameRows | SameSet) else None
         for name in ("side_topic", "side_output", "differing_rows"):
             reducer.drop(name)
-        return Compared(output, sides, rows, wrong, found, largest)
+        return Compared(output, sides, rows, wrong, found, largest, signs)
+
+    def _signs(self) -> tuple[str, ...]:
+        """Rows that the output lacks, has more often, or has and the topic has not."""
+        sides = {
+            LOST: "in_output < in_topic OR in_topic = 0",
+            DUPLICATE: "in_output > in_topic AND in_topic > 0",
+            ABORTED_READ: "in_topic = 0",
+        }
+        counts = ", ".join(
+            f"count(CASE WHEN {rule} THEN 1 END) AS c{at}" for at, rule in enumerate(sides.values())
+        )
+        (found,) = self._reducer.query(f"SELECT {counts} FROM differing_rows").to_pylist()
+        return tuple(name for at, name in enumerate(sides) if found[f"c{at}"])
 
     def _only_in_output(self, sides: Sides) -> int:
         keys = ", ".join(self._reducer.dialect.column(name) for name in sides.keys)
@@ -281,6 +347,32 @@ class Reductions:
             self._views[topic] = name
         return self._views[topic]
 
+    @property
+    def _is_part(self) -> bool:
+        """Whether an earlier proof is gone on from."""
+        return any(rows.earlier is not None for rows in self._evidence.rows.values())
+
+    def _earlier_view(self, topic: str) -> str:
+        """The view of the rows that an earlier proof has looked at."""
+        name, rows = f"{self._view(topic)}_earlier", rows_of(self._evidence, topic).earlier
+        if name not in self._extra:
+            self._extra.add(name)
+            if rows is None:
+                raise EvidenceMissingError(f"no earlier rows of {topic}")
+            self._reducer.add(name, rows)
+        return name
+
+    def _whole_view(self, topic: str) -> str:
+        """The view of all committed rows."""
+        if rows_of(self._evidence, topic).earlier is None:
+            return self._view(topic)
+        name = f"{self._view(topic)}_whole"
+        if name not in self._extra:
+            self._extra.add(name)
+            parts = (self._earlier_view(topic), self._view(topic))
+            self._reducer.keep_view(name, " UNION ALL ".join(f"SELECT * FROM {part}" for part in parts))
+        return name
+
     @cached_property
     def _input(self) -> str:
         found = self._evidence.input
@@ -304,7 +396,7 @@ class Reductions:
 
     @property
     def _records(self) -> int:
-        return rows_of(self._evidence, self._evidence.check.topic).records
+        return rows_of(self._evidence, self._evidence.check.topic).looked_at
 
     @property
     def _ids(self) -> list[str]:
@@ -317,6 +409,9 @@ class Reductions:
     def _same_ids(self, left: str, right: str) -> str:
         return " AND ".join(f"{left}.{name} IS NOT DISTINCT FROM {right}.{name}" for name in self._ids)
 
+    def _equal_ids(self, left: str, right: str) -> str:
+        return " AND ".join(f"{left}.{name} = {right}.{name}" for name in self._ids)
+
     # --- counting -----------------------------------------------------------------------------------------------
 
     def _repeated(self, name: str, view: str, columns: Sequence[str]) -> int:
@@ -325,6 +420,9 @@ class Reductions:
         self._reducer.keep(
             name, f"SELECT {listed}, count(*) AS times FROM {view} GROUP BY {listed} HAVING count(*) > 1"
         )
+        return self._times(name)
+
+    def _times(self, name: str) -> int:
         found = self._reducer.query(f"SELECT coalesce(sum(times), 0) AS times FROM {name}").to_pylist()[0]
         return int(found["times"])
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from txn_engine.quality.file_pass import FileFacts
 from txn_engine.quality.relations import Dialect
-from txn_engine.quality.rows import Rows
+from txn_engine.quality.rows import FilePart, Rows
 
 
 class Reducer(Protocol):
@@ -20,6 +22,14 @@ class Reducer(Protocol):
     name: str
     """In words, for reports."""
     dialect: Dialect
+
+    def look_at(
+        self, schema: pa.Schema, parts: Sequence[FilePart], progress: Callable[[int, int], None]
+    ) -> tuple[FileFacts, ...]:
+        """A look at every record of these parts of files, in the order given; `progress` is told how many are done.
+
+        Raises what reading a file raises, and the engine's errors.
+        """
 
     def add(self, view: str, rows: Rows) -> None:
         """A view of these rows: the topic's columns, `_partition` and `_offset`."""
@@ -44,6 +54,12 @@ class Reducer(Protocol):
 
     def query(self, query: str) -> pa.Table:
         """What a query gives: for few rows."""
+
+    def frame(self, query: str, rows: int) -> Any:
+        """The rows of a query, so many, as Great Expectations takes them (`suite_rows.rows_of`).
+
+        Raises `EvidenceMissingError` where they are too many, and says who takes more.
+        """
 
     def columns(self, name: str) -> pa.Schema:
         """The columns of a view, or of what was kept."""

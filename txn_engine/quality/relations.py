@@ -52,6 +52,7 @@ class Dialect:
 
 
 DUCKDB: Final = Dialect("DuckDB", '"', "arg_max", "struct_pack")
+SPARK: Final = Dialect("Spark", "`", "max_by", "struct")
 
 
 @dataclass(frozen=True, slots=True)

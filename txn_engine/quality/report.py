@@ -13,13 +13,15 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
 
+from txn_engine.quality.anomalies import MEANINGS
 from txn_engine.quality.canonical import column_text
 from txn_engine.quality.declaration import Totals
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError
 from txn_engine.quality.log_strip import HEIGHT, WIDTH, LogStrip, draw_topic
+from txn_engine.quality.proof import Proof
 from txn_engine.quality.records import Compared, Reductions
 from txn_engine.quality.result import CheckResult
-from txn_engine.quality.suite import SECTIONS, output_checks
+from txn_engine.quality.suite import SECTIONS, SUITES, output_checks
 from txn_engine.quality.visibility import hidden_files
 
 FINDINGS_MAX = 50
@@ -37,7 +39,10 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What is wrong: a check that failed, or all those that could not be made for one reason."""
+    """What is wrong: a check that failed, or all those that could not be made for one reason.
+
+    `anomalies`: names and meanings of those that it may be a sign of.
+    """
 
     status: str
     titles: tuple[str, ...]
@@ -46,6 +51,7 @@ class Trouble:
     meaning: str
     action: str
     examples: tuple[Mapping[str, str], ...]
+    anomalies: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +139,7 @@ def make_page(
     reductions: Reductions,
     *,
     run_name: str,
+    proof: Proof | None,
     seconds: float,
     skipped: tuple[str, ...],
     evidence_json: str,
@@ -140,14 +147,14 @@ def make_page(
 ) -> Page:
     """What the page says of this evidence and these results."""
     counts: Counter[str] = Counter(check.status for check in checks)
-    success = counts["passed"] + counts["not_applicable"] == len(checks)
+    success = not counts["failed"] and not counts["errored"]
     compared = _outputs(evidence, checks, reductions)
     strips, left_out = _strips(evidence)
     return Page(
         success=success,
-        verdict=_verdict(counts, success=success),
+        verdict=_verdict(checks),
         lede=_lede(checks, counts),
-        facts=_facts(evidence, run_name, seconds),
+        facts=_facts(evidence, run_name, proof, seconds),
         headlines=_headlines(evidence, compared, counts, len(checks)),
         troubles=_troubles(checks),
         left_out=_left_out(checks),
@@ -191,16 +198,23 @@ def hidden_records(evidence: Evidence, topic: str, reason: str) -> int | None:
     return sum(file.records for files in hidden.values() for file, why in files if why == reason)
 
 
-def _verdict(counts: Mapping[str, int], *, success: bool) -> str:
-    if not success:
-        return "Exactly once: not proven"
-    return "Exactly once: proven" + (" for what is still there" if counts["not_applicable"] else "")
+def _verdict(checks: Sequence[CheckResult]) -> str:
+    own = Counter(check.status for check in checks if check.section != SUITES)
+    suites = Counter(check.status for check in checks if check.section == SUITES)
+    proven = "Exactly once: proven" + (" for what is still there" if own["not_applicable"] else "")
+    if own["failed"] or own["errored"]:
+        proven = "Exactly once: not proven"
+    return proven + ("; your suites: red" if suites["failed"] or suites["errored"] else "")
 
 
 def _lede(checks: Sequence[CheckResult], counts: Mapping[str, int]) -> str:
     total, unmade = len(checks), counts["not_applicable"]
     if counts["passed"] == total:
         return f"All {total} checks passed."
+    warned = counts["warning"]
+    warnings = f"{warned} warning{'s' if warned != 1 else ''}"
+    if counts["passed"] + warned == total:
+        return f"{counts['passed']} of {total} checks passed, {warnings}."
     if counts["passed"] + unmade == total:
         why = "; ".join(left.why for left in _left_out(checks))
         passed = f"{counts['passed']} of {total} checks passed"
@@ -211,10 +225,13 @@ def _lede(checks: Sequence[CheckResult], counts: Mapping[str, int]) -> str:
     if counts["errored"]:
         parts.append(f"{counts['errored']} of {total} could not be made")
     also = f", {unmade} {'does' if unmade == 1 else 'do'} not apply" if unmade else ""
+    also += f", {warnings}" if warned else ""
     return f"{' and '.join(parts)}; {counts['passed']} passed{also}."
 
 
-def _facts(evidence: Evidence, run_name: str, seconds: float) -> tuple[tuple[str, str], ...]:
+def _facts(
+    evidence: Evidence, run_name: str, proof: Proof | None, seconds: float
+) -> tuple[tuple[str, str], ...]:
     check = evidence.check
     when = dt.datetime.fromtimestamp(evidence.gathered_ms / 1000, dt.UTC)
     facts = [("Run", run_name), ("Topic", check.topic)]
@@ -224,6 +241,8 @@ def _facts(evidence: Evidence, run_name: str, seconds: float) -> tuple[tuple[str
         facts.append(("Group", check.group_id))
     facts.append(("Store", shown_url(evidence.store)))
     facts.append(("Input file", "none given" if evidence.input is None else str(evidence.input.path)))
+    if proof is not None:
+        facts.append(("Proof", f"{proof.number}: {proof.scope}"))
     facts.append(("When", f"{when:%d %b %Y, %H:%M:%S} UTC, in {seconds:.1f} s"))
     return tuple(facts)
 
@@ -245,7 +264,7 @@ def _headlines(
         lines.append(
             Headline("Partitions decided", _number(ended), f"of {len(evidence.partitions):,} to the log end")
         )
-    if compared:
+    if any(each.rows for each in compared):
         agreeing, rows = sum(each.rows - each.wrong for each in compared), sum(each.rows for each in compared)
         lines.append(Headline("Output agreeing", _number(agreeing), f"of {rows:,} keys or rows"))
     applying = total - counts["not_applicable"]
@@ -262,7 +281,7 @@ def _troubles(checks: Sequence[CheckResult]) -> tuple[Trouble, ...]:
     """Causes first: damage, what could not be looked at, then open transactions, then what follows from them."""
     by_reason: dict[str, list[CheckResult]] = {}
     for check in sorted(checks, key=lambda check: _CAUSES_FIRST.index(check.section)):
-        if check.status in ("failed", "errored"):
+        if check.status in ("failed", "errored", "warning"):
             reason = check.detail if check.status == "errored" else check.name
             by_reason.setdefault(reason, []).append(check)
     troubles = [
@@ -270,14 +289,19 @@ def _troubles(checks: Sequence[CheckResult]) -> tuple[Trouble, ...]:
             status=members[0].status,
             titles=tuple(check.description for check in members),
             names=tuple(check.name for check in members),
-            seen=reason if members[0].status == "errored" else members[0].observed,
+            seen=reason if members[0].status == "errored" else _seen(members[0]),
             meaning=members[0].meaning,
             action=members[0].action,
             examples=members[0].examples,
+            anomalies=tuple((name, MEANINGS[name]) for name in members[0].anomalies),
         )
         for reason, members in by_reason.items()
     ]
-    return tuple(sorted(troubles, key=lambda trouble: trouble.status != "errored"))
+    return tuple(sorted(troubles, key=lambda trouble: _WORST_FIRST.index(trouble.status)))
+
+
+def _seen(check: CheckResult) -> str:
+    return f"{check.name}: {check.observed}" if check.section == SUITES else check.observed
 
 
 def _left_out(checks: Sequence[CheckResult]) -> tuple[LeftOut, ...]:
@@ -291,7 +315,8 @@ def _left_out(checks: Sequence[CheckResult]) -> tuple[LeftOut, ...]:
     )
 
 
-_CAUSES_FIRST = ("Audit", "Transactions", "Offsets", "Visibility", "Records", "Outputs")
+_CAUSES_FIRST = ("Audit", "Transactions", "Offsets", "Visibility", "Records", "Outputs", SUITES)
+_WORST_FIRST = ("errored", "failed", "warning")
 
 
 def _sections(checks: Sequence[CheckResult]) -> tuple[tuple[str, tuple[CheckResult, ...]], ...]:
@@ -336,10 +361,17 @@ def _output_table(compared: Compared) -> OutputTable:
     wrong = tuple(_key_line(row, compared, agrees=False) for row in _cells(compared.differing))
     largest = tuple(_key_line(row, compared, agrees=True) for row in _cells(compared.largest))
     note = _note(compared, len(wrong), "keys disagree", "keys agree")
-    return OutputTable(compared.output.topic, f"{note} The largest follow.", columns, (*wrong, *largest))
+    return OutputTable(
+        compared.output.topic,
+        f"{note} The largest follow." if largest else note,
+        columns,
+        (*wrong, *largest),
+    )
 
 
 def _note(compared: Compared, shown: int, unlike: str, alike: str) -> str:
+    if not compared.rows:
+        return "There is nothing to compare on either side."
     if not compared.wrong:
         return f"All {compared.rows:,} {alike}."
     return f"{compared.wrong:,} of {compared.rows:,} {unlike}; {shown} of them stand first."

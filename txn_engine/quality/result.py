@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from txn_engine.quality.proof import Proof
 
 Example = Mapping[str, str]
 """One thing that was found wrong: where it is, then its values, which only the guarded report shows."""
 
 EXAMPLES_MAX = 20
 
-Status = Literal["passed", "failed", "errored", "not_applicable"]
+Status = Literal["passed", "failed", "errored", "not_applicable", "warning"]
 """`failed`: the data is wrong. `errored`: the check could not be made. `not_applicable`: what it compares is gone for
 good by the topics' own rules, and that is no fault.
 """
@@ -25,15 +28,19 @@ class Counted:
     total: int
     wrong: int
     examples: tuple[Example, ...] = ()
+    anomalies: tuple[str, ...] | None = (
+        None  # where that is told by what was found, and not by the check alone
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """One named check.
 
-    `examples` are up to 20 rows that broke it, with their values: for the report, which is guarded. `detail` is one
-    line for logs and alerts, which quotes no record and no file: where the first of them is, or why the check could
-    not be made or does not apply.
+    Of `total` things that were looked at `wrong` are. `examples` are up to 20 rows that broke it, with their values:
+    for the report, which is guarded. `detail` is one line for logs and alerts, which quotes no record and no file:
+    where the first of them is, or why the check could not be made or does not apply. `anomalies`: by their names
+    (`txn_engine.quality.anomalies`), those that it may be a sign of; of a check that failed.
     """
 
     name: str
@@ -41,18 +48,22 @@ class CheckResult:
     status: Status
     observed: str
     expected: str
+    total: int = 0
+    wrong: int = 0
     detail: str = ""
     section: str = ""
     meaning: str = ""
     action: str = ""
     examples: tuple[Mapping[str, str], ...] = ()
+    anomalies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class QualityResult:
     """All checks of one run; a success only when every one that applies was made and passed.
 
-    `report` is a page that opens without a network; `json` holds Great Expectations' own results beside ours.
+    `report` is a page that opens without a network; `json` holds Great Expectations' own results beside ours. `proof`
+    is what was kept on the store; None where nothing was.
     """
 
     success: bool
@@ -60,6 +71,8 @@ class QualityResult:
     report: Path
     json: Path
     statistics: Mapping[str, int | float | str] = field(default_factory=dict)
+    run_name: str = ""
+    proof: Proof | None = None
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:
@@ -75,6 +88,11 @@ class QualityResult:
     def not_applicable(self) -> tuple[CheckResult, ...]:
         """The checks whose records are gone, by retention or compaction by key."""
         return self._with("not_applicable")
+
+    @property
+    def anomalies(self) -> tuple[str, ...]:
+        """The names of the anomalies that failed checks are signs of."""
+        return tuple(dict.fromkeys(name for check in self.failed for name in check.anomalies))
 
     def _with(self, status: Status) -> tuple[CheckResult, ...]:
         return tuple(check for check in self.checks if check.status == status)

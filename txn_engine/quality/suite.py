@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from txn_engine.quality.anomalies import (
+    ABORTED_READ,
+    DUPLICATE,
+    INTERMEDIATE_READ,
+    LOST,
+    MOVED_BACK,
+    NON_MONOTONIC,
+    REORDERED,
+    SKIP,
+    TORN,
+    WITHOUT_OFFSETS,
+)
 from txn_engine.quality.declaration import (
     RECORDS,
     Declaration,
@@ -17,14 +29,16 @@ from txn_engine.quality.declaration import (
     is_of_input,
 )
 
-SECTIONS = ("Records", "Outputs", "Visibility", "Offsets", "Transactions", "Audit")
+SUITES = "Suites"
+"""The section of the users' own checks."""
+SECTIONS = ("Records", "Outputs", "Visibility", "Offsets", "Transactions", "Audit", SUITES)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedCheck:
     """One expectation of the suite, before it meets data: that nothing was found.
 
-    `noun` and `fault` make the sentence "3 of 49,102 <noun> <fault>".
+    `noun` and `fault` make the sentence "3 of 49,102 <noun> <fault>". `anomalies`: what a failure may be a sign of.
     """
 
     name: str
@@ -34,11 +48,17 @@ class NamedCheck:
     fault: str
     meaning: str
     action: str
+    anomalies: tuple[str, ...] = ()
 
 
-def named_checks(check: Declaration, *, has_input: bool) -> tuple[NamedCheck, ...]:
-    """The checks that can be made of this topic, in the order of the report."""
+def named_checks(check: Declaration, *, has_input: bool, has_chain: bool = False) -> tuple[NamedCheck, ...]:
+    """The checks that can be made of this topic, in the order of the report.
+
+    `has_chain`: records that an earlier proof has a digest of were looked at again.
+    """
     checks = _record_checks(check, has_input=has_input)
+    if has_chain:
+        checks += _chain_checks()
     for name, output in output_checks(check):
         checks += (_output_check(name, check, output, has_input=has_input),)
     checks += _visibility_checks()
@@ -47,6 +67,8 @@ def named_checks(check: Declaration, *, has_input: bool) -> tuple[NamedCheck, ..
         if check.group_id is not None:
             checks += _group_checks(check.group_id)
         checks += _transaction_checks()
+    if check.group_id is not None:
+        checks += _history_checks(check.group_id, has_outputs=bool(check.outputs))
     return checks + _audit_checks()
 
 
@@ -111,6 +133,7 @@ def _record_checks(check: Declaration, *, has_input: bool) -> tuple[NamedCheck, 
         meaning="A row was committed more than once: its load was run again outside its transaction.",
         action="Look at the offsets shown to find both loads; give loads a run id and let them ask has_committed() "
         "before they write.",
+        anomalies=(DUPLICATE,),
     )
     if not has_input:
         return (unique,)
@@ -133,6 +156,7 @@ def _record_checks(check: Declaration, *, has_input: bool) -> tuple[NamedCheck, 
             meaning="A load was lost or never ended: those rows were not committed.",
             action="Find the load of the lines shown with `txn-engine transactions list`; run it again under the same "
             "transactional id.",
+            anomalies=(LOST,),
         ),
         NamedCheck(
             name="no_record_beyond_input",
@@ -143,6 +167,7 @@ def _record_checks(check: Declaration, *, has_input: bool) -> tuple[NamedCheck, 
             meaning="Something else wrote to the topic, or another file was loaded into it.",
             action="`txn-engine transactions describe-producers` names who writes to the partitions shown; check that "
             "the right file was given.",
+            anomalies=(DUPLICATE,),
         ),
         unique,
         NamedCheck(
@@ -153,6 +178,21 @@ def _record_checks(check: Declaration, *, has_input: bool) -> tuple[NamedCheck, 
             fault="different from their row",
             meaning="A value changed on its way: a conversion in the loader, or another version of the file.",
             action="Compare the columns shown; if they are right in the file, mend the loader and load again.",
+        ),
+    )
+
+
+def _chain_checks() -> tuple[NamedCheck, ...]:
+    return (
+        NamedCheck(
+            name="digest_as_proved",
+            section="Records",
+            title="The records that earlier proofs have looked at are there as they were, by their digests",
+            noun="partitions",
+            fault="with other records than were proved",
+            meaning="Records that were proved have changed, gone or come since, behind every check of then.",
+            action="Run `txn-engine verify`. The proofs from the one shown on no longer hold: "
+            "`txn-engine quality history` lists them.",
         ),
     )
 
@@ -169,6 +209,7 @@ def _output_check(name: str, check: Declaration, output: Output, *, has_input: b
         meaning="The consumer took a record twice, left one out, or wrote output apart from its offsets.",
         action="Compare the rows below; if no run of the consumer is open, rebuild the output from the group's "
         "first offset (`txn-engine groups reset-offsets`).",
+        anomalies=(LOST, DUPLICATE),
     )
 
 
@@ -218,6 +259,7 @@ def _visibility_checks() -> tuple[NamedCheck, ...]:
             meaning="Readers see what its producer took back: the aborted index and the files disagree.",
             action="Stop the consumers of the topic; run `txn-engine verify` and read the partition's `log/` at the "
             "offsets shown.",
+            anomalies=(ABORTED_READ,),
         ),
         NamedCheck(
             name="nothing_undecided_visible",
@@ -227,6 +269,7 @@ def _visibility_checks() -> tuple[NamedCheck, ...]:
             fault="undecided",
             meaning="Readers see records whose transaction may still abort.",
             action="Stop the consumers of the topic; run `txn-engine verify`, then `txn-engine coordinator sweep`.",
+            anomalies=(INTERMEDIATE_READ,),
         ),
         NamedCheck(
             name="hidden_records_explained",
@@ -237,6 +280,7 @@ def _visibility_checks() -> tuple[NamedCheck, ...]:
             meaning="A committed record is withheld from readers; or the topic was written to during the check.",
             action="Run `txn-engine verify`; compare the partition's `log/` at the offsets shown with the aborted "
             "transactions of that partition.",
+            anomalies=(LOST,),
         ),
         NamedCheck(
             name="files_as_replayed",
@@ -246,6 +290,7 @@ def _visibility_checks() -> tuple[NamedCheck, ...]:
             fault="not the same on both sides",
             meaning="The engine's view of the log is not what its entries say: readers miss files, or get wrong ones.",
             action="Stop the consumers of the topic; run `txn-engine verify`; a snapshot may be at fault.",
+            anomalies=(SKIP,),
         ),
         NamedCheck(
             name="records_as_named",
@@ -255,6 +300,7 @@ def _visibility_checks() -> tuple[NamedCheck, ...]:
             fault="with other records",
             meaning="A data file is not the one that was written.",
             action="Run `txn-engine verify`; restore the objects that it names from a copy.",
+            anomalies=(LOST, DUPLICATE),
         ),
         NamedCheck(
             name="no_offset_twice",
@@ -264,6 +310,7 @@ def _visibility_checks() -> tuple[NamedCheck, ...]:
             fault="with a repeated offset",
             meaning="Two live data files cover the same offsets: a rewrite went wrong.",
             action="Stop compaction; run `txn-engine verify` and look at the `rewrite` entries of that partition.",
+            anomalies=(DUPLICATE,),
         ),
         NamedCheck(
             name="offsets_ascend",
@@ -273,6 +320,7 @@ def _visibility_checks() -> tuple[NamedCheck, ...]:
             fault="out of order",
             meaning="A scan lists its files out of order: readers that keep a position may skip records.",
             action="Run `txn-engine verify`; report the partition and offsets shown.",
+            anomalies=(NON_MONOTONIC,),
         ),
     )
 
@@ -289,6 +337,7 @@ def _partition_checks() -> tuple[NamedCheck, ...]:
             "written to during the check.",
             action="Check again when nothing is writing; then stop the consumers of the topic and run "
             "`txn-engine verify`.",
+            anomalies=(LOST, DUPLICATE),
         ),
         NamedCheck(
             name="lso_at_log_end",
@@ -346,6 +395,33 @@ def _group_checks(group: str) -> tuple[NamedCheck, ...]:
     )
 
 
+def _history_checks(group: str, *, has_outputs: bool) -> tuple[NamedCheck, ...]:
+    falls = NamedCheck(
+        name="positions_never_fall",
+        section="Offsets",
+        title=f"No commit of group {group} moved its position back, by the raw rows of its log",
+        noun="commits",
+        fault="for an offset below the one before",
+        meaning="Records were handed out again: two runs overlapped, or somebody sought back and committed.",
+        action="Look whether the output holds those records twice. Who rebuilds it moves the group by `txn-engine "
+        "groups reset-offsets`, which says that it is on purpose; only what comes after that is judged.",
+        anomalies=(MOVED_BACK,),
+    )
+    carried = NamedCheck(
+        name="output_with_offsets",
+        section="Outputs",
+        title=f"Every record of the outputs was committed in a transaction that moved group {group}",
+        noun="records of outputs",
+        fault="without the offsets they were made of",
+        meaning="Somebody wrote output outside the consumer's transaction: a crash between the two would lose or "
+        "double it.",
+        action="`txn-engine transactions describe-producers` names who wrote at the offsets shown; let it send its "
+        "offsets in the same transaction (`send_offsets_to_transaction`, `write_topic(offsets=)`).",
+        anomalies=(WITHOUT_OFFSETS,),
+    )
+    return (falls, carried) if has_outputs else (falls,)
+
+
 def _transaction_checks() -> tuple[NamedCheck, ...]:
     return (
         NamedCheck(
@@ -363,6 +439,26 @@ def _transaction_checks() -> tuple[NamedCheck, ...]:
 
 def _audit_checks() -> tuple[NamedCheck, ...]:
     return (
+        NamedCheck(
+            name="transactions_whole",
+            section="Transactions",
+            title="Every transaction shows in all of its partitions as its one decision says",
+            noun="",
+            fault="",
+            meaning="Part of a transaction is visible, or shows otherwise than the coordinator decided it.",
+            action="Stop the consumers; `txn-engine verify` names the transactional ids. Restore the logs from a copy.",
+            anomalies=(TORN,),
+        ),
+        NamedCheck(
+            name="producers_in_order",
+            section="Transactions",
+            title="Each producer's batches follow one another by epoch and sequence",
+            noun="",
+            fault="",
+            meaning="A batch is missing, doubled, or stands behind one that was sent after it.",
+            action="Stop the consumers; `txn-engine verify` names the offsets. Restore the logs from a copy.",
+            anomalies=(REORDERED,),
+        ),
         NamedCheck(
             name="audit_clean",
             section="Audit",

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
+from txn_engine.quality.anomalies import DUPLICATE, LOST
 from txn_engine.quality.evidence import (
     Evidence,
     EvidenceMissingError,
@@ -21,14 +22,23 @@ from txn_engine.quality.result import EXAMPLES_MAX, Counted, Example
 
 
 def nothing_aborted_visible(evidence: Evidence) -> Counted:
-    """Records that readers see, of a producer that aborted them by the raw entries."""
-    return _counted_files(evidence, lambda file, replay: file.records if _is_aborted(file, replay) else 0)
+    """Records that readers see, and that their producer aborted: by the markers, or by the coordinator's rows."""
+
+    def aborted(file: SeenFile, replay: ReplayedPartition) -> int:
+        is_one = evidence.fates.get(file.key) == "aborted" or _is_aborted(file, replay)
+        return file.records if is_one else 0
+
+    return _counted_files(evidence, aborted)
 
 
 def nothing_undecided_visible(evidence: Evidence) -> Counted:
-    """Records that readers see at or above the last stable offset of the raw entries."""
+    """Records that readers see at or above the last stable offset of the raw entries, or of a transaction that is open
+    by the coordinator's rows.
+    """
 
     def undecided(file: SeenFile, replay: ReplayedPartition) -> int:
+        if evidence.fates.get(file.key) == "undecided":
+            return file.records
         above = file.last_offset + 1 - max(replay.last_stable_offset, file.first_offset)
         return min(max(above, 0), file.records)
 
@@ -39,7 +49,7 @@ def offsets_ascend(evidence: Evidence) -> Counted:
     """Records that come behind one of a higher offset of their partition."""
     total = wrong = 0
     examples: list[Example] = []
-    for topic, partition, files in _partitions(evidence):
+    for topic, partition, files in _partitions(evidence, inside=True):
         total += sum(file.records for file in files)
         for file in files:
             if file.falls:
@@ -54,10 +64,10 @@ def offsets_ascend(evidence: Evidence) -> Counted:
 
 def may_repeat(rows: TopicRows) -> bool:
     """Whether an offset may come twice: only then all of them are looked at."""
-    if any(file.repeats or file.falls for file in rows.files):
+    if any(file.repeats or file.falls for file in rows.inside):
         return True
     spans = sorted(
-        (file.partition, file.first_offset, file.last_offset) for file in rows.files if file.records
+        (file.partition, file.first_offset, file.last_offset) for file in rows.inside if file.records
     )
     return any(one[0] == other[0] and other[1] <= one[2] for one, other in pairwise(spans))
 
@@ -66,9 +76,10 @@ def records_as_named(evidence: Evidence) -> Counted:
     """Data files that readers see, with other records than their entry says by the raw entries."""
     total = wrong = 0
     examples: list[Example] = []
-    for topic, partition, files in _partitions(evidence):
-        end = rows_of(evidence, topic).ends.get(partition, 0)
-        start = replayed(evidence, topic, partition).log_start_offset
+    for topic, partition, files in _partitions(evidence, inside=True):
+        rows = rows_of(evidence, topic)
+        end = rows.ends.get(partition, 0)
+        start = max(replayed(evidence, topic, partition).log_start_offset, rows.since.get(partition, 0))
         named = {live.key: live for live in _live(evidence, topic, partition)}
         for file in files:
             total += 1
@@ -111,6 +122,7 @@ def visible_records_counted(evidence: Evidence) -> Counted:
     """Partitions in which all is decided and readers get another number of records than the raw entries have live."""
     total = wrong = 0
     examples: list[Example] = []
+    signs: set[str] = set()
     for topic in evidence.check.topics:
         rows = rows_of(evidence, topic)
         need(evidence, "audit")
@@ -121,6 +133,7 @@ def visible_records_counted(evidence: Evidence) -> Counted:
             seen = sum(file.records for file in rows.of(found.partition))
             if seen != found.live_records:
                 wrong += 1
+                signs.add(LOST if seen < found.live_records else DUPLICATE)
                 examples.append(
                     {
                         "topic": topic,
@@ -129,7 +142,7 @@ def visible_records_counted(evidence: Evidence) -> Counted:
                         "replayed_records": f"{found.live_records:,}",
                     }
                 )
-    return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
+    return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]), tuple(sorted(signs)))
 
 
 def hidden_records_explained(evidence: Evidence) -> Counted:
@@ -191,14 +204,15 @@ def _counted_files(evidence: Evidence, faulty: Callable[[SeenFile, ReplayedParti
     return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
 
 
-def _partitions(evidence: Evidence) -> Iterator[tuple[str, int, list[SeenFile]]]:
+def _partitions(evidence: Evidence, *, inside: bool = False) -> Iterator[tuple[str, int, list[SeenFile]]]:
+    """The files that readers see; `inside`: those that were looked into."""
     for topic in evidence.check.topics:
         by_partition: dict[int, list[SeenFile]] = {}
         rows = rows_of(evidence, topic)
         numbers = {*rows.ends, *(file.partition for file in rows.files)}
         for number in numbers:
             by_partition[number] = []
-        for file in rows.files:
+        for file in rows.inside if inside else rows.files:
             by_partition[file.partition].append(file)
         for number in sorted(by_partition):
             yield topic, number, by_partition[number]

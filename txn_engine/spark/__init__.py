@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from txn_engine.spark.auditing import audit_store
+    from txn_engine.spark.compaction import compact_topic
     from txn_engine.spark.job import ConsumeResult, run_consume_job
     from txn_engine.spark.loading import load_files
     from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
@@ -26,6 +28,8 @@ __all__ = [
     "run_consume_job",
     "stream_topic",
     "register",
+    "compact_topic",
+    "audit_store",
     "TopicRead",
     "ReadOffsets",
     "WriteResult",
@@ -42,6 +46,8 @@ _MODULES = {
     "run_consume_job": "job",
     "stream_topic": "streaming",
     "register": "source",
+    "compact_topic": "compaction",
+    "audit_store": "auditing",
     "TopicRead": "reading",
     "ReadOffsets": "reading",
     "WriteResult": "writing",

@@ -7,6 +7,7 @@ import re
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
+from txn_engine import errors
 from txn_engine.errors import TxnEngineError
 
 # What a failed Spark action raises: pyspark's translation, or py4j's own error where it has none.
@@ -33,6 +34,21 @@ class SparkJobError(TxnEngineError):
     code = "SPARK_JOB_FAILED"
     retry_helps = True
     default_action = "mend the job and run it again: nothing of this run is visible"
+
+
+def failure_of_tasks(error: BaseException, *, actor: str, action: str) -> TxnEngineError:
+    """What the engine raised in a task, as itself and with its words; for all else `SparkJobError`, which quotes no
+    record: what a library raises may.
+    """
+    told = reason(error)
+    name, colon, words = told.partition(": ")
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, TxnEngineError):
+        found = kind(words.removesuffix(f" [{kind.code}]"), actor=actor)
+        found.action = None  # its words have what to do
+        return found
+    is_python = colon and _PYTHON_ERROR.fullmatch(told)
+    return SparkJobError(f"{name} in a task" if is_python else told, actor=actor, action=action)
 
 
 def reason(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from txn_engine.producer import Producer
 from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, opened
 from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
+from txn_engine.spark.voting import Checks, vote_of
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, WriteResult, check_write, commit_offsets, write_with
 from txn_engine.types import MarkerMode
 
@@ -55,6 +57,8 @@ def run_consume_job(
     markers: MarkerMode = "inline",
     sort_within_files: bool | Sequence[str] = False,
     by_partition: bool | None = None,
+    checks: Checks | None = None,
+    report_folder: str | os.PathLike[str] | None = None,
     **connect_kwargs: Any,
 ) -> ConsumeResult:
     """Consume, transform, produce: all output and the group's new position commit together, or nothing does.
@@ -63,7 +67,9 @@ def run_consume_job(
 
     However often it is run again, killed, or run twice at once, each record of `topic` goes into committed output
     once. A run first ends what an earlier one of the same transactional id left open. `before_commit` is called when
-    all is written and only the decision is missing.
+    all is written and only the decision is missing. `checks` and `report_folder` are `write_topic`'s; a mapping names
+    the topics whose output they see. Where they are red the position stays as well. A run without records is not
+    checked.
 
     Raises what `read_topic` and `write_topic` raise. `UnstableOffsetCommitError`: a run under *another* transactional
     id has offsets of this group pending; try again.
@@ -77,6 +83,8 @@ def run_consume_job(
             markers=markers,
         ) as producer,
     ):
+        outputs_known = None if output_topic is None else (output_topic,)
+        vote = vote_of(checks, report_folder, engine=engine, outputs=outputs_known, actor="run_consume_job")
         read, initialised = _read(spark, engine, producer, topic, group_id)
         if not read.record_count:
             if read.offsets.start != read.offsets.end:
@@ -102,6 +110,7 @@ def run_consume_job(
             run_id=run_id,
             layout=layout,
             before_commit=before_commit,
+            vote=vote,
         )
     if any(result.already_committed for result in written.values()):
         return ConsumeResult(read.offsets, 0, 0, skipped=True, writes=written)

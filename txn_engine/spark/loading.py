@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from txn_engine.spark.errors import SPARK_FAILURES, reason
 from txn_engine.spark.listing import listed_files
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, read_options
 from txn_engine.spark.transfer import handing_over_one_by_one
+from txn_engine.spark.voting import Checks, vote_of
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, FileRows, WriteResult, write_with
 from txn_engine.types import MarkerMode
 
@@ -42,6 +44,8 @@ def load_files(
     binary: str = "text",
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
+    checks: Checks | None = None,
+    report_folder: str | os.PathLike[str] | None = None,
     **connect_kwargs: Any,
 ) -> WriteResult:
     """Load the files that `paths` name, in one transaction of the run: run again after it committed, it loads nothing.
@@ -53,6 +57,8 @@ def load_files(
     Spark's touches a value. A file is one task's; where it is not on a local disk it may have 2 GiB, and is copied to
     the executor's disk for the time of its reading.
 
+    `checks` and `report_folder` are `write_topic`'s, held against what the files have become.
+
     The transactional id is `load-files/<topic>` unless one is given; the last 100 runs of an id are known.
 
     Raises:
@@ -62,6 +68,7 @@ def load_files(
     check_classic(spark, _ACTOR)
     with opened(url_or_engine, **connect_kwargs) as engine:
         info = engine.logs.topics.look_up(topic)
+        vote = vote_of(checks, report_folder, engine=engine, outputs=(topic,), actor=_ACTOR)
         name = transactional_id or f"load-files/{topic}"
         stored = engine.coordinator.current(name)
         if stored is not None and stored.row.has_committed(run_id):
@@ -79,7 +86,7 @@ def load_files(
             transactional_id=name, transaction_timeout_ms=transaction_timeout_ms, markers=markers
         ) as producer:
             producer.init_transactions()
-            return write_with(engine, producer, {topic: rows}, offsets=None, run_id=run_id)[topic]
+            return write_with(engine, producer, {topic: rows}, offsets=None, run_id=run_id, vote=vote)[topic]
 
 
 def files_of(

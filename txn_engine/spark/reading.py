@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,17 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
+from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.log.data_files import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP
+from txn_engine.log.topics import Topic
+from txn_engine.quality.rows import FileRows
 from txn_engine.scan import TOPIC
 from txn_engine.spark.columns import check_same_columns, check_told_apart, read_schema, spark_schema
 from txn_engine.spark.file_list import pinned, read_files
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, read_options
 from txn_engine.spark.stamps import Stamps, looked_up, number_files, stamp_files
+from txn_engine.spark.uploading import UploadedFile
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, ScanFile, TopicPartition
 
 
@@ -115,6 +119,56 @@ def read_topic(
     count = sum(file.end_row - file.first_row for file in files)
     frame = _frame(spark, files, schemas[0], options, None if isinstance(topic, str) else names)
     return TopicRead(frame, offsets, count, len(files))
+
+
+def uploaded_rows(
+    spark: SparkSession, engine: Engine, topic: Topic, files: Sequence[UploadedFile]
+) -> DataFrame:
+    """The rows of data files that no entry names yet, as a read of them will have them: all but their offsets."""
+    check_told_apart(spark, topic.schema, topic=topic.name)
+    listed = [
+        ScanFile(
+            uri=engine.store.uri(f"{topic.prefix(file.partition)}/{file.data_path}"),
+            topic=topic.name,
+            partition=file.partition,
+            base_offset=0,
+            record_count=file.record_count,
+            bytes=file.data_bytes,
+            first_row=0,
+            end_row=file.record_count,
+            start_offset=0,
+            end_offset=file.record_count,
+        )
+        for file in files
+    ]
+    options = read_options(spark, engine.store) if listed else {}
+    return _frame(spark, listed, spark_schema(topic.schema, topic=topic.name), options, None).drop(OFFSET)
+
+
+def part_rows(
+    spark: SparkSession, rows: FileRows, uri_of: Callable[[str], str], options: Mapping[str, str]
+) -> DataFrame:
+    """Files and parts of files as a proof lists them: the topic's columns, `_partition` and `_offset`.
+
+    `uri_of`: what Spark opens a key by. Raises `InvalidRequestError` for a column of a type that Spark has none for.
+    """
+    schema = spark_schema(rows.schema, topic="_")
+    listed = [
+        ScanFile(
+            uri=uri_of(part.key),
+            topic="_",
+            partition=part.partition,
+            base_offset=part.base_offset,
+            record_count=2,
+            bytes=part.size,
+            first_row=0,
+            end_row=2 if part.is_whole else 1,
+            start_offset=part.start,
+            end_offset=part.end,
+        )
+        for part in rows.parts
+    ]
+    return _frame(spark, listed, schema, options, None).drop(TIMESTAMP)
 
 
 def _frame(

@@ -26,6 +26,7 @@ from txn_engine.spark.opening import UrlOrEngine, check_classic, opened
 from txn_engine.spark.reading import ReadOffsets, read_topic
 from txn_engine.spark.source import NAME, register
 from txn_engine.spark.source.opening import write_access
+from txn_engine.spark.voting import Checks, Vote, vote_of
 from txn_engine.spark.writing import DEFAULT_TIMEOUT_MS, check_write, commit_offsets, write_with
 from txn_engine.types import MarkerMode, TopicPartition
 
@@ -60,6 +61,8 @@ def stream_topic(
     markers: MarkerMode = "inline",
     sort_within_files: bool | Sequence[str] = False,
     by_partition: bool | None = None,
+    checks: Checks | None = None,
+    report_folder: str | os.PathLike[str] | None = None,
     **connect_kwargs: Any,
 ) -> StreamingQuery:
     """Start a query over a topic: `each(df, batch)` makes a micro-batch's output, or a mapping from topic to output; an
@@ -70,6 +73,10 @@ def stream_topic(
     again, each record goes into committed output once. A query without a checkpoint begins where the group is, so a
     checkpoint that is lost costs nothing. `trigger`: what `DataStreamWriter.trigger` takes, such as
     `{"availableNow": True}`.
+
+    `checks` and `report_folder` are `write_topic`'s, held against each micro-batch's output: what is red ends the query
+    with `ChecksFailedError`, nothing of that micro-batch is visible, and a query that is started again does it again.
+    The report is that of the last vote.
 
     It needs a classic session.
 
@@ -85,6 +92,8 @@ def stream_topic(
         register(spark)
     with ExitStack() as held:
         engine = held.enter_context(opened(url_or_engine, **connect_kwargs))
+        outputs = None if output_topic is None else (output_topic,)
+        vote = vote_of(checks, report_folder, engine=engine, outputs=outputs, actor="stream_topic")
         producer = held.enter_context(
             engine.producer(
                 transactional_id=transactional_id,
@@ -95,7 +104,7 @@ def stream_topic(
         producer.init_transactions()
         layout = FileLayout(sort_within_files, by_partition)
         group = group_id or transactional_id
-        work = _Work(spark, engine, producer, topic, group, each, output_topic, layout, before_commit)
+        work = _Work(spark, engine, producer, topic, group, each, output_topic, layout, before_commit, vote)
         options = _source_options(engine, topic, group, max_offsets_per_trigger)
         options |= _access_options(engine.store, held)
         ranges = spark.readStream.format(NAME).options(**options).load()
@@ -163,6 +172,7 @@ class _Work:
     output_topic: str | None
     layout: FileLayout
     before_commit: Callable[[], None] | None
+    vote: Vote | None
 
     def process(self, ranges: DataFrame, batch_id: int) -> None:
         """For `foreachBatch`: its rows are offsets."""
@@ -191,6 +201,7 @@ class _Work:
             run_id=None,
             layout=self.layout,
             before_commit=self.before_commit,
+            vote=self.vote,
         )
 
     def _bounds(self, rows: list[Row], side: str) -> dict[TopicPartition, int]:

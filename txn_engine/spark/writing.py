@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.topics import Topic
 from txn_engine.producer import Producer
+from txn_engine.quality.suite_run import SuitesRun
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, reason
 from txn_engine.spark.layout import FileLayout
@@ -30,6 +32,7 @@ from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, store_f
 from txn_engine.spark.reading import ReadOffsets
 from txn_engine.spark.transfer import quick_transfer
 from txn_engine.spark.uploading import UPLOADED, RowsOf, UploadedFile, Uploader
+from txn_engine.spark.voting import Checks, Vote, vote_of
 from txn_engine.types import MarkerMode, RecordMetadata, TopicPartition
 
 DEFAULT_TIMEOUT_MS = 60_000
@@ -50,7 +53,8 @@ class FileRows:
 class WriteResult:
     """What one transaction wrote: `batches` are its files, in the order of the DataFrame, and where they went.
 
-    `already_committed`: a transaction with this run id had been committed before, so nothing was written now.
+    `already_committed`: a transaction with this run id had been committed before, so nothing was written now. `checks`:
+    the vote that was held on all outputs of the transaction, where checks were asked for.
     """
 
     topic: str
@@ -58,6 +62,7 @@ class WriteResult:
     batches: tuple[RecordMetadata, ...]
     offsets: Mapping[TopicPartition, int] = field(default_factory=Map)
     already_committed: bool = False
+    checks: SuitesRun | None = None
 
     @property
     def files(self) -> int:
@@ -82,6 +87,8 @@ def write_topic(
     markers: MarkerMode = "inline",
     sort_within_files: bool | Sequence[str] = False,
     by_partition: bool | None = None,
+    checks: Checks | None = None,
+    report_folder: str | os.PathLike[str] | None = None,
     **connect_kwargs: Any,
 ) -> WriteResult:
     """Append a DataFrame's rows to a topic, and commit `offsets` of the read that it came from, all or nothing.
@@ -100,8 +107,14 @@ def write_topic(
     of a partition together; `FileLayout` says when it does unless told. On a cluster this package has to be installed
     where the executors run.
 
+    `checks` vote: a suite (`txn_engine.quality.load_suite` says in which forms) that runs on the files once they are
+    uploaded, and before the transaction begins. They see the topic's columns, `_partition` and `_timestamp`. Where a
+    critical check fails or cannot be made nothing is ever visible; a warning is logged. A run that was committed before
+    is not checked again. With `report_folder` a page, `validation.json` and Data Docs are left there; they quote rows.
+
     Raises:
         InvalidRecordError: columns do not fit; before anything is written. SparkJobError: the job failed.
+        ChecksFailedError: a check was red; it names checks and counts. ChecksErroredError: none could be made.
         OffsetsMovedError: another run has committed this range; final. OffsetsPendingError: it is about to.
         ProducerFencedError: a newer run of this transactional id took over.
     """
@@ -115,6 +128,8 @@ def write_topic(
         markers=markers,
         sort_within_files=sort_within_files,
         by_partition=by_partition,
+        checks=checks,
+        report_folder=report_folder,
         **connect_kwargs,
     )
     return written[topic]
@@ -131,24 +146,30 @@ def write_topics(
     markers: MarkerMode = "inline",
     sort_within_files: bool | Sequence[str] = False,
     by_partition: bool | None = None,
+    checks: Checks | None = None,
+    report_folder: str | os.PathLike[str] | None = None,
     **connect_kwargs: Any,
 ) -> dict[str, WriteResult]:
     """As `write_topic`, of a DataFrame for each of several topics: all of them and the offsets are one transaction.
 
     Whatever is wrong with one output is found before anything of any is uploaded; a run that dies leaves all of them or
     none. They are computed one after the other: `cache()` what they share. With a `run_id`, the run is remembered when
-    any of them had rows.
+    any of them had rows. `checks`: a suite for every output, or a mapping from topic to suite; one that is red stops
+    all of them.
     """
     layout = FileLayout(sort_within_files, by_partition)
     with opened(url_or_engine, **connect_kwargs) as engine:
         check_write(engine, outputs, offsets, layout)
+        vote = vote_of(checks, report_folder, engine=engine, outputs=outputs, actor=_actor(outputs))
         with engine.producer(
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
             markers=markers,
         ) as producer:
             producer.init_transactions()
-            return write_with(engine, producer, outputs, offsets=offsets, run_id=run_id, layout=layout)
+            return write_with(
+                engine, producer, outputs, offsets=offsets, run_id=run_id, layout=layout, vote=vote
+            )
 
 
 def check_write(
@@ -184,17 +205,19 @@ def write_with(
     run_id: str | None,
     layout: FileLayout = _AS_IT_COMES,
     before_commit: Callable[[], None] | None = None,
+    vote: Vote | None = None,
 ) -> dict[str, WriteResult]:
-    """The write, by a producer that has been initialised."""
+    """The write, by a producer that has been initialised. The vote is held before the transaction begins."""
     if run_id is not None and producer.has_committed(run_id):
         return {topic: WriteResult(topic, 0, (), already_committed=True) for topic in outputs}
     topics = {topic: engine.logs.topics.look_up(topic) for topic in outputs}
     uploaded = {
         topic: _upload(engine, producer, rows, topics[topic], layout) for topic, rows in outputs.items()
     }
+    checked = _vote(engine, vote, outputs, {topics[topic]: files for topic, files in uploaded.items()})
     has_files = any(uploaded.values())
     if not has_files and offsets is None:
-        return {topic: WriteResult(topic, 0, ()) for topic in outputs}
+        return {topic: WriteResult(topic, 0, (), checks=checked) for topic in outputs}
 
     def send() -> dict[str, tuple[RecordMetadata, ...]]:
         sent = {
@@ -207,9 +230,23 @@ def write_with(
     batches = _commit(producer, _actor(outputs), send, offsets, run_id if has_files else None, before_commit)
     end: Mapping[TopicPartition, int] = Map() if offsets is None else offsets.end
     return {
-        topic: WriteResult(topic, sum(file.record_count for file in files), batches.get(topic, ()), end)
+        topic: WriteResult(
+            topic, sum(file.record_count for file in files), batches.get(topic, ()), end, checks=checked
+        )
         for topic, files in uploaded.items()
     }
+
+
+def _vote(
+    engine: Engine,
+    vote: Vote | None,
+    outputs: Mapping[str, DataFrame] | Mapping[str, FileRows],
+    uploaded: Mapping[Topic, Sequence[UploadedFile]],
+) -> SuitesRun | None:
+    if vote is None:
+        return None
+    frames = [rows.files if isinstance(rows, FileRows) else rows for rows in outputs.values()]
+    return vote.hold(engine, frames[0].sparkSession, uploaded, actor=_actor(outputs))
 
 
 def commit_offsets(producer: Producer, offsets: ReadOffsets) -> None:

@@ -5,12 +5,13 @@ reports what does not hold (PROTOCOL.md, section 7).
 """
 
 from txn_engine.verify.codes import CODES, GROUPS, Code, Severity
-from txn_engine.verify.findings import Finding
+from txn_engine.verify.findings import Finding, Place
 from txn_engine.verify.report import PartitionStats, VerifyReport, VerifyStats
 from txn_engine.verify.run import verify_store
 
 __all__ = [
     "verify_store",
+    "Place",
     "VerifyReport",
     "VerifyStats",
     "PartitionStats",

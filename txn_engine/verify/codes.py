@@ -103,6 +103,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
             "data-file-records": Code(
                 "A file holds more or fewer records than its row says, or at other offsets.", "2", _REPORT
             ),
+            "data-file-order": Code(
+                "Inside a file a record's offset is not above that of the one before it.", "2", _REPORT
+            ),
             "data-file-timestamps": Code("A file's timestamps lie outside its row's bounds.", "2", _REPORT),
             "data-file-schema": Code("A file's columns are not its topic's.", "format", _REPORT),
         },

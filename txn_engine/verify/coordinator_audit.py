@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from txn_engine.verify.audited_partition import AuditedPartition, StoredTransaction
@@ -13,7 +12,7 @@ from txn_engine.verify.descriptor_rules import DescriptorRule
 from txn_engine.verify.descriptors import Batch, TransactionRow
 from txn_engine.verify.findings import Place
 from txn_engine.verify.judged_entry import JudgedEntry, Rule
-from txn_engine.verify.layout import Layout
+from txn_engine.verify.layout import Layout, LayoutAudit
 from txn_engine.verify.marker_rules import places_of
 from txn_engine.verify.partition_audit import Audit, PartitionAudit
 from txn_engine.verify.transaction_rules import TransactionRule, is_renewal
@@ -40,19 +39,20 @@ class CoordinatorAudit:
     a store in use gives no false findings.
     """
 
-    def __init__(self, audit: Audit, partitions: int, existing: Callable[[], list[int]]) -> None:
+    def __init__(self, audit: Audit, partitions: int, layouts: LayoutAudit) -> None:
         self.decisions = DecisionTable()
         self._audit = audit
         self._owners: dict[int, tuple[str, int]] = {}  # producer id -> transactional id, its partition
         self._shared: set[tuple[int, str]] = set()
         self._reread = False
         self._overtaken: set[int] = set()  # partitions sealed beyond what the first reading saw
-        self._existing = existing
+        self._partitions = partitions
+        self._layouts = layouts
         self._rules: list[Rule] = [
             DescriptorRule(),
             ControlRule(Layout({})),
             TransactionRule(partitions),
-            _Recorder(self),
+            Recorder(self),
         ]
         self._audits: dict[int, PartitionAudit] = {}
 
@@ -63,7 +63,7 @@ class CoordinatorAudit:
 
     def advance(self) -> None:
         """Read all that is there; the second time, all that came meanwhile."""
-        for number in self._existing():
+        for number in self._layouts.existing(TOPIC, self._partitions):
             if number not in self._audits:
                 self._audits[number] = PartitionAudit(self._audit, Place(TOPIC, 0, number), self._rules)
         for audit in self.audits:
@@ -74,6 +74,30 @@ class CoordinatorAudit:
             if self._reread and audit.starts_at > seen:
                 self._overtaken.add(audit.place.partition)
         self._reread = True
+
+    def is_as_it_was(self) -> bool:
+        """Whether all that an earlier audit read of this log is there, unchanged."""
+        return all(audit.is_as_it_was() for audit in self.audits)
+
+    def continues(self, before: CoordinatorAudit) -> bool:
+        """Whether this log says what it said in an earlier audit, of all that is not sealed by now."""
+        for number, known in before._audits.items():
+            held = self._audits.get(number)
+            if held is None or not held.sound or held.state.log_end_offset < known.state.log_end_offset:
+                return False
+        return all(
+            self.is_blind(decision.producer_id, decision.offset)
+            or self.decisions.find(decision.producer_id, decision.offset) == decision
+            for decision in before.decisions
+        )
+
+    def begin_again(self) -> None:
+        """Go on in another audit: what comes next is its first reading."""
+        self._reread = False
+        self._overtaken.clear()
+        self.decisions.become_due()
+        for audit in self.audits:
+            audit.count_again()
 
     def _recall(self, audit: PartitionAudit) -> None:
         """Learn from the latest rows what the sealed entries said of ids that are still in use."""
@@ -248,7 +272,7 @@ def _said(stored: StoredTransaction) -> str:
     )
 
 
-class _Recorder:
+class Recorder:
     """Hands each row on to the audit, legal or not."""
 
     def __init__(self, coordinator: CoordinatorAudit) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from storage.store import ObjectInfo
 from txn_engine.verify.audited_partition import GRACE_MS, Ranges
@@ -17,7 +18,8 @@ from txn_engine.verify.descriptors import MalformedError, parse_data_path
 from txn_engine.verify.file_table import DataFile, FileTable
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.limits import bounded_time
-from txn_engine.verify.objects import Damaged, ObjectReader, RawObject
+from txn_engine.verify.objects import ObjectReader, mark_of
+from txn_engine.verify.raw_object import Damaged, RawObject
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -38,6 +40,7 @@ class RecordSchema:
         pq.write_table(pa.Table.from_batches([], schema=whole), sink, store_schema=False)
         stored = pq.read_schema(pa.BufferReader(sink.getvalue()))
         self._right: pa.Schema | None = None
+        self.digest = xxhash.xxh3_128_hexdigest(whole.serialize())
         self._names = whole.names
         self._types = [{first.type, second.type} for first, second in zip(whole, stored, strict=True)]
 
@@ -87,12 +90,19 @@ class FileFacts:
         self.last_timestamp = max(self.last_timestamp, last)
 
 
-def file_decoder(
-    schema: RecordSchema | None, ranges_of: Callable[[str], Numbers | None]
-) -> Callable[[RawObject], FileFacts]:
-    """Reads a data file as far as the audit needs: all of its bytes for the checksum, two columns for its records."""
+@dataclass(frozen=True, slots=True)
+class FileDecoder:
+    """Reads a data file as far as the audit needs: all of its bytes for the checksum, two columns for its records.
 
-    def decode(raw: RawObject) -> FileFacts:
+    ranges: by key the deltas that a rewrite's output may have, first and last of each range in turn; none for a file
+    whose records may be anywhere in its span.
+    """
+
+    schema: RecordSchema | None
+    ranges: Mapping[str, Numbers]
+
+    def __call__(self, raw: RawObject) -> FileFacts:
+        """What was found in the file; MalformedError where it is no data file."""
         found = raw.parquet(columns=[_DELTA, _TIMESTAMP])
         if found.kind != "data":
             raise MalformedError(f"kind {found.kind!r}, not 'data'")
@@ -100,8 +110,9 @@ def file_decoder(
         for name, kind in ((_DELTA, pa.int64()), (_TIMESTAMP, _TIMESTAMP_TYPE)):
             if columns.get_field_index(name) < 0 or columns.field(name).type != kind:
                 raise MalformedError(f"no column {name!r} of type {kind}")
-        facts = FileFacts(found.checksum, found.write_id, schema.problem(columns) if schema else None)
-        ranges = ranges_of(raw.key)
+        problem = self.schema.problem(columns) if self.schema else None
+        facts = FileFacts(found.checksum, found.write_id, problem)
+        ranges = self.ranges.get(raw.key)
         for batch in found.batches([_DELTA, _TIMESTAMP]):
             deltas, times = batch.column(_DELTA), batch.column(_TIMESTAMP)
             if deltas.null_count or times.null_count:
@@ -110,7 +121,9 @@ def file_decoder(
                 facts.add(_numbers(deltas), _numbers(times.view(pa.int64())), ranges)
         return facts
 
-    return decode
+    def part(self, keys: Collection[str]) -> FileDecoder:
+        """The decoder with the ranges of these files alone."""
+        return FileDecoder(self.schema, {key: self.ranges[key] for key in keys if key in self.ranges})
 
 
 def _numbers(column: pa.Array[Any]) -> Numbers:
@@ -121,14 +134,20 @@ def _numbers(column: pa.Array[Any]) -> Numbers:
 
 @dataclass(slots=True)
 class DataFileAudit:
-    """The data files of one partition, after its log was replayed."""
+    """The data files of one partition, after its log was replayed.
+
+    `read_from`: those with records from this offset on are read, of the others only name and size are looked at; None:
+    none is read. What was read before (`FileTable.was_read`) is not read again: `unchanged` counts it.
+    """
 
     place: Place
     reader: ObjectReader
     findings: FindingLog
     schema: RecordSchema | None
-    check_data: bool
+    read_from: int | None
     rewritten: Mapping[str, Ranges]
+    read: int = 0
+    unchanged: int = 0
     _files: FileTable = field(default_factory=FileTable)
     _orphans: int = 0
 
@@ -137,25 +156,32 @@ class DataFileAudit:
     ) -> tuple[int, int]:
         """Judge every file that the log names; return how many are there, and how many others (orphans)."""
         self._files = files
-        if self.check_data:
-            decode = file_decoder(self.schema, self._ranges)
-            for number, (info, found) in enumerate(
-                self.reader.read_in_order(self._present(), decode), start=1
-            ):
-                file = files.get(self._path(info))
-                if file is not None:
-                    self._judge_found(file, found)
-                progress(number, len(files))
-        else:
-            for info in self._present():
-                file = files.get(self._path(info))
-                if file is not None and info.size != file.data_bytes:
-                    self._note_damage(file, f"{info.size} bytes", info.size)
+        files.forget_presence()
+        decode = FileDecoder(self.schema, self._ranges())
+        for info, found in self.reader.read_in_order(self._to_read(), decode):
+            self.read += 1
+            file = files.get(self._path(info))
+            if file is not None:
+                self._judge_found(file, found)
+                files.note_read(file.data_path, mark_of(info))
+            progress(self.read + self.unchanged, len(files))
         absent = 0
         for file in files.absent():
             absent += 1
             self._judge_missing(file, now_ms, sound)
         return len(files) - absent, self._orphans
+
+    def _to_read(self) -> Iterator[ObjectInfo]:
+        """The files that are there and are to be read; the sizes of the others are judged on the way."""
+        for info in self._present():
+            if self._files.was_read(self._path(info), mark_of(info)):
+                self.unchanged += 1
+                continue
+            file = self._files.get(self._path(info))
+            if file is None or (self.read_from is not None and file.last_offset >= self.read_from):
+                yield info
+            elif info.size != file.data_bytes:
+                self._note_damage(file, f"{info.size} bytes", info.size)
 
     def _present(self) -> Iterator[ObjectInfo]:
         for info in self.reader.listing(f"{self.place.prefix}/data/"):
@@ -168,13 +194,14 @@ class DataFileAudit:
     def _path(self, info: ObjectInfo) -> str:
         return info.key.removeprefix(f"{self.place.prefix}/")
 
-    def _ranges(self, key: str) -> Numbers | None:
-        """Where a rewrite's output has its records; None where they may be anywhere in its span."""
-        path = key.removeprefix(f"{self.place.prefix}/")
-        ranges, file = self.rewritten.get(path), self._files.get(path)
-        if ranges is None or file is None:
-            return None
-        return np.frombuffer(ranges, np.int64) - file.base_offset
+    def _ranges(self) -> dict[str, Numbers]:
+        """By key, where the outputs of rewrites have their records."""
+        held = ((path, self._files.get(path), ranges) for path, ranges in self.rewritten.items())
+        return {
+            f"{self.place.prefix}/{path}": np.frombuffer(ranges, np.int64) - file.base_offset
+            for path, file, ranges in held
+            if file is not None
+        }
 
     def _judge_found(self, file: DataFile, found: FileFacts | Damaged | None) -> None:
         if isinstance(found, Damaged):
@@ -196,10 +223,12 @@ class DataFileAudit:
         span = file.last_offset - file.base_offset
         if found.records != file.record_count:
             self._note("data-file-records", file, f"{found.records} records", f"{file.record_count}")
-        elif found.first_delta < 0 or found.last_delta > span or not found.ascending:
-            order = "" if found.ascending else ", not ascending"
-            seen = f"offset deltas {found.first_delta} to {found.last_delta}{order}"
-            self._note("data-file-records", file, seen, f"ascending deltas from 0 to {span}")
+        elif not found.ascending:
+            seen = f"offset deltas {found.first_delta} to {found.last_delta}, not ascending"
+            self._note("data-file-order", file, seen, f"ascending deltas from 0 to {span}")
+        elif found.first_delta < 0 or found.last_delta > span:
+            seen = f"offset deltas {found.first_delta} to {found.last_delta}"
+            self._note("data-file-records", file, seen, f"deltas from 0 to {span}")
         elif found.strays:
             seen = f"{found.strays} records at offsets that none of the rewritten files had"
             self._note("data-file-records", file, seen, "every record at its own offset")

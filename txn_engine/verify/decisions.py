@@ -34,7 +34,7 @@ class Decision(NamedTuple):
 
 
 @dataclass(slots=True)
-class _OfProducer:
+class OfProducer:
     """Parallel columns, by ascending offset of the Prepare row."""
 
     offsets: array[int] = field(default_factory=lambda: array("q"))
@@ -42,6 +42,10 @@ class _OfProducer:
     partition_sets: array[int] = field(default_factory=lambda: array("l"))
     append_times: array[int] = field(default_factory=lambda: array("q"))
     shown: list[int] = field(default_factory=list)
+
+    def sets_of(self, index: int, sets: list[tuple[Place, ...]]) -> tuple[Place, ...]:
+        """The partitions of the decision at that index."""
+        return sets[self.partition_sets[index]]
 
     def find(self, offset: int) -> int:
         """The index of the decision at that offset, -1 for none."""
@@ -53,7 +57,7 @@ class DecisionTable:
     """The decisions by producer id and Prepare row, and which partitions have shown each."""
 
     def __init__(self) -> None:
-        self._of_producer: dict[int, _OfProducer] = {}
+        self._of_producer: dict[int, OfProducer] = {}
         self._sets: list[tuple[Place, ...]] = []
         self._set_index: dict[tuple[Place, ...], int] = {}
 
@@ -74,7 +78,7 @@ class DecisionTable:
             self._sets.append(partitions)
         held = self._of_producer.get(producer_id)
         if held is None:
-            held = self._of_producer[producer_id] = _OfProducer()
+            held = self._of_producer[producer_id] = OfProducer()
         if held.offsets and held.offsets[-1] >= offset:
             return  # noted before, or two transactional ids share this producer id: a finding of its own
         held.offsets.append(offset)
@@ -120,6 +124,39 @@ class DecisionTable:
         held = self._of_producer[decision.producer_id]
         held.shown[held.find(decision.offset)] |= 1 << decision.partitions.index(place)
 
+    def shown_in(self, place: Place) -> array[int]:
+        """Producer id and offset of each decision that this partition shows, one after the other."""
+        found = array("q")
+        for producer_id, held in self._of_producer.items():
+            for index, shown in enumerate(held.shown):
+                places = self._sets[held.partition_sets[index]] if shown else ()
+                if place in places and shown >> places.index(place) & 1:
+                    found.extend((producer_id, held.offsets[index]))
+        return found
+
+    def hide(self, place: Place) -> None:
+        """Forget that this partition has markers: it is read again from the start."""
+        for held in self._of_producer.values():
+            for index, number in enumerate(held.partition_sets):
+                if place in (places := self._sets[number]):
+                    held.shown[index] &= ~(1 << places.index(place))
+
+    def take_over(self, before: DecisionTable) -> None:
+        """Note of the decisions that another table of the same log has, too, who has shown them there."""
+        for producer_id, known in before._of_producer.items():
+            held = self._of_producer.get(producer_id)
+            for at, offset in enumerate(known.offsets if held else ()):
+                index = held.find(offset) if held else -1
+                if held and index >= 0 and known.sets_of(at, before._sets) == held.sets_of(index, self._sets):
+                    held.shown[index] |= known.shown[at]
+
+    def become_due(self) -> None:
+        """What is complete by now, every partition that is read from now on shows."""
+        for held in self._of_producer.values():
+            for index, fact in enumerate(held.facts):
+                if fact & _COMPLETE:
+                    held.facts[index] = fact | _DUE
+
     def owed(self, producer_id: int, place: Place, after: int) -> list[Decision]:
         """The producer's decisions behind offset `after` that are due in this partition, which does not show them."""
         held = self._of_producer.get(producer_id)
@@ -131,10 +168,22 @@ class DecisionTable:
             if self._is_owed(held, index, place)
         ]
 
+    def __iter__(self) -> Iterator[Decision]:
+        for producer_id, held in self._of_producer.items():
+            for index in range(len(held.offsets)):
+                yield self._view(producer_id, held, index)
+
     def places(self) -> Iterator[Place]:
         """Every partition that a decision names."""
         for places in self._sets:
             yield from places
+
+    def aborted(self) -> Iterator[tuple[int, int]]:
+        """Producer id and epoch of each transaction that was aborted; not of the last epochs, which come twice."""
+        for producer_id, held in self._of_producer.items():
+            for fact in held.facts:
+                if not fact & _COMMITTED and 0 < fact >> _EPOCH_SHIFT < MAX_EPOCH:
+                    yield producer_id, (fact >> _EPOCH_SHIFT) - 1
 
     def not_shown(self) -> Iterator[tuple[Decision, tuple[Place, ...]]]:
         """The decisions that are due, each with the partitions that do not show it."""
@@ -153,12 +202,12 @@ class DecisionTable:
                 stage = "Complete" if fact & _COMPLETE else "Prepare"
                 transactions[f"{stage}{'Commit' if fact & _COMMITTED else 'Abort'}"] += 1
 
-    def _is_owed(self, held: _OfProducer, index: int, place: Place) -> bool:
+    def _is_owed(self, held: OfProducer, index: int, place: Place) -> bool:
         places = self._sets[held.partition_sets[index]]
         due = held.facts[index] & _DUE and place in places
         return bool(due) and not held.shown[index] >> places.index(place) & 1
 
-    def _view(self, producer_id: int, held: _OfProducer, index: int) -> Decision:
+    def _view(self, producer_id: int, held: OfProducer, index: int) -> Decision:
         fact = held.facts[index]
         return Decision(
             producer_id,

@@ -212,7 +212,7 @@ def bounded(batch: Batch) -> Batch:
 def decode_batches(table: pa.Table, place: Place) -> list[Batch]:
     """The rows of one entry whose columns are the format's; MalformedError where nulls or offsets are not."""
     further = ROW_COLUMNS.get(place.topic)
-    columns = [values(table.column(name), kind) for name, kind in _DESCRIPTOR.items()]
+    columns = [table.column(name).to_pylist() for name in _DESCRIPTOR]
     for name, column in zip(_DESCRIPTOR, columns, strict=True):
         if None in column:
             raise MalformedError(f"null in column {name!r}")
@@ -239,8 +239,7 @@ def _holds_null(value: Any) -> bool:
     return value is None or (isinstance(value, tuple) and any(map(_holds_null, value)))
 
 
-@dataclass(frozen=True, slots=True)
-class DataFileName:
+class DataFileName(NamedTuple):
     """What a data file's name says: the log end seen when its upload began, and whose it is."""
 
     log_end: int

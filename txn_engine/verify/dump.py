@@ -19,8 +19,9 @@ from txn_engine.verify.columns import Types, wrong_column
 from txn_engine.verify.descriptors import Batch
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.layout import LayoutAudit
-from txn_engine.verify.log_walk import Seal, decode_slot
-from txn_engine.verify.objects import UNREADABLE, Damaged, Listing, ObjectReader, ParquetObject
+from txn_engine.verify.log_walk import Seal, SlotDecoder
+from txn_engine.verify.objects import Listing, ObjectReader
+from txn_engine.verify.raw_object import UNREADABLE, Damaged, ParquetObject
 from txn_engine.verify.report import Tally
 from txn_engine.verify.run import WORKERS
 from txn_engine.verify.store_keys import KeySurvey, offset_in_name
@@ -87,7 +88,7 @@ class LogDump:
         """The slots that hold offsets from `start` up to, without it, `end`; what lies between two is damage."""
         chosen = self._chosen(start, end)
         due: int | None = None  # the base offset to come, where it is known
-        for info, found in self._reader.read_in_order(chosen, lambda raw: decode_slot(raw, self.place)):
+        for info, found in self._reader.read_in_order(chosen, SlotDecoder(self.place)):
             base = offset_in_name(info.key) or 0
             if due is not None and base != due:
                 key = f"{self._folder}{due:020d}.parquet" if base > due else info.key

@@ -68,6 +68,7 @@ class FileTable:
         self._log_ends = array("q")
         self._ids = bytearray()  # write id and checksum, 16 bytes each
         self._present = bytearray()
+        self._marks = array("Q")  # of the object that was read and judged; 0: none was
         self._odd: dict[int, DataFile] = {}
         self._rows: dict[bytes, int] = {}  # by the path's digest
 
@@ -92,10 +93,10 @@ class FileTable:
             self._numbers[name].append(getattr(file, name))
         self._status.append(_CODES[file.status])
         self._present.append(0)
+        self._marks.append(0)
         named = parse_data_path(file.data_path)
-        own = named is not None and file.data_path == data_path(
-            named.log_end, file.producer_id, file.producer_epoch, named.write_id
-        )
+        # A name that can be parsed is written in one way only.
+        own = named is not None and named[1:3] == (file.producer_id, file.producer_epoch)
         if named is not None and own and _CHECKSUM.fullmatch(file.checksum) is not None:
             self._log_ends.append(named.log_end)
             self._ids += bytes.fromhex(named.write_id + file.checksum)
@@ -118,10 +119,11 @@ class FileTable:
             if row is not None:
                 self._status[row] = _GONE
         if len(self._status) > max(2 * len(self._rows), _REPACK_MIN):
-            held = list(self.in_order())
+            held = [(file, *self._seen(file.data_path)) for file in self.in_order()]
             self._clear()
-            for file in held:
+            for row, (file, present, mark) in enumerate(held):
                 self.put(file)
+                self._present[row], self._marks[row] = present, mark
 
     def in_order(self) -> Iterator[DataFile]:
         """All files, by base offset and path."""
@@ -168,7 +170,43 @@ class FileTable:
 
     def absent(self) -> Iterator[DataFile]:
         """The files that were not marked present, by base offset and path."""
-        return (file for file in self.in_order() if not self._present[self._rows[_digest(file.data_path)]])
+        status, present = np.frombuffer(self._status, np.int8), np.frombuffer(self._present, np.uint8)
+        return iter(
+            sorted(
+                self._chosen((status != _GONE) & (present == 0)),
+                key=lambda file: (file.base_offset, file.data_path),
+            )
+        )
+
+    def forget_presence(self) -> None:
+        """No file is marked present any more: the store is listed again."""
+        self._present = bytearray(len(self._present))
+
+    def note_read(self, path: str, mark: int) -> None:
+        """Note that the object of this mark was read and judged as this file."""
+        row = self._rows.get(_digest(path))
+        if row is not None:
+            self._marks[row] = mark
+
+    def was_read(self, path: str, mark: int) -> bool:
+        """Whether the object of this mark was read and judged as this file before."""
+        row = self._rows.get(_digest(path))
+        return row is not None and self._marks[row] == mark
+
+    def forget_reads(self) -> None:
+        """Every file has to be read again."""
+        self._marks = array("Q", bytes(8 * len(self._marks)))
+
+    def carry_reads(self, before: FileTable) -> None:
+        """Take over what was read of files that another table of the same log says the same of."""
+        for digest, row in self._rows.items():
+            known = before._rows.get(digest)
+            if known is not None and _facts(before._file(known)) == _facts(self._file(row)):
+                self._marks[row] = before._marks[known]
+
+    def _seen(self, path: str) -> tuple[int, int]:
+        row = self._rows[_digest(path)]
+        return self._present[row], self._marks[row]
 
     def _is(self, status: str) -> Any:
         return np.frombuffer(self._status, np.int8) == _CODES[status]
@@ -190,6 +228,10 @@ class FileTable:
         ids = self._ids[32 * row : 32 * row + 32].hex()
         path = data_path(self._log_ends[row], numbers["producer_id"], numbers["producer_epoch"], ids[:32])
         return DataFile(status=status, data_path=path, checksum=ids[32:], **numbers)
+
+
+def _facts(file: DataFile) -> DataFile:
+    return file._replace(status="", died_ms=-1)
 
 
 def _digest(path: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -149,6 +149,27 @@ class FindingLog:
                 since_ms=since_ms,
             )
         )
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether anything is wrong so far."""
+        return any(found.severity == "error" for found in self._findings)
+
+    @property
+    def found(self) -> list[Finding]:
+        """What is listed, in the order in which it came."""
+        return self._findings
+
+    def take(self, found: Iterable[Finding], not_listed: int) -> None:
+        """Add what was found elsewhere."""
+        for each in found:
+            kind = (each.code, each.topic, each.partition)
+            self._listed[kind] += 1
+            if self._listed[kind] > LISTED_MAX:
+                self.not_listed += 1
+            else:
+                self._findings.append(each)
+        self.not_listed += not_listed
 
     def leave_out(self, count: int) -> None:
         """Count what is not listed."""

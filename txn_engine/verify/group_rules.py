@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Collection, Mapping
+from typing import Final, NamedTuple
 
 from txn_engine.verify.audited_partition import AuditedPartition, StoredCommit
 from txn_engine.verify.descriptors import Batch, OffsetCommit
@@ -40,6 +40,43 @@ class GroupRule:
         if entry.sound:
             _judge_pending(state, commit, batch, entry)
             _judge_fetched(state, commit, batch, entry)
+
+
+class GroupCommit(NamedTuple):
+    """A row of the group log: what a group committed for a partition, in which transaction (-1: in none)."""
+
+    row: int
+    place: Place
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    metadata: str
+
+
+class GroupCommits:
+    """Keeps the rows of some groups, in the order of the log, for whoever compares the engine's answers with them."""
+
+    def __init__(self, group_ids: Collection[str]) -> None:
+        self._group_ids = frozenset(group_ids)
+        self._places: dict[Place, Place] = {}  # one object for each
+        self.found: dict[str, list[GroupCommit]] = {}
+
+    def judge(self, _: AuditedPartition, batch: Batch, entry: JudgedEntry) -> None:
+        """Keep the row."""
+        commit = batch.row
+        if not isinstance(commit, OffsetCommit) or commit.group_id not in self._group_ids or not entry.sound:
+            return
+        place = Place(commit.topic, commit.incarnation, commit.partition)
+        self.found.setdefault(commit.group_id, []).append(
+            GroupCommit(
+                batch.offsets[0],
+                self._places.setdefault(place, place),
+                commit.offset,
+                batch.producer_id,
+                batch.producer_epoch,
+                commit.metadata,
+            )
+        )
 
 
 class HighestOffsets:

@@ -23,7 +23,8 @@ from txn_engine.verify.audited_partition import GRACE_MS, AuditedPartition
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.file_table import DataFile
 from txn_engine.verify.findings import FindingLog, Place
-from txn_engine.verify.objects import Damaged, ObjectReader, RawObject
+from txn_engine.verify.objects import ObjectReader
+from txn_engine.verify.raw_object import Damaged, RawObject
 
 RECORDS_A_PASS: Final = 4_000_000
 _FOLD_ROWS: Final = 1 << 18

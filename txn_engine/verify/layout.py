@@ -16,7 +16,8 @@ from txn_engine.verify.data_file_audit import RecordSchema
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.findings import LISTED_MAX, FindingLog, Place
 from txn_engine.verify.key_audit import KeyRules, key_rules
-from txn_engine.verify.objects import Damaged, ObjectReader
+from txn_engine.verify.objects import ObjectReader
+from txn_engine.verify.raw_object import Damaged
 from txn_engine.verify.store_keys import (
     BLOCK_IDS,
     COUNTED_OBJECT,
@@ -131,15 +132,13 @@ class LayoutAudit:
             self._read_topic(name, layout)
         return layout.topics.get(name)
 
-    def run(self, internal_partitions: dict[str, int]) -> Layout:
-        """All topics of the store as they are now."""
-        layout = Layout(internal_partitions)
+    def run(self, layout: Layout) -> None:
+        """Take up all topics of the store as they are now."""
         for name in self._reader.folders("topics"):
             if name in INTERNAL:
                 self._judge_internal(f"topics/{name}")
             elif is_topic_name(name):
                 self._read_topic(name, layout)
-        return layout
 
     def _judge_internal(self, folder: str) -> None:
         """An internal topic has one incarnation."""

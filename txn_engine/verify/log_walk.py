@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from storage.store import ObjectInfo
@@ -17,7 +17,8 @@ from txn_engine.verify.descriptors import (
 )
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.limits import ENTRY, LATEST_MS
-from txn_engine.verify.objects import Damaged, Listing, ObjectReader, RawObject
+from txn_engine.verify.objects import Listing, ObjectReader, mark_of
+from txn_engine.verify.raw_object import Damaged, RawObject
 from txn_engine.verify.store_keys import offset_in_name
 
 
@@ -40,17 +41,27 @@ class Seal:
     misplaced: bool = False
 
 
-def decode_slot(raw: RawObject, place: Place) -> list[Batch] | Seal:
-    """What a key of the log holds: an entry's rows, or a seal."""
-    found = raw.parquet(ENTRY)
-    if found.kind == "seal":
-        if found.file.metadata.num_rows:
-            raise MalformedError(f"a seal of {found.file.metadata.num_rows} rows")
-        return Seal(raw.key, offset_in_name(raw.key) or 0)
-    if found.kind != "entry":
-        raise MalformedError(f"kind {found.kind!r}, not 'entry' or 'seal'")
-    check_columns(found.file.schema_arrow, place)
-    return decode_batches(found.table(), place)
+@dataclass(frozen=True, slots=True)
+class SlotDecoder:
+    """Reads what a key of the log holds: an entry's rows, or a seal."""
+
+    place: Place
+
+    def __call__(self, raw: RawObject) -> list[Batch] | Seal:
+        """The rows, or the seal; MalformedError for anything else."""
+        found = raw.parquet(ENTRY)
+        if found.kind == "seal":
+            if found.file.metadata.num_rows:
+                raise MalformedError(f"a seal of {found.file.metadata.num_rows} rows")
+            return Seal(raw.key, offset_in_name(raw.key) or 0)
+        if found.kind != "entry":
+            raise MalformedError(f"kind {found.kind!r}, not 'entry' or 'seal'")
+        check_columns(found.file.schema_arrow, self.place)
+        return decode_batches(found.table(), self.place)
+
+    def part(self, _keys: Collection[str]) -> SlotDecoder:
+        """The same for every key."""
+        return self
 
 
 class LogWalk:
@@ -61,7 +72,10 @@ class LogWalk:
         self._reader = reader
         self._findings = findings
         self._folder = f"{place.prefix}/log/"
-        self.slots = array("q")  # the base offsets that are taken, ascending
+        self._decode = SlotDecoder(place)
+        self.slots = array("q")  # the base offsets that are taken and were walked, ascending
+        self._marks = array("Q")  # of each slot's object as it was listed
+        self._ahead: tuple[Listing, array[int]] | None = None  # listed, and not walked yet
         self._last_key: str | None = None
         self._next: int | None = 0  # the base offset to come; None where damage hides it
         self._last_append_time = 0
@@ -70,23 +84,42 @@ class LogWalk:
 
     def entries(self) -> Iterator[tuple[Entry | Seal | None, int, int]]:
         """Yield each new entry (None: an unreadable one) with how many of how many are done."""
-        listed = Listing(self._folder)
-        for info in self._reader.listing(self._folder, start_after=self._last_key):
+        if self._ahead is None:
+            self._ahead = self._list(self._last_key)
+        (listed, marks), self._ahead = self._ahead, None
+        walked = zip(self._reader.read_in_order(listed, self._decode), marks, strict=True)
+        for number, ((info, found), mark) in enumerate(walked, start=1):
+            self.slots.append(offset_in_name(info.key) or 0)
+            self._marks.append(mark)
+            self._last_key = info.key
+            yield self._placed(info, found), number, len(listed)
+
+    def is_unchanged(self) -> bool:
+        """Whether the objects walked so far are there as they were: none gone, none written again."""
+        listed, marks = self._list(None)
+        walked = len(self._marks)
+        if marks[:walked] != self._marks:
+            return False
+        self._ahead = listed.behind(walked), marks[walked:]
+        return True
+
+    def _list(self, start_after: str | None) -> tuple[Listing, array[int]]:
+        listed, marks = Listing(self._folder), array("Q")
+        for base, info in self._listed(start_after):
+            listed.add(base, info.size)
+            marks.append(mark_of(info))
+        return listed, marks
+
+    def _listed(self, start_after: str | None) -> Iterator[tuple[int, ObjectInfo]]:
+        for info in self._reader.listing(self._folder, start_after=start_after):
             base = offset_in_name(info.key)
             if base is None or info.key.rpartition("/")[0] + "/" != self._folder:
                 continue  # a foreign key: the survey of all keys names it
-            listed.add(base, info.size)
-            self.slots.append(base)
-            self._last_key = info.key
-        for number, (info, found) in enumerate(self._reader.read_in_order(listed, self._decode), start=1):
-            yield self._placed(info, found), number, len(listed)
+            yield base, info
 
     def _is_sealed(self, key: str) -> bool:
         """Whether that slot is sealed now."""
         return isinstance(self._reader.read(key, self._decode), Seal)
-
-    def _decode(self, raw: RawObject) -> list[Batch] | Seal:
-        return decode_slot(raw, self._place)
 
     def _placed(self, info: ObjectInfo, found: list[Batch] | Seal | Damaged | None) -> Entry | Seal | None:
         base = offset_in_name(info.key) or 0

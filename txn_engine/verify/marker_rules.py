@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from array import array
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from txn_engine.verify.audited_partition import AuditedPartition, Producer
@@ -61,7 +62,7 @@ class MarkerRule:
         elif not self.decider.is_behind(batch.producer_id, batch.coordinator_epoch):
             self._note_undecided(batch, entry)
         elif len(self.deferred) < _DEFERRED_MAX:
-            self.deferred.append((entry, batch))
+            self.deferred.append((replace(entry, slots=array("q")), batch))
 
     def judge_deferred(self) -> None:
         """Judge what had to wait until the rest of the coordinator's log was read."""

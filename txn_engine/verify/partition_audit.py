@@ -10,7 +10,7 @@ from txn_engine.verify.data_file_audit import DataFileAudit
 from txn_engine.verify.descriptors import ROW_COLUMNS
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.judged_entry import JudgedEntry, Rule
-from txn_engine.verify.key_audit import KeyAudit
+from txn_engine.verify.key_audit import KeyAudit, KeyRules
 from txn_engine.verify.layout import Topic
 from txn_engine.verify.log_walk import Entry, LogWalk, Seal
 from txn_engine.verify.objects import ObjectReader
@@ -37,9 +37,13 @@ class PartitionAudit:
 
     After damage the replay goes on, so that later objects are still checked, but `sound` is False and nothing that
     depends on the state before is judged (no flood of findings that only follow from the first).
+
+    before: an earlier audit of the log, which could not go on; the data files that it read are not read again.
     """
 
-    def __init__(self, audit: Audit, place: Place, rules: Sequence[Rule]) -> None:
+    def __init__(
+        self, audit: Audit, place: Place, rules: Sequence[Rule], before: PartitionAudit | None = None
+    ) -> None:
         self.place = place
         self.state = AuditedPartition()
         self.sound = True
@@ -55,13 +59,34 @@ class PartitionAudit:
         self._hidden = False  # behind a seal, where no state is known yet
         self._entries = 0
         self._batches = 0
+        self._records = 0
         self._stable = 0
+        self._schema: str | None = None  # that the data files were judged by
+        self._keys: tuple[int, KeyRules] | None = None  # judged up to this log end, by these rules
+        self._files_before = None if before is None else before.state.files
+        if before is not None:
+            self._schema = before._schema
 
     def advance(self) -> None:
         """Replay and judge the entries there are, or those that came since the last call."""
         self._replay()
         if self._has_illegal_seal():  # the trim that allowed it stood before it: behind what was listed
             self._replay()
+
+    def is_as_it_was(self) -> bool:
+        """Whether what an earlier audit read of this log is there, unchanged, so that this one can go on from it."""
+        return self._walk.is_unchanged() and self._snapshots.list_again(self.state.log_end_offset)
+
+    def count_again(self) -> None:
+        """Count what an earlier audit read, before this one goes on."""
+        tally = self._audit.tally
+        tally.entries += self._entries
+        tally.batches += self._batches
+        tally.records += self._records
+        tally.unchanged += len(self._walk.slots) + self._snapshots.judged
+        tally.latest_append_time = max(tally.latest_append_time, self.state.last_append_time)
+        if self.sound:
+            self._snapshots.judge(self.state)  # it may have been written since
 
     def _replay(self) -> None:
         for found, done, total in self._walk.entries():
@@ -76,22 +101,18 @@ class PartitionAudit:
         if self._hidden:
             self._resume()
 
-    def finish(self, topic: Topic | None, *, check_data: bool, now_ms: int) -> PartitionStats:
-        """Judge what only the end of the log tells: snapshots nobody passed, the LSO, the data files and their keys."""
+    def finish(self, topic: Topic | None, *, read_from: int | None, now_ms: int) -> PartitionStats:
+        """Judge what only the end of the log tells: snapshots nobody passed, the LSO, the data files and their keys.
+
+        `read_from`: the offset from which on data files are read; None: none is.
+        """
         self._snapshots.judge_left(self.state.log_end_offset, self.starts_at, sound=self.sound)
         self._judge_sealing()
         self._judge_undecided()
         state = self.state
         present = orphans = 0
         if self.place.topic not in ROW_COLUMNS:
-            reader, findings = self._audit.reader, self._audit.findings
-            schema, keys = (topic.schema, topic.keys) if topic else (None, None)
-            files = DataFileAudit(self.place, reader, findings, schema, check_data, state.rewritten)
-            present, orphans = files.run(
-                state.files, now_ms=now_ms, sound=self.sound, progress=self._file_progress
-            )
-            if keys is not None and check_data and self.sound:
-                KeyAudit(self.place, reader, findings, keys).run(state, now_ms)
+            present, orphans = self._judge_files(topic, read_from, now_ms)
         return PartitionStats(
             topic=self.place.topic,
             incarnation=self.place.incarnation,
@@ -107,6 +128,26 @@ class PartitionAudit:
             snapshots=self._snapshots.count,
             judged=self.sound,
         )
+
+    def _judge_files(self, topic: Topic | None, read_from: int | None, now_ms: int) -> tuple[int, int]:
+        reader, findings, state = self._audit.reader, self._audit.findings, self.state
+        schema, keys = (topic.schema, topic.keys) if topic else (None, None)
+        if self._files_before is not None:
+            state.files.carry_reads(self._files_before)
+            self._files_before = None
+        digest = None if schema is None else schema.digest
+        if digest != self._schema:
+            state.files.forget_reads()
+            self._schema = digest
+        files = DataFileAudit(self.place, reader, findings, schema, read_from, state.rewritten)
+        counted = files.run(state.files, now_ms=now_ms, sound=self.sound, progress=self._file_progress)
+        self._audit.tally.unchanged += files.unchanged
+        if keys is not None and read_from == 0 and self.sound:
+            judged = (state.log_end_offset, keys)
+            if files.read or self._keys != judged:
+                KeyAudit(self.place, reader, findings, keys).run(state, now_ms)
+            self._keys = judged
+        return counted
 
     # --- entries ------------------------------------------------------------------------------------------
 
@@ -128,6 +169,7 @@ class PartitionAudit:
             apply(self.state, batch)
             if batch.data_path:
                 tally.records += batch.record_count
+                self._records += batch.record_count
         self._batches += len(entry.batches)
         tally.batches += len(entry.batches)
         tally.latest_append_time = max(tally.latest_append_time, self.state.last_append_time)

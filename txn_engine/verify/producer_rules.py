@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from txn_engine.verify.audited_partition import AuditedPartition, Producer
 from txn_engine.verify.descriptors import ROW_COLUMNS, SEQUENCES, Batch
 from txn_engine.verify.judged_entry import JudgedEntry
+
+
+class Owners(Protocol):
+    """Who knows the coordinator's log."""
+
+    def owner_of(self, producer_id: int) -> str | None:
+        """The transactional id that writes as this producer; None for an idempotent one."""
+        ...
 
 
 class HighestId:
@@ -23,11 +31,11 @@ class HighestId:
 class ProducerRule:
     """Per producer: epochs never fall, sequences have no gap and no repeat, and one transaction is open at a time.
 
-    owner_of: the transactional id that a producer id belongs to, None for an idempotent producer's.
+    owners: whose transactional id a producer id is.
     """
 
-    def __init__(self, owner_of: Callable[[int], str | None]) -> None:
-        self._owner_of = owner_of
+    def __init__(self, owners: Owners) -> None:
+        self._owners = owners
 
     def judge(self, state: AuditedPartition, batch: Batch, entry: JudgedEntry) -> None:
         """Note where a batch of records could not have been legal in this state."""
@@ -37,7 +45,7 @@ class ProducerRule:
         if producer is not None:
             _judge_epoch(producer, batch, entry)
         if not batch.is_transactional and batch.producer_id not in state.open:
-            owner = self._owner_of(batch.producer_id)
+            owner = self._owners.owner_of(batch.producer_id)
             if owner is not None:
                 seen = f"a batch outside a transaction by the producer of transactional id {owner!r}"
                 entry.note(

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
 from txn_engine.verify.audited_partition import AbortedIndex, AuditedPartition
+from txn_engine.verify.decisions import DecisionTable
 from txn_engine.verify.file_table import DataFile
 from txn_engine.verify.findings import Finding, Place
+from txn_engine.verify.group_rules import GroupCommit
 
 _AT_REST = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
 
@@ -43,18 +45,27 @@ class Tally:
 
     objects: int = 0
     bytes: int = 0
+    unchanged: int = 0
     entries: int = 0
     batches: int = 0
     records: int = 0
     transactions: Counter[str] = field(default_factory=Counter)
     latest_append_time: int = 0
 
+    def take(self, other: Tally) -> None:
+        """Add what was read elsewhere."""
+        for name in ("objects", "bytes", "unchanged", "entries", "batches", "records"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.latest_append_time = max(self.latest_append_time, other.latest_append_time)
+
 
 @dataclass(frozen=True, slots=True)
 class VerifyStats:
     """How much was looked at.
 
-    `objects` and `bytes`: read from the store. `records`: in the data topics, whatever became of them.
+    `objects` and `bytes`: read from the store. `unchanged`: objects not read again, since an earlier sound audit read
+    them and they are as they were; `whole_for`: why none is that could have been (empty: some are, or nobody asked).
+    `records`: in the data topics, whatever became of them.
     `transactions`: decisions by how far they are (CompleteCommit, CompleteAbort, PrepareCommit, PrepareAbort), and
     Ongoing ones. `foreign_objects`: at keys that the format does not have. `findings_not_listed`: beyond
     the first 20 of a kind in a partition.
@@ -62,6 +73,8 @@ class VerifyStats:
 
     objects: int
     bytes: int
+    unchanged: int
+    whole_for: str
     entries: int
     batches: int
     records: int
@@ -74,11 +87,21 @@ class VerifyStats:
 
 
 class OpenId(NamedTuple):
-    """A transactional id that is not at rest by its latest row, and the topics of its transaction."""
+    """A transactional id that is not at rest by its latest row, the topics of its transaction, and who writes it."""
 
     transactional_id: str
     state: str
     topics: frozenset[str]
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLog:
+    """The rows of a group as its log has them; `is_whole`: from its first one on, for none is sealed."""
+
+    is_whole: bool
+    commits: tuple[GroupCommit, ...]
 
 
 class PendingCommit(NamedTuple):
@@ -95,16 +118,20 @@ class Replay:
 
     Of places that were judged to their end: `aborted`, the aborted transactions; `open`, the producers whose
     transaction no marker has ended; both without the places that have none. `live`: the live data files, of the topics
-    in `files_of` alone.
+    in `files_of` alone. `groups`: the commits of the groups in `groups_of` whose log was judged to its end; none where
+    it holds no row of them. `decisions`: what the coordinator's log decided.
     """
 
     files_of: frozenset[str] = frozenset()
+    groups_of: frozenset[str] = frozenset()
 
     aborted: dict[Place, AbortedIndex] = field(default_factory=dict)
     open: dict[Place, tuple[int, ...]] = field(default_factory=dict)
     open_ids: list[OpenId] = field(default_factory=list)
     pending: list[PendingCommit] = field(default_factory=list)
     live: dict[Place, tuple[DataFile, ...]] = field(default_factory=dict)
+    groups: dict[str, GroupLog] = field(default_factory=dict)
+    decisions: DecisionTable = field(default_factory=DecisionTable)
 
     def keep(self, place: Place, state: AuditedPartition) -> None:
         """Keep what a partition gives."""
@@ -117,7 +144,8 @@ class Replay:
         for name, stored in state.transactions.items():
             if stored.row.state not in _AT_REST:
                 topics = frozenset(topic for topic, _, _ in stored.row.partitions)
-                self.open_ids.append(OpenId(name, stored.row.state, topics))
+                row = stored.row
+                self.open_ids.append(OpenId(name, row.state, topics, row.producer_id, row.producer_epoch))
         for producer_id, commits in state.pending.items():
             self.pending += [
                 PendingCommit(

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from storage.store import ObjectStore
+from txn_engine.errors import InvalidRequestError
 from txn_engine.suggested import command
-from txn_engine.verify.control_rules import ControlRule
+from txn_engine.verify.audit_folder import AuditFolder, KeptAudit
 from txn_engine.verify.coordinator_audit import CoordinatorAudit, OpenTransaction
 from txn_engine.verify.decisions import Decision
-from txn_engine.verify.descriptor_rules import DescriptorRule
 from txn_engine.verify.findings import FindingLog, Place
-from txn_engine.verify.group_rules import GroupRule, HighestOffsets
+from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule, HighestOffsets
 from txn_engine.verify.judged_entry import Rule
 from txn_engine.verify.layout import Layout, LayoutAudit, Topic
 from txn_engine.verify.marker_rules import MarkerRule
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.partition_audit import Audit, PartitionAudit, Progress
-from txn_engine.verify.producer_rules import HighestId, ProducerRule
-from txn_engine.verify.report import PartitionStats, Replay, Tally, VerifyReport, VerifyStats
+from txn_engine.verify.partition_task import (
+    GROUPS,
+    AuditElsewhere,
+    Outcome,
+    PartitionTask,
+    log_rules,
+    shared_of,
+)
+from txn_engine.verify.pickling import pickled
+from txn_engine.verify.report import GroupLog, PartitionStats, Replay, Tally, VerifyReport, VerifyStats
 from txn_engine.verify.store_keys import KeySurvey, folders_in_the_way, survey_keys
 
-_GROUPS = "__consumer_offsets"
 _COORDINATOR = "__transaction_state"
 WORKERS: Final = 8
 
@@ -36,7 +45,13 @@ def verify_store(
     topics: Sequence[str] | None = None,
     check_data: bool = True,
     workers: int = WORKERS,
+    processes: int = 0,
+    kept_in: Path | None = None,
+    whole: bool = False,
+    elsewhere: AuditElsewhere | None = None,
     files_of: Collection[str] = (),
+    groups_of: Collection[str] = (),
+    data_from: Mapping[Place, int] | None = None,
 ) -> VerifyReport:
     """Audit a store from its raw objects: replay everything, judge every invariant (PROTOCOL.md, section 7).
 
@@ -50,19 +65,44 @@ def verify_store(
     topics: only these topics' data (the internal topics always); an unknown one is UnknownTopicOrPartitionError.
     check_data: read the data files too, not only whether they are there.
     workers: threads that read; 0: none, every call to the store comes from the caller's thread, in a fixed order.
+    processes: as many decode, once a thousand objects were read; the store is sent to them as a pickle, and the
+        program's main module must bear to be imported (multiprocessing's "spawn"). 0 or 1: none.
+    kept_in: a folder, for this store alone, where a sound audit keeps what it found and a long one how far it is; the
+        next goes on from there, and reads what is new or was written again. All partitions' state is in memory then.
+        InvalidRequestError: somebody else may write to it, it has an audit of another store, or only a part of the
+        store is asked for.
+    whole: read everything all the same; what is found is kept.
+    elsewhere: who audits the logs of groups and data, a call for each partition (`txn_engine.spark.audit_store`); not
+        with `kept_in`. What holds across logs is judged here.
     files_of: topics whose live data files the replay lists.
+    groups_of: groups whose commits the replay lists.
+    data_from: by partition the offset from which on data files are read, by default 0; names and sizes of the others
+        are judged all the same.
     Errors of the store itself (unreachable, no access) are raised as they come, `storage.errors.StorageError`.
     """
     started = time.perf_counter()
     tally = Tally()
     findings = FindingLog()
-    with ObjectReader(store, tally, workers) as reader:
-        audit = Audit(reader, findings, tally, progress or _silent)
+    if kept_in is not None and (topics or not check_data or files_of or groups_of or data_from or elsewhere):
+        raise InvalidRequestError(
+            "a folder for what was found, and a part of the store, or others who audit it",
+            actor="verify",
+            expected="the one or the other",
+        )
+    kept = None if kept_in is None else AuditFolder(kept_in, store, whole=whole)
+    with ObjectReader(store, tally, workers, processes) as reader:
         keys = survey_keys(store)
         layouts = LayoutAudit(reader, findings, keys)
         layouts.check_names(topics)
-        replay = Replay(frozenset(files_of))
-        run = _Run(audit, layouts, replay, now_ms=now_ms, only=topics, check_data=check_data)
+        replay = Replay(frozenset(files_of), frozenset(groups_of))
+        run = _Run(
+            _Bench(store, reader, findings, tally, progress or _silent, layouts, kept, elsewhere, workers),
+            replay,
+            now_ms=now_ms,
+            only=topics,
+            check_data=check_data,
+            data_from=data_from or {},
+        )
         run.read_everything()
         run.judge_across_logs()
         for folder, seen in reader.not_folders.items():
@@ -71,12 +111,16 @@ def verify_store(
         for folder in in_the_way:
             findings.add("folder-in-the-way", folder, "a folder", expected="an object, or nothing")
         _note_foreign(keys, [*reader.not_folders, *in_the_way], findings)
+        run.forget_deleted()
+        run.keep()
     partitions = tuple(sorted(run.stats, key=lambda stats: (stats.topic, stats.partition)))
     return VerifyReport(
         findings.sorted(run.owner_of),
         VerifyStats(
             objects=tally.objects,
             bytes=tally.bytes,
+            unchanged=tally.unchanged,
+            whole_for=kept.whole_for if kept else "",
             entries=tally.entries,
             batches=tally.batches,
             records=tally.records,
@@ -102,36 +146,55 @@ def _note_foreign(keys: KeySurvey, named: Collection[str], findings: FindingLog)
     findings.leave_out(keys.not_named)
 
 
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """What an audit works with."""
+
+    store: ObjectStore
+    reader: ObjectReader
+    findings: FindingLog
+    tally: Tally
+    progress: Progress
+    layouts: LayoutAudit
+    folder: AuditFolder | None
+    elsewhere: AuditElsewhere | None
+    workers: int
+
+
 class _Run:
     """One audit under way."""
 
     def __init__(
         self,
-        audit: Audit,
-        layouts: LayoutAudit,
+        bench: _Bench,
         replay: Replay,
         *,
         now_ms: int | None,
         only: Sequence[str] | None,
         check_data: bool,
+        data_from: Mapping[Place, int],
     ) -> None:
         self.stats: list[PartitionStats] = []
         self.replay = replay
-        self._audit = audit
-        self._layouts = layouts
+        self._bench = bench
+        self._audit = Audit(bench.reader, bench.findings, bench.tally, self._advanced)
+        self._layouts = layouts = bench.layouts
         self._now_ms = now_ms
         self._only = only
         self._check_data = check_data
+        self._data_from = data_from
         self._counts = layouts.internal_partitions()
         self._layout = Layout(self._counts)
-        self._coordinator = CoordinatorAudit(
-            audit,
-            self._counts[_COORDINATOR],
-            lambda: layouts.existing(_COORDINATOR, self._counts[_COORDINATOR]),
-        )
-        self._markers = MarkerRule(self._coordinator)
-        self._ids = HighestId()
-        self._group_rule = GroupRule(self._counts[_GROUPS])
+        self._before: CoordinatorAudit | None = None  # what the last audit knew, where it cannot go on
+        # Of every log, and of those of groups: filled once it is known who decides.
+        self._rules: list[Rule] = []
+        self._group_rules: list[Rule] = []
+        self._kept = self._begin()
+        self._coordinator = self._kept.coordinator
+        self._markers = MarkerRule(self._coordinator, self._kept.deferred)
+        self._ids = self._kept.ids
+        self._rules += log_rules(self._coordinator, self._markers, self._layout, self._ids)
+        self._group_rules += [*self._rules, GroupRule(self._counts[GROUPS])]
         self._offsets = HighestOffsets()
         self._log_ends: dict[Place, int | None] = {}  # None: not judged to its end
         self._whole: set[Place] = set()  # judged from offset 0 on
@@ -154,25 +217,30 @@ class _Run:
         marker's decision stands in the log read last: also while others write.
         """
         self._coordinator.advance()
-        self._layout = self._layouts.run(self._counts)
-        shared: list[Rule] = [
-            DescriptorRule(),
-            ProducerRule(self._coordinator.owner_of),
-            self._markers,
-            ControlRule(self._layout),
-            self._ids,
+        self._take_over()
+        self._layouts.run(self._layout)
+        self.replay.decisions = self._coordinator.decisions
+        topics = [
+            topic
+            for name, topic in sorted(self._layout.topics.items())
+            if self._only is None or name in self._only
         ]
-        for place in self._group_partitions():
-            audit = PartitionAudit(self._audit, place, [*shared, self._group_rule])
-            self._read(audit, None)
-            if audit.sound:
-                self._offsets.keep(place, audit.state)
-        for name, topic in sorted(self._layout.topics.items()):
-            if self._only is None or name in self._only:
-                self._read_topic(topic, shared)
+        if self._bench.elsewhere is not None:
+            self._audit_elsewhere(self._bench.elsewhere, self._group_partitions())
+            self._audit_elsewhere(
+                self._bench.elsewhere, [place for topic in topics for place in topic.places()]
+            )
+        else:
+            for place in self._group_partitions():
+                commits = GroupCommits(self.replay.groups_of)
+                rules = [*self._group_rules, commits] if self.replay.groups_of else self._group_rules
+                self._keep_groups(self._read(place, rules, None), commits.found)
+            for topic in topics:
+                for place in topic.places():
+                    self._read(place, self._rules, topic)
         self._coordinator.advance()
         for audit in self._coordinator.audits:
-            self.stats.append(audit.finish(None, check_data=self._check_data, now_ms=self.now_ms))
+            self.stats.append(audit.finish(None, read_from=None, now_ms=self.now_ms))
             if audit.sound:
                 self.replay.keep(audit.place, audit.state)
 
@@ -190,20 +258,124 @@ class _Run:
 
     def _group_partitions(self) -> list[Place]:
         """Those that hold anything, and those that a decision names: one that is gone must not go unseen."""
-        existing = self._layouts.existing(_GROUPS, self._counts[_GROUPS])
-        named = {place for place in self._coordinator.decisions.places() if place.topic == _GROUPS}
+        existing = self._layouts.existing(GROUPS, self._counts[GROUPS])
+        named = {place for place in self._coordinator.decisions.places() if place.topic == GROUPS}
         return sorted(
-            {Place(_GROUPS, 0, number) for number in existing}
+            {Place(GROUPS, 0, number) for number in existing}
             | {place for place in named if self._layout.has(place)}
         )
 
-    def _read_topic(self, topic: Topic, rules: list[Rule]) -> None:
-        for place in topic.places():
-            self._read(PartitionAudit(self._audit, place, rules), topic)
+    def _begin(self) -> KeptAudit:
+        """Go on from what was kept, as far as that is still so; else from nothing."""
+        fresh = KeptAudit(CoordinatorAudit(self._audit, self._counts[_COORDINATOR], self._layouts))
+        folder = self._bench.folder
+        kept = None if folder is None else folder.load(self._shared())
+        if kept is None:
+            return fresh
+        if kept.coordinator.is_as_it_was():
+            kept.coordinator.begin_again()
+            return kept
+        self._before = kept.coordinator
+        return replace(kept, coordinator=fresh.coordinator)
 
-    def _read(self, audit: PartitionAudit, topic: Topic | None) -> None:
+    def _take_over(self) -> None:
+        """Go on with the logs that were judged by what the coordinator's log said, if that still says so."""
+        before, self._before = self._before, None
+        if before is None:
+            return
+        if self._coordinator.continues(before):
+            self._coordinator.decisions.take_over(before.decisions)
+            return
+        self._kept.logs.clear()
+        self._kept.deferred.clear()
+        if self._bench.folder is not None:
+            self._bench.folder.whole_for = "the coordinator's log says something else than it did"
+
+    def _shared(self) -> dict[str, object]:
+        """What another audit has of its own."""
+        return shared_of(self._audit, self._layouts, self._rules, self._group_rules)
+
+    def _advanced(self, what: str, done: int, total: int) -> None:
+        self._bench.progress(what, done, total)
+        folder = self._bench.folder
+        # Until the decisions have taken over who has shown them, what is kept would owe markers that are there.
+        if folder is not None and folder.is_time_to_save() and self._before is None:
+            self.keep()
+
+    def forget_deleted(self) -> None:
+        """Keep nothing of logs that are gone with their topic."""
+        seen = {stats.place for stats in self.stats}
+        for place in [place for place in self._kept.logs if place not in seen]:
+            del self._kept.logs[place]
+
+    def keep(self) -> None:
+        """Save how far the audit is, where a folder for that was given, and nothing is wrong."""
+        if self._bench.folder is not None and not self._bench.findings.has_errors:
+            self._bench.folder.save(self._kept, self._shared())
+
+    def _log(self, place: Place, rules: Sequence[Rule]) -> PartitionAudit:
+        """The audit of a log: one that goes on, or a new one."""
+        before = self._kept.logs.get(place)
+        if before is not None and before.is_as_it_was():
+            before.count_again()
+            return before
+        if before is not None:
+            self._coordinator.decisions.hide(place)
+        audit = PartitionAudit(self._audit, place, rules, before)
+        if self._bench.folder is not None:
+            self._kept.logs[place] = audit
+        return audit
+
+    def _audit_elsewhere(self, elsewhere: AuditElsewhere, places: Sequence[Place]) -> None:
+        """Have these logs audited, and take up what was found."""
+        task = PartitionTask(
+            self._bench.store,
+            pickled(self._coordinator, self._shared()),
+            self._layout,
+            self.replay.files_of,
+            self.replay.groups_of,
+            self._check_data,
+            self._data_from,
+            self._now_ms,
+            self._audit.tally.latest_append_time,
+            self._bench.workers,
+        )
+        answers = elsewhere(task, places) if places else ()
+        for done, (place, answer) in enumerate(zip(places, answers, strict=True), start=1):
+            self._take_up(place, Outcome.read(answer, self._shared()))
+            self._bench.progress("partitions", done, len(places))
+
+    def _take_up(self, place: Place, outcome: Outcome) -> None:
+        bench, decisions = self._bench, self._coordinator.decisions
+        bench.tally.take(outcome.tally)
+        bench.findings.take(outcome.findings, outcome.not_listed)
+        bench.reader.not_folders.update(outcome.not_folders)
+        self._ids.highest = max(self._ids.highest, outcome.highest_id)
+        self._markers.deferred += outcome.deferred
+        for producer_id, offset in zip(outcome.shown[::2], outcome.shown[1::2], strict=True):
+            decision = decisions.find(producer_id, offset)
+            if decision is not None:
+                decisions.show(decision, place)
+        self._note(outcome.audit, outcome.stats)
+        if place.topic == GROUPS:
+            self._keep_groups(outcome.audit, outcome.commits)
+
+    def _keep_groups(self, audit: PartitionAudit, commits: Mapping[str, Sequence[GroupCommit]]) -> None:
+        if audit.sound:
+            self._offsets.keep(audit.place, audit.state)
+            for group_id, found in commits.items():
+                self.replay.groups[group_id] = GroupLog(audit.starts_at == 0, tuple(found))
+
+    def _read(self, place: Place, rules: Sequence[Rule], topic: Topic | None) -> PartitionAudit:
+        audit = self._log(place, rules)
         audit.advance()
-        self.stats.append(audit.finish(topic, check_data=self._check_data, now_ms=self.now_ms))
+        read_from = self._data_from.get(audit.place, 0) if self._check_data else None
+        self._note(audit, audit.finish(topic, read_from=read_from, now_ms=self.now_ms))
+        return audit
+
+    def _note(self, audit: PartitionAudit, stats: PartitionStats) -> None:
+        """Keep what is judged across logs."""
+        self.stats.append(stats)
         self._log_ends[audit.place] = audit.state.log_end_offset if audit.sound else None
         if not audit.sound:
             return

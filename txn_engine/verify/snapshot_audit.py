@@ -27,7 +27,7 @@ from txn_engine.verify.descriptors import (
 )
 from txn_engine.verify.file_table import STATUSES, DataFile
 from txn_engine.verify.limits import EARLIEST_MS, LATEST_MS, bounded_time
-from txn_engine.verify.objects import ParquetObject
+from txn_engine.verify.raw_object import ParquetObject
 
 _BATCH = pa.struct(
     [

@@ -6,13 +6,17 @@ from storage.store import ObjectInfo
 from txn_engine.verify.audited_partition import AuditedPartition
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.limits import SNAPSHOT
-from txn_engine.verify.objects import Damaged, ObjectReader
+from txn_engine.verify.objects import ObjectReader, mark_of
+from txn_engine.verify.raw_object import Damaged
 from txn_engine.verify.snapshot_audit import first_difference, restore, rows_of, snapshot_rows
 from txn_engine.verify.store_keys import offset_in_name
 
 
 class SnapshotShelf:
-    """The snapshots of one partition as they were listed before its log was walked; each is read once."""
+    """The snapshots of one partition as they were listed before its log was walked; each is read once.
+
+    Another audit may list again what came meanwhile.
+    """
 
     def __init__(self, place: Place, reader: ObjectReader, findings: FindingLog) -> None:
         self._place = place
@@ -22,13 +26,31 @@ class SnapshotShelf:
         self._waiting = self._listed()
         self._seen = set(self._waiting)
         self._sound: list[int] = []
+        self._judged: dict[int, int] = {}  # by offset, the mark of the object that was read
         self.count = len(self._waiting)
+
+    def list_again(self, log_end: int) -> bool:
+        """See what came; False where what is there now of the log up to `log_end` is not what was judged."""
+        listed = self._listed()
+        new = {at: info for at, info in listed.items() if self._judged.get(at) != mark_of(info)}
+        if any(at < log_end for at in new):
+            return False
+        self._waiting, self._seen, self.count = new, set(listed), len(listed)
+        self._sound = [at for at in self._sound if at in listed and at not in new]
+        self._judged = {at: mark for at, mark in self._judged.items() if at in listed and at not in new}
+        return True
+
+    @property
+    def judged(self) -> int:
+        """How many were read so far."""
+        return len(self._judged)
 
     def judge(self, state: AuditedPartition) -> None:
         """Compare the snapshot at the end of `state`, where there is one, with the state."""
         info = self._waiting.pop(state.log_end_offset, None)
         if info is None:
             return
+        self._judged[state.log_end_offset] = mark_of(info)
         found = self._reader.read(
             info.key,
             lambda raw: (first_difference(snapshot_rows(raw.parquet(SNAPSHOT)), rows_of(state)),),
@@ -55,6 +77,7 @@ class SnapshotShelf:
     def judge_left(self, log_end: int, starts_at: int, *, sound: bool) -> None:
         """Judge the snapshots that no replay passed: one ahead of the log, inside an entry, or before the start."""
         for offset, info in sorted(self._waiting.items()):
+            self._judged[offset] = mark_of(info)
             found = self._reader.read(
                 info.key, lambda raw: sum(1 for _ in snapshot_rows(raw.parquet(SNAPSHOT))), size=info.size
             )
@@ -94,6 +117,7 @@ class SnapshotShelf:
         for offset in sorted(offset for offset in infos if offset > beyond):
             info = infos.pop(offset)
             self._seen.add(offset)
+            self._judged[offset] = mark_of(info)
             found = self._reader.read(
                 info.key, lambda raw: restore(snapshot_rows(raw.parquet(SNAPSHOT))), size=info.size
             )

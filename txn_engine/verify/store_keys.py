@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 from storage.errors import BucketNotFoundError, StorageError, StoreUnreachableError
@@ -68,12 +69,15 @@ _TOPICS = _Folder(
 _PROBES = _Folder(
     re.compile("clock-[0-9a-f]{32}"), ((re.compile("[0-9a-f]{32}"), _Folder(re.compile("taken|race"))),)
 )
+_PROOF = re.compile(r"([0-9]{20})(?:\.json|-[0-9a-f]{32}\.parquet)")
+_PROOFS = _Folder(folders=((_TOPIC_NAME, _Folder(folders=((NUMBER, _Folder(_PROOF)),))),))
 _STORE = _Folder(
     re.compile(r"store\.json"),
     (
         (re.compile("topics"), _TOPICS),
         (re.compile("producer_ids"), _Folder(COUNTED_OBJECT, most=_MAX_BLOCK)),
         (re.compile("probes"), _PROBES),
+        (re.compile("proofs"), _PROOFS),
     ),
 )
 
@@ -129,16 +133,29 @@ class KeySurvey:
             folder = folder.rpartition("/")[0]
 
 
-def foreign_part(key: str) -> str | None:
-    """The key, or the topmost folder on its way (with a slash), that the format does not have; None: it has them."""
-    *names, last = key.split("/")
-    folder = _STORE
-    for depth, name in enumerate(names, start=1):
+@lru_cache(maxsize=64)
+def _way(path: str) -> tuple[_Folder | None, str]:
+    """What the format has at this path; or None, and the topmost folder on the way (with a slash) that it has not.
+
+    Keys come folder by folder, so that most ask for the one that the key before them is in.
+    """
+    folder, way = _STORE, ""
+    for name in path.split("/") if path else ():
+        way += f"{name}/"
         below = folder.below(name)
         if below is None:
-            return "/".join(names[:depth]) + "/"
+            return None, way
         folder = below
-    return None if folder.may_hold(last) else key
+    return folder, ""
+
+
+def foreign_part(key: str) -> str | None:
+    """The key, or the topmost folder on its way (with a slash), that the format does not have; None: it has them."""
+    parent, _, name = key.rpartition("/")
+    folder, foreign = _way(parent)
+    if folder is None:
+        return foreign
+    return None if folder.may_hold(name) else key
 
 
 def folders_in_the_way(store: ObjectStore) -> list[str]:
@@ -171,11 +188,16 @@ def survey_keys(store: ObjectStore, *, most: int | None = None) -> KeySurvey:
 def _read(survey: KeySurvey, store: ObjectStore, folder: str, most: int | None) -> bool:
     """Note what is below the folder; False where the store refuses to list it."""
     try:
-        for info in store.list(folder):
+        listed = (
+            store.keys(folder)
+            if isinstance(store, FolderStore)
+            else (info.key for info in store.list(folder))
+        )
+        for key in listed:
             if survey.objects == most:
                 survey.complete = False
                 break
-            survey.note(info.key)
+            survey.note(key)
     except NO_ANSWER:
         raise
     except StorageError as error:

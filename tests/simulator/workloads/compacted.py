@@ -1,16 +1,18 @@
 """A topic compacted by key: writers, tombstones, keepers at once, and readers who build a table from it.
 
 What is left is not what was written, so that the rules here are of their own: a reader sees of each key at least the
-latest record that was acknowledged before it looked, nothing that was not committed, and no record again whose
-tombstone it might have missed.
+latest record that was acknowledged before it looked, nothing that was not committed, no record again whose tombstone
+it might have missed, each key once where the log says clean, and no tombstone where it says that none is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -23,14 +25,22 @@ from tests.simulator.process import Process
 from tests.simulator.workloads.common import add_background
 from tests.simulator.world import Body, World
 from txn_engine import Engine
-from txn_engine.errors import OutcomeUnknownError, TxnEngineError
+from txn_engine.errors import OutcomeUnknownError, StoreUnavailableError, TxnEngineError
+from txn_engine.log.topics import Topic
 from txn_engine.maintain import MaintenancePolicy
+from txn_engine.maintain.in_process import InProcess
+from txn_engine.maintain.target import Target
+from txn_engine.maintain.workers import By, Merged, Rule, Selection
 from txn_engine.producer import Producer
+from txn_engine.protocol.cleaning import Cleaning
+from txn_engine.protocol.partition import LogFile
 from txn_engine.types import RecordMetadata, TopicPartition
 
 TOPICS: tuple[str, ...] = ()
 TABLE = "table"
 _KEYS = ("a", "b", "c", "d")
+_RARE = tuple("klmnopqrstuvwxyz")
+"""Written so seldom that a tombstone of one has its time alone."""
 _CLIENTS = 3
 _JOBS = ("compact", "compact", "compact", "retain", "seal", "clean", "expire_producers", "snapshot")
 _HOUR_MS = 3_600_000
@@ -63,13 +73,14 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A read of one partition from its start to `end`."""
+    """A read of one partition from its start to `end`; what its log said of compaction right before."""
 
     who: str
     began: int
     partition: int
     end: int
     rows: tuple[Row, ...]
+    cleaning: Cleaning
 
 
 @dataclass(slots=True)
@@ -158,7 +169,7 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
         partition = draw.randrange(app.world.knobs.partitions)
         puts = []
         for _ in range(draw.randint(1, 3)):
-            puts.append(_put(writing, partition, count, draw.choice(_KEYS), draw.random() < 0.25))
+            puts.append(_put(writing, partition, count, *_drawn(draw)))
             count += 1
         notes_of(app.world).puts += puts
         future = producer.produce(TABLE, _records(puts), partition=partition)
@@ -176,7 +187,7 @@ def _plain_writer(batches: int) -> Body:
             draw = world.chance.random("plain", process.name, index)
             writing = world.history.begin(f"{process.name}-{index}", process.name, atomic=False)
             partition = draw.randrange(world.knobs.partitions)
-            put = _put(writing, partition, 0, draw.choice(_KEYS), draw.random() < 0.25)
+            put = _put(writing, partition, 0, *_drawn(draw))
             notes_of(world).puts.append(put)
             try:
                 put.offset = engine.partition(TABLE, partition).append(_records([put])).base_offset
@@ -189,6 +200,12 @@ def _plain_writer(batches: int) -> Body:
             sleep(draw.randint(MINUTE, HOUR))
 
     return body
+
+
+def _drawn(draw: Random) -> tuple[str, bool]:
+    """A key, and whether its record is a tombstone."""
+    is_rare = draw.random() < 0.3
+    return draw.choice(_RARE if is_rare else _KEYS), draw.random() < (0.7 if is_rare else 0.25)
 
 
 def _put(writing: Writing, partition: int, number: int, key: str, is_tombstone: bool) -> Put:
@@ -232,8 +249,11 @@ def _read(engine: Engine, start: Mapping[TopicPartition, int]) -> dict[int, tupl
 
 def _look(world: World, who: str, engine: Engine) -> dict[int, tuple[int, tuple[Row, ...]]]:
     began = world.kernel.now
+    cleaning = [engine.partition(TABLE, number).state.cleaning for number in range(world.knobs.partitions)]
     read = _read(engine, {})
-    notes_of(world).looks += [Look(who, began, number, end, rows) for number, (end, rows) in read.items()]
+    notes_of(world).looks += [
+        Look(who, began, number, end, rows, cleaning[number]) for number, (end, rows) in read.items()
+    ]
     return read
 
 
@@ -279,11 +299,11 @@ def _keeper(process: Process, engine: Engine) -> None:
             target_file_bytes=draw.choice((1, 4_000, 1 << 20)),
             min_files=2,
             min_dirty_ratio=draw.choice((0.0, 0.5, 1.0)),
-            offset_map_bytes=draw.choice((1, 40, 1 << 20)),
+            key_memory_bytes=draw.choice((1, 400, 1 << 20)),
         )
         try:
             slot = world.chance.random("slot", world.kernel.now // _SLOT)
-            _keep(engine, slot.choice(_JOBS), policy)
+            _keep(engine, slot.choice(_JOBS), policy, draw)
         except TxnEngineError as error:
             world.kernel.note(process.name, "", "keeper", error.code, "", "")
         sleep(
@@ -293,13 +313,65 @@ def _keeper(process: Process, engine: Engine) -> None:
         )
 
 
-def _keep(engine: Engine, job: str, policy: MaintenancePolicy) -> None:
+def _keep(engine: Engine, job: str, policy: MaintenancePolicy, draw: Random) -> None:
     if job == "snapshot":
         engine.admin.snapshot(TABLE)
+    elif job == "compact":
+        workers = _Cluster(InProcess(policy), draw.choice((1, 2, 4)), draw.choice((1, 2, 100)))
+        engine.maintenance.compact(TABLE, policy=policy, workers=workers)
     elif job in ("seal", "expire_producers"):
         getattr(engine.maintenance, job)(TABLE)
     else:
         getattr(engine.maintenance, job)(TABLE, policy=policy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """Workers that put so many new files on the store before the first of them is named, as the tasks of a cluster do;
+    after so many runs it is taken away.
+    """
+
+    inner: InProcess
+    at_once: int
+    runs: int
+
+    def every(
+        self, target: Target, topic: Topic, files: Sequence[LogFile]
+    ) -> AbstractContextManager[Selection]:
+        return self._of(self.inner.every(target, topic, files))
+
+    def latest(
+        self, target: Target, topic: Topic, files: Sequence[LogFile]
+    ) -> AbstractContextManager[Selection]:
+        return self._of(self.inner.latest(target, topic, files))
+
+    @contextmanager
+    def _of(self, chosen: AbstractContextManager[Selection]) -> Iterator[Selection]:
+        with chosen as selection:
+            yield _Ahead(selection, self.at_once, self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    selection: Selection
+    at_once: int
+    runs: int
+
+    @property
+    def by(self) -> By:
+        return self.selection.by
+
+    @property
+    def counts(self) -> Sequence[int]:
+        return self.selection.counts
+
+    def merge(self, runs: Sequence[tuple[int, int]], rule: Rule) -> Iterator[Merged]:
+        done = count()
+        for first in range(0, len(runs), self.at_once):
+            for merged in list(self.selection.merge(runs[first : first + self.at_once], rule)):
+                if next(done) == self.runs:
+                    raise StoreUnavailableError("the cluster was taken away", actor="compact")
+                yield merged
 
 
 # --- rules --------------------------------------------------------------------------------------------------
@@ -316,6 +388,7 @@ def check(world: World, final: Any) -> list[str]:
     for look in notes.looks:
         found += _judge_rows(look, by_id)
         found += _judge_latest(look, notes.puts)
+        found += _judge_clean(look)
     return found
 
 
@@ -374,3 +447,15 @@ def _judge_latest(look: Look, puts: list[Put]) -> Iterator[str]:
                 f"lost: {look.who} saw of key {put.key} in {TABLE}-{look.partition} offset {seen} as the latest, at"
                 f" {look.began / 1e6:.3f} s, after {put.id} was acknowledged at {put.offset}"
             )
+
+
+def _judge_clean(look: Look) -> Iterator[str]:
+    """What the log says of compaction holds for whoever reads later."""
+    place = f"{TABLE}-{look.partition} before offset"
+    below = [row[1] for row in look.rows if row[0] < look.cleaning.cleaned_to]
+    doubled = sorted({key for key in below if below.count(key) > 1})
+    if doubled:
+        yield f"not clean: {look.who} read keys {doubled} twice in {place} {look.cleaning.cleaned_to}"
+    left = [row[0] for row in look.rows if row[3] and row[0] < look.cleaning.tombstones_to]
+    if left:
+        yield f"not clean: {look.who} read tombstones at {left} in {place} {look.cleaning.tombstones_to}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tests.simulator.applications import Application, create_topics, note_places, records
 from tests.simulator.history import RecordId, Writing
-from tests.simulator.kernel import MS, SECOND, sleep
+from tests.simulator.kernel import HOUR, MS, SECOND, sleep
 from tests.simulator.process import Process
 from tests.simulator.workloads.common import add_background, reader
 from tests.simulator.world import Body, World
@@ -31,6 +31,8 @@ class _Shared:
     writing: Writing | None = None
     is_over: bool = False
     calls: int = 0
+    steps: int = 0
+    """How often the first thread has gone on."""
 
 
 def set_up(world: World) -> None:
@@ -65,6 +67,7 @@ def _first(shared: _Shared, producer: Producer, writing: Writing) -> None:
     world = shared.app.world
     draw = world.chance.random("first", writing.name)
     for _ in range(draw.randint(1, 4)):
+        shared.steps += 1
         shared.app.write(
             producer, writing, TOPICS[0], draw.randrange(world.knobs.partitions), draw.randint(1, 3)
         )
@@ -75,10 +78,14 @@ def _first(shared: _Shared, producer: Producer, writing: Writing) -> None:
 def _second(shared: _Shared) -> None:
     app = shared.app
     name = f"second-{app.process.name}"
+    heard, longest = 0, 2 * SECOND
     while not shared.is_over:
         shared.calls += 1
         draw = app.world.chance.random(name, shared.calls)
-        sleep(app.world.chance.spread(5 * MS, 2 * SECOND, name, shared.calls))
+        # One call of the first thread may take days: this one rests the longer, the longer nothing happens there.
+        longest = 2 * SECOND if shared.steps != heard else min(longest * 2, HOUR)
+        heard = shared.steps
+        sleep(app.world.chance.spread(5 * MS, longest, name, shared.calls))
         producer = app.producer
         if producer is None:
             continue

@@ -67,6 +67,8 @@ _INSTEAD: Final = {
     "kafka.bootstrap.servers": "there are no brokers: `url` names the store",
     "path": "`url` names the store, `subscribe` or `topic` the topic",
     "kafka.transactional.id": "it is `transactionalId`",
+    "checks": "a sink has none: give them to write_topic, run_consume_job or stream_topic",
+    "report_folder": "a sink has no checks to report on",
     "groupidprefix": "name the group with `groupId`, or none",
 }
 _WHERE: Final = {

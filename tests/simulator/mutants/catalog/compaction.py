@@ -5,27 +5,44 @@ from __future__ import annotations
 from tests.simulator.mutants.mutation import Edit, Mutant
 
 _BY_KEY = "txn_engine/maintain/by_key.py"
+_CHOSEN = "txn_engine/maintain/chosen.py"
 _CLEANING = "txn_engine/protocol/cleaning.py"
-_MAP = "txn_engine/maintain/offset_map.py"
+_HASH = "txn_engine/maintain/key_hash.py"
+_IN_PROCESS = "txn_engine/maintain/in_process.py"
+_LATEST = "txn_engine/maintain/latest_keys.py"
 _WHERE = ("compacted",)
+_BITS = "            bits = keys.latest()\n"
+_ABORTED = "[d.log_file for d in state.dead.values() if d.status == 'aborted']"
+_ABOVE = "[f for f in state.live.values() if f.last_offset >= state.last_stable_offset]"
+
+
+def _superseded_by(files: str) -> str:
+    """In place of `_BITS`: what these files hold, as far as they are there, supersedes every record of its keys below."""
+    return (
+        f"            bits = keys.latest()\n"
+        f"            state = target.read_back()\n"
+        f"            later = [(f.base_offset, t) for f in {files}\n"
+        f"                if target.objects.exists(f'{{target.keys.prefix}}/{{f.file.data_path}}')\n"
+        f"                for _, ts in merger.files.read([f], [key]) for t in ts]\n"
+        f"            wrong, row = np.unpackbits(bits), 0\n"
+        f"            for f, ts in merger.files.read(files, [key]):\n"
+        f"                for name in (name for t in ts for name in t.column(key).to_pylist()):\n"
+        f"                    if any(at > f.base_offset and name in t.column(key).to_pylist() for at, t in later):\n"
+        f"                        wrong[row] = 0\n"
+        f"                    row += 1\n"
+        f"            bits = np.packbits(wrong)\n"
+    )
+
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the-latest-by-the-files-order",
-        "the record read last counts as the latest of its key, and files are read in the order of their upload",
+        "the record read last counts as the latest of its key, and keys are read in the order of their files' upload",
         (
-            Edit(_MAP, '.aggregate([(_OFFSET, "max")])', '.aggregate([(_OFFSET, "last")])'),
-            Edit(_MAP, '{f"{_OFFSET}_max": _OFFSET}', '{f"{_OFFSET}_last": _OFFSET}'),
-            Edit(_MAP, "(latest > offsets.to_numpy())", "(latest != offsets.to_numpy())"),
             Edit(
-                _BY_KEY,
-                "        for file, tables in self._merger.read(plan.dirty, ",
-                "        for file, tables in self._merger.read(sorted(plan.dirty, key=lambda f: f.file.data_path), ",
-            ),
-            Edit(
-                _BY_KEY,
-                "            cleaned_to = file.last_offset + 1\n",
-                "            cleaned_to = max(cleaned_to, file.last_offset + 1)\n",
+                _IN_PROCESS,
+                "            for _, tables in merger.files.read(files, [key]):\n",
+                "            for _, tables in merger.files.read(sorted(files, key=lambda f: f.file.data_path), [key]):\n",
             ),
         ),
         _WHERE,
@@ -33,46 +50,89 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an-aborted-record-supersedes",
         "records of aborted transactions count as the latest of their keys",
-        (
-            Edit(
-                _BY_KEY,
-                "        for file, tables in self._merger.read(plan.dirty, ",
-                "        gone = [d.log_file for d in plan.state.dead.values() if d.status == 'aborted']\n"
-                "        gone = [f for f in gone if self._target.objects.exists(\n"
-                "            f'{self._target.keys.prefix}/{f.file.data_path}')]\n"
-                "        for table in (t for _, ts in self._merger.read(gone, [self._key, OFFSET]) for t in ts):\n"
-                "            latest.add(table.column(self._key), table.column(OFFSET))\n"
-                "        for file, tables in self._merger.read(plan.dirty, ",
-            ),
-        ),
+        (Edit(_IN_PROCESS, _BITS, _superseded_by(_ABORTED)),),
         _WHERE,
     ),
     Mutant(
         "an-undecided-record-supersedes",
         "records of open transactions count as the latest of their keys",
-        (
-            Edit(
-                _BY_KEY,
-                "        for file, tables in self._merger.read(plan.dirty, ",
-                "        open_files = list(plan.state.undecided.values())\n"
-                "        for table in (t for _, ts in self._merger.read(open_files, [self._key, OFFSET]) for t in ts):\n"
-                "            latest.add(table.column(self._key), table.column(OFFSET))\n"
-                "        for file, tables in self._merger.read(plan.dirty, ",
-            ),
-        ),
+        (Edit(_IN_PROCESS, _BITS, _superseded_by("state.undecided.values()")),),
         _WHERE,
     ),
     Mutant(
         "superseded-from-above-the-lso",
         "records that no reader sees yet, above the last stable offset, supersede those that readers see",
+        (Edit(_IN_PROCESS, _BITS, _superseded_by(_ABOVE)),),
+        _WHERE,
+    ),
+    Mutant(
+        "only-new-keys-are-read",
+        "a round reads the keys of the dirty files alone, and keeps all below: what they supersede there stays",
         (
             Edit(
                 _BY_KEY,
-                "        for file, tables in self._merger.read(plan.dirty, ",
-                "        above = [f for f in plan.state.live.values() if f.last_offset >= plan.state.last_stable_offset]\n"
-                "        for _, table in self._merger.read(above, [self._key, OFFSET]):\n"
-                "            latest.add(table.column(self._key), table.column(OFFSET))\n"
-                "        for file, tables in self._merger.read(plan.dirty, ",
+                "        with choose(self._target, self._topic, plan.files) as staying:\n",
+                "        plan = replace(plan, files=tuple(plan.dirty) or plan.files)\n"
+                "        with choose(self._target, self._topic, plan.files) as staying:\n",
+            ),
+            Edit(
+                _BY_KEY, "from dataclasses import dataclass\n", "from dataclasses import dataclass, replace\n"
+            ),
+        ),
+        _WHERE,
+    ),
+    Mutant(
+        "keys-in-a-bucket-are-one",
+        "keys are told apart by their hashes alone, as Kafka's map does, with few bits of them",
+        (
+            Edit(
+                _LATEST,
+                "        buckets = buckets_of(held.column(_KEY).combine_chunks())\n",
+                "        buckets = buckets_of(held.column(_KEY).combine_chunks())\n"
+                "        same = pa.array([b'%d' % bucket for bucket in buckets], self._schema.field(_KEY).type)\n"
+                "        held = held.set_column(0, _KEY, same)\n",
+            ),
+            Edit(
+                _HASH,
+                "    return (hashes >> _TOP).astype(np.uint8)\n",
+                "    return (hashes >> _TOP).astype(np.uint8) & 1\n",
+            ),
+        ),
+        _WHERE,
+    ),
+    Mutant(
+        "a-bucket-by-its-last-part",
+        "of a bucket that comes back in parts each part is judged alone: what a later one supersedes stays",
+        (
+            Edit(
+                _LATEST,
+                "            _mark(bits, self._last_of(pa.Table.from_batches([batch]) for batch in self._spill.read(bucket)))\n",
+                "            for batch in self._spill.read(bucket):\n"
+                "                _mark(bits, self._last_of([pa.Table.from_batches([batch])]))\n",
+            ),
+        ),
+        _WHERE,
+    ),
+    Mutant(
+        "what-is-held-is-not-put-aside",
+        "once keys went to the disk, those that came last and stay in memory are forgotten: records without a bit go",
+        (
+            Edit(
+                _LATEST,
+                "            return bits\n        self._put_aside()\n",
+                "            return bits\n",
+            ),
+        ),
+        _WHERE,
+    ),
+    Mutant(
+        "bits-of-the-run-before",
+        "a run that begins inside a byte of the bits is given those from that byte's begin",
+        (
+            Edit(
+                _CHOSEN,
+                "        return whole[first % 8 : first % 8 + behind - first].view(np.bool_)\n",
+                "        return whole[: behind - first].view(np.bool_)\n",
             ),
         ),
         _WHERE,
@@ -120,13 +180,43 @@ MUTANTS: tuple[Mutant, ...] = (
         _WHERE,
     ),
     Mutant(
-        "called-clean-beyond-the-map",
-        "a pass whose map was full says that all is clean",
+        "called-clean-to-the-log-end",
+        "a pass says that all is clean, also the records above those that it has looked at",
         (
             Edit(
                 _BY_KEY,
-                "            if latest.is_full:\n                break\n",
-                "            if latest.is_full:\n                cleaned_to = plan.end\n                break\n",
+                "        cleaned_to = max(plan.end, plan.state.cleaning.cleaned_to)\n",
+                "        cleaned_to = self._target.read_back().last_stable_offset\n",
+            ),
+        ),
+        _WHERE,
+    ),
+    Mutant(
+        "called-clean-first",
+        "a pass says that all is clean before it has rewritten anything",
+        (
+            Edit(
+                _BY_KEY,
+                "        if not plan.is_due(self._policy.min_dirty_ratio) or not self._rewrite_all(plan) or self._dry_run:\n"
+                "            return\n",
+                "        if not plan.is_due(self._policy.min_dirty_ratio) or self._dry_run:\n            return\n",
+            ),
+            Edit(
+                _BY_KEY,
+                "        self._count.cleaned |= isinstance(verdict, Appended)\n",
+                "        self._count.cleaned |= isinstance(verdict, Appended)\n        self._rewrite_all(plan)\n",
+            ),
+        ),
+        _WHERE,
+    ),
+    Mutant(
+        "runs-in-any-order",
+        "a pass goes downwards: a rewrite says that no tombstone is left below it, where none was looked at yet",
+        (
+            Edit(
+                _BY_KEY,
+                "for merged in staying.merge(runs, rule))\n",
+                "for merged in staying.merge(runs[::-1], rule))\n",
             ),
         ),
         _WHERE,
@@ -145,8 +235,15 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "superseded-by-itself",
-        "the latest record of a key is left out with those that it supersedes",
-        (Edit(_MAP, "(latest > offsets.to_numpy())", "(latest >= offsets.to_numpy())"),),
+        "a record that has its key to itself is left out with those that are superseded",
+        (
+            Edit(
+                _LATEST,
+                "    np.bitwise_or.at(bits, positions >> 3, (128 >> (positions & 7)).astype(np.uint8))\n",
+                "    positions = positions[1:]\n"
+                "    np.bitwise_or.at(bits, positions >> 3, (128 >> (positions & 7)).astype(np.uint8))\n",
+            ),
+        ),
         _WHERE,
     ),
 )

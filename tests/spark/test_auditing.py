@@ -1,0 +1,94 @@
+"""`verify` on Spark: the report of one machine, whatever is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import txn_engine
+from tests.spark.conftest import SCHEMA, load
+from txn_engine.engine import Engine
+from txn_engine.errors import TxnEngineError
+from txn_engine.spark import audit_store
+from txn_engine.verify import VerifyReport, verify_store
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Engine]:
+    """Three partitions, an aborted load between two, snapshots."""
+    with txn_engine.connect(f"file://{tmp_path}/store") as engine:
+        engine.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
+        for first, commit in ((1, True), (101, False), (201, True)):
+            load(engine, first, 100, commit=commit)
+        engine.admin.snapshot()
+        yield engine
+
+
+def _as_told(report: VerifyReport) -> tuple[object, ...]:
+    return report.findings, replace(report.stats, seconds=0)
+
+
+@pytest.mark.parametrize("damage", ["nothing", "byte", "entry", "marker", "snapshot"])
+def test_the_report_is_that_of_one_machine(spark: SparkSession, store: Engine, damage: str) -> None:
+    """Findings, figures, and what each partition came to."""
+    partition = Path(store.store.uri("topics/payments/0/1"))
+    entries = sorted((partition / "log").iterdir())
+    if damage == "byte":
+        path = min((partition / "data").iterdir())
+        path.write_bytes(path.read_bytes()[:-1])
+    elif damage == "entry":
+        entries[0].unlink()
+    elif damage == "marker":
+        entries[-1].unlink()
+    elif damage == "snapshot":
+        path = min((partition / "snapshots").iterdir())
+        path.write_bytes(path.read_bytes()[::-1])
+    here = verify_store(store.store, now_ms=0)
+    there = audit_store(spark, store, now_ms=0)
+    assert _as_told(there) == _as_told(here)
+    assert there.ok == (damage == "nothing")
+    told: list[str] = []
+    part = audit_store(
+        spark, store, topics=["payments"], check_data=False, progress=lambda *seen: told.append(str(seen))
+    )
+    assert _as_told(part) == _as_told(verify_store(store.store, topics=["payments"], check_data=False))
+    assert any("partitions" in each for each in told)
+
+
+def test_an_unknown_topic(spark: SparkSession, store: Engine) -> None:
+    """As on one machine."""
+    with pytest.raises(TxnEngineError, match="topic 'nothing'"):
+        audit_store(spark, store, topics=["nothing"])
+
+
+def _verify(engine: Engine, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "txn_engine", "verify", "--url", engine.url, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_the_command(store: Engine) -> None:
+    """A session that ends with it; the exit code says whether something is wrong."""
+    done = _verify(store, "--engine", "spark", "--spark-conf", "spark.master=local[1]", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["stats"]["records"] == 300
+    min(Path(store.store.uri("topics/payments/0/1/data")).iterdir()).unlink()
+    damaged = _verify(store, "--engine", "spark", "--spark-conf", "spark.master=local[1]")
+    assert damaged.returncode == 1
+    assert "data-file-missing" in damaged.stdout
+
+
+def test_what_does_not_go_with_spark(store: Engine, tmp_path: Path) -> None:
+    """A usage error."""
+    for option in (["--state", str(tmp_path / "kept")], ["--processes", "2"]):
+        answer = _verify(store, "--engine", "spark", *option)
+        assert answer.returncode == 2
+        assert "not with --state, --processes" in answer.stderr

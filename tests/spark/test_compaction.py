@@ -1,0 +1,485 @@
+"""Compaction on Spark: the same as in one process, whatever the keys; killed, raced and lied to."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+
+import txn_engine
+from storage import ObjectStore, open_store
+from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
+from tests.maintain.ledgers import HOUR_MS, START_MS, assert_sound
+from tests.maintain.tables import ALWAYS, TABLE, held, new_table, put, rows, table_of
+from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.maintain.policy import DAY_MS
+from txn_engine.spark import compact_topic, compaction
+from txn_engine.spark.compaction import Merger, Work
+from txn_engine.testing import ManualClock
+
+pytestmark = pytest.mark.spark
+
+POLICY = replace(ALWAYS, target_file_bytes=600)
+"""Several rewrites."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+def opened(folder: Path, clock: ManualClock, store: ObjectStore | None = None) -> Engine:
+    return Engine(store or open_store(folder.as_uri()), clock=clock, pause=no_pause)
+
+
+def copied(folder: Path) -> Path:
+    """The same ledger once more."""
+    number = len(list(folder.parent.glob("copy-*")))
+    return Path(shutil.copytree(folder, folder.parent / f"copy-{number}"))
+
+
+class SeenStore(FaultyStore):
+    """As it is, on the driver; tasks get the real one."""
+
+    def __reduce__(self) -> tuple[Callable[[str], ObjectStore], tuple[str]]:
+        return open_store, (self.inner.url,)
+
+
+def same(first: Engine, second: Engine, topic: str = TABLE) -> None:
+    """The same records at the same places, in files of the same extent, and the log says the same of them."""
+    # In words, for NaN is no NaN to Arrow, and -0.0 is 0.0.
+    assert repr(first.scan(topic).to_table().to_pylist()) == repr(second.scan(topic).to_table().to_pylist())
+    states = [engine.partition(topic, 0).state for engine in (first, second)]
+    assert states[0].cleaning == states[1].cleaning
+    live = [
+        [replace(file, file=replace(file.file, data_path="", checksum="")) for file in state.live.values()]
+        for state in states
+    ]
+    assert live[0] == live[1]
+    for engine in (first, second):
+        assert_sound(engine)
+
+
+# --- the same as in one process ---------------------------------------------------------------------------------
+
+
+WORDS = ["", "a", "a\0", "\0", "ä" * 9, "x" * 600, "x" * 600 + "y", "12345678", "123456789", "A", "a "]
+KEYS: dict[pa.DataType, list[Any]] = {
+    pa.int64(): [0, -1, 1, 2**63 - 1, -(2**63)],
+    pa.int32(): [0, -1, 1, 2**31 - 1, -(2**31)],
+    pa.string(): WORDS,
+    pa.large_string(): WORDS,
+    pa.binary(): [word.encode() for word in WORDS] + [b"\xff", b"\xff\xfe", b"\xc0\x80"],
+    pa.large_binary(): [b"", b"\0", b"\0\0", b"\xff"],
+}
+VALUES = pa.schema(
+    [
+        ("float", pa.float64()),
+        ("decimal", pa.decimal128(38, 18)),
+        ("stamp", pa.timestamp("ns", tz="UTC")),
+        ("nested", pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def values(number: int, count: int) -> list[pa.Array]:
+    """What Spark would lose, or take for equal, where it went through its own rows."""
+    floats = [float("nan"), -0.0, 0.0, float("inf"), 1e-320]
+    return [
+        pa.array([floats[(number + n) % len(floats)] for n in range(count)], pa.float64()),
+        pa.array([f"{number}.{n:018}" for n in range(count)], pa.string()).cast(pa.decimal128(38, 18)),
+        pa.array([number * 1_000_000_007 + n for n in range(count)], pa.timestamp("ns", tz="UTC")),
+        pa.array([[{"name": "id", "value": b"\xff%d" % number}]] * count, VALUES.field("nested").type),
+    ]
+
+
+@pytest.mark.parametrize("kind", KEYS, ids=str)
+def test_every_type_of_key(spark: SparkSession, folder: Path, kind: pa.DataType) -> None:
+    """Keys that differ in anything are different keys, here and there; values are as they were, bit for bit."""
+    clock = ManualClock(START_MS)
+    schema = pa.schema([pa.field("k", kind), *VALUES])
+    with opened(folder, clock) as engine:
+        engine.admin.create_topic(TABLE, partitions=1, schema=schema, key="k", cleanup_policy="compact")
+        for number in range(4):
+            keys = KEYS[kind][number % 2 :]
+            table = pa.Table.from_arrays(
+                [pa.array(keys, kind), *values(number, len(keys))], names=schema.names
+            )
+            engine.partition(TABLE, 0).append(table.cast(engine.admin.describe_topic(TABLE).schema))
+    twin = copied(folder)
+    with opened(folder, clock) as local, opened(twin, clock) as cluster:
+        (there,) = local.maintenance.compact(TABLE, policy=POLICY).partitions
+        (here,) = compact_topic(spark, cluster, TABLE, policy=POLICY, engine="spark").partitions
+        assert (here.engine, here.why) == ("spark", "Spark was asked for")
+        assert replace(here, engine=there.engine, why=there.why) == there
+        same(local, cluster)
+        assert cluster.scan(TABLE).to_table().num_rows == len(KEYS[kind])
+        before = bits(local)
+        assert before == bits(cluster)
+
+
+def bits(engine: Engine) -> list[bytes]:
+    """The floats as they are stored."""
+    column = engine.scan(TABLE).to_table(["float"]).column("float").combine_chunks()
+    return [buffer.to_pybytes() for buffer in column.buffers() if buffer is not None]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.decimal128(9, 2), pa.timestamp("ms"), pa.bool_()], ids=str)
+def test_no_other_types_are_keys(folder: Path, kind: pa.DataType) -> None:
+    """So that nobody has to say whether NaN is itself, or 1.0 is 1.00."""
+    with (
+        opened(folder, ManualClock(START_MS)) as engine,
+        pytest.raises(InvalidRecordError, match="key column"),
+    ):
+        engine.admin.create_topic(TABLE, schema=pa.schema([("k", kind)]), key="k", cleanup_policy="compact")
+
+
+@pytest.fixture
+def dirty(folder: Path) -> tuple[Path, ManualClock]:
+    """A partition that was clean once, with a tombstone that is due, and dirty again, a transaction open at its end."""
+    clock = ManualClock(START_MS)
+    with new_table(open_store(folder.as_uri()), clock) as engine:
+        put(engine, ("a", 1), ("b", 1), ("c", 1), ("e", 1))
+        put(engine, ("a", None))
+        assert engine.maintenance.compact(TABLE, policy=ALWAYS).failures == ()
+        clock.advance(DAY_MS)
+        put(engine, ("b", 2))
+        put(engine, ("b", 3), commit=False)
+        put(engine, ("d", 1), ("e", 1))
+        put(engine, ("d", 2), ("f", 2))
+        put(engine, ("c", 4), ("d", 4))
+        left = engine.producer(transactional_id="left")
+        left.init_transactions()
+        left.begin_transaction()
+        left.produce(TABLE, rows(("d", 9)), partition=0).result()
+    return folder, clock
+
+
+AFTER = {"b": 2, "c": 4, "d": 4, "e": 1, "f": 2}
+
+
+def on_spark(spark: SparkSession, engine: Engine, policy: MaintenancePolicy = POLICY) -> None:
+    """One run that must not fail."""
+    assert compact_topic(spark, engine, TABLE, policy=policy, engine="spark").failures == ()
+
+
+def finished(spark: SparkSession, folder: Path, now_ms: int) -> None:
+    """Whatever happened: the table is right, another run finishes, a third has nothing to do, the auditor agrees."""
+    with opened(folder, ManualClock(now_ms)) as engine:
+        assert table_of(held(engine)) == AFTER
+        on_spark(spark, engine)
+        assert engine.maintenance.compact(TABLE, policy=POLICY).failures == ()
+        assert table_of(held(engine)) == AFTER
+        assert engine.maintenance.compact(TABLE, policy=POLICY).partitions == ()
+        keys = [key for key, _ in held(engine).values()]
+        assert sorted(keys) == sorted(set(keys))
+        assert_sound(engine)
+
+
+def test_tombstones_aborts_and_what_is_open(spark: SparkSession, dirty: tuple[Path, ManualClock]) -> None:
+    """As in one process: a tombstone that is due goes, what is aborted or undecided supersedes nothing."""
+    folder, clock = dirty
+    twin = copied(folder)
+    with opened(folder, clock) as local, opened(twin, clock) as cluster:
+        for _ in range(2):
+            assert local.maintenance.compact(TABLE, policy=POLICY).failures == ()
+            on_spark(spark, cluster)
+            same(local, cluster)
+        assert table_of(held(cluster)) == AFTER
+        assert cluster.partition(TABLE, 0).state.cleaning.tombstones_to > 0
+
+
+def test_small_files_of_any_topic_are_merged(spark: SparkSession, folder: Path) -> None:
+    """Records at the same offsets, aborted ones left out, as one process merges them."""
+    clock = ManualClock(START_MS)
+    policy = replace(ALWAYS, target_file_bytes=3_000)
+    with opened(folder, clock) as engine:
+        engine.admin.create_topic(TABLE, partitions=1, schema=rows(("a", 1)).schema, key="key")
+        for number in range(12):
+            put(engine, ("a", number), ("b", number), commit=number % 4 != 3)
+        before = engine.scan(TABLE).to_table()
+    twin = copied(folder)
+    with opened(folder, clock) as local, opened(twin, clock) as cluster:
+        (would,) = compact_topic(
+            spark, cluster, TABLE, policy=policy, engine="spark", dry_run=True
+        ).partitions
+        (there,) = local.maintenance.compact(TABLE, policy=policy).partitions
+        (here,) = compact_topic(spark, cluster, TABLE, policy=policy, engine="spark").partitions
+        assert (would.files, would.outputs) == (here.files, here.outputs) == (there.files, there.outputs)
+        assert here.outputs > 1
+        same(local, cluster)
+        assert cluster.scan(TABLE).to_table().equals(before)
+
+
+def test_more_records_than_a_chunk_and_a_task_have(
+    spark: SparkSession, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys in several tasks, bits in several chunks, runs in several rounds."""
+    for name, value in {
+        "_PART_BYTES": 40_000, "_KEYS_A_TASK": 900, "_CHUNKS_A_TASK": 2, "_RUNS_A_SLOT": 1, "_BATCH_ROWS": 77,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(compaction, name, value)
+    clock = ManualClock(START_MS)
+    schema = pa.schema([("key", pa.int64()), ("value", pa.int64())])
+    with opened(folder, clock) as engine:
+        engine.admin.create_topic(TABLE, partitions=1, schema=schema, key="key", cleanup_policy="compact")
+        for first in range(0, 5_001, 333):
+            ids = range(first, first + 333)
+            table = pa.table({"key": [n * 7_919 % 1_213 for n in ids], "value": list(ids)}, schema=schema)
+            engine.partition(TABLE, 0).append(table)
+    twin = copied(folder)
+    policy = replace(ALWAYS, target_file_bytes=9_000)
+    with opened(folder, clock) as local, opened(twin, clock) as cluster:
+        assert local.maintenance.compact(TABLE, policy=policy).failures == ()
+        on_spark(spark, cluster, policy)
+        same(local, cluster)
+        assert cluster.scan(TABLE).to_table().num_rows == 1_213
+        assert len(cluster.scan(TABLE).files()) > 2
+
+
+# --- death and company ------------------------------------------------------------------------------------------
+
+
+def driver_puts(spark: SparkSession, folder: Path, now_ms: int) -> list[int]:
+    """The driver's own writes: rows of the log. Files are put by tasks."""
+    seen = SeenStore(open_store(folder.as_uri()))
+    with opened(folder, ManualClock(now_ms), seen) as engine:
+        seen.calls.clear()
+        on_spark(spark, engine)
+    puts = [(at, key) for at, (operation, key, _) in enumerate(seen.calls) if operation == "put_if_absent"]
+    assert all("/log/" in key for _, key in puts)
+    return [at for at, _ in puts]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("effect", ["before", "after"])
+def test_a_driver_that_dies_at_any_write(
+    spark: SparkSession, dirty: tuple[Path, ManualClock], effect: Fault
+) -> None:
+    """Before or after it took effect: readers see the same table, and the next run finishes."""
+    made, clock = dirty
+    puts = driver_puts(spark, copied(made), clock())
+    assert len(puts) >= 3
+    for at in puts:
+        folder = copied(made)
+        die(spark, folder, clock(), at, effect)
+        finished(spark, folder, clock())
+
+
+def die(spark: SparkSession, folder: Path, now_ms: int, at: int, effect: Fault) -> None:
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        return effect if number == at else ("before" if number > at else None)
+
+    def died(operation: Operation, key: str) -> Any:
+        raise ProcessDiedError(f"{operation} {key}")
+
+    seen = SeenStore(open_store(folder.as_uri()), error=died)
+    with opened(folder, ManualClock(now_ms), seen) as engine:
+        seen.calls.clear()
+        seen.decide = decide
+        with pytest.raises(ProcessDiedError):
+            compact_topic(spark, engine, TABLE, policy=POLICY, engine="spark")
+        seen.decide = None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["local", "spark"])
+def test_another_run_at_any_moment(spark: SparkSession, dirty: tuple[Path, ManualClock], other: str) -> None:
+    """Another one, here or in process, does all its work between any two writes of this one, while writers go on."""
+    made, clock = dirty
+    for at in driver_puts(spark, copied(made), clock()):
+        folder, happened = copied(made), list[int]()
+
+        def decide(operation: Operation, key: str, number: int) -> Fault | None:
+            if number == at and not happened:  # noqa: B023
+                happened.append(number)  # noqa: B023
+                with opened(folder, ManualClock(clock())) as second:  # noqa: B023
+                    put(second, ("z", 1), by="another")
+                    report = compact_topic(spark, second, TABLE, policy=POLICY, engine=other)  # type: ignore[arg-type]
+                    assert report.failures == ()
+                    put(second, ("z", None), by="another")
+            return None
+
+        seen = SeenStore(open_store(folder.as_uri()))
+        with opened(folder, ManualClock(clock()), seen) as engine:
+            seen.calls.clear()
+            seen.decide = decide
+            on_spark(spark, engine)
+            seen.decide = None
+        assert happened
+        finished(spark, folder, clock())
+
+
+def test_writers_go_on(spark: SparkSession, folder: Path) -> None:
+    """Each key's latest acknowledged record is what readers see, while two compactors of both kinds run."""
+    with txn_engine.connect(folder.as_uri()) as engine:
+        engine.admin.create_topic(
+            TABLE, partitions=1, schema=rows(("a", 1)).schema, key="key", cleanup_policy="compact"
+        )
+        log = engine.partition(TABLE, 0)
+        log.append(rows(*((f"key-{n}", -1) for n in range(50))))
+        ending = threading.Event()
+        wrote: list[int] = []
+
+        def write() -> None:
+            with txn_engine.connect(folder.as_uri()) as own:
+                while not ending.is_set():
+                    number = len(wrote)
+                    own.partition(TABLE, 0).append(rows((f"key-{number % 50}", number), ("hot", number)))
+                    wrote.append(number)
+
+        def keep() -> None:
+            with txn_engine.connect(folder.as_uri()) as own:
+                while not ending.is_set():
+                    assert own.maintenance.compact(TABLE, policy=POLICY).failures == ()
+
+        threads = [threading.Thread(target=write), threading.Thread(target=keep)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(3):
+                on_spark(spark, engine)
+        finally:
+            ending.set()
+            for thread in threads:
+                thread.join()
+        wanted = {f"key-{n}": -1 for n in range(50)} | {f"key-{n % 50}": n for n in wrote}
+        assert table_of(held(engine)) == wanted | {"hot": wrote[-1]}
+        assert_sound(engine)
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------
+
+
+def data_files(folder: Path) -> int:
+    return len(list(folder.glob("topics/*/0/*/data/*.parquet")))
+
+
+class FailsAtFirst(Merger):
+    """Its worker is killed after the upload, at the first try."""
+
+    __slots__ = ()
+
+    def __call__(self, works: Iterator[Work]) -> Iterator[Any]:  # type: ignore[override]
+        done = list(Merger.__call__(self, works))
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield from done
+
+
+class Twice(Merger):
+    """As a speculated task: two attempts put their files, Spark counts one."""
+
+    __slots__ = ()
+
+    def __call__(self, works: Iterator[Work]) -> Iterator[Any]:  # type: ignore[override]
+        held = list(works)
+        list(Merger.__call__(self, held))
+        yield from Merger.__call__(self, held)
+
+
+@pytest.mark.parametrize("merger", [FailsAtFirst, Twice])
+def test_one_attempt_is_named(
+    spark: SparkSession,
+    dirty: tuple[Path, ManualClock],
+    monkeypatch: pytest.MonkeyPatch,
+    merger: type[Merger],
+) -> None:
+    """The files of the other are orphans, and go as such."""
+    folder, clock = dirty
+    before = data_files(folder)
+    monkeypatch.setattr(compaction, "Merger", merger)
+    with opened(folder, clock) as engine:
+        report = compact_topic(spark, engine, TABLE, policy=POLICY, engine="spark")
+        assert report.failures == ()
+        made = data_files(folder) - before
+        assert made == 2 * report.partitions[0].outputs
+        stats = engine.admin.verify().stats
+        assert stats.orphan_files == made // 2
+        clock.advance(HOUR_MS)
+        engine.coordinator.abort_timed_out_transactions()
+        clock.advance(9 * DAY_MS)
+        put(engine, ("y", 1))
+        clock.advance(9 * DAY_MS)
+        put(engine, ("y", 2))
+        engine.maintenance.clean(TABLE)
+        assert engine.admin.verify().stats.orphan_files == 0
+        assert table_of(held(engine)) == AFTER | {"y": 2}
+        assert_sound(engine)
+
+
+def test_a_damaged_file_stops_its_partition(spark: SparkSession, dirty: tuple[Path, ManualClock]) -> None:
+    """A byte of a key that is another: the task that meets it says which file, and nothing is rewritten."""
+    folder, clock = dirty
+    with opened(folder, clock) as engine:
+        path = Path(engine.scan(TABLE).files()[1].uri.removeprefix("file://"))
+        sound = path.read_bytes()
+        path.chmod(0o600)
+        path.write_bytes(sound[:8] + bytes([sound[8] ^ 1]) + sound[9:])
+        before = engine.partition(TABLE, 0).state
+        report = compact_topic(spark, engine, TABLE, policy=POLICY, engine="spark")
+        (failure,) = report.failures
+        assert (report.partitions, failure.code, failure.retry_helps) == ((), "CORRUPT_MESSAGE", False)
+        assert path.name in failure.message
+        assert "\n" not in failure.message
+        assert engine.partition(TABLE, 0).state == before
+        path.write_bytes(sound)
+        on_spark(spark, engine)
+        assert table_of(held(engine)) == AFTER
+        assert_sound(engine)
+
+
+def test_what_a_task_raises_that_is_no_error_of_ours_quotes_no_record(
+    spark: SparkSession, dirty: tuple[Path, ManualClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kind alone is told."""
+    folder, clock = dirty
+
+    class Quoting(Merger):
+        __slots__ = ()
+
+        def __call__(self, works: Iterator[Work]) -> Iterator[Any]:  # type: ignore[override]
+            raise ValueError("the secret of account 7")
+
+    monkeypatch.setattr(compaction, "Merger", Quoting)
+    with opened(folder, clock) as engine:
+        (failure,) = compact_topic(spark, engine, TABLE, policy=POLICY, engine="spark").failures
+        assert failure.code == "SPARK_JOB_FAILED"
+        assert "ValueError in a task" in failure.message
+        assert "secret" not in failure.message
+
+
+def test_keys_that_spark_has_lost_are_missed(
+    spark: SparkSession, dirty: tuple[Path, ManualClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record whose key does not come back would be left out: they are counted first."""
+    folder, clock = dirty
+    one = compaction._one_a_task
+    monkeypatch.setattr(compaction, "_PART_FILES", 1)
+    monkeypatch.setattr(compaction, "_one_a_task", lambda spark, parts: one(spark, parts[1:]))
+    with opened(folder, clock) as engine:
+        before = held(engine)
+        (failure,) = compact_topic(spark, engine, TABLE, policy=POLICY, engine="spark").failures
+        assert (failure.code, "keys of " in failure.message) == ("SPARK_JOB_FAILED", True)
+        assert held(engine) == before
+
+
+def test_a_store_in_memory_is_refused(spark: SparkSession) -> None:
+    with (
+        txn_engine.connect("memory://compaction") as engine,
+        pytest.raises(InvalidRequestError, match="memory"),
+    ):
+        compact_topic(spark, engine)

@@ -1,0 +1,438 @@
+"""An audit that goes on from an earlier one says what an audit of everything says, and reads less."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from storage import open_store
+from storage.memory import MemoryStore
+from storage.store import ObjectInfo, ObjectStore
+from tests.conftest import S3Bucket
+from tests.simulator.runner import run as simulate
+from tests.verify import test_damage
+from tests.verify.damage import KINDS, Damage
+from tests.verify.raw_ledger import Ledger
+from tests.verify.scale import build
+from tests.verify.story import healthy, open_load
+from txn_engine.errors import InvalidRequestError
+from txn_engine.verify import VerifyReport, audit_folder, verify_store
+from txn_engine.verify.findings import Place
+from txn_engine.verify.partition_task import PartitionTask
+
+assert test_damage.KINDS is KINDS
+
+_CUTS = 12
+
+
+def _audit(store: ObjectStore, folder: Path, **asked: bool) -> VerifyReport:
+    return verify_store(store, workers=0, kept_in=folder, **asked)
+
+
+def _says_the_same(store: ObjectStore, folder: Path) -> VerifyReport:
+    """Both audits; the one that went on. It may have seen more of a log that was sealed since."""
+    whole = verify_store(store, workers=0)
+    on = _audit(store, folder)
+    assert _told(on) == _told(whole)
+    for ours, theirs in zip(on.stats.partitions, whole.stats.partitions, strict=True):
+        assert ours.batches >= theirs.batches
+        assert replace(ours, batches=theirs.batches) == theirs
+    assert on.stats.records >= whole.stats.records
+    assert Counter(on.stats.transactions) >= Counter(whole.stats.transactions)
+    for name in ("entries", "foreign_objects", "orphan_files"):
+        assert getattr(on.stats, name) == getattr(whole.stats, name), name
+    return on
+
+
+def _told(report: VerifyReport) -> list[str]:
+    """Its findings. Of two ids with one producer id the one that is read later is told, and that may be either."""
+    return sorted(
+        f"{each.code} {each.producer_id}" if each.code == "producer-id-shared" else str(each)
+        for each in report.findings
+    )
+
+
+def test_nothing_is_read_again(tmp_path: Path) -> None:
+    """Of a store at rest, the objects that say what there is; all the rest is as it was."""
+    store = healthy().ledger.store
+    first = _audit(store, tmp_path)
+    assert (first.stats.unchanged, first.stats.whole_for) == (0, "there was no audit before")
+    second = _says_the_same(store, tmp_path)
+    assert second.stats.objects + second.stats.unchanged >= first.stats.objects
+    assert second.stats.objects < 8
+    assert second.stats.whole_for == ""
+    third = _audit(store, tmp_path, whole=True)
+    assert (third.stats.unchanged, third.stats.objects) == (0, first.stats.objects)
+    assert third.stats.whole_for == "that was asked for"
+
+
+def test_what_came_is_read(tmp_path: Path) -> None:
+    """And judged on top of what was there: here a transaction that is open."""
+    story = healthy()
+    first = _audit(story.ledger.store, tmp_path)
+    open_load(story)
+    second = _says_the_same(story.ledger.store, tmp_path)
+    assert second.stats.objects < first.stats.objects // 2
+    assert second.stats.records > first.stats.records
+
+
+@pytest.mark.parametrize(("do", "codes"), [pytest.param(do, codes, id=name) for name, do, codes in KINDS])
+def test_damage_since_the_last_audit_is_found(tmp_path: Path, do: Damage, codes: set[str]) -> None:
+    """As an audit of everything finds it; and what was kept stays, so that it is found the next time, too."""
+    story = healthy()
+    assert _audit(story.ledger.store, tmp_path).ok
+    do(story)
+    for _ in range(2):
+        assert codes <= {each.code for each in _says_the_same(story.ledger.store, tmp_path).findings}
+
+
+@pytest.mark.parametrize(
+    "workload",
+    ["bank", "compacted", "fork", "hanging", "lives", "pipeline", "remade", "resets", "seals", "upkeep"],
+)
+@pytest.mark.parametrize("seed", [3, 4])
+def test_at_any_time_of_a_run(tmp_path: Path, workload: str, seed: int) -> None:
+    """A store as it was at some moments of a simulated run, faults and all: each audit goes on from the one before."""
+    landed = simulate(workload, seed).landed
+    store = MemoryStore()
+    cuts = {len(landed) * number // _CUTS for number in range(1, _CUTS + 1)}
+    went_on = 0
+    for number, (_, key, data, operation) in enumerate(landed, start=1):
+        if operation == "delete":
+            store.delete(key)
+        else:
+            store.put(key, data)
+        if number in cuts:
+            went_on += _says_the_same(store, tmp_path).stats.unchanged
+    assert went_on
+
+
+# --- saving ----------------------------------------------------------------------------------------------
+
+
+class _Dying(MemoryStore):
+    """Ends an audit at one of its calls, as a kill does."""
+
+    def __init__(self, source: MemoryStore, calls: int) -> None:
+        super().__init__()
+        self._shelf = source._shelf
+        self._left = calls
+
+    def _call(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise KeyboardInterrupt
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        self._call()
+        return super().get(key, max_bytes=max_bytes)
+
+    def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
+        self._call()
+        return super().list(prefix, start_after=start_after)
+
+
+def _grown() -> Ledger:
+    story = healthy()
+    open_load(story)
+    return story.ledger
+
+
+def test_an_audit_that_was_ended_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it is ended, the next one says what one of everything says."""
+    monkeypatch.setattr(audit_folder.AuditFolder, "is_time_to_save", lambda _: True)
+    monkeypatch.setattr("txn_engine.verify.partition_audit._PROGRESS_EVERY", 1)
+    store = _grown().store
+    went_on = 0
+    for calls in range(1, 400):
+        folder = tmp_path / str(calls)
+        dying = _Dying(store, calls)
+        try:
+            verify_store(dying, workers=0, kept_in=folder)
+            ended = True
+        except KeyboardInterrupt:
+            ended = False
+        went_on += _says_the_same(store, folder).stats.unchanged > 0
+        if ended:
+            break
+    assert ended
+    assert went_on > calls // 2
+
+
+def test_what_was_kept_is_believed_only_whole(tmp_path: Path) -> None:
+    """Damaged, cut short, of another version or of a store that was made anew: everything is read, and it is said."""
+    store = healthy().ledger.store
+    _audit(store, tmp_path)
+    path = tmp_path / "verify.audit"
+    kept = path.read_bytes()
+    head, _, payload = kept.partition(b"\n")
+    other = {**json.loads(head), "code": "another"}
+    for changed, why in (
+        (kept[:-9], "damaged"),
+        (kept[:400] + bytes([kept[400] ^ 1]) + kept[401:], "damaged"),
+        (b"", "damaged"),
+        (b"[1, 2]\n", "damaged"),
+        (json.dumps(other).encode() + b"\n" + payload, "another version"),
+        (json.dumps({**other, "store_object": "x"}).encode() + b"\n" + payload, "made anew"),
+    ):
+        path.write_bytes(changed)
+        report = _audit(store, tmp_path)
+        assert (report.ok, report.stats.unchanged) == (True, 0)
+        assert why in report.stats.whole_for
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (os.mkdir, ("evil",))
+
+
+def test_nothing_else_is_built_from_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pickle that calls something, under a right checksum: it is not called."""
+    import xxhash
+
+    monkeypatch.chdir(tmp_path)
+    store = healthy().ledger.store
+    folder = tmp_path / "kept"
+    _audit(store, folder)
+    path = folder / "verify.audit"
+    head = json.loads(path.read_bytes().partition(b"\n")[0])
+    payload = pickle.dumps(_Evil())
+    head["checksum"] = xxhash.xxh3_128_hexdigest(payload)
+    path.write_bytes(json.dumps(head).encode() + b"\n" + payload)
+    report = _audit(store, folder)
+    assert "none of an audit's classes" in report.stats.whole_for
+    assert not (tmp_path / "evil").exists()
+
+
+def test_a_folder_of_another_store_is_refused(tmp_path: Path) -> None:
+    """Nothing is read, and what is kept there stays."""
+    for name in ("a", "b"):
+        build(tmp_path / name, 100, 100)
+    stores = {name: open_store((tmp_path / name).as_uri(), create=False) for name in ("a", "b")}
+    verify_store(stores["a"], kept_in=tmp_path / "kept")
+    kept = (tmp_path / "kept" / "verify.audit").read_bytes()
+    with pytest.raises(InvalidRequestError, match="an audit of another store"):
+        verify_store(stores["b"], kept_in=tmp_path / "kept")
+    assert (tmp_path / "kept" / "verify.audit").read_bytes() == kept
+
+
+def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path) -> None:
+    """What it says would be believed."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept").chmod(0o777)
+    with pytest.raises(InvalidRequestError, match="one that only you may write to"):
+        _audit(healthy().ledger.store, tmp_path / "kept")
+
+
+def test_a_part_of_a_store_is_not_kept(tmp_path: Path) -> None:
+    """One topic's data, or logs without data."""
+    store = healthy().ledger.store
+    with pytest.raises(InvalidRequestError, match="a part of the store"):
+        verify_store(store, kept_in=tmp_path, topics=["payments"])
+    with pytest.raises(InvalidRequestError, match="a part of the store"):
+        verify_store(store, kept_in=tmp_path, check_data=False)
+
+
+# --- processes --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of many small entries, in a folder."""
+    folder = tmp_path_factory.mktemp("many")
+    build(folder, 30_000, 10)
+    return folder
+
+
+def _tell(store: ObjectStore, processes: int) -> tuple[object, ...]:
+    report = verify_store(store, processes=processes)
+    return report.findings, report.stats.partitions, report.stats.objects, report.stats.bytes
+
+
+@pytest.mark.parametrize("damage", ["nothing", "entry", "file", "swapped"])
+def test_processes_find_what_threads_find(tmp_path: Path, many: Path, damage: str) -> None:
+    """Whatever is wrong, far behind where they begin."""
+    folder = tmp_path / "copy"
+    shutil.copytree(many, folder)
+    log = sorted((folder / "topics/payments/0/0/log").iterdir())
+    data = sorted((folder / "topics/payments/0/0/data").iterdir())
+    if damage == "entry":
+        log[2_500].write_bytes(log[2_500].read_bytes()[:-1])
+    elif damage == "file":
+        data[2_500].unlink()
+    elif damage == "swapped":
+        data[2_500].write_bytes(data[2_501].read_bytes())
+    store = open_store(folder.as_uri(), create=False)
+    here, there = _tell(store, 0), _tell(store, 2)
+    assert here == there
+    assert bool(here[0]) == (damage != "nothing")
+
+
+_RUN = """
+import sys
+from pathlib import Path
+from storage import open_store
+from txn_engine.verify import verify_store
+
+def tell(what, done, total):
+    print(what, done, total, flush=True)
+
+if __name__ == "__main__":
+    report = verify_store(open_store(sys.argv[1], create=False), processes=2, progress=tell)
+    print("ok", report.ok, report.stats.records, flush=True)
+"""
+
+
+def _children(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _in_processes(tmp_path: Path, many: Path, then: Callable[[int, list[int]], None]) -> tuple[int, str]:
+    """Audit in a program of its own, which starts processes, and do something to them."""
+    program = tmp_path / "audit.py"
+    program.write_text(_RUN)
+    audit = subprocess.Popen(
+        [sys.executable, str(program), many.as_uri()],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert audit.stdout is not None
+    until = time.monotonic() + 60
+    while len(_children(audit.pid)) < 3:  # the resource tracker is one
+        assert audit.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.002)
+    then(audit.pid, _children(audit.pid))
+    told, _ = audit.communicate(timeout=60)
+    return audit.returncode, told.rstrip().rpartition("\n")[2]
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
+def test_a_process_that_is_killed_costs_time_only(tmp_path: Path, many: Path) -> None:
+    """The audit reads on by itself."""
+
+    def kill(_: int, children: list[int]) -> None:
+        for child in children:
+            if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.kill(child, 9)
+
+    assert _in_processes(tmp_path, many, kill) == (0, "ok True 30000")
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
+def test_a_killed_audit_leaves_no_process(tmp_path: Path, many: Path) -> None:
+    """They see that it is gone."""
+    left: list[int] = []
+
+    def kill(audit: int, children: list[int]) -> None:
+        left.extend(children)
+        os.kill(audit, 9)
+
+    code, _ = _in_processes(tmp_path, many, kill)
+    assert code == -9
+    until = time.monotonic() + 30
+    while any(Path(f"/proc/{child}/cmdline").exists() and _is_alive(child) for child in left):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+# --- elsewhere --------------------------------------------------------------------------------------------
+
+
+def _here(task: PartitionTask, places: Sequence[Place]) -> list[bytes]:
+    """As in other processes: the task is sent, and answers in bytes."""
+    sent: PartitionTask = pickle.loads(pickle.dumps(replace(task, store=_Sent(task.store))))
+    return [sent(place) for place in places]
+
+
+_SHELVES: dict[int, ObjectStore] = {}
+
+
+class _Sent:
+    """A store in memory that is the same one where it is unpickled."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        _SHELVES[id(store)] = store
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_shelf, (id(self._store),))
+
+
+def _shelf(number: int) -> ObjectStore:
+    return _SHELVES[number]
+
+
+@pytest.mark.parametrize(("do", "codes"), [pytest.param(do, codes, id=name) for name, do, codes in KINDS])
+def test_partitions_that_are_audited_elsewhere(do: Damage, codes: set[str]) -> None:
+    """Each damage is found as here, and what was looked at is counted the same."""
+    story = healthy()
+    do(story)
+    here = verify_store(story.ledger.store, workers=0)
+    there = verify_store(story.ledger.store, workers=0, elsewhere=_here)
+    assert [str(each) for each in there.findings] == [str(each) for each in here.findings]
+    assert codes <= {each.code for each in there.findings}
+    assert replace(there.stats, seconds=0) == replace(here.stats, seconds=0)
+    assert there.replay.open == here.replay.open
+    assert there.replay.pending == here.replay.pending
+
+
+@pytest.mark.parametrize("workload", ["bank", "compacted", "pipeline", "seals", "upkeep"])
+def test_stores_of_runs_that_are_audited_elsewhere(workload: str) -> None:
+    """At some moments of a simulated run."""
+    landed = simulate(workload, 5).landed
+    store = MemoryStore()
+    cuts = {len(landed) * number // 4 for number in range(1, 5)}
+    for number, (_, key, data, operation) in enumerate(landed, start=1):
+        if operation == "delete":
+            store.delete(key)
+        else:
+            store.put(key, data)
+        if number in cuts:
+            here = verify_store(store, workers=0)
+            there = verify_store(store, workers=0, elsewhere=_here)
+            assert there.findings == here.findings
+            assert replace(there.stats, seconds=0) == replace(here.stats, seconds=0)
+
+
+@pytest.mark.minio
+def test_processes_and_what_is_kept_on_a_bucket(
+    minio_bucket: S3Bucket, many: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other processes open the bucket themselves, by the environment; its ETags tell what was written again."""
+    for name, value in minio_bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    store = open_store(f"{minio_bucket.url}/ledger")
+    keys = [str(path.relative_to(many)) for path in many.rglob("*.*")]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda key: store.put(key, (many / key).read_bytes()), keys))
+    first = verify_store(store, processes=2, kept_in=tmp_path / "kept")
+    assert (first.ok, first.stats.objects, first.stats.records) == (True, len(keys), 30_000)
+    second = verify_store(store, processes=2, kept_in=tmp_path / "kept")
+    assert (second.ok, second.stats.unchanged) == (True, len(keys) - 3)
+    key = max(key for key in keys if "/data/" in key)
+    data = bytearray(store.get(key))
+    data[len(data) // 2] ^= 1
+    store.put(key, bytes(data))
+    third = verify_store(store, processes=2, kept_in=tmp_path / "kept")
+    assert [each.object for each in third.findings] == [key]

@@ -1,0 +1,182 @@
+"""The raw side of the evidence: a replay of the entries, by the auditor's code, which shares none with the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from txn_engine.quality.declaration import Declaration
+from txn_engine.quality.evidence import (
+    AbortedRange,
+    AuditFinding,
+    CommittedOffset,
+    GroupHistory,
+    ReplayedFile,
+    ReplayedPartition,
+    SeenFile,
+    TopicRows,
+    TransactionState,
+)
+from txn_engine.types import TopicPartition
+from txn_engine.verify import Place
+
+if TYPE_CHECKING:
+    from txn_engine.engine import Engine
+    from txn_engine.verify import PartitionStats, VerifyReport
+    from txn_engine.verify.report import Replay
+
+_Writer = tuple[int | None, int | None]
+"""Producer id and epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What the audit found, how many more it counted without listing them, and partitions, transactions that have not
+    ended, and pending commits as it replayed them.
+    """
+
+    findings: tuple[AuditFinding, ...]
+    findings_not_listed: int
+    partitions: tuple[ReplayedPartition, ...]
+    transactions: tuple[TransactionState, ...]
+    pending: Mapping[int, int]
+    aborted: frozenset[_Writer]
+    open: frozenset[_Writer]
+    group_history: GroupHistory
+
+    def fate(self, file: SeenFile) -> str:
+        """What the coordinator's rows say of the file's transaction where that is not that it was committed."""
+        writer = (file.producer_id, file.producer_epoch)
+        return "aborted" if writer in self.aborted else "undecided" if writer in self.open else ""
+
+
+class AuditReader:
+    """Replays the store for one declaration, from where an earlier proof went."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        check: Declaration,
+        since: Mapping[TopicPartition, int],
+        progress: Callable[[str], None],
+    ) -> None:
+        self._engine = engine
+        self._check = check
+        self._since = since
+        self._tell = progress
+
+    def touches(self, topics: Collection[str]) -> bool:
+        """Whether a transaction over these topics touches the checked ones, or nobody can tell."""
+        named = {topic for topic in topics if not topic.startswith("__")}
+        return not named or not named.isdisjoint(self._check.topics)
+
+    def _verified(self) -> VerifyReport:
+        """The whole store, or, behind an earlier proof, these topics and the data files that it did not read."""
+        topics, groups = self._check.topics, [self._check.group_id] if self._check.group_id else []
+        if not self._since:
+            return self._engine.admin.verify(files_of=topics, groups_of=groups)
+        lives = {topic: self._engine.admin.describe_topic(topic).incarnation for topic in topics}
+        data_from = {
+            Place(place.topic, lives[place.topic], place.partition): offset
+            for place, offset in self._since.items()
+        }
+        return self._engine.admin.verify(
+            topics=topics, files_of=topics, groups_of=groups, data_from=data_from
+        )
+
+    def read(self) -> Audit:
+        """A replay of the whole store from its raw objects, by code of its own."""
+        self._tell("replaying the whole store (verify)")
+        report = self._verified()
+        replay = report.replay
+        findings = tuple(
+            AuditFinding(str(finding), finding.severity == "error", finding.code, finding.object)
+            for finding in report.findings
+        )
+        latest: dict[tuple[str, int], PartitionStats] = {}
+        for (
+            stats
+        ) in report.stats.partitions:  # by topic and partition; of a topic made again the last life counts
+            place = (stats.topic, stats.partition)
+            if stats.topic in self._check.topics and (
+                place not in latest or latest[place].incarnation < stats.incarnation
+            ):
+                latest[place] = stats
+        partitions = tuple(
+            ReplayedPartition(
+                stats.topic,
+                stats.partition,
+                stats.last_stable_offset,
+                stats.log_end_offset,
+                stats.records.get("live", 0),
+                stats.log_start_offset,
+                len(replay.open.get(stats.place, ())),
+                tuple(AbortedRange(*entry[:3]) for entry in replay.aborted.get(stats.place, ())),
+                tuple(
+                    ReplayedFile(
+                        f"{stats.place.prefix}/{file.data_path}",
+                        file.base_offset,
+                        file.last_offset,
+                        file.record_count,
+                    )
+                    for file in replay.live.get(stats.place, ())
+                ),
+            )
+            for stats in latest.values()
+            if stats.judged
+        )
+        transactions = tuple(
+            TransactionState(each.transactional_id, each.state, self.touches(each.topics))
+            for each in replay.open_ids
+        )
+        pending = {
+            each.place.partition: each.producer_id
+            for each in replay.pending
+            if (each.group_id, each.place.topic) == (self._check.group_id, self._check.topic)
+        }
+        aborted = frozenset(replay.decisions.aborted())
+        opened = frozenset(
+            (each.producer_id, each.producer_epoch) for each in replay.open_ids if each.state == "Ongoing"
+        )
+        return Audit(
+            findings,
+            report.stats.findings_not_listed,
+            partitions,
+            transactions,
+            pending,
+            aborted,
+            opened,
+            self._history(replay, aborted | opened),
+        )
+
+    def _history(self, replay: Replay, undone: frozenset[_Writer]) -> GroupHistory:
+        """The group's commits for the topic's present life."""
+        found = replay.groups.get(self._check.group_id or "")
+        if found is None:
+            return GroupHistory()
+        topic = self._engine.admin.describe_topic(self._check.topic)
+        mine = (topic.topic, topic.incarnation)
+        return GroupHistory(
+            found.is_whole,
+            tuple(
+                CommittedOffset(
+                    each.place.partition,
+                    each.row,
+                    each.offset,
+                    each.producer_id,
+                    each.producer_epoch,
+                    each.metadata,
+                    (each.producer_id, each.producer_epoch) not in undone,
+                )
+                for each in found.commits
+                if (each.place.topic, each.place.incarnation) == mine
+            ),
+            frozenset((each.producer_id, each.producer_epoch) for each in found.commits),
+        )
+
+
+def fates_of(rows: Iterable[TopicRows | None], audit: Audit | None) -> Mapping[str, str]:
+    """The fates of visible files that are not committed by the coordinator's rows, by key."""
+    files = (file for each in rows if each is not None for file in each.files)
+    return {file.key: fate for file in files if (fate := audit.fate(file))} if audit else {}

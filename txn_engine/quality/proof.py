@@ -1,0 +1,279 @@
+"""A proof as a durable thing: what was proved, up to which offsets, and which proof it goes on from.
+
+On the store a proof is `proofs/<topic>/<incarnation>/<number, 20 digits>.json`, and each partition's ranges and digests
+a Parquet object that it names (docs/FORMAT.md). The JSON is put if absent, and last: of two provers one has the number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
+
+import pyarrow as pa
+import xxhash
+
+from storage import decode_parquet, encode_parquet
+from txn_engine.errors import CorruptObjectError
+from txn_engine.log.objects import Objects, decode_json, encode_json, store_errors
+from txn_engine.quality.declaration import ACTOR, Declaration
+from txn_engine.quality.digest import Digest
+
+FOLDER: Final = "proofs"
+_KIND, _RANGES_KIND = "proof", "proof-ranges"
+_JSON_BYTES_MAX: Final = 1 << 20
+_TIME_MS_MAX: Final = 253_402_300_799_999  # the year 9999
+_RANGES_BYTES_MAX: Final = 64 << 20
+_NUMBERED: Final = re.compile(r"([0-9]{20})\.json")
+_HEX: Final = re.compile(r"[0-9a-f]{32}")
+_FIELDS: list[Any] = [
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("incarnation", pa.int64(), nullable=False),
+    pa.field("partition", pa.int32(), nullable=False),
+    pa.field("start_offset", pa.int64(), nullable=False),
+    pa.field("end_offset", pa.int64(), nullable=False),
+    pa.field("records", pa.int64(), nullable=False),
+    pa.field("digest", pa.string(), nullable=False),
+]
+_RANGES: Final = pa.schema(_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedRange:
+    """The records of a partition from `start_offset` to below `end_offset` that the chain has proved so far."""
+
+    topic: str
+    incarnation: int
+    partition: int
+    start_offset: int
+    end_offset: int
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedCheck:
+    """A check's outcome; `examples` are hashes of the rows that the report shows, which may be gone one day."""
+
+    name: str
+    status: str
+    total: int
+    wrong: int
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One link of a chain.
+
+    `number`: its place in the folder. `first`: the number at which the chain began, and `began` why it did. `since`:
+    the number of the proof from whose ends on this one looked at records; its own where it looked at all of them.
+    `parent`: the hash of the JSON before it, empty for the first of all. `declaration`: a hash of what was declared.
+    `positions`: the group's committed offsets, by partition.
+    """
+
+    number: int
+    first: int
+    since: int
+    parent: str
+    began: str
+    topic: str
+    incarnation: int
+    created_ms: int
+    run_name: str
+    engine: str
+    version: str
+    declaration: str
+    success: bool
+    checks: tuple[ProvedCheck, ...]
+    ranges: tuple[ProvedRange, ...]
+    group_id: str = ""
+    positions: Mapping[int, int] = field(default_factory=dict)
+    ranges_object: str = ""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it looked at every record."""
+        return self.since == self.number
+
+    @property
+    def scope(self) -> str:
+        """What it looked at, in words."""
+        if not self.is_whole:
+            return f"what is new since proof {self.since}"
+        return f"everything ({self.began})" if self.began else "everything"
+
+    @property
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Up to where each partition is proved."""
+        return {(found.topic, found.partition): found.end_offset for found in self.ranges}
+
+
+def hash_of(declaration: Declaration) -> str:
+    """A hash of what is declared: another declaration proves something else, and begins a chain of its own. Suites are
+    held against rows that were proved before as well: they are no part of it.
+    """
+    declared = {
+        each.name: getattr(declaration, each.name) for each in fields(declaration) if each.name != "suites"
+    }
+    declared["outputs"] = [asdict(output) for output in declaration.outputs]
+    return xxhash.xxh3_128_hexdigest(repr(_plain(declared)).encode())
+
+
+def _plain(value: Any) -> Any:
+    """The values in an order that does not depend on how they were given."""
+    if isinstance(value, Mapping):
+        return sorted((str(name), _plain(held)) for name, held in value.items())
+    if isinstance(value, (tuple, list)):
+        return [_plain(held) for held in value]
+    return value
+
+
+class ProofShelf:
+    """The proofs of one incarnation of a topic."""
+
+    def __init__(self, objects: Objects, topic: str, incarnation: int) -> None:
+        self._objects = objects
+        self._topic = topic
+        self._incarnation = incarnation
+        self._folder = f"{FOLDER}/{topic}/{incarnation}"
+
+    def numbers(self, *, behind: int = -1) -> list[int]:
+        """Those that are there, upwards; of higher numbers than `behind`."""
+        found = []
+        start = self._key(behind) if behind >= 0 else None
+        for info in self._objects.infos(f"{self._folder}/", start_after=start):
+            match = _NUMBERED.fullmatch(info.key.removeprefix(f"{self._folder}/"))
+            if match is not None:
+                found.append(int(match[1]))
+        return sorted(found)
+
+    def read(self, number: int, *, with_ranges: bool = True) -> tuple[Proof, str]:
+        """The proof and the hash of its JSON. Raises `CorruptObjectError` for one that is damaged, or is not there."""
+        key = self._key(number)
+        data = bytes(self._objects.read(key, max_bytes=_JSON_BYTES_MAX))
+        try:
+            held = decode_json(data, key=key, kind=_KIND, needed=_NEEDED)
+            proof = self._decoded(held, number, with_ranges=with_ranges)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._odd(key, type(error).__name__) from error
+        if (proof.topic, proof.incarnation, proof.number) != (self._topic, self._incarnation, number):
+            raise self._odd(key, f"proof {proof.number} of {proof.topic}, incarnation {proof.incarnation}")
+        return proof, xxhash.xxh3_128_hexdigest(data)
+
+    def put(self, proof: Proof) -> bool:
+        """Add the proof under its number; False where there is one of that number already."""
+        ranges = encode_parquet(_table(proof.ranges), kind=_RANGES_KIND)
+        name = f"{proof.number:020d}-{xxhash.xxh3_128_hexdigest(ranges)}.parquet"
+        with store_errors():
+            self._objects.create(f"{self._folder}/{name}", ranges, max_bytes=_RANGES_BYTES_MAX)
+            data = encode_json(_fields(proof, name), _KIND)
+            return self._objects.create(self._key(proof.number), data, max_bytes=_JSON_BYTES_MAX).won
+
+    def _key(self, number: int) -> str:
+        return f"{self._folder}/{number:020d}.json"
+
+    def _decoded(self, held: Mapping[str, Any], number: int, *, with_ranges: bool) -> Proof:
+        if any(not isinstance(held[name], str) for name in _TEXTS) or any(
+            type(held[name]) is not int or held[name] < 0 for name in _NUMBERS
+        ):
+            raise TypeError("a field of another type")
+        if (
+            not held["first"] <= held["since"] <= held["number"] == number
+            or type(held["success"]) is not bool
+            or held["created_ms"] > _TIME_MS_MAX
+        ):
+            raise ValueError("numbers that no proof has")
+        name = held["ranges_object"]
+        if name.rpartition("/")[0] or not name.startswith(f"{number:020d}-"):
+            raise ValueError("an object of another proof")
+        return Proof(
+            **{name: held[name] for name in (*_TEXTS, *_NUMBERS)},
+            success=held["success"],
+            checks=tuple(_check(each) for each in held["checks"]),
+            ranges=self._ranges(name) if with_ranges else (),
+            positions={int(partition): int(offset) for partition, offset in held["positions"].items()},
+        )
+
+    def _ranges(self, name: str) -> tuple[ProvedRange, ...]:
+        key = f"{self._folder}/{name}"
+        data = bytes(self._objects.read(key, max_bytes=_RANGES_BYTES_MAX))
+        if name != f"{name[:20]}-{xxhash.xxh3_128_hexdigest(data)}.parquet":
+            raise self._odd(key, "other bytes than its name says")
+        with store_errors():
+            table, _ = decode_parquet(data, key=key, kind=_RANGES_KIND, schema=_RANGES)
+        return tuple(_range(row) for row in table.to_pylist())
+
+    def _odd(self, key: str, seen: str) -> CorruptObjectError:
+        return CorruptObjectError(
+            seen,
+            actor=ACTOR,
+            place=key,
+            expected="a proof as it was written",
+            action="the next proof is a whole one",
+        )
+
+
+def _check(held: Mapping[str, Any]) -> ProvedCheck:
+    examples = tuple(str(each) for each in held["examples"])
+    return ProvedCheck(
+        str(held["name"]), str(held["status"]), int(held["total"]), int(held["wrong"]), examples
+    )
+
+
+_TEXTS: Final = (
+    "parent",
+    "began",
+    "topic",
+    "run_name",
+    "engine",
+    "version",
+    "declaration",
+    "group_id",
+    "ranges_object",
+)
+_NUMBERS: Final = ("number", "first", "since", "incarnation", "created_ms")
+_NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {"ranges"}
+
+
+def _fields(proof: Proof, ranges_object: str) -> dict[str, Any]:
+    held = {
+        each.name: getattr(proof, each.name)
+        for each in fields(proof)
+        if each.name not in ("ranges", "checks")
+    }
+    held |= {
+        "checks": [asdict(check) for check in proof.checks],
+        "positions": {str(partition): offset for partition, offset in proof.positions.items()},
+        "ranges_object": ranges_object,
+    }
+    return held
+
+
+def _table(ranges: tuple[ProvedRange, ...]) -> pa.Table:
+    rows = [
+        {
+            "topic": each.topic,
+            "incarnation": each.incarnation,
+            "partition": each.partition,
+            "start_offset": each.start_offset,
+            "end_offset": each.end_offset,
+            "records": each.digest.rows,
+            "digest": each.digest.hex,
+        }
+        for each in ranges
+    ]
+    return pa.Table.from_pylist(rows, schema=_RANGES)
+
+
+def _range(row: Mapping[str, Any]) -> ProvedRange:
+    if (
+        _HEX.fullmatch(row["digest"]) is None
+        or not 0 <= row["start_offset"] <= row["end_offset"]
+        or row["records"] < 0
+    ):
+        raise ValueError("a range that no partition has")
+    digest = Digest(row["records"], int(row["digest"][16:], 16), int(row["digest"][:16], 16))
+    return ProvedRange(
+        row["topic"], row["incarnation"], row["partition"], row["start_offset"], row["end_offset"], digest
+    )

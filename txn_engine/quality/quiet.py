@@ -1,0 +1,68 @@
+"""Nothing of a check in a log: what Great Expectations and Spark say of a failure may quote a record."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+_GX = "great_expectations"
+_SPARK = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""By these pyspark writes each failed query to standard error, with its text."""
+
+_lock = threading.Lock()
+_quiet_runs = 0
+_propagated = True
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep back what both would log; of Spark this thread's part alone. Errors are raised as ever."""
+    with ExitStack() as held:
+        held.enter_context(_quiet_great_expectations())
+        held.enter_context(_quiet_spark())
+        yield
+
+
+@contextmanager
+def _quiet_great_expectations() -> Iterator[None]:
+    global _quiet_runs, _propagated  # noqa: PLW0603 -- loggers are the process's: the last run that ends gives them back
+    logger = logging.getLogger(_GX)
+    nothing = logging.NullHandler()
+    with _lock:
+        if not _quiet_runs:
+            _propagated = logger.propagate
+        _quiet_runs += 1
+        logger.propagate = False
+        logger.addHandler(nothing)
+    try:
+        yield
+    finally:
+        with _lock:
+            logger.removeHandler(nothing)
+            _quiet_runs -= 1
+            if not _quiet_runs:
+                logger.propagate = _propagated
+
+
+@contextmanager
+def _quiet_spark() -> Iterator[None]:
+    module = sys.modules.get("pyspark.logger")
+    if module is None:
+        yield
+        return
+    mine = threading.get_ident()
+
+    def others(record: logging.LogRecord) -> bool:
+        return record.thread != mine
+
+    loggers = [module.PySparkLogger.getLogger(name) for name in _SPARK]
+    for logger in loggers:
+        logger.addFilter(others)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(others)

@@ -1,0 +1,163 @@
+"""A user's suite as a file: Great Expectations' own JSON, or YAML of the same shape, to expectations.
+
+Great Expectations leaves out, with a word in a log, each expectation of a suite that it does not know, and compares
+with floats whatever numbers stand in the file. Here both are refused: a check that was meant is made as it was meant.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.quality.expectations import import_great_expectations
+
+if TYPE_CHECKING:
+    from great_expectations.expectations.expectation import Expectation
+
+FILE_BYTES_MAX = 1 << 20
+EXPECTATIONS_MAX = 1_000
+_ACTOR = "suite file"
+_SUITE_FIELDS = frozenset({"name", "expectations", "meta", "notes", "id", "suite_parameters"})
+_EXPECTATION_FIELDS = frozenset(
+    {"type", "kwargs", "meta", "notes", "description", "severity", "id", "rendered_content"}
+    | {"expectation_context", "success_on_last_run"}
+)
+_BLOCKING = ("critical", "warning")
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteFile:
+    """What a file holds: the suite's name, the severity that its `meta` gives the whole of it, its expectations."""
+
+    name: str
+    severity: str | None
+    expectations: tuple[Expectation, ...]
+
+
+def read_suite_file(path: Path) -> SuiteFile:
+    """The suite in the file. Raises `InvalidRequestError`, one line with file and expectation, for what is none."""
+    held = _parsed(path)
+    if not isinstance(held, dict) or not isinstance(held.get("expectations"), list):
+        raise _refused(
+            path,
+            "no suite",
+            'an object with "name" and a list "expectations", as Great Expectations saves it',
+        )
+    if unknown := sorted(map(str, set(held) - _SUITE_FIELDS)):
+        raise _refused(path, f"field {unknown[0]!r}", f"only {', '.join(sorted(_SUITE_FIELDS))}")
+    name = held.get("name")
+    if not isinstance(name, str) or not name:
+        raise _refused(path, "a suite without a name", '"name", a text')
+    if held.get("suite_parameters"):
+        raise _refused(path, "suite parameters", "the values themselves in the expectations")
+    meta = held.get("meta") or {}
+    severity = meta.get("severity") if isinstance(meta, dict) else None
+    if severity is not None and severity not in _BLOCKING:
+        raise _refused(path, f"severity {severity!r} of the suite", "critical or warning")
+    if len(held["expectations"]) > EXPECTATIONS_MAX:
+        raise _refused(path, f"{len(held['expectations']):,} expectations", f"at most {EXPECTATIONS_MAX:,}")
+    import_great_expectations()
+    return SuiteFile(name, severity, tuple(_expectations(held["expectations"], path)))
+
+
+def _parsed(path: Path) -> Any:
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise _refused(
+            path, f"it cannot be read: {error.strerror or error}", "a file that can be read"
+        ) from None
+    if len(data) > FILE_BYTES_MAX:
+        raise _refused(path, f"more than {FILE_BYTES_MAX:,} bytes", "a suite")
+    try:
+        text = data.decode()
+        return _yaml(text) if path.suffix.lower() in (".yaml", ".yml") else json.loads(text)
+    except (ValueError, RecursionError):
+        raise _refused(
+            path, "neither JSON nor YAML (in a file .yaml or .yml)", "a suite as Great Expectations saves it"
+        ) from None
+
+
+def _yaml(text: str) -> Any:
+    """The values, each written out: an alias could stand for more than memory holds."""
+    import yaml
+
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise ValueError("an alias")
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError("no YAML") from error
+
+
+def _expectations(given: list[Any], path: Path) -> Iterator[Expectation]:
+    for number, each in enumerate(given, 1):
+        place = f"{path}, expectation {number}"
+        if not isinstance(each, dict) or not isinstance(each.get("type"), str):
+            raise _refused(place, "no expectation", 'an object with "type" and "kwargs"')
+        if unknown := sorted(map(str, set(each) - _EXPECTATION_FIELDS)):
+            raise _refused(place, f"field {unknown[0]!r}", f"only {', '.join(sorted(_EXPECTATION_FIELDS))}")
+        kwargs = each.get("kwargs") or {}
+        if not isinstance(kwargs, dict):
+            raise _refused(place, f"kwargs of type {type(kwargs).__name__}", "an object")
+        yield _built(each, kwargs, place)
+
+
+def _built(each: Mapping[str, Any], kwargs: Mapping[str, Any], place: str) -> Expectation:
+    from great_expectations.exceptions.exceptions import GreatExpectationsError
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
+
+    try:
+        expectation = ExpectationConfiguration(
+            type=each["type"],
+            kwargs=dict(kwargs),
+            meta=each.get("meta"),
+            notes=each.get("notes"),
+            description=each.get("description"),
+            severity=each.get("severity") or "critical",  # type: ignore[arg-type]  # it takes the text as well
+        ).to_domain_obj()
+    except GreatExpectationsError as error:
+        raise _refused(
+            place, f"{each['type']!r}: {_first_line(error)}", "an expectation of this Great Expectations"
+        ) from None
+    except (ValueError, TypeError) as error:  # pydantic's: unknown, missing or unfit arguments
+        raise _refused(
+            place, f"{each['type']!r}: {_argument_of(error)}", "the arguments that it takes"
+        ) from None
+    check_exact(kwargs, expectation, place)
+    return expectation
+
+
+def check_exact(given: Mapping[str, Any], expectation: Expectation, place: str) -> None:
+    """Raise `InvalidRequestError` where a number is kept as another one: Great Expectations compares with floats."""
+    for name, value in given.items():
+        kept = getattr(expectation, name, value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and isinstance(kept, int | float) and kept != value:
+            raise _refused(
+                place,
+                f"{name} {value} is {kept!r} to Great Expectations",
+                "a number that a float holds exactly; else SQL (unexpected_rows_expectation) or a function",
+            )
+
+
+def _argument_of(error: Exception) -> str:
+    """The first argument that does not fit, and why."""
+    errors = getattr(error, "errors", None)
+    if errors is None:
+        return _first_line(error)
+    first = errors()[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line), type(error).__name__)[:300]
+
+
+def _refused(place: Path | str, seen: str, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(seen, actor=_ACTOR, place=str(place), expected=expected)

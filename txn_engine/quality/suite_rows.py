@@ -1,0 +1,96 @@
+"""The rows that a suite is held against, as Great Expectations takes them: Spark's stay in Spark, others go to pandas.
+
+Which of the two judges is decided by what was given, never by how many rows there are: the same suite means slightly
+other things to both (SQL runs in Spark alone), and its verdict must not change as a topic grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from great_expectations.core.batch_definition import BatchDefinition
+    from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext
+
+ROWS_MAX = 1_000_000
+"""Rows that are held in memory and handed to pandas; more need Spark."""
+_ACTOR = "checks"
+_EXPECTED = "a DataFrame of a classic Spark session (of any size), or a pyarrow Table or pandas DataFrame"
+_VIEW = "tmp_view"
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one of the two kinds; `frame` is what a function of a user's is called with."""
+
+    kind: Literal["spark", "pandas"]
+    frame: Any
+
+
+def rows_of(given: Any) -> Rows:
+    """Rows that a suite can be held against. Raises `InvalidRequestError` for what cannot be taken as it is.
+
+    A DataFrame of Spark is given a session of its own, a copy of the one it came with: the views that Great
+    Expectations makes for SQL are then nobody else's, and no other run's are taken for them.
+    """
+    kinds = {kind.__module__ for kind in type(given).__mro__}
+    if any(module.startswith("pyspark.sql.connect.") for module in kinds):
+        raise InvalidRequestError(
+            "a DataFrame of Spark Connect",
+            actor=_ACTOR,
+            expected="one of a classic session: Great Expectations runs SQL on views of the session that asks",
+            action="use spark_session(), or read the rows with engine.scan()",
+        )
+    if any(module.startswith("pyspark.sql.") for module in kinds) and hasattr(given, "_jdf"):
+        return Rows("spark", _in_session_of_its_own(given))
+    if isinstance(given, pa.Table):
+        _check_count(given.num_rows)
+        # Whole numbers beside nulls stay whole numbers: as floats large ones would be others.
+        return Rows("pandas", given.to_pandas(integer_object_nulls=True))
+    if any(module.startswith("pandas.") for module in kinds) and hasattr(given, "columns"):
+        _check_count(len(given))
+        return Rows("pandas", given)
+    raise InvalidRequestError(f"rows of type {type(given).__name__}", actor=_ACTOR, expected=_EXPECTED)
+
+
+@contextmanager
+def batch_of(context: EphemeralDataContext, rows: Rows, name: str) -> Iterator[BatchDefinition[Any]]:
+    """The rows as a batch of Great Expectations."""
+    if rows.kind == "pandas":
+        yield (
+            context.data_sources.add_pandas(name)
+            .add_dataframe_asset(name)
+            .add_batch_definition_whole_dataframe(name)
+        )
+        return
+    source = context.data_sources.add_spark(name, persist=False)  # it would never let go of what it persists
+    source._spark = rows.frame.sparkSession  # else it asks for any session that there is
+    try:
+        yield source.add_dataframe_asset(name).add_batch_definition_whole_dataframe(name)
+    finally:
+        rows.frame.sparkSession.catalog.dropTempView(_VIEW)
+
+
+def _in_session_of_its_own(frame: Any) -> Any:
+    session = frame.sparkSession
+    own = type(session)(session._sc, session._jsparkSession.cloneSession())
+    plan = frame._jdf.queryExecution().logical()
+    rows = own._jvm.org.apache.spark.sql.classic.Dataset.ofRows(own._jsparkSession, plan)
+    return type(frame)(rows, own)
+
+
+def _check_count(count: int) -> None:
+    if count > ROWS_MAX:
+        raise InvalidRequestError(
+            f"{count:,} rows in memory",
+            actor=_ACTOR,
+            expected=f"at most {ROWS_MAX:,}, which pandas judges",
+            action="give a DataFrame of Spark: read_topic(...).df",
+        )

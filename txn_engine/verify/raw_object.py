@@ -1,0 +1,171 @@
+"""One raw object: fetched, its checksum and what it claims checked before a parser sees it, and decoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.errors import (
+    DamagedObjectError,
+    ObjectNotFoundError,
+    OversizedObjectError,
+    StorageError,
+    UnknownFormatError,
+)
+from storage.parquet_footer import read_footer
+from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, check_claims
+from storage.store import ObjectStore
+from txn_engine.verify.checksums import FORMAT, JSON_BYTES_MAX, check_json, check_parquet
+from txn_engine.verify.descriptors import MalformedError
+from txn_engine.verify.ranged_file import RangedFile
+from txn_engine.verify.store_keys import NO_ANSWER
+
+_PREFIX: Final = b"txn_engine."
+_STORE_KEY: Final = "store.json"
+WHOLE_BYTES_MAX: Final = 8 << 20  # a larger object is read in parts and is never in memory as a whole
+_PART_BYTES: Final = 4 << 20
+_BUFFER_BYTES: Final = 1 << 20  # of a large object's column
+_WINDOW_BYTES: Final = 64 << 10  # of a large object, about a page's header
+_BATCH_ROWS: Final = 8_192
+
+UNREADABLE: Final = (
+    pa.ArrowException,
+    json.JSONDecodeError,
+    OSError,
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    OverflowError,
+    RecursionError,
+)
+"""What bytes that are not what they claim to be raise where they are read."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An object that is there and cannot be used: what is wrong with it."""
+
+    reason: str
+    size: int
+    malformed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RawObject:
+    """One object as the store gave it: in memory, or, a large one, still on the store."""
+
+    key: str
+    size: int
+    data: bytes | None
+    store: ObjectStore
+
+    def json(self, kind: str) -> dict[str, Any]:
+        """The JSON object's fields; DamagedObjectError unless checksum, format and kind are right."""
+        data = self.store.get(self.key, max_bytes=JSON_BYTES_MAX) if self.data is None else self.data
+        return check_json(data, self.key, kind)
+
+    def parquet(
+        self, limits: ParquetLimits = DATA_LIMITS, columns: Collection[str] | None = None
+    ) -> ParquetObject:
+        """The Parquet object, for these columns of it to be read (None: all); DamagedObjectError where its checksum is
+        wrong, LimitError where it is larger than it may be, or would be in memory.
+        """
+        checksum = check_parquet(self._part, self.size, self.key, part_bytes=_PART_BYTES)
+        footer_bytes = int.from_bytes(self._part(self.size - 8, 4), "little")
+        limits.check_footer_bytes(footer_bytes, self.size)
+        footer = read_footer(bytes(self._part(self.size - 8 - footer_bytes, footer_bytes)))
+        if self.data is None:
+            source = pa.PythonFile(RangedFile(self._part, self.size), mode="r")
+            file = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        else:
+            file = pq.ParquetFile(pa.BufferReader(self.data), pre_buffer=False)
+        check_claims(footer, self._window, self.size, limits, columns)
+        held = file.metadata.metadata or {}
+        own = {
+            name.removeprefix(_PREFIX).decode(): value.decode()
+            for name, value in held.items()
+            if name.startswith(_PREFIX)
+        }
+        if own.get("format") != FORMAT:
+            raise MalformedError(f"format {own.get('format')!r}, not {FORMAT!r}")
+        return ParquetObject(file, own.get("kind", ""), own.get("write_id", ""), checksum)
+
+    def _window(self, start: int) -> tuple[bytes, int]:
+        if self.data is not None:
+            return self.data, start
+        return self._part(start, min(_WINDOW_BYTES, self.size - start)), 0
+
+    def _part(self, start: int, length: int) -> bytes:
+        if self.data is None:
+            return self.store.get_range(self.key, start, length)
+        return self.data[start : start + length]
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetObject:
+    """A Parquet object whose checksum is right; the columns are read when asked for."""
+
+    file: pq.ParquetFile
+    kind: str
+    write_id: str
+    checksum: str
+
+    def table(self) -> pa.Table:
+        """All of it: for what is small."""
+        return self.file.read(use_threads=False)
+
+    def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """The columns named, or all, some thousand rows in memory at a time."""
+        return self.file.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False)
+
+
+Decode = Callable[[RawObject], T]
+Fetched = tuple[int, T | Damaged | None]  # size (-1: gone), and what was made of it
+
+
+def fetch(store: ObjectStore, key: str, size: int, decode: Decode[T]) -> Fetched[T]:
+    """Read an object and decode it. Damage is an answer, a store that does not answer at all an error."""
+    try:
+        data = None if size > WHOLE_BYTES_MAX else _whole(store, key)
+        if data is None and size <= WHOLE_BYTES_MAX:
+            size = store.head(key).size
+        read = size if data is None else len(data)
+        return read, _decoded(RawObject(key, read, data, store), decode)
+    except ObjectNotFoundError:
+        return -1, None
+    except UnknownFormatError:
+        raise  # of store.json
+    except StorageError as error:  # a link or a device by its name, access refused, a bad sector
+        if isinstance(error, NO_ANSWER) or (key == _STORE_KEY and not isinstance(error, DamagedObjectError)):
+            raise
+        return size, Damaged(error.seen, size)
+
+
+def _whole(store: ObjectStore, key: str) -> bytes | None:
+    """The object; None for one that is too large to be read in one go."""
+    try:
+        return store.get(key, max_bytes=WHOLE_BYTES_MAX)
+    except OversizedObjectError:
+        return None
+
+
+def _decoded(found: RawObject, decode: Decode[T]) -> T | Damaged:
+    try:
+        return decode(found)
+    except DamagedObjectError as error:
+        if isinstance(error, UnknownFormatError) and found.key == _STORE_KEY:
+            raise  # nothing here can be judged by this version's rules
+        text = f"{error.seen}, expected {error.expected}" if error.expected else error.seen
+        return Damaged(text, found.size)
+    except (MalformedError, LimitError) as error:
+        return Damaged(str(error), found.size, malformed=True)
+    except UNREADABLE as error:
+        return Damaged(f"cannot be read: {' '.join(str(error).split())[:200]}", found.size, malformed=True)

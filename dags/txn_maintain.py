@@ -4,7 +4,9 @@
 **What it does.** Once a day, after `check_params`, one job after the other:
 
 1. `compact` merges small committed files with their neighbours (and keeps of each key the latest record, where the
-   topic's `cleanup.policy` says so); readers see the same records at the same offsets before, during and after
+   topic's `cleanup.policy` says so); readers see the same records at the same offsets before, during and after. What
+   one process does not do in good time is Spark's, with the deployment's settings (TXN_ENGINE_SPARK_CONF): the
+   report's columns `engine` and `why` say which it was
 2. `retain` moves where partitions begin: records older than their topic's retention, and entries that verified
    snapshots hold
 3. `seal` overwrites entries that only snapshots need any more; no entry of a topic that lives is ever deleted
@@ -28,6 +30,8 @@ are done all the same.
   that partition. Run `txn-engine verify` and restore the named object from a copy.
 - *`NETWORK_EXCEPTION`, `CLUSTER_AUTHORIZATION_FAILED`:* the store did not answer, or refused: overwriting and
   deleting need rights of their own (docs/operations.md).
+- *`POLICY_VIOLATION`:* a partition is too large for one process, and there is no Spark on the worker: install it, or
+  run with `engine` `local` and take the time.
 - *`OVERTAKEN` (in the log, not red):* another run was quicker; the next one does what is left.
 - *Nothing is ever sealed or cleaned:* is `txn_compute_lso` green? Without snapshots that are days old nothing may go.
 
@@ -114,6 +118,20 @@ def announce(key: str, value: object) -> None:
             maximum=1,
             description="compact: go by key once this part of a partition's bytes is new (topics with "
             "cleanup.policy=compact); 0: always",
+        ),
+        "engine": Param(
+            "auto",
+            type="string",
+            enum=["auto", "local", "spark"],
+            description="compact: who reads keys and makes files: the task's own process, Spark, or Spark for a "
+            "partition of more than spark_above records or 128 GB; it is started when it is needed",
+        ),
+        "spark_above": Param(
+            1_000_000_000,
+            type="integer",
+            minimum=0,
+            maximum=10**15,
+            description="compact, engine auto: so many records of a partition are the task's own, more are Spark's",
         ),
         "entries_days": days_param(
             "entries_days",

@@ -14,6 +14,10 @@ the topic's asset where the environment names the store, and of the watch in the
 of anybody else, which goes on telling while the group does not move. It can be started by hand as well; with
 `dry_run` `wait_for_records` says in its log and its XCom which records would be read, and nothing is written.
 
+**Checks vote before the commit.** Where the deployment names suites of Great Expectations (`TXN_ENGINE_SUITES`), the
+output is held against `checks` once it is uploaded and before anything names it. A critical check that fails or cannot
+be made leaves nothing to be seen, and the group where it was.
+
 **Retries and overlaps are safe.** A killed run leaves an open transaction that nobody sees, and data files
 that no reader finds; the next run reads the same range again. Of two runs over the same range one commits,
 the other is refused.
@@ -24,6 +28,9 @@ the other is refused.
   retry goes on from where that one ended.
 - *`OFFSETS_PENDING` or `UNSTABLE_OFFSET_COMMIT` for longer than a transaction's timeout:* a run died between
   output and decision, and `txn_coordinator_sweep` has not ended it. Is that DAG green?
+- *`CHECKS_FAILED`:* the output broke a check. Nothing of it is visible, and the next run reads the same records. The
+  line names checks, counts and the report, which lies on the worker, for its user alone.
+- *`CHECKS_ERRORED`:* a check could not be made, which says nothing of the data; it is tried again.
 - *`PRODUCER_FENCED`:* somebody else uses the same `transactional_id` at the same time. Give each job its own.
 - *Green, but the group's lag in `txn_compute_lso` grows:* it is started too seldom, or readers are held back
   there.
@@ -37,7 +44,7 @@ the other is refused.
                                                         reads a range again; its output is then there twice
 
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. `topic`, `group_id`, `output_topic`,
-`transactional_id`, `transform`, `spark_settings` and `conn_id` are held against what the deployment permits
+`transactional_id`, `transform`, `checks`, `spark_settings` and `conn_id` are held against what the deployment permits
 (docs/operations.md, "What params may name") before Spark starts; master, jars and Java's options are the deployment's
 alone.
 """
@@ -53,6 +60,7 @@ from txn_engine_airflow.alerts import on_run_failure
 from txn_engine_airflow.assets import CONSUMED_ALIAS, topic_schedule
 from txn_engine_airflow.dag_defaults import (
     START,
+    checks_param,
     conn_id_param,
     dry_run_param,
     fields_from_params,
@@ -76,6 +84,7 @@ consume_fields = fields_from_params(
     transactional_id="transactional_id",
     transform="transform",
     spark_settings="spark_settings",
+    checks="checks",
     conn_id="conn_id",
 )
 
@@ -112,6 +121,7 @@ def prepare_consume(context: Context) -> None:
         "transactional_id": job_param("transactional_id", "One for each job"),
         "transform": transform_param(),
         "spark_settings": spark_settings_param(),
+        "checks": checks_param(),
         "wait_s": Param(
             600,
             type="integer",

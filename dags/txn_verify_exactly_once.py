@@ -3,7 +3,9 @@
 
 **What it does.** Runs a Great Expectations suite over a topic and what its consumer made of it: no record
 twice, none missing (against `input_file`, where one is given), each account's sum and count right, nothing
-aborted or undecided visible, offsets in order, and a replay of the whole store that breaks no rule. It only reads.
+aborted or undecided visible, offsets in order, and a replay of the whole store that breaks no rule.
+What was proved is kept on the store below `proofs/`; the next run goes on from there and looks at what is new. With
+`whole` it looks at everything again and holds it against the proofs before.
 The report is an HTML page that opens without a network; its path is in the log and in the XCom `report`, and the
 task's button "Report" opens it. By default it lies below `$AIRFLOW_HOME/txn_engine_reports/`.
 
@@ -32,11 +34,14 @@ made; that says nothing about the data). The last line of the log names them, an
 - *`group_at_lso`:* the consumer has not read everything. Run `txn_spark_consume`, then this again.
 - *`record_ids_unique`, `no_input_row_missing`, `totals_in_balances`:* data is wrong. Hold what comes downstream; the
   report shows the rows, with partition and offset, and what to do.
+- *`digest_as_proved`:* records that were proved have changed since. `txn-engine quality history TOPIC` shows from
+  which proof on; stop the consumers and find out who writes to the bucket.
 - *`nothing_aborted_visible`, `visible_records_counted`, `audit_clean`:* damage. Stop the consumers;
   `txn-engine verify` names the objects.
 
 **What to do.**
 
+    txn-engine quality history TOPIC                    the proofs so far; `show TOPIC N` one of them
     txn-engine verify                                   the replay alone, with object keys
     txn-engine transactions list                        who is still open
     txn-engine groups describe GROUP                    how far the consumer is
@@ -104,6 +109,30 @@ PARAMS = {
     ),
     "input_delimiter": text_param(";", "Delimiter of that file", length=1),
     "input_date_format": text_param("%y%m%d", "Its dates, as strptime reads them"),
+    "declaration": optional_text_param(
+        None,
+        "A YAML file that says what ties outputs to the topic (docs/QUALITY.md), below a folder that "
+        "TXN_ENGINE_INPUT_ROOTS names; the columns above count only without one",
+    ),
+    "whole": Param(
+        False,
+        type="boolean",
+        description="Look at every record again, and hold it against the proofs before; else at what is new",
+    ),
+    "engine": Param(
+        "auto",
+        type="string",
+        enum=["auto", "local", "spark"],
+        description="Who reduces records to what is judged: the task's own process, Spark, or Spark for topics of more "
+        "than spark_above records together; it is started when it is needed",
+    ),
+    "spark_above": Param(
+        1_000_000_000,
+        type="integer",
+        minimum=0,
+        maximum=10**15,
+        description="engine auto: so many records are the task's own, more are Spark's",
+    ),
     "report_folder": optional_text_param(
         None,
         "Where the report goes, below a folder that TXN_ENGINE_REPORT_ROOTS names; empty: "

@@ -8,6 +8,7 @@ import inspect
 import logging
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -16,7 +17,7 @@ from txn_engine_airflow.assets import topic_asset
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.deployment import deployment_spark_conf
 from txn_engine_airflow.hook import open_engine
-from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark
+from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark, vote_told
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
@@ -33,11 +34,14 @@ log = logging.getLogger(__name__)
 _APP = "txn_spark_consume"
 
 
-def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) -> dict[str, Any]:
+def consume_with_spark(
+    params: Mapping[str, Any], *, run_id: str, emit: Emit, report_folder: Path | None = None
+) -> dict[str, Any]:
     """Run the job that the params name, and say what was read and written.
 
     The transaction carries `run_id`: a try whose reply was lost is known for committed by the next one. `emit(asset,
     extra)` is called once for each output topic of a run that committed output, also by the try that only learns of it.
+    The report of the params' `checks`, where they name any, goes to `report_folder`.
     """
     output_topic = params["output_topic"]
     transform = load_transform(params["transform"], output_topic)
@@ -55,6 +59,8 @@ def consume_with_spark(params: Mapping[str, Any], *, run_id: str, emit: Emit) ->
                 transactional_id=params["transactional_id"],
                 transform=transform,
                 run_id=run_id,
+                checks=params.get("checks"),
+                report_folder=report_folder if params.get("checks") is not None else None,
             )
         committed_before = result.skipped and _has_committed(engine, params["transactional_id"], run_id)
         done = _described(result, params, committed_before)
@@ -174,7 +180,7 @@ def _described(result: ConsumeResult, params: Mapping[str, Any], committed_befor
     Of several output topics `outputs` says that of each.
     """
     read = None if committed_before else result.read_offsets
-    shared = {
+    shared: dict[str, Any] = {
         "committed_before": committed_before,
         "input": {
             "topic": params["topic"],
@@ -184,6 +190,8 @@ def _described(result: ConsumeResult, params: Mapping[str, Any], committed_befor
             "end": _by_partition(read.end if read else {}),
         },
     }
+    if vote := next((write.checks for write in result.writes.values()), None):
+        shared["checks"] = vote_told(vote)
     if isinstance(params["output_topic"], str):
         return _written(result, params["output_topic"]) | shared
     outputs = [_written(result, topic) for topic in params["output_topic"]]

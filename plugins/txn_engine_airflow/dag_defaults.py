@@ -61,6 +61,7 @@ _CHECKS: Mapping[str, Callable[[object], object]] = {
     **{param: partial(deployment.permitted_job_name, param) for param in deployment.OWN_JOB},
     "spark_settings": deployment.permitted_spark_settings,
     "transform": deployment.permitted_transform,
+    "checks": deployment.permitted_suite,
 }
 """What a param of that name may be, by the worker's environment."""
 
@@ -123,6 +124,18 @@ def transform_param() -> Param:
         enum=list(deployment.transforms()),
         description="module:function, from the input's DataFrame to the output's, of those that "
         f"{deployment.TRANSFORMS_VARIABLE} names",
+    )
+
+
+def checks_param() -> Param:
+    """Which suite votes before the commit, of those that the deployment lets a run name."""
+    named = deployment.suites()
+    return Param(
+        named[0] if named else None,
+        type=["null", "string"],
+        enum=list(named) or [None],
+        description=f"The suite that the output must pass before it is committed, of those that "
+        f"{deployment.SUITES_VARIABLE} names",
     )
 
 

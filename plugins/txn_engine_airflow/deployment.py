@@ -23,6 +23,11 @@ processor makes, offers what its own environment names.
     TXN_ENGINE_ORPHAN_DAYS     the least that its orphan_days may be; default: 1
     TXN_ENGINE_TRANSFORMS      module:function, with commas: what may be run beside the engine's own transform;
                                default: none
+    TXN_ENGINE_SUITES          files of suites that vote before the commit, with colons: a run of txn_spark_consume is
+                               held against the first unless it names another of them, and cannot do without;
+                               default: none, and a run cannot name any
+    TXN_ENGINE_VERIFY_SUITES   files of suites, with colons, that a declaration of txn_verify_exactly_once may name;
+                               default: none
     TXN_ENGINE_SPARK_PARAMS    names of Spark settings, with commas, that a run may give; default: those of
                                `HARMLESS_SPARK_SETTINGS`
     TXN_ENGINE_SPARK_CONF      a JSON object of Spark settings: master, jars, Java's options, and whatever else holds
@@ -54,6 +59,8 @@ GROUPS_VARIABLE = "TXN_ENGINE_GROUPS"
 OUTPUT_TOPICS_VARIABLE = "TXN_ENGINE_OUTPUT_TOPICS"
 TRANSACTIONAL_IDS_VARIABLE = "TXN_ENGINE_TRANSACTIONAL_IDS"
 TRANSFORMS_VARIABLE = "TXN_ENGINE_TRANSFORMS"
+SUITES_VARIABLE = "TXN_ENGINE_SUITES"
+VERIFY_SUITES_VARIABLE = "TXN_ENGINE_VERIFY_SUITES"
 SPARK_PARAMS_VARIABLE = "TXN_ENGINE_SPARK_PARAMS"
 SPARK_CONF_VARIABLE = "TXN_ENGINE_SPARK_CONF"
 
@@ -265,6 +272,33 @@ def permitted_transform(name: object) -> str:
     if isinstance(name, str) and name in transforms():
         return name
     raise _refusal("transform", name, TRANSFORMS_VARIABLE, f"{OWN_TRANSFORM}, or one that {{}} names")
+
+
+def suites() -> tuple[str, ...]:
+    """The files of suites that a run may name, the one for runs that name none first."""
+    named = os.environ.get(SUITES_VARIABLE, "").split(os.pathsep)
+    return tuple(dict.fromkeys(path for path in named if os.path.isabs(path)))
+
+
+def permitted_suite(path: object) -> str | None:
+    """The suite's path, None where the deployment names none. Raises `AirflowFailException` for any other.
+
+    A suite's SQL runs in the job's session, and a run without its suite is let through unchecked: so neither another
+    nor none is for whoever may trigger the DAG to say.
+    """
+    named = suites()
+    if path in named or (path is None and not named):
+        return path if isinstance(path, str) else None
+    raise _refusal("checks", path, SUITES_VARIABLE, "one that {} names; none where it names none")
+
+
+def permitted_verify_suite(path: Path) -> Path:
+    """A suite's path that a declaration names. Raises `AirflowFailException` for one that the deployment does not name:
+    where Spark makes the proof a suite's SQL may read whatever the job can.
+    """
+    if str(path) in os.environ.get(VERIFY_SUITES_VARIABLE, "").split(os.pathsep) and path.is_absolute():
+        return path
+    raise _refusal("declaration", str(path), VERIFY_SUITES_VARIABLE, "suites that {} names, if any")
 
 
 def spark_params() -> dict[str, str]:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from txn_engine_airflow.deployment import permitted_days
+from txn_engine_airflow.deployment import deployment_spark_conf, permitted_days
 from txn_engine_airflow.hook import open_engine_of_run, readable_errors
+from txn_engine_airflow.spark_tasks import task_spark
 from txn_engine_airflow.tables import Cell, Table, show
 
 if TYPE_CHECKING:
     from txn_engine import Engine
     from txn_engine.maintain import MaintenancePolicy, MaintenanceReport, PartitionFailure
+    from txn_engine.maintain.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +54,26 @@ def check_params(params: Params) -> None:
 
 
 def compact(params: Params, announce: Announce) -> Table:
-    """Merge small committed files with their neighbours; readers see the same records at the same offsets."""
+    """Merge small committed files with their neighbours; readers see the same records at the same offsets.
+
+    By this process, or by Spark where `engine` says so, or a partition is larger than `spark_above`: in a session with
+    the deployment's settings, which is started when it is first needed.
+    """
 
     def job(engine: Engine) -> MaintenanceReport[Any]:
-        return engine.maintenance.compact(**_scope(params), policy=_policy(params))
+        from txn_engine.maintain.by_size import workers_for
+
+        policy = _policy(params)
+        with ExitStack() as stack:
+
+            def spark() -> Workers:
+                from txn_engine.spark.compaction import SparkWorkers
+
+                session = task_spark(engine.url, deployment_spark_conf(), app_name="txn_maintain.compact")
+                return SparkWorkers(stack.enter_context(session))
+
+            workers = workers_for(params["engine"], policy, spark)
+            return engine.maintenance.compact(**_scope(params), policy=policy, workers=workers)
 
     return _run_on_partitions("compacted", job, params, announce)
 
@@ -165,6 +184,7 @@ def _policy(params: Params) -> MaintenancePolicy:
         target_file_bytes=max(int(params["target_mib"] * (1 << 20)), 1),
         min_files=params["min_files"],
         min_dirty_ratio=params["dirty_ratio"],
+        spark_above_records=params["spark_above"],
     )
 
 

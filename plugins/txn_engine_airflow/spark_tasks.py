@@ -9,10 +9,12 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from txn_engine.quality import SuitesRun
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,19 @@ def task_spark(url: str, settings: Mapping[str, str], *, app_name: str) -> Itera
         log.info("what Spark said: %s on this worker; it may quote records", folder / "spark.log")
         raise
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def vote_told(vote: SuitesRun) -> dict[str, Any]:
+    """The vote that a write has passed, in numbers and names; and in the log, a line a check: no value of a record."""
+    for about, check in vote.checks:
+        log.info("%s %s: %s (%s)", about, check.name, check.counts, check.status)
+    if vote.report is not None:
+        log.info("report of the checks: %s", vote.report)
+    return {
+        "report": None if vote.report is None else str(vote.report),
+        "checks": len(vote.checks),
+        "warnings": [f"{about}: {check.name}" for about, check in vote.warnings],
+    }
 
 
 @contextmanager

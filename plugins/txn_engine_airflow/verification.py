@@ -9,7 +9,9 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,24 +22,30 @@ from txn_engine_airflow.assets import verified_asset
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.deployment import (
     check_nothing_leads_out,
+    deployment_spark_conf,
     permitted_connection,
     permitted_input_file,
     permitted_report_folder,
+    permitted_verify_suite,
 )
 from txn_engine_airflow.hook import open_engine_of_run, readable_errors
+from txn_engine_airflow.spark_tasks import task_spark
 
 if TYPE_CHECKING:
     from airflow.sdk import Asset
 
+    from txn_engine import Engine
     from txn_engine.quality import CheckResult, Declaration, QualityResult
+    from txn_engine.quality.reducer import Reducer
 
 log = logging.getLogger(__name__)
 
 CONSUMED, EVERYTHING = "consumed", "everything"
 """Scopes of a check: what the group has read, while others go on writing; or all there is, with nothing under way."""
 
-_OF_A_RUN = frozenset({"report_folder"})
-"""Params that say nothing of what is proved."""
+_TELL = {"passed": log.info, "not_applicable": log.info, "warning": log.warning}
+_OF_A_RUN = frozenset({"report_folder", "whole", "engine", "spark_above"})
+"""Params that say nothing of what is proved, but where it is told, what is looked at once more, and who looks."""
 _OF_THE_FILE = ("input_file", "input_delimiter", "input_date_format")
 _NAMED_MAX = 5
 _NAME_CHARS_MAX = 200
@@ -89,19 +97,33 @@ def verify_exactly_once(
     check_nothing_leads_out(folder)
     with readable_errors():
         from txn_engine.quality import check_exactly_once
+        from txn_engine.quality.choosing import chosen_reducer
 
         check = declared(params)
     if connection_of_report(folder) != conn_id:
         (folder / _CONNECTION_FILE).unlink(
             missing_ok=True
         )  # the new report is not of the old one's connection
-    with open_engine_of_run(conn_id) as engine:
+    with (
+        open_engine_of_run(conn_id) as engine,
+        chosen_reducer(
+            params["engine"],
+            engine,
+            check,
+            spark=lambda: _spark_reducer(engine),
+            spark_above=params["spark_above"],
+            tell=log.info,
+        ) as reducer,
+    ):
         result = check_exactly_once(
             engine,
             check,
             input_file=file,
             report_folder=folder,
             run_name=run_id,
+            reducer=reducer,
+            record=True,
+            whole=bool(params.get("whole")),
             progress=log.info,
         )
     (folder / _CONNECTION_FILE).write_text(json.dumps({"conn_id": conn_id}), encoding="utf-8")
@@ -121,11 +143,26 @@ def verify_exactly_once(
     return told | {"announced": not others}
 
 
+@contextmanager
+def _spark_reducer(engine: Engine) -> Iterator[Reducer]:
+    from txn_engine.spark.reducing import SparkReducer
+
+    with (
+        task_spark(engine.url, deployment_spark_conf(), app_name="txn_verify_exactly_once") as spark,
+        SparkReducer(spark, engine.store) as reducer,
+    ):
+        yield reducer
+
+
 def declared(params: Mapping[str, Any]) -> Declaration:
-    """What the params of a run declare: a topic, and an output that sums its amounts by account."""
+    """What the params of a run declare: what the file named by `declaration` says, or else a topic and an output that
+    sums its amounts by account.
+    """
     from txn_engine.errors import InvalidRequestError
     from txn_engine.quality import Amount, Declaration, Output, Totals
 
+    if path := params.get("declaration"):
+        return _declared_in(permitted_input_file(path, param="declaration"), params)
     outputs: tuple[Output, ...] = ()
     if output := params.get("output_topic"):
         missing = [name for name in ("account", "amount") if not params.get(name)]
@@ -154,6 +191,28 @@ def declared(params: Mapping[str, Any]) -> Declaration:
     )
 
 
+def _declared_in(file: Path, params: Mapping[str, Any]) -> Declaration:
+    """What the file declares, in the scope that the params say, of the topic and the group that they name."""
+    from txn_engine.errors import InvalidRequestError
+    from txn_engine.quality import read_declaration
+
+    found = read_declaration(file)
+    for suite in found.suites:
+        permitted_verify_suite(suite.checks)
+    group = params.get("group_id") or None
+    for name, seen, asked in (
+        ("topic", found.topic, params["topic"]),
+        ("group_id", found.group_id or group, group),
+    ):
+        if seen != asked:
+            raise InvalidRequestError(
+                f"declaration {file.name} has the {name} {seen!r}",
+                actor="txn_verify_exactly_once",
+                expected=f"that of the param {name}, {asked!r}",
+            )
+    return replace(found, group_id=group, up_to_position=params["scope"] == CONSUMED)
+
+
 def _less_or_other(params: Mapping[str, Any], own_check: Mapping[str, Any]) -> list[str]:
     """The params by which a run's check is not at least the DAG's own, of the same store.
 
@@ -171,6 +230,14 @@ def _less_or_other(params: Mapping[str, Any], own_check: Mapping[str, Any]) -> l
 def report_folder(parent: Path | None, *, dag_id: str, run_id: str) -> Path:
     """A folder of the run's own, below `parent` or below Airflow's home; no two runs of a DAG share one."""
     return (reports_home() if parent is None else parent) / dag_id / _folder_name(run_id)
+
+
+def vote_folder(*, dag_id: str, run_id: str, task: str) -> Path:
+    """A folder of the task's own in this run, for the report of its checks. No page shows it: it names no connection.
+
+    No DAG's id holds a "~".
+    """
+    return reports_home() / "checks~" / dag_id / _folder_name(run_id) / _folder_name(task)
 
 
 def _folder_name(run_id: str) -> str:
@@ -213,7 +280,7 @@ def reports_home() -> Path:
 
 def _log(result: QualityResult) -> None:
     for check in result.checks:
-        tell = log.info if check.status in ("passed", "not_applicable") else log.error
+        tell = _TELL.get(check.status, log.error)
         tell("%-7s %s: %s", check.status, check.name, check.observed)
     log.info("report: %s", result.report)
 
@@ -222,9 +289,10 @@ def _failure(topic: str, result: QualityResult) -> str:
     bad = [*result.failed, *result.errored]
     told = "; ".join(_sentence(check) for check in bad[:_NAMED_MAX])
     more = f"; and {len(bad) - _NAMED_MAX} more" if len(bad) > _NAMED_MAX else ""
+    signs = f"; signs of: {', '.join(result.anomalies)}" if result.anomalies else ""
     return " ".join(
         f"exactly-once check of {topic}: {len(result.failed)} of {len(result.checks)} checks failed, "
-        f"{len(result.errored)} could not be made: {told}{more}; report: {result.report}".split()
+        f"{len(result.errored)} could not be made: {told}{more}{signs}; report: {result.report}".split()
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -69,9 +70,26 @@ def test_a_declaration(run: Run, ledger: str, report: list[str], tmp_path: Path,
     assert [name for name, status in statuses.items() if status == "failed"] == ["identity_in_copies"]
 
 
+def test_a_suite_beside_the_checks(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
+    """A red one gives exit code 1; of a suite that is a warning the last line tells."""
+    command = ("quality", "run", "payments", "--record-id", "id", "--suite", str(tmp_path / "mine.json"))
+    empty = {"type": "expect_column_values_to_be_null", "kwargs": {"column": "id"}}
+    held = {"name": "mine", "expectations": [empty], "meta": {"severity": "warning"}}
+    (tmp_path / "mine.json").write_text(json.dumps(held))
+    answer = run(*command, *report, store=ledger)
+    assert answer.code == 0
+    assert ", 1 warned;" in answer.stderr
+    (tmp_path / "mine.json").write_text(json.dumps({**held, "meta": {}}))
+    answer = run(*command, *report, "--json", store=ledger)
+    assert answer.code == 1
+    (failed,) = [check for check in answer.json["checks"] if check["status"] == "failed"]
+    assert failed["check"] == "payments: mine: expect_column_values_to_be_null(id)"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (["--record-id", "id", "--suite", "absent.json"], "absent.json"),
         ([], "give --record-id COLUMN, or --declaration FILE"),
         (["--record-id", "x"], "no column x"),
         (["--declaration", "absent.yaml"], "No such file"),
@@ -108,3 +126,30 @@ def test_explain(run: Run) -> None:
     assert all(check["meaning"] and check["action"] for check in every)
     assert len(run("quality", "explain", "audit_clean", "--json").json["checks"]) == 1
     assert run("quality", "explain", "nothing").code == 2
+
+
+def test_history_and_show(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
+    """Each run is kept; the next looks at what is new. A link that is missing is said, and the exit code is 1."""
+    command = ("quality", "run", "payments", "--record-id", "id", *report)
+    assert "kept as proof 0: everything (no proof was there)" in run(*command, store=ledger).stderr
+    assert "kept as proof 1: what is new since proof 0" in run(*command, store=ledger).stderr
+    assert "kept as proof 2: everything" in run(*command, "--whole", store=ledger).stderr
+    assert run(*command, "--no-record", "--json", store=ledger).json["proof"] is None
+    listed = run("quality", "history", "payments", "--json", store=ledger)
+    assert listed.code == 0
+    assert [(row["proof"], row["verdict"], row["since"]) for row in listed.json["proofs"]] == [
+        (0, "proven", 0),
+        (1, "proven", 0),
+        (2, "proven", 2),
+    ]
+    shown = run("quality", "show", "payments", "1", "--json", store=ledger).json
+    assert sum(each["records"] for each in shown["ranges"]) == 3
+    assert {each["status"] for each in shown["results"]} == {"passed"}
+    assert "digest" in run("quality", "show", "payments", "2", store=ledger).stdout.lower()
+    assert run("quality", "show", "payments", "7", store=ledger).code == 1
+    (tmp_path / "ledger" / "proofs" / "payments" / "0" / f"{1:020d}.json").unlink()
+    broken = run("quality", "history", "payments", store=ledger)
+    assert broken.code == 1
+    assert "proof 1 is missing" in broken.stderr
+    assert "proof 1 of the chain is missing" in run(*command, store=ledger).stderr
+    assert run("verify", store=ledger).code == 0

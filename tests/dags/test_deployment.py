@@ -172,6 +172,7 @@ def a_form_that_offers_anything(monkeypatch: pytest.MonkeyPatch) -> None:
         "conn_id_param": Param("txn_engine_default", type="string"),
         "transform_param": Param("txn_engine.spark.balances:balances", type="string"),
         "spark_settings_param": Param({}, type="object"),
+        "checks_param": Param(None, type=["null", "string"]),
     }
     for name, form in open_forms.items():
         monkeypatch.setattr(dag_defaults, name, lambda form=form: form)
@@ -315,6 +316,7 @@ def test_harmless_settings_are_given_as_spark_takes_them(monkeypatch: pytest.Mon
         ({"transform": "builtins:len"}, "TXN_ENGINE_TRANSFORMS"),
         ({"transform": "os:system"}, "TXN_ENGINE_TRANSFORMS"),
         ({"spark_settings": {"spark.jars": "x.jar"}}, "TXN_ENGINE_SPARK_PARAMS"),
+        ({"checks": "/etc/passwd"}, "TXN_ENGINE_SUITES"),
     ],
 )
 def test_a_job_that_is_not_permitted_fails_once_in_its_first_task(
@@ -334,6 +336,32 @@ def test_a_job_that_is_not_permitted_fails_once_in_its_first_task(
     assert line.startswith(REFUSED)
     assert setting in line
     assert sorted(info.key for info in engine.store.list("")) == before
+
+
+def test_a_run_is_held_against_a_suite_that_the_deployment_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can name another of them, and cannot do without: its output would be let through unchecked."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from txn_engine_airflow import dag_defaults
+    from txn_engine_airflow.deployment import permitted_suite
+
+    assert permitted_suite(None) is None
+    assert (dag_defaults.checks_param().value, dag_defaults.checks_param().schema["enum"]) == (None, [None])
+    monkeypatch.setenv("TXN_ENGINE_SUITES", "/suites/a.json:/suites/b.yaml:relative.json:")
+    param = dag_defaults.checks_param()
+    assert (param.value, param.schema["enum"]) == ("/suites/a.json", ["/suites/a.json", "/suites/b.yaml"])
+    assert permitted_suite("/suites/b.yaml") == "/suites/b.yaml"
+    for other in (
+        None,
+        "",
+        "relative.json",
+        "/suites/../suites/a.json",
+        "/suites/c.json",
+        ["/suites/a.json"],
+        7,
+    ):
+        with pytest.raises(AirflowFailException, match="TXN_ENGINE_SUITES"):
+            permitted_suite(other)
 
 
 @pytest.mark.parametrize(
@@ -386,5 +414,5 @@ def test_the_page_for_operators_names_every_variable() -> None:
         for name, value in vars(module).items()
         if name.endswith("_VARIABLE")
     } | {variable for variable, _ in deployment.AGES.values()}
-    assert len(names) == 15
+    assert len(names) == 17
     assert {line.split("|")[1].strip(" `") for line in table.splitlines() if line.startswith("| `")} == names

@@ -313,3 +313,25 @@ def test_a_compacted_topic_keeps_of_each_key_the_latest_record(engine: Engine, r
     report = run.xcom("compact")
     assert sum(row[report["columns"].index("dropped")] for row in report["rows"]) == 24
     assert engine.admin.verify().findings == ()
+
+
+@pytest.mark.spark
+def test_a_partition_above_the_limit_is_sparks(engine: Engine, run_dag: RunDag) -> None:
+    """In a session with the deployment's settings; who did it and why stands in the report."""
+    from tests.dags.payments import rows
+
+    schema = engine.admin.describe_topic("payments").schema
+    engine.admin.create_topic(
+        "latest", partitions=1, schema=schema, key="account_id", cleanup_policy="compact"
+    )
+    for _ in range(2):
+        engine.partition("latest", 0).append(rows())
+    run = run_dag("txn_maintain", topic="latest", dirty_ratio=0, spark_above=1)
+    assert run.state == "success", run.errors
+    report = run.xcom("compact")
+    (row,) = report["rows"]
+    done = dict(zip(report["columns"], row, strict=True))
+    assert (done["engine"], done["records"], done["dropped"]) == ("spark", 12, 12)
+    assert "more than 1 records" in done["why"]
+    assert engine.scan("latest").to_table().num_rows == 12
+    assert engine.admin.verify().findings == ()

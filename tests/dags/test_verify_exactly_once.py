@@ -14,6 +14,8 @@ from tests.dags.airflow_home import HOME
 from tests.dags.finished_run import RunDag
 from tests.quality.ledger import BALANCES, PAYMENTS, balances_table, payments_table, write_input
 from txn_engine import Engine, OffsetAndMetadata, connect
+from txn_engine.log.objects import Objects
+from txn_engine.quality.proof import ProofShelf
 
 pytestmark = [pytest.mark.airflow, pytest.mark.slow]
 
@@ -33,6 +35,10 @@ DAG_PARAMS: dict[str, Any] = {
     "input_file": None,
     "input_delimiter": ";",
     "input_date_format": "%y%m%d",
+    "declaration": None,
+    "whole": False,
+    "engine": "auto",
+    "spark_above": 1_000_000_000,
     "report_folder": "",
     "conn_id": "txn_engine_default",
 }
@@ -108,8 +114,9 @@ def test_a_failed_check_turns_the_run_red_and_is_not_tried_again(
 
     assert run.state == "failed"
     (line,) = run.errors
-    assert line.startswith("txn_engine_airflow.alerts.AlertError: exactly-once check of payments: 1 of ")
+    assert line.startswith("txn_engine_airflow.alerts.AlertError: exactly-once check of payments: 2 of ")
     assert "checks failed, 0 could not be made: totals_in_balances (1 of 3 keys " in line
+    assert "output_with_offsets (1 of " in line
     report = Path(run.xcom("verify", key="report"))
     assert line.endswith(f"report: {report}")
     assert report.is_relative_to(tmp_path / "reports" / "txn_verify_exactly_once")
@@ -209,6 +216,71 @@ def test_more_than_the_dags_own_check_is_as_good(
     assert (found["announced"], len(events)) == (announced, int(announced))
 
 
+DECLARATION = """
+topic: payments
+record_id: trans_id
+outputs:
+  - topic: balances
+    sql: {topic: "SELECT DISTINCT account_id FROM topic", output: "SELECT account_id FROM output"}
+"""
+
+
+def test_a_declaration_is_proved_again_from_where_the_last_run_went(
+    ledger: Engine, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of the deployment's: its relation is what is checked, and each run is a link of the chain."""
+    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path))
+    file = tmp_path / "payments.yaml"
+    file.write_text(DECLARATION)
+    runs = [
+        run_dag("txn_verify_exactly_once", declaration=str(file), whole=whole)
+        for whole in (False, False, True)
+    ]
+    assert [run.state for run in runs] == ["success"] * 3, [run.errors for run in runs]
+    told = [json.loads(Path(run.xcom("verify")["json"]).read_text()) for run in runs]
+    assert [each["proof"] | {"scope": ""} for each in told] == [
+        {"number": 0, "first": 0, "since": 0, "scope": ""},
+        {"number": 1, "first": 0, "since": 0, "scope": ""},
+        {"number": 2, "first": 0, "since": 2, "scope": ""},
+    ]
+    names = [{check["name"] for check in each["checks"]} for each in told]
+    assert "sql_in_balances" in names[0]
+    assert "totals_in_balances" not in names[0]
+    assert names[2] - names[1] == {"digest_as_proved"}
+    assert runs[0].xcom("verify")["announced"] is False  # it is not the DAG's own
+
+
+@pytest.mark.spark
+def test_spark_proves_what_is_more_than_the_tasks_own(ledger: Engine, run_dag: RunDag) -> None:
+    """In a session with the deployment's settings; the verdict is the same, and the proof says who counted."""
+    run = run_dag("txn_verify_exactly_once", spark_above=1)
+    assert run.state == "success", run.errors
+    told = json.loads(Path(run.xcom("verify")["json"]).read_text())
+    proof, _ = ProofShelf(Objects(ledger.store), "payments", 0).read(told["proof"]["number"])
+    assert proof.engine == "Spark"
+
+
+def test_a_suite_of_the_declaration_holds_downstream(
+    ledger: Engine, run_dag: RunDag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the deployment names: red fails the run with its name and count, and nothing is announced."""
+    suite = tmp_path / "mine.json"
+    held = {
+        "name": "mine",
+        "expectations": [{"type": "expect_column_values_to_be_null", "kwargs": {"column": "trans_id"}}],
+    }
+    suite.write_text(json.dumps(held))
+    file = tmp_path / "payments.yaml"
+    file.write_text(DECLARATION + "suites: [mine.json]\n")
+    monkeypatch.setenv("TXN_ENGINE_INPUT_ROOTS", str(tmp_path))
+    monkeypatch.setenv("TXN_ENGINE_VERIFY_SUITES", f"/elsewhere.json:{suite}")
+    run = run_dag("txn_verify_exactly_once", declaration=str(file))
+    assert run.state == "failed"
+    (line,) = run.errors
+    assert "payments: mine: expect_column_values_to_be_null(trans_id) (" in line
+    assert run.events == []
+
+
 def test_what_was_consumed_is_proved_while_loads_go_on(ledger: Engine, run_dag: RunDag) -> None:
     """As after each consume: a load that was committed since, and one that is open, are no failures."""
     producers = [ledger.producer(transactional_id=name) for name in ("later", "open")]
@@ -247,6 +319,9 @@ def test_output_of_another_job_is_not_judged_by_this_ones_columns() -> None:
         ({"topic": "no-such-topic"}, "no-such-topic"),
         ({"record_id": "no_such_column"}, "no_such_column"),
         ({"input_file": "no.csv", "scope": "everything"}, "no.csv': it cannot be read: No such file"),
+        ({"declaration": "of-another.yaml"}, "of-another.yaml has the topic 'loans'"),
+        ({"declaration": "broken.yaml"}, "broken.yaml"),
+        ({"declaration": "with-a-suite.yaml"}, "TXN_ENGINE_VERIFY_SUITES"),
         ({"group_id": None}, "up_to_position is given without group_id"),
         ({"input_file": "there.csv"}, "up_to_position with the input file"),
     ],
@@ -262,8 +337,10 @@ def test_a_wrong_call_fails_in_one_line_before_anything_is_written(
     """Not retried: a person has to mend it."""
     for variable in ("TXN_ENGINE_INPUT_ROOTS", "TXN_ENGINE_REPORT_ROOTS"):
         monkeypatch.setenv(variable, str(tmp_path))
-    if "input_file" in params:
-        params = params | {"input_file": str(tmp_path / params["input_file"])}
+    params |= {name: str(tmp_path / params[name]) for name in ("input_file", "declaration") if name in params}
+    (tmp_path / "of-another.yaml").write_text(DECLARATION.replace("payments", "loans"))
+    (tmp_path / "broken.yaml").write_text("topic: [")
+    (tmp_path / "with-a-suite.yaml").write_text(DECLARATION + "suites: [mine.json]\n")
     write_input(tmp_path / "there.csv")
     run = run_dag("txn_verify_exactly_once", retries=2, report_folder=str(tmp_path / "reports"), **params)
     assert run.state == "failed"

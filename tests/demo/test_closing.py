@@ -25,7 +25,7 @@ def audit(live: int = 100, aborted: int = 30, transactions: dict[str, int] | Non
         PAYMENTS, 0, 0, 0, 0, 0, 0, 0, {"live": live, "aborted": aborted}, 0, 0, 0, judged=True
     )
     states = {"CompleteCommit": 11, "CompleteAbort": 3} if transactions is None else transactions
-    return VerifyReport((), VerifyStats(1, 1, 1, 1, 130, states, (partition,), 0, 0, 0, 0.1))
+    return VerifyReport((), VerifyStats(1, 1, 0, "", 1, 1, 130, states, (partition,), 0, 0, 0, 0.1))
 
 
 def closing() -> Closing:

@@ -21,6 +21,7 @@ from tests.conftest import S3Bucket
 from tests.servers import REPOSITORY, minio_client
 from txn_engine.cli import checkup
 from txn_engine.engine import Engine, connect
+from txn_engine.quality import Declaration, check_exactly_once
 from txn_engine.testing import ManualClock
 
 POLICIES = REPOSITORY / "deploy" / "policies"
@@ -72,7 +73,7 @@ def _applies(statement: dict[str, Any], key: str, *, if_none_match: bool) -> boo
 
 
 @pytest.fixture(scope="module")
-def lived() -> dict[str, set[tuple[str, bool]]]:
+def lived(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[tuple[str, bool]]]:
     """What each role put in a life with everything in it: topics, loads, groups, all upkeep, a deletion, `doctor`."""
     roles = {role: PutRecorder("create-only") for role in ("maintainer", "writer")}
     clock = ManualClock()
@@ -91,6 +92,8 @@ def lived() -> dict[str, set[tuple[str, bool]]]:
             jobs = keeper.maintenance
             for job in (jobs.compact, jobs.retain, jobs.seal, jobs.expire_producers, jobs.clean):
                 assert not job().failures
+        proof = Declaration("payments", ("account_id",))
+        check_exactly_once(keeper, proof, report_folder=tmp_path_factory.mktemp("report"), record=True)
         keeper.admin.add_partitions_to_topic("payments", 3)
         keeper.admin.delete_topic("payments")
     assert {check.mark for check in checkup._proof(roles["maintainer"], writing_needed=True)} == {"✓"}

@@ -8,6 +8,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 import pyarrow as pa
@@ -21,10 +22,12 @@ from tests.servers import MinioServer, minio_client
 from txn_engine import Engine, connect
 from txn_engine.clock import system_clock
 from txn_engine.errors import TxnEngineError
+from txn_engine.quality import Declaration, check_exactly_once
 
 pytestmark = [pytest.mark.minio]
 
 ROWS = pa.table({"account_id": pa.array(range(8), pa.int64())})
+PROOF = Declaration("payments", ("account_id",))
 DENIED = "CLUSTER_AUTHORIZATION_FAILED"
 
 As = Callable[[str], S3Bucket]
@@ -72,11 +75,15 @@ def assert_denied(error: pytest.ExceptionInfo[TxnEngineError]) -> None:
     assert error.value.code == DENIED, str(error.value)
 
 
-def test_reader_reads_and_writes_nothing(as_role: As, maintained: Engine) -> None:
+def test_reader_reads_and_writes_nothing(as_role: As, maintained: Engine, tmp_path: Path) -> None:
     produce(maintained, "loader")
     with engine_as(as_role("reader")) as engine:
         assert engine.scan("payments").to_table().num_rows == 8
         assert not engine.admin.verify().findings
+        assert check_exactly_once(engine, PROOF, report_folder=tmp_path).success
+        with pytest.raises(TxnEngineError) as error:
+            check_exactly_once(engine, PROOF, report_folder=tmp_path, record=True)
+        assert_denied(error)
         with pytest.raises(TxnEngineError) as error:
             produce(engine, "intruder")
         assert_denied(error)
@@ -116,16 +123,23 @@ def run_every_job(engine: Engine) -> None:
         assert not job().failures
 
 
-def test_maintainer_does_every_job(as_role: As, maintained: Engine) -> None:
+def test_maintainer_does_every_job(as_role: As, maintained: Engine, tmp_path: Path) -> None:
     """Sweeps, snapshots and maintenance; what the coordinator lives by no role deletes."""
     for number in range(3):
         produce(maintained, f"loader-{number}")
     run_every_job(maintained)
     assert not maintained.maintenance.remove_deleted_topics().failures
+    assert check_exactly_once(maintained, PROOF, report_folder=tmp_path, record=True).proof is not None
     bucket = as_role("maintainer")
     assert not keys_of(bucket, "probes/"), "the probe's objects are removed again"
     bucket.client().remove_object(bucket.name, keys_of(bucket, "/snapshots/")[0])
-    for part in ("topics/__transaction_state/", "topics/payments/0.json", "store.json", "producer_ids/"):
+    for part in (
+        "topics/__transaction_state/",
+        "topics/payments/0.json",
+        "store.json",
+        "producer_ids/",
+        "proofs/",
+    ):
         with pytest.raises(S3Error, match="AccessDenied"):
             bucket.client().remove_object(bucket.name, keys_of(bucket, part)[0])
 

@@ -184,7 +184,7 @@ def test_trouble_is_announced(person: BrowserContext) -> None:
 def test_read_the_report(person: BrowserContext) -> None:
     """From the list of runs to the checks and the full report in its frame."""
     page = open_page(person, "quality")
-    page.locator("#content table a").first.click()
+    page.get_by_role("table", name="Runs").get_by_role("link").first.click()
     expect(page.get_by_role("heading", name="Full report")).to_be_visible()
     expect(page.locator("#content")).to_contain_text("Passed")
     report = page.frame_locator("iframe.report")

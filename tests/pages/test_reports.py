@@ -36,6 +36,7 @@ def report(airflow_app: Any) -> Iterator[Path]:
         for _ in range(2):
             engine.partition("payments", 0).append(busy_store.records(77, 1))
         params = {"conn_id": "other_store", "topic": "payments", "record_id": "account_id", "scope": "everything",
+                  "engine": "auto", "spark_above": 10**9,
                   "output_count": None}  # fmt: skip
         with pytest.raises(AlertError, match="record_ids_unique"):
             verify_exactly_once(

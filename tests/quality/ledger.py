@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 from txn_engine.quality import Amount, Declaration, Output, Totals
 from txn_engine.quality.evidence import (
     AbortedRange,
+    CommittedOffset,
     Evidence,
+    GroupHistory,
     InputRows,
     PartitionEvidence,
     ReplayedFile,
@@ -142,6 +144,7 @@ class LogFile:
     partition: int
     base_offset: int
     producer_id: int | None
+    producer_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,17 @@ def hand_rows(
         )
         for file, part in _by_file(offsets_table(left), log_files)
     ]
-    return HandRows(schema, committed, tuple(seen), tuple(hidden), ends, topic, committed, logged, log_files)
+    return HandRows(
+        schema=schema,
+        rows=committed,
+        files=tuple(seen),
+        hidden=tuple(hidden),
+        ends=ends,
+        topic=topic,
+        committed=committed,
+        logged=logged,
+        log_files=log_files,
+    )
 
 
 def _places(table: pa.Table) -> list[tuple[int, int]]:
@@ -207,6 +220,7 @@ def _seen(topic: str, schema: pa.Schema, file: LogFile, rows: pa.Table) -> SeenF
         facts.first_offset,
         facts.last_offset,
         file.producer_id,
+        file.producer_epoch,
         facts.falls,
         facts.repeats,
         facts.first_fault,
@@ -220,6 +234,15 @@ def output_rows(rows: Sequence[tuple[int, str, int]] = TURNOVERS) -> HandRows:
     committed = placed(balances_table(rows), places)
     files = (LogFile(0, 0, 8),)
     return hand_rows("balances", BALANCES, committed, offsets_table(places), files, {0: len(rows) + 1})
+
+
+COMMITS = (
+    CommittedOffset(0, 0, 3, 8, 0, ""),
+    CommittedOffset(1, 1, 3, 8, 0, ""),
+    CommittedOffset(0, 3, 9, 8, 0, ""),
+    CommittedOffset(1, 4, 6, 8, 0, ""),
+)
+"""What the group committed, with its output, in two steps."""
 
 
 def good_evidence(tmp_path: Path) -> Evidence:
@@ -255,6 +278,7 @@ def good_evidence(tmp_path: Path) -> Evidence:
             GroupOffset("payments", 1, 6, -1, -1, 6, 0, "", 0),
         ),
         transactions=(TransactionState("load", "CompleteCommit"), TransactionState("lost", "CompleteAbort")),
+        group_history=GroupHistory(True, COMMITS, frozenset({(8, 0)})),
     )
     return all_visible(found)
 

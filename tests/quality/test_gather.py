@@ -39,6 +39,7 @@ from txn_engine.producer import Producer
 from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.quality import Amount, Declaration, Output, QualityResult, check_exactly_once
 from txn_engine.quality.counting import count
+from txn_engine.quality.expectations import new_context
 from txn_engine.quality.gather import gather
 from txn_engine.quality.in_process import InProcess
 from txn_engine.quality.judge import judge
@@ -271,10 +272,15 @@ def test_a_wrong_call_is_refused_before_anything_is_written(engine: Engine, tmp_
     assert not report.exists()
 
 
+def _gathered(engine: Engine) -> Any:
+    with InProcess(engine.store) as reducer:
+        return gather(engine, CHECK, input_file=None, reducer=reducer, progress=lambda _: None)
+
+
 def test_the_evidence_names_the_producers_of_files(engine: Engine, tmp_path: Path) -> None:
     """Who wrote a record is read from its file's name, so that aborted ranges are judged producer by producer."""
     load(engine)
-    evidence = gather(engine, CHECK, input_file=None, folder=Path(), progress=lambda _: None)
+    evidence = _gathered(engine)
     files = evidence.rows["payments"].files
     assert files
     assert all(file.producer_id is not None for file in files)
@@ -291,11 +297,13 @@ BOTH_SIDES = {"no_open_transaction", "transactions_final", "nothing_pending"}
 
 
 def failed_checks(engine: Engine) -> set[str]:
-    evidence = gather(engine, CHECK, input_file=None, folder=Path(), progress=lambda _: None)
+    evidence = _gathered(engine)
     checks = named_checks(CHECK, has_input=False)
     with InProcess(engine.store) as reducer:
         counted = count(evidence, Reductions(evidence, reducer))
-    judgement = judge(counted, checks, not_applicable={}, run_name="x", run_time=dt.datetime.now(dt.UTC))
+    judgement = judge(
+        new_context(), counted, checks, not_applicable={}, run_name="x", run_time=dt.datetime.now(dt.UTC)
+    )
     assert [check.name for check in judgement.checks if check.status == "errored"] == []
     return {check.name for check in judgement.checks if check.status == "failed"}
 
@@ -501,9 +509,12 @@ def test_up_to_a_position_needs_a_group_and_no_file(engine: Engine, tmp_path: Pa
     load(engine)
     with pytest.raises(InvalidRequestError, match="up_to_position is given without group_id"):
         replace(CONSUMED, group_id=None)
-    with pytest.raises(InvalidRequestError, match="up_to_position with the input file"):
+    with (
+        pytest.raises(InvalidRequestError, match="up_to_position with the input file"),
+        InProcess(engine.store) as reducer,
+    ):
         gather(
-            engine, CONSUMED, input_file=write_input(tmp_path / "trans.csv"), folder=tmp_path, progress=print
+            engine, CONSUMED, input_file=write_input(tmp_path / "trans.csv"), reducer=reducer, progress=print
         )
 
 

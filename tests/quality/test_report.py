@@ -14,11 +14,12 @@ import pytest
 
 from storage.memory import MemoryStore
 from tests.quality.ledger import CHECK, good_evidence, output_rows, with_payments
-from txn_engine.quality import QualityResult, exactly_once
+from txn_engine.quality import QualityResult
 from txn_engine.quality.evidence import AuditFinding, Evidence, TransactionState
 from txn_engine.quality.exactly_once import report_evidence as report_of
 from txn_engine.quality.in_process import InProcess
 from txn_engine.quality.report import shown_url
+from txn_engine.quality.report_files import made_folder
 
 
 def report_evidence(evidence: Evidence, **arguments: Any) -> QualityResult:
@@ -110,8 +111,8 @@ def test_a_report_is_its_owners(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o2770)
-    assert exactly_once._made_folder(shared / "run").stat().st_mode & 0o070 == 0o050
-    assert exactly_once._made_folder(tmp_path / "new" / "run").stat().st_mode & 0o777 == 0o700
+    assert made_folder(shared / "run", actor="x").stat().st_mode & 0o070 == 0o050
+    assert made_folder(tmp_path / "new" / "run", actor="x").stat().st_mode & 0o777 == 0o700
 
 
 def test_nothing_is_fetched_and_nothing_runs(good: QualityResult, bad: QualityResult) -> None:

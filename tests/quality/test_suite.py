@@ -36,17 +36,20 @@ from txn_engine.quality.counting import count
 from txn_engine.quality.evidence import (
     AbortedRange,
     AuditFinding,
+    CommittedOffset,
     Evidence,
     EvidenceMissingError,
     TransactionState,
 )
 from txn_engine.quality.exactly_once import report_evidence as report_of
+from txn_engine.quality.expectations import new_context
 from txn_engine.quality.history import not_applicable
 from txn_engine.quality.in_process import InProcess
 from txn_engine.quality.judge import judge
 from txn_engine.quality.records import Reductions
 from txn_engine.quality.result import Counted
 from txn_engine.quality.suite import named_checks
+from txn_engine.types import RESET_METADATA
 
 Breaker = Callable[[Evidence], Evidence]
 Gone = Callable[[Evidence, str], Evidence]
@@ -58,7 +61,9 @@ def judged(evidence: Evidence) -> tuple[CheckResult, ...]:
     now = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
     counted = counts(evidence)
     left_out = not_applicable(evidence, counted)
-    return judge(counted, checks, not_applicable=left_out, run_name="test", run_time=now).checks
+    return judge(
+        new_context(), counted, checks, not_applicable=left_out, run_name="test", run_time=now
+    ).checks
 
 
 def counts(evidence: Evidence) -> Mapping[str, Counted | EvidenceMissingError]:
@@ -299,6 +304,36 @@ def file_of_other_records(evidence: Evidence) -> Evidence:
     return with_replayed(evidence, "payments", 1, live=(live[0]._replace(record_count=3), *live[1:]))
 
 
+def aborted_by_its_decision(evidence: Evidence) -> Evidence:
+    """The markers say committed, the coordinator's rows say that the file's transaction was aborted."""
+    return replace(evidence, fates={evidence.rows["payments"].files[0].key: "aborted"})
+
+
+def undecided_by_its_state(evidence: Evidence) -> Evidence:
+    """The markers say committed, by the coordinator's rows the file's transaction is open."""
+    return replace(evidence, fates={evidence.rows["payments"].files[0].key: "undecided"})
+
+
+def position_moved_back(evidence: Evidence) -> Evidence:
+    history = evidence.group_history
+    back = CommittedOffset(0, 5, 3, 8, 0, "")
+    return replace(evidence, group_history=replace(history, commits=(*history.commits, back)))
+
+
+def output_apart_from_offsets(evidence: Evidence) -> Evidence:
+    """The next epoch of the producer wrote the last row, and committed no offset."""
+    files = (LogFile(0, 0, 8), LogFile(0, len(TURNOVERS) - 1, 8, 1))
+    return all_visible(with_rows(evidence, "balances", log_files=files))
+
+
+def half_a_transaction(evidence: Evidence) -> Evidence:
+    return replace(evidence, findings=(AuditFinding("torn", code="decision-not-carried-out"),))
+
+
+def batches_out_of_order(evidence: Evidence) -> Evidence:
+    return replace(evidence, findings=(AuditFinding("order", code="sequence-gap"),))
+
+
 VIOLATIONS: list[tuple[Breaker, set[str]]] = [
     (duplicate_row, {"record_ids_unique"}),
     (missing_row, {"no_input_row_missing"}),
@@ -340,6 +375,12 @@ VIOLATIONS: list[tuple[Breaker, set[str]]] = [
     (audit_finding, {"audit_clean"}),
     (offset_twice, {"no_offset_twice"}),
     (out_of_order, {"offsets_ascend"}),
+    (aborted_by_its_decision, {"nothing_aborted_visible"}),
+    (undecided_by_its_state, {"nothing_undecided_visible"}),
+    (position_moved_back, {"positions_never_fall"}),
+    (output_apart_from_offsets, {"output_with_offsets"}),
+    (half_a_transaction, {"transactions_whole", "audit_clean"}),
+    (batches_out_of_order, {"producers_in_order", "audit_clean"}),
 ]
 
 
@@ -348,7 +389,7 @@ def test_a_right_ledger_passes_every_check(evidence: Evidence, tmp_path: Path) -
     result = report_evidence(evidence, report_folder=tmp_path / "report")
     assert [check.name for check in result.checks if check.status != "passed"] == []
     assert result.success
-    assert len(result.checks) == 21
+    assert len(result.checks) == 25
     assert result.report.is_file()
     assert result.json.is_file()
     assert result.statistics["committed_records"] == 8
@@ -363,6 +404,29 @@ def test_a_violation_fails_its_own_check(breaker: Breaker, expected: set[str], e
     checks = judged(breaker(evidence))
     assert named(checks, "failed") == expected
     assert named(checks, "errored") == set()
+
+
+@pytest.mark.parametrize(
+    "metadata_and_offset", [(RESET_METADATA, 3), ("", -1)], ids=["moved on purpose", "deleted"]
+)
+def test_a_position_that_was_moved_on_purpose_may_fall(
+    metadata_and_offset: tuple[str, int], evidence: Evidence
+) -> None:
+    """Nor is what fell before that held against the group any more; what falls after it is."""
+    metadata, offset = metadata_and_offset
+    fell = position_moved_back(evidence)
+    moved = CommittedOffset(0, 6, offset, -1, -1, metadata)
+    again = CommittedOffset(0, 7, 4, 8, 0, "")
+    below = CommittedOffset(0, 8, 2, 8, 0, "")
+
+    def failed(*commits: CommittedOffset) -> set[str]:
+        history = fell.group_history
+        found = replace(history, commits=(*history.commits, *commits))
+        return named(judged(replace(fell, group_history=found)), "failed")
+
+    assert failed(moved, again) == set()
+    assert failed(moved, again, below) == {"positions_never_fall"}
+    assert failed(moved, again, below._replace(took_effect=False)) == set()
 
 
 def test_every_check_has_a_violation() -> None:
@@ -514,7 +578,7 @@ def test_without_output_and_group_less_is_checked(evidence: Evidence, tmp_path: 
     )
     result = report_evidence(alone, report_folder=tmp_path)
     assert result.success
-    assert len(result.checks) == 17
+    assert len(result.checks) == 19
     page = result.report.read_text(encoding="utf-8")
     assert "No output was compared" in page
     assert "no group was named" in page

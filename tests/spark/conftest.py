@@ -112,6 +112,13 @@ def two_topics(ledger: Engine) -> Engine:
 
 
 @pytest.fixture
+def copies(ledger: Engine) -> Engine:
+    """`ledger` with an empty topic `copies` of the same columns as `payments`."""
+    ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
+    return ledger
+
+
+@pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Engine]:
     """A store with an empty `payments` (3 partitions) and an empty `balances` (2); at the end it is audited."""
     with txn_engine.connect(f"file://{tmp_path}/ledger") as engine:

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from storage import open_store
-from tests.faults import Fault, FaultyStore, Operation, no_pause
+from tests.faults import DyingStore, ProcessDiedError, no_pause
 from tests.spark.conftest import accounts_of, balances_of, load, payments, sums, two_outputs
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
@@ -31,32 +30,6 @@ from txn_engine.spark.writing import WriteResult
 
 pytestmark = pytest.mark.spark
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-class ProcessDiedError(BaseException):
-    """What a store raises whose process is no more: no handler of ours may take it for an error."""
-
-
-class DyingStore(FaultyStore):
-    """A store whose client dies at its n-th put, before or after that took effect: nothing is done from then on."""
-
-    def __init__(self, url: str, at: int, *, after: bool) -> None:
-        super().__init__(open_store(url), decide=self._decide, error=self._die)  # type: ignore[arg-type]
-        self._at, self._after_effect, self.puts, self._is_dead = at, after, 0, False
-
-    def _decide(self, operation: Operation, _: str, __: int) -> Fault | None:
-        if self._is_dead:
-            return "before"
-        if operation != "put_if_absent":
-            return None
-        self.puts += 1
-        if self.puts <= self._at:
-            return None
-        self._is_dead = True
-        return "after" if self._after_effect else "before"
-
-    def _die(self, operation: Operation, key: str) -> ProcessDiedError:
-        return ProcessDiedError(f"{operation} {key}")
 
 
 def write_both(spark: SparkSession, engine: Engine) -> dict[str, WriteResult]:

@@ -20,13 +20,6 @@ from txn_engine.spark import StreamBatch, stream_topic
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def copies(ledger: Engine) -> Engine:
-    """The ledger, with a topic `copies` of the same columns as `payments`."""
-    ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
-    return ledger
-
-
 def as_they_are(rows: DataFrame, _batch: StreamBatch) -> DataFrame:
     return rows.select(*SCHEMA.names)
 

@@ -26,9 +26,10 @@ from txn_engine_airflow.operators.transactions import (
     has_committed_before,
     landed,
     parts_of,
+    report_folder_of,
     with_outlets,
 )
-from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark
+from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark, vote_told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,7 +52,9 @@ class TxnProduceOperator(BaseOperator):
     `engine="spark"` has Spark read the files, `path` as `txn_engine.spark.load_files` takes it: places and patterns
     that Spark can list, each file a task's. `spark_settings` are Spark's own, stronger than the deployment's
     (`TXN_ENGINE_SPARK_CONF`); they are code, as all arguments are: ask `deployment.permitted_spark_settings` for those
-    that come from a DAG's params.
+    that come from a DAG's params. `checks` (a suite, a path of one or a function, as `write_topic` takes them) vote
+    before the commit: where a critical one fails or cannot be made the task fails and nothing is visible. The report
+    goes to `report_folder`, else below `$AIRFLOW_HOME/txn_engine_reports/checks~/`, for the worker's user alone.
 
     Exactly once. The transaction is of the id `<dag>/<task>[/<map index>]` unless `transactional_id` says another, and
     of the run `<dag>/<task>[/<map index>]@<logical date in UTC>` (the DAG run's id where it has no date). A try fences
@@ -106,6 +109,8 @@ class TxnProduceOperator(BaseOperator):
         forgotten_runs: ForgottenRuns = "refuse",
         engine: Literal["local", "spark"] = "local",
         spark_settings: Mapping[str, str] | None = None,
+        checks: Any = None,
+        report_folder: str | None = None,
         conn_id: str = DEFAULT_CONN_ID,
         **kwargs: Any,
     ) -> None:
@@ -126,6 +131,8 @@ class TxnProduceOperator(BaseOperator):
             )
         if engine == "spark" and (path is None or partition is not None):
             raise ValueError(f"task {self.task_id!r}: engine='spark' takes a path, and no partition")
+        if engine != "spark" and (checks is not None or report_folder is not None):
+            raise ValueError(f"task {self.task_id!r}: checks and report_folder are for engine='spark'")
         self.topic = topic
         self.path = path
         self.python_callable = python_callable
@@ -138,6 +145,8 @@ class TxnProduceOperator(BaseOperator):
         self.forgotten_runs = forgotten_runs
         self.engine = engine
         self.spark_settings = dict(spark_settings or {})
+        self.checks = checks
+        self.report_folder = report_folder
         self.conn_id = conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -200,21 +209,28 @@ class TxnProduceOperator(BaseOperator):
         return answered(commit_run(producer, run_id, send))
 
     def _load_by_spark(
-        self, engine: Engine, producer: Producer, run_id: str, _: Context
+        self, engine: Engine, producer: Producer, run_id: str, context: Context
     ) -> Sequence[RecordMetadata]:
         from txn_engine.spark.loading import files_of
+        from txn_engine.spark.voting import vote_of
         from txn_engine.spark.writing import write_with
 
         topic = engine.logs.topics.look_up(self.topic)
         settings = deployment_spark_conf() | self.spark_settings
+        folder = None if self.checks is None else report_folder_of(context, self.report_folder)
+        vote = vote_of(self.checks, folder, engine=engine, outputs=(self.topic,), actor=self.task_id)
         # What is wrong with a file is told by its name, line and column alone.
         with (
             task_spark(engine.url, settings, app_name=self.task_id) as spark,
             kind_of_failure_alone(told=("InvalidRecordError", "InvalidRequestError")),
         ):
             files = files_of(spark, engine, topic, self.path or (), self.read_options)
-            written = write_with(engine, producer, {self.topic: files}, offsets=None, run_id=run_id)
-        return written[self.topic].batches
+            written = write_with(
+                engine, producer, {self.topic: files}, offsets=None, run_id=run_id, vote=vote
+            )[self.topic]
+        if written.checks is not None:
+            vote_told(written.checks)
+        return written.batches
 
     def _records(
         self, engine: Engine, context: Context

@@ -10,7 +10,7 @@ from airflow.sdk import AssetAlias, BaseOperator, Context
 from txn_engine_airflow.assets import topic_alias
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.operators.identity import checked_transactional_id, run_id_of, transactional_id_of
-from txn_engine_airflow.operators.transactions import fenced_means_retry, with_outlets
+from txn_engine_airflow.operators.transactions import fenced_means_retry, report_folder_of, with_outlets
 
 
 class TxnSparkConsumeOperator(BaseOperator):
@@ -25,6 +25,9 @@ class TxnSparkConsumeOperator(BaseOperator):
     `spark.master`, stronger than the deployment's (`TXN_ENGINE_SPARK_CONF`). Both are code, as all arguments are: a DAG
     that takes them from its params lets whoever triggers it run what he likes, unless it asks
     `deployment.permitted_transform` and `permitted_spark_settings`.
+    `checks` vote before the commit: a suite, {topic: suite}, a path of one or a function, as `write_topic` takes them.
+    Where a critical one fails or cannot be made the task fails, nothing is visible and the group stays. The report goes
+    to `report_folder`, else below `$AIRFLOW_HOME/txn_engine_reports/checks~/`, for the worker's user alone.
     Returns, and sends as the event of each output topic's asset, what was read and written.
     """
 
@@ -48,6 +51,8 @@ class TxnSparkConsumeOperator(BaseOperator):
         transform: str | Callable[[Any], Any],
         transactional_id: str | None = None,
         spark_settings: Mapping[str, str] | None = None,
+        checks: Any = None,
+        report_folder: str | None = None,
         conn_id: str = DEFAULT_CONN_ID,
         **kwargs: Any,
     ) -> None:
@@ -63,6 +68,8 @@ class TxnSparkConsumeOperator(BaseOperator):
         self.transform = transform
         self.transactional_id = transactional_id
         self.spark_settings = dict(spark_settings or {})
+        self.checks = checks
+        self.report_folder = report_folder
         self.conn_id = conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -84,7 +91,9 @@ class TxnSparkConsumeOperator(BaseOperator):
             "transactional_id": name,
             "transform": self.transform,
             "spark_settings": self.spark_settings,
+            "checks": self.checks,
             "conn_id": self.conn_id,
         }
+        folder = report_folder_of(context, self.report_folder)
         with fenced_means_retry():
-            return consume_with_spark(params, run_id=run_id_of(context), emit=emit)
+            return consume_with_spark(params, run_id=run_id_of(context), emit=emit, report_folder=folder)

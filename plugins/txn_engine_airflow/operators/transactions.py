@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from airflow.sdk import AssetAlias
@@ -14,8 +15,9 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from txn_engine_airflow.assets import COORDINATOR_TOPIC, TopicUpdate, topic_alias, topic_asset
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.operators.arguments import differences
-from txn_engine_airflow.operators.identity import moment_of
+from txn_engine_airflow.operators.identity import moment_of, transactional_id_of
 from txn_engine_airflow.progress import by_name, stable_end
+from txn_engine_airflow.verification import vote_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -198,6 +200,17 @@ def _check_arguments(
             " nothing was loaded now: look which records are there, then load what is missing in a DAG run of its own,"
             " and mark this task as success"
         )
+
+
+def report_folder_of(context: Context, given: str | None) -> Path:
+    """Where the report of this task's checks goes: `given`, else a folder of the task's own in this run."""
+    if given is not None:
+        return Path(given)
+    return vote_folder(
+        dag_id=context["dag_run"].dag_id,
+        run_id=context["dag_run"].run_id,
+        task=transactional_id_of(context).partition("/")[2],
+    )
 
 
 def parts_of(records: Any, *, task: str) -> Iterable[pa.Table | pa.RecordBatch | pa.RecordBatchReader]:

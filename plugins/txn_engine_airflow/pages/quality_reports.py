@@ -49,6 +49,7 @@ class Report:
     failed: int
     errored: int
     not_applicable: int
+    warnings: int
     committed_records: int
     aborted_records: int
     seconds: float
@@ -136,6 +137,7 @@ def _read(path: Path, changed_ns: int) -> Report:
         passed=int(numbers["passed"]),
         not_applicable=int(numbers["not_applicable"]),
         failed=int(numbers["failed"]),
+        warnings=int(numbers.get("warnings", 0)),
         errored=int(numbers["errored"]),
         committed_records=int(numbers["committed_records"]),
         aborted_records=int(numbers["aborted_records"]),

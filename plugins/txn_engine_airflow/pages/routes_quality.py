@@ -37,6 +37,12 @@ def reports(user: GetUserDep, poller: StorePollerDep) -> Response:
     return as_json({"reports": lines, "without_report": [asdict(run) for run in runs]})
 
 
+@router.get("/api/proofs")
+def proofs(poller: StorePollerDep) -> Response:
+    """The proofs that the store keeps, by topic, the newest first: outcomes and counts."""
+    return as_json(asdict(poller.proofs(wait_ms=FIRST_LOOK_MS)))
+
+
 @router.get("/api/report")
 def report(
     user: GetUserDep,

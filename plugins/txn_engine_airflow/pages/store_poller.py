@@ -24,6 +24,7 @@ from txn_engine_airflow.hook import connect_to
 from txn_engine_airflow.pages.clock_check import ClockCheck
 from txn_engine_airflow.pages.dag_runs import DagRuns, Run, last_runs, verifications
 from txn_engine_airflow.pages.moment import Moment, look
+from txn_engine_airflow.pages.proofs import KeptProofs, ProofAlbum
 from txn_engine_airflow.pages.quality_reports import Report, ReportShelf
 from txn_engine_airflow.pages.tails import Tails
 from txn_engine_airflow.pages.troubles import for_viewers
@@ -35,6 +36,7 @@ IDLE_MS = 60_000
 WATCHED_FOR_MS = 120_000
 TOPICS_EVERY_MS = 12_000
 AIRFLOW_EVERY_MS = 9_000
+PROOFS_EVERY_MS = 15_000
 WAITING_MAX = 2
 REOPEN_AFTER_FAILURES = 3
 
@@ -112,6 +114,9 @@ class StorePoller:
         self._airflow: AirflowSight | None = None
         self._may_wait = threading.Semaphore(WAITING_MAX)
         self._shelf = ReportShelf()
+        self._album = ProofAlbum()
+        self._proofs_ms = 0
+        self._proofs = KeptProofs()
         self._clock_check = ClockCheck(clock, monotonic_ms)
         self._seen: tuple[int, int] | None = None
         self._took_ms = 0
@@ -173,6 +178,11 @@ class StorePoller:
         if self._airflow is None:
             raise NothingSeenYetError(self._airflow_trouble or "Airflow's database is being asked.")
         return self._airflow
+
+    def proofs(self, *, wait_ms: int = 0) -> KeptProofs:
+        """The proofs that the store keeps, as of the last look that could be had. Raises `NothingSeenYetError`."""
+        self.sight(wait_ms=wait_ms)
+        return self._proofs
 
     @property
     def engine(self) -> Engine:
@@ -246,12 +256,19 @@ class StorePoller:
         if self._survey is None or began_ms - self._survey[0] >= TOPICS_EVERY_MS:
             self._survey = began_ms, engine.logs.topics.survey_each()
         moment = look(engine, self._survey[1])
+        self._look_at_proofs(engine, moment)
         seen = began_ms, monotonic_ms()
         groups = group_lines(moment)
         self._sight = Sight(moment, groups, json.dumps(asdict(overview(moment, groups))).encode())
         self._seen = seen
         self._clock_trouble = self._clock_check.trouble(moment.states())
         self.tails.follow()
+
+    def _look_at_proofs(self, engine: Engine, moment: Moment) -> None:
+        now_ms = monotonic_ms()
+        if not self._proofs_ms or now_ms - self._proofs_ms >= PROOFS_EVERY_MS:
+            self._proofs = self._album.look(engine, [found.topic for found in moment.topics.values()])
+            self._proofs_ms = now_ms
 
     def _look_at_airflow(self) -> None:
         now_ms = monotonic_ms()
@@ -272,5 +289,6 @@ class StorePoller:
     def _close(self) -> None:
         engine, self._engine, self._survey = self._engine, None, None
         self.tails.forget()
+        self._album, self._proofs_ms = ProofAlbum(), 0
         if engine is not None:
             engine.close()

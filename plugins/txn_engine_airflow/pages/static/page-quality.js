@@ -9,9 +9,12 @@ const SHOWN = 60;
 const SLOTS_MIN = 12;
 
 export const everyMs = () => 10_000;
-export const load = (_, signal) => get("reports", {}, signal);
+export const load = async (_, signal) => {
+  const [runs, proofs] = await Promise.all([get("reports", {}, signal), get("proofs", {}, signal)]);
+  return { ...runs, proofs };
+};
 
-export function render({ reports, without_report: others }) {
+export function render({ reports, without_report: others, proofs }) {
   const failed = others.filter((run) => run.state === "failed").length;
   const good = reports.filter((report) => report.success).length;
   const ended = reports.length + failed;
@@ -25,6 +28,7 @@ export function render({ reports, without_report: others }) {
         ["Runs that passed", ended ? `${percent(good, ended)} %` : DASH,
           `${number(good)} of ${number(ended)} that ended${failed ? `; ${number(failed)} left no report` : ""}`, good < ended ? "bad" : ""],
       ]),
+      proofs.topics.length > 0 && calendar(proofs),
       ended > 1 && chart(rows.filter((row) => row.share !== null).slice(0, SHOWN).reverse()),
       table({
         caption: "Runs", note: "newest first",
@@ -47,6 +51,7 @@ function reportRow(report) {
     at: report.made_ms,
     word: report.success ? "Passed" : report.failed ? "Failed" : "Not made",
     note: `${number(report.passed)} of ${plural(total(report), "check")} passed` +
+      (report.warnings ? `, ${plural(report.warnings, "warning")}` : "") +
       (report.not_applicable ? `, ${number(report.not_applicable)} not applicable` : ""),
     look: report.success ? "" : "bad",
     share: report.passed / Math.max(total(report), 1),
@@ -88,7 +93,7 @@ export function outcome(report) {
   return report.failed ? badge("bad", "Failed") : badge("warn", "Not made");
 }
 
-const total = (report) => report.passed + report.failed + report.errored;
+const total = (report) => report.passed + report.failed + report.errored + report.warnings;
 const bad = (count) => (count ? h("span", { class: "strong-bad" }, number(count)) : "0");
 
 /** A bar a run that ended, the share of its checks that passed from the bottom up; one without a report is empty. */
@@ -108,4 +113,38 @@ function chart(rows) {
       class: "chart", viewBox: "0 0 600 100", preserveAspectRatio: "none", role: "img",
       "aria-label": `${good} of the last ${plural(rows.length, "run")} passed every check; the table below has the numbers`,
     }, rows.map(bar))));
+}
+
+const DAY_MS = 86_400_000;
+const DAYS = 28;
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+
+/** The proofs that the store keeps, a row a topic, a square a day (UTC): all proven, some not, or none made. */
+function calendar({ topics, left_off: more }) {
+  const today = Math.floor(now() / DAY_MS);
+  const days = Array.from({ length: DAYS }, (_, at) => today - DAYS + 1 + at);
+  const head = h("tr", null, h("th", { scope: "col" }, "Topic"), h("th", { scope: "col" }, "Latest"),
+    days.map((day) => h("th", { scope: "col", class: "day" },
+      h("span", { class: (day - today) % 7 === 0 ? "date" : "unseen" }, DAY.format(day * DAY_MS)))));
+  return panel("Proofs kept on the store", `the last ${DAYS} days, by UTC; red: a day with one that is not proven` +
+    (more ? `; the first ${plural(topics.length, "topic")} of ${number(topics.length + more)}` : ""), h("div", { class: "scroll", role: "region", "aria-label": "Proofs by day, table" },
+    h("table", { class: "calendar" }, h("caption", { class: "unseen" }, "Proofs by topic and day"), h("thead", null, head),
+      h("tbody", null, topics.map((topic) => topicRow(topic, days))))));
+}
+
+function topicRow({ topic, proofs }, days) {
+  const byDay = Map.groupBy(proofs.filter((proof) => proof.created_ms >= 0), (proof) => Math.floor(proof.created_ms / DAY_MS));
+  const [latest] = proofs;
+  const word = { proven: badge("good", "Proven"), "not proven": badge("bad", "Not proven"), damaged: badge("warn", "Damaged") }[latest.outcome];
+  return h("tr", { "data-key": topic }, h("th", { scope: "row" }, link("topic", { topic }, topic)),
+    h("td", null, word, " ", h("span", { class: "small quiet" },
+      latest.created_ms < 0 ? `proof ${number(latest.number)}` : [`proof ${number(latest.number)}, `, ago(latest.created_ms)])),
+    days.map((day) => daySquare(day, byDay.get(day) ?? [])));
+}
+
+function daySquare(day, proofs) {
+  const good = proofs.filter((proof) => proof.outcome === "proven").length;
+  const told = proofs.length ? `${DAY.format(day * DAY_MS)}: ${number(good)} of ${plural(proofs.length, "proof")} proven` : `${DAY.format(day * DAY_MS)}: no proof`;
+  const look = !proofs.length ? "none" : good === proofs.length ? "good" : "bad";
+  return h("td", { class: "day" }, h("span", { class: `square ${look}`, title: told }, h("span", { class: "unseen" }, told)));
 }

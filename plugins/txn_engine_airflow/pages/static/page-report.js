@@ -6,9 +6,9 @@ import { moment, number, plural } from "./format.js";
 import { outcome } from "./page-quality.js";
 import { airflowLink, badge, facts, link, panel, withCode } from "./pieces.js";
 
-const LOOKS = { passed: "good", failed: "bad", errored: "warn", not_applicable: "" };
-const WORDS = { passed: "Passed", failed: "Failed", errored: "Not made", not_applicable: "Not applicable" };
-const WORST_FIRST = ["failed", "errored", "not_applicable", "passed"];
+const LOOKS = { passed: "good", failed: "bad", errored: "warn", warning: "warn", not_applicable: "" };
+const WORDS = { passed: "Passed", failed: "Failed", errored: "Not made", warning: "Warning", not_applicable: "Not applicable" };
+const WORST_FIRST = ["failed", "errored", "warning", "not_applicable", "passed"];
 
 export const everyMs = () => 60_000;
 export const load = (query, signal) => get("report", { dag: query.get("dag"), run: query.get("run") }, signal);

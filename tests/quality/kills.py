@@ -1,0 +1,223 @@
+"""A load and a consumer that never stop, two provers at once, and SIGKILL for each of them at random.
+
+    python -m tests.quality.kills --minutes 10 --seed 1
+
+At the end the chain of proofs has to be whole, every proof in it a success, a proof of everything has to agree with
+it, and `verify` has to find nothing. Then one link is removed, and the next proof has to say so. Exit code 1 where not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+import txn_engine
+from tests.servers import REPOSITORY
+from txn_engine import Engine, OffsetAndMetadata
+from txn_engine.log.objects import Objects
+from txn_engine.quality import Declaration, Output, QualityResult, SameRows, check_exactly_once
+from txn_engine.quality.proof import ProofShelf
+
+SCHEMA = pa.schema([("id", pa.int64()), ("account", pa.int64())])
+CHECK = Declaration(
+    "payments",
+    ("id",),
+    (Output("copies", SameRows({"id": "id", "account": "account"})),),
+    group_id="copier",
+    up_to_position=True,
+)
+BATCH = 200
+ROLES = ("load", "copy", "prove", "prove")
+PROOFS_MIN = 3
+CALM_S, RAGE_S = 0.2, 6.0
+
+
+def set_up(engine: Engine) -> None:
+    """The topic and its copy."""
+    for topic in ("payments", "copies"):
+        engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account")
+
+
+def load(engine: Engine, _: Path) -> None:
+    """Transactions of 200 ids each, every fifth aborted first; goes on behind the last that was committed."""
+    with engine.producer(transactional_id="loader") as producer:
+        producer.init_transactions()
+        last = producer.last_committed_run_id
+        number = 0 if last is None else int(last) + 1
+        while True:
+            ids = pa.array(range(number * BATCH, (number + 1) * BATCH), pa.int64())
+            table = pa.table([ids, pa.array([n % 7 for n in range(BATCH)], pa.int64())], schema=SCHEMA)
+            if number % 5 == 0:
+                producer.begin_transaction()
+                producer.produce("payments", table)
+                producer.flush()
+                producer.abort_transaction()
+            with producer.transaction(str(number)):
+                producer.produce("payments", table)
+            number += 1
+            time.sleep(CALM_S)
+
+
+def copy(engine: Engine, _: Path) -> None:
+    """Each record into `copies`, with the group's offsets in the same transaction."""
+    with (
+        engine.producer(transactional_id="copier") as producer,
+        engine.consumer(group_id="copier") as consumer,
+    ):
+        producer.init_transactions()
+        consumer.subscribe(["payments"])
+        while True:
+            batch = consumer.poll(max_records=1_000, timeout_ms=1_000)
+            if batch is None:
+                continue
+            positions = {
+                place: OffsetAndMetadata(consumer.position(place)) for place in consumer.assignment()
+            }
+            with producer.transaction():
+                producer.produce("copies", batch.select(SCHEMA.names))
+                producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+
+
+def prove(engine: Engine, folder: Path) -> None:
+    """One proof after another."""
+    while True:
+        check_exactly_once(engine, CHECK, report_folder=folder / "report", record=True)
+
+
+@dataclass(slots=True)
+class Siege:
+    """The processes, and how often each was killed."""
+
+    url: str
+    folder: Path
+    rng: random.Random
+    running: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    kills: Counter[str] = field(default_factory=Counter)
+
+    def run(self, seconds: float) -> None:
+        """Kill one of them after another until the time is over, and there are some proofs; then all."""
+        end = time.monotonic() + seconds
+        self.running = [self._started(place) for place in range(len(ROLES))]
+        try:
+            while time.monotonic() < end or self._proofs() < PROOFS_MIN:
+                time.sleep(self.rng.uniform(CALM_S, RAGE_S))
+                place = self.rng.randrange(len(ROLES))
+                if self.running[place].poll() is not None:
+                    raise RuntimeError(f"{ROLES[place]} ended by itself: {self._said(place)}")
+                self._kill(place)
+                self.kills[ROLES[place]] += 1
+                self.running[place] = self._started(place)
+        finally:
+            for place in range(len(self.running)):
+                self._kill(place)
+
+    def _proofs(self) -> int:
+        return len(list((self.folder / "store" / "proofs").glob("*/*/*.json")))
+
+    def _started(self, place: int) -> subprocess.Popen[bytes]:
+        log = self.folder / f"{place}.log"
+        command = [sys.executable, "-m", "tests.quality.kills", "--role", ROLES[place], "--url", self.url]
+        with log.open("wb") as stream:
+            return subprocess.Popen(
+                [*command, "--folder", str(self.folder / f"{place}")],
+                cwd=REPOSITORY,
+                stdout=stream,
+                stderr=stream,
+            )
+
+    def _kill(self, place: int) -> None:
+        self.running[place].kill()
+        self.running[place].wait()
+
+    def _said(self, place: int) -> str:
+        return (self.folder / f"{place}.log").read_text(errors="replace")[-2_000:]
+
+
+def besiege(folder: Path, seconds: float, seed: int) -> dict[str, object]:
+    """All of it; what was seen, by name. Raises `AssertionError` where the chain did not hold."""
+    store = folder / "store"
+    with txn_engine.connect(store.as_uri()) as engine:
+        set_up(engine)
+    siege = Siege(store.as_uri(), folder, random.Random(seed))
+    siege.run(seconds)
+    with txn_engine.connect(store.as_uri()) as engine:
+        shelf = ProofShelf(Objects(engine.store), "payments", 0)
+        numbers = shelf.numbers()
+        going_on = _check_chain(shelf, numbers)
+        whole = _proof(engine, folder, whole=True)
+        assert whole.success, whole.failed + whole.errored
+        assert whole.proof is not None
+        assert whole.proof.first == 0, whole.proof.began
+        report = engine.admin.verify()
+        assert report.ok, report.findings
+        removed = numbers[len(numbers) // 2]
+        engine.store.delete(f"proofs/payments/0/{removed:020d}.json")
+        after = _proof(engine, folder)
+        assert after.proof is not None
+        assert after.proof.began.startswith(f"proof {removed} "), after.proof.began
+        return {
+            "kills": dict(siege.kills),
+            "proofs": len(numbers),
+            "of them incremental": going_on,
+            "records proved": sum(each.digest.rows for each in whole.proof.ranges),
+            "link removed": f"proof {removed}: the next proof says {after.proof.began!r}",
+        }
+
+
+def _proof(engine: Engine, folder: Path, *, whole: bool = False) -> QualityResult:
+    return check_exactly_once(engine, CHECK, report_folder=folder / "report", record=True, whole=whole)
+
+
+def _check_chain(shelf: ProofShelf, numbers: list[int]) -> int:
+    """Each number once, each a success that follows the one before as it is; how many of them are not of everything."""
+    assert numbers == list(range(len(numbers))), numbers
+    before, going_on = "", 0
+    for number in numbers:
+        proof, found = shelf.read(number)
+        assert proof.parent == before, f"proof {number} does not follow proof {number - 1}"
+        assert proof.success, [check for check in proof.checks if check.status != "passed"]
+        going_on += not proof.is_whole
+        before = found
+    return going_on
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.quality.kills", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    parser.add_argument("--role", choices=sorted(set(ROLES)), help=argparse.SUPPRESS)
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.role:
+        with txn_engine.connect(options.url) as engine:
+            {"load": load, "copy": copy, "prove": prove}[options.role](engine, options.folder)
+    console = Console()
+    console.print(f"seed {options.seed}")
+    with tempfile.TemporaryDirectory(prefix="txn-engine-kills-") as folder:
+        try:
+            seen = besiege(Path(folder), options.minutes * 60, options.seed)
+        except AssertionError as error:
+            console.print(f"[red]the chain did not hold:[/red] {error}")
+            return 1
+    table = Table(show_header=False)
+    for name, value in seen.items():
+        table.add_row(name, str(value))
+    console.print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,493 @@
+"""Proofs that go on from one another: what is new is judged, what was proved is kept, a broken chain is said."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from storage.memory import MemoryStore
+from tests.faults import DyingStore, ProcessDiedError
+from tests.quality.kills import besiege
+from txn_engine import Engine, OffsetAndMetadata
+from txn_engine.errors import OutcomeUnknownError, TxnEngineError
+from txn_engine.log.objects import Objects
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.quality import (
+    Amount,
+    Declaration,
+    LatestByKey,
+    Output,
+    QualityResult,
+    SameRows,
+    SameSet,
+    Totals,
+    check_exactly_once,
+    file_pass,
+    proving,
+)
+from txn_engine.quality.proof import ProofShelf
+from txn_engine.testing import ManualClock
+
+PAYMENTS = pa.schema([("id", pa.int64()), ("account", pa.string()), ("amount", pa.decimal128(10, 2))])
+SUMS = pa.schema([("account", pa.string()), ("total", pa.decimal128(20, 2)), ("payments", pa.int64())])
+CHECK = Declaration(
+    topic="payments",
+    record_id=("id",),
+    outputs=(
+        Output("sums", Totals({"account": "account"}, {"total": Amount("amount")}, "payments")),
+        Output("copies", SameRows({"id": "id", "account": "account", "amount": "amount"})),
+        Output("copies", SameSet({"account": "account"})),
+        Output("copies", LatestByKey({"account": "account"}, {"id": "id"})),
+    ),
+)
+
+
+def payments(first: int, count: int) -> pa.Table:
+    ids = range(first, first + count)
+    amounts = [Decimal(number) / 100 for number in ids]
+    return pa.table(
+        [
+            pa.array(ids, pa.int64()),
+            pa.array([f"a{n % 3}" for n in ids]),
+            pa.array(amounts, pa.decimal128(10, 2)),
+        ],
+        schema=PAYMENTS,
+    )
+
+
+def nameless(row: int) -> pa.Table:
+    """A payment that has no id."""
+    return payments(row, 1).set_column(0, PAYMENTS.field("id"), pa.nulls(1, pa.int64()))
+
+
+def sums(table: pa.Table) -> pa.Table:
+    found: dict[str, list[Decimal]] = {}
+    for row in table.to_pylist():
+        found.setdefault(row["account"], []).append(row["amount"])
+    columns = [list(found), [sum(amounts) for amounts in found.values()], [len(a) for a in found.values()]]
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, SUMS, strict=True)], schema=SUMS
+    )
+
+
+def set_up(engine: Engine, **of_payments: Any) -> None:
+    engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account", **of_payments)
+    engine.admin.create_topic("copies", partitions=2, schema=PAYMENTS, key="account")
+    engine.admin.create_topic("sums", partitions=2, schema=SUMS, key="account")
+
+
+def load(engine: Engine, first: int, count: int) -> None:
+    """Payments, and in one transaction what a consumer makes of them."""
+    write(engine, "payments", payments(first, count))
+    with engine.producer(transactional_id="job") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("copies", payments(first, count))
+            producer.produce("sums", sums(payments(first, count)))
+
+
+def write(engine: Engine, topic: str, table: pa.Table) -> None:
+    with engine.producer(transactional_id=f"load-{topic}") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce(topic, table)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with txn_engine.connect(f"memory://{tmp_path.name}") as connected:
+        set_up(connected)
+        load(connected, 0, 40)
+        yield connected
+
+
+def prove(engine: Engine, folder: Path, check: Declaration = CHECK, **arguments: Any) -> QualityResult:
+    return check_exactly_once(engine, check, report_folder=folder / "report", record=True, **arguments)
+
+
+def shelf_of(engine: Engine) -> ProofShelf:
+    return ProofShelf(Objects(engine.store), "payments", 0)
+
+
+def failed(result: QualityResult) -> set[str]:
+    assert result.errored == ()
+    return {check.name for check in result.failed}
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many records are looked into, file by file."""
+    counted: list[int] = []
+    look = file_pass.facts_of
+
+    def counting(*arguments: Any) -> file_pass.FileFacts:
+        found = look(*arguments)
+        counted.append(found.records)
+        return found
+
+    monkeypatch.setattr(file_pass, "facts_of", counting)
+    return counted
+
+
+def test_only_what_is_new_is_looked_at(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second proof goes on from the first, and knows as much as one of everything."""
+    first = prove(engine, tmp_path).proof
+    assert first is not None
+    assert (first.number, first.is_whole, first.began, first.success) == (0, True, "no proof was there", True)
+    load(engine, 40, 5)
+    counted = looked_at(monkeypatch)
+    second = prove(engine, tmp_path)
+    assert second.success
+    assert second.proof is not None
+    assert (second.proof.number, second.proof.since, second.proof.first, second.proof.began) == (1, 0, 0, "")
+    assert sum(counted) == 5 + 5 + 3
+    whole = prove(engine, tmp_path, whole=True)
+    assert whole.success
+    assert "digest_as_proved" in {check.name for check in whole.checks}
+    assert whole.proof is not None
+    assert whole.proof.ranges == second.proof.ranges
+    assert sum(each.digest.rows for each in whole.proof.ranges if each.topic == "payments") == 45
+
+
+def test_a_proof_of_nothing_new(engine: Engine, tmp_path: Path) -> None:
+    """It takes its place, and what it covers is what was covered."""
+    proofs = [prove(engine, tmp_path).proof for _ in range(2)]
+    assert proofs[1] is not None
+    assert proofs[0] is not None
+    assert proofs[1].ranges == proofs[0].ranges
+
+
+def test_what_was_kept_comes_back(engine: Engine, tmp_path: Path) -> None:
+    """Every field, from the store."""
+    check = replace(CHECK, group_id="nobody", outputs=())
+    result = prove(engine, tmp_path, check)
+    assert result.proof is not None
+    found, _ = shelf_of(engine).read(0)
+    assert replace(found, ranges_object="") == result.proof
+    assert failed(result) == {"group_at_lso"}
+    assert engine.admin.verify().findings == ()
+
+
+BREAKS = {
+    "an id of before again": (lambda engine: write(engine, "payments", payments(3, 1)), "record_ids_unique"),
+    "an id twice": (
+        lambda engine: write(engine, "payments", pa.concat_tables([payments(90, 1)] * 2)),
+        "record_ids_unique",
+    ),
+    "a payment that no consumer took": (
+        lambda engine: write(engine, "payments", payments(90, 1)),
+        "totals_in_sums",
+    ),
+    "a sum too many": (lambda engine: write(engine, "sums", sums(payments(1, 1))), "totals_in_sums"),
+    "a copy too many": (lambda engine: write(engine, "copies", payments(1, 1)), "identity_in_copies"),
+    "an older copy at last": (lambda engine: write(engine, "copies", payments(1, 1)), "latest_in_copies"),
+}
+
+
+@pytest.mark.parametrize("broken", BREAKS)
+def test_what_breaks_behind_a_proof_is_found_as_from_the_start(
+    engine: Engine, tmp_path: Path, broken: str
+) -> None:
+    """An incremental proof fails where a whole one does, and says the same of what is wrong."""
+    assert prove(engine, tmp_path).success
+    load(engine, 40, 5)
+    breaks, name = BREAKS[broken]
+    breaks(engine)
+    some = prove(engine, tmp_path)
+    every = check_exactly_once(engine, CHECK, report_folder=tmp_path / "whole")
+    assert name in failed(some) == failed(every)
+    wrong = {check.name: check.wrong for check in every.failed}
+    assert {check.name: check.wrong for check in some.failed} == wrong
+    again = prove(engine, tmp_path)
+    assert again.proof is not None
+    assert again.proof.since == 0
+    assert failed(again) == failed(every)
+
+
+def test_an_id_that_is_null_before_a_proof_and_after(engine: Engine, tmp_path: Path) -> None:
+    """No statistics of a file tell where a null is, and two of them are the same id."""
+    check = replace(CHECK, outputs=())
+    write(engine, "payments", nameless(1))
+    assert prove(engine, tmp_path, check).success
+    write(engine, "payments", nameless(2))
+    result = prove(engine, tmp_path, check)
+    assert {found.name: found.wrong for found in result.failed} == {"record_ids_unique": 2}
+
+
+def test_what_comes_right_later(engine: Engine, tmp_path: Path) -> None:
+    """Output that was missing and came: the next proof goes on from the last good one, and holds."""
+    assert prove(engine, tmp_path).success
+    write(engine, "payments", payments(40, 5))
+    assert not prove(engine, tmp_path).success
+    write(engine, "copies", payments(40, 5))
+    write(engine, "sums", sums(payments(40, 5)))
+    result = prove(engine, tmp_path)
+    assert result.success
+    assert result.proof is not None
+    assert (result.proof.number, result.proof.since) == (2, 0)
+
+
+def test_a_set_and_a_key_that_were_there_before(engine: Engine, tmp_path: Path) -> None:
+    """A row that is new on one side only, and old on the other, is no difference."""
+    check = replace(CHECK, outputs=(Output("copies", SameSet({"account": "account"})),))
+    assert prove(engine, tmp_path, check).success
+    write(engine, "payments", payments(40, 1))
+    assert prove(engine, tmp_path, check).success
+
+
+def test_merged_files_are_the_same_records(engine: Engine, tmp_path: Path) -> None:
+    """A rewrite that leaves nothing out keeps the digest: the chain goes on."""
+    load(engine, 40, 40)
+    assert prove(engine, tmp_path).success
+    assert engine.maintenance.compact("payments", policy=MaintenancePolicy(min_files=2)).partitions
+    load(engine, 80, 5)
+    assert prove(engine, tmp_path).success
+    assert prove(engine, tmp_path, whole=True).success
+
+
+def began(result: QualityResult) -> str:
+    assert result.proof is not None
+    assert result.proof.is_whole
+    return result.proof.began
+
+
+def test_chains_that_begin_anew(tmp_path: Path) -> None:
+    """Another declaration, records that retention took, a topic made anew: knowingly, with the reason."""
+    clock = ManualClock(1_700_000_000_000)
+    with txn_engine.connect((tmp_path / "store").as_uri(), clock=clock) as engine:
+        set_up(engine, retention_ms=3_600_000)
+        load(engine, 0, 5)
+        assert began(prove(engine, tmp_path)) == "no proof was there"
+        other = replace(CHECK, outputs=())
+        assert began(prove(engine, tmp_path, other)) == "no proof of this declaration was there"
+        clock.advance(7_200_000)
+        assert engine.maintenance.retain("payments").partitions
+        load(engine, 5, 5)
+        assert began(prove(engine, tmp_path, other)).startswith(
+            "retention, or a delete, has removed records of payments"
+        )
+        assert began(prove(engine, tmp_path, replace(other, outputs=CHECK.outputs[:1]))).startswith(
+            "no proof of this declaration"
+        )
+        assert [shelf_of(engine).read(number)[0].first for number in range(4)] == [0, 1, 2, 3]
+        engine.admin.delete_topic("sums")
+        engine.admin.create_topic("sums", partitions=2, schema=SUMS, key="account")
+        result = prove(engine, tmp_path, replace(other, outputs=CHECK.outputs[:1]))
+        assert began(result) == "no proof of the chain was a success" or began(result) == "sums was made anew"
+
+
+def test_proofs_of_two_declarations_take_turns(engine: Engine, tmp_path: Path) -> None:
+    """Each goes on from its own; what stands between is the other's, and a link all the same."""
+    alone = replace(CHECK, outputs=())
+    proofs = []
+    for turn in range(3):
+        for check in (CHECK, alone):
+            result = prove(engine, tmp_path, check)
+            assert result.success
+            assert result.proof is not None
+            proofs.append(result.proof)
+        load(engine, 100 + turn, 1)
+    assert [proof.number for proof in proofs] == [0, 1, 2, 3, 4, 5]
+    assert [proof.first for proof in proofs] == [0, 1, 0, 1, 0, 1]
+    assert [proof.since for proof in proofs] == [0, 1, 0, 1, 2, 3]
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Path:
+    """A store with a chain of three proofs."""
+    store = tmp_path / "store"
+    with txn_engine.connect(store.as_uri()) as engine:
+        set_up(engine)
+        for number in range(3):
+            load(engine, number * 10, 10)
+            assert prove(engine, tmp_path).success
+    return store
+
+
+def proof_file(store: Path, number: int) -> Path:
+    return store / "proofs" / "payments" / "0" / f"{number:020d}.json"
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [(1, "proof 1 of the chain is missing"), (0, "proof 0 of the chain is missing")],
+)
+def test_a_link_that_was_removed(on_disk: Path, tmp_path: Path, number: int, why: str) -> None:
+    """The next proof looks at everything and says why."""
+    proof_file(on_disk, number).unlink()
+    with txn_engine.connect(on_disk.as_uri()) as engine:
+        assert began(prove(engine, tmp_path)) == why
+        following = prove(engine, tmp_path).proof
+    assert following is not None
+    assert (following.number, following.since, following.first) == (4, 3, 3)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("part", ["json", "parquet"])
+def test_a_link_that_was_changed(on_disk: Path, tmp_path: Path, number: int, part: str) -> None:
+    """One byte of it: what leans on it is looked at again, or it is not needed; never is it believed."""
+    (path,) = (on_disk / "proofs" / "payments" / "0").glob(f"{number:020d}*.{part}")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+    with txn_engine.connect(on_disk.as_uri()) as engine:
+        result = prove(engine, tmp_path)
+        assert result.success
+        assert result.proof is not None
+        needed = number == 2 or (number == 1 and part == "json")
+        assert result.proof.is_whole == needed
+        assert (f"proof {number} cannot be read" in result.proof.began) == needed
+
+
+def test_records_that_changed_behind_their_proof(
+    on_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole proof does not agree with the chain, and says from which link on; the chain begins anew."""
+    with txn_engine.connect(on_disk.as_uri()) as engine:
+        real = proving.look_at
+
+        def unlike(store: Any, schema: Any, parts: Any) -> Any:
+            return tuple(
+                replace(fact, digest=replace_low(fact.digest)) for fact in real(store, schema, parts)
+            )
+
+        def replace_low(digest: Any) -> Any:
+            return digest._replace(low=digest.low ^ 1)
+
+        monkeypatch.setattr(proving, "look_at", unlike)
+        load(engine, 30, 10)
+        write(engine, "payments", payments(40, 1))
+        honest = proving.Prover._digest_below
+
+        def changed(self: Any, rows: Any, partition: int, end: int) -> Any:
+            found = honest(self, rows, partition, end)
+            return replace_low(found) if end > 14 else found
+
+        monkeypatch.setattr(proving.Prover, "_digest_below", changed)
+        result = prove(engine, tmp_path, replace(CHECK, outputs=CHECK.outputs), whole=True)
+        assert "digest_as_proved" in failed(result)
+        (check,) = [each for each in result.failed if each.name == "digest_as_proved"]
+        assert {example["proof"] for example in check.examples} <= {"1", "2"}
+        assert result.proof is not None
+        assert result.proof.first == result.proof.number
+
+
+def test_two_provers_at_once(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has the number; the other goes on from there, and both proofs stand in one chain."""
+    prove(engine, tmp_path)
+    put, others = ProofShelf.put, []
+
+    def overtaken(self: ProofShelf, proof: Any) -> bool:
+        if not others:
+            others.append(1)
+            load(engine, 40, 5)
+            assert prove(engine, tmp_path / "other").proof is not None
+        return put(self, proof)
+
+    monkeypatch.setattr(ProofShelf, "put", overtaken)
+    result = prove(engine, tmp_path)
+    assert result.proof is not None
+    assert (result.proof.number, result.proof.since) == (2, 1)
+    assert shelf_of(engine).numbers() == [0, 1, 2]
+
+
+def test_a_prover_that_never_gets_a_number(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line, that can be tried again."""
+    monkeypatch.setattr(ProofShelf, "put", lambda *_: False)
+    with pytest.raises(OutcomeUnknownError, match="5 times"):
+        prove(engine, tmp_path)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_dying_at_any_write(tmp_path: Path, after: bool) -> None:
+    """Before or after any put of a proof: the next run proves the same, and the chain holds."""
+    begun = tmp_path / "begun"
+    with txn_engine.connect(begun.as_uri()) as engine:
+        set_up(engine)
+        load(engine, 0, 10)
+        assert prove(engine, tmp_path).success
+        load(engine, 10, 10)
+    died = 0
+    for at in range(4):
+        copied = tmp_path / f"copy-{at}"
+        shutil.copytree(begun, copied)
+        store = DyingStore(copied.as_uri(), at, after=after)
+        try:
+            with Engine(store, pause=lambda _: None) as dying:
+                prove(dying, tmp_path)
+        except (ProcessDiedError, TxnEngineError):
+            died += 1
+        with txn_engine.connect(copied.as_uri()) as engine:
+            result = prove(engine, tmp_path)
+            assert result.success
+            assert result.proof is not None
+            assert result.proof.number in (1, 2)
+            assert result.proof.since == result.proof.number - 1
+            assert shelf_of(engine).numbers() == list(range(result.proof.number + 1))
+            assert engine.admin.verify().ok
+    assert died >= 2
+
+
+def test_processes_that_are_killed(tmp_path: Path) -> None:
+    """A load, a consumer, two provers at once, and SIGKILL: one chain, no false alarm; a removed link is said."""
+    seen = besiege(tmp_path, seconds=10, seed=time.time_ns())
+    assert seen["of them incremental"]
+
+
+def test_without_a_record_nothing_is_written() -> None:
+    """As before there were proofs."""
+    store = MemoryStore()
+    with Engine(store) as engine:
+        set_up(engine)
+        load(engine, 0, 3)
+        before = sorted(info.key for info in store.list(""))
+        import tempfile
+
+        with tempfile.TemporaryDirectory() as folder:
+            assert check_exactly_once(engine, CHECK, report_folder=Path(folder)).proof is None
+        assert sorted(info.key for info in store.list("")) == before
+
+
+def consume(engine: Engine, *, to: int | None = None) -> None:
+    """The group reads to the end, or its position is set."""
+    with engine.producer(transactional_id="job") as producer, engine.consumer(group_id="job") as consumer:
+        producer.init_transactions()
+        consumer.subscribe(["payments"])
+        while consumer.poll(max_records=100) is not None:
+            pass
+        places = sorted(engine.admin.list_offsets("payments"))
+        positions = {
+            place: OffsetAndMetadata(consumer.position(place) if to is None else to) for place in places
+        }
+        with producer.transaction():
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+
+
+def test_a_group_that_goes_on_and_one_that_went_back(tmp_path: Path) -> None:
+    """Behind a position each proof goes on from the last; where the group was set back the chain begins anew."""
+    check = replace(CHECK, outputs=(), group_id="job", up_to_position=True)
+    with txn_engine.connect(f"memory://{tmp_path.name}") as engine:
+        set_up(engine)
+        for number in range(3):
+            write(engine, "payments", payments(number * 10, 10))
+            consume(engine)
+            write(engine, "payments", payments(100 + number, 1))
+            proof = prove(engine, tmp_path, check).proof
+            assert proof is not None
+            assert (proof.success, proof.since) == (True, max(number - 1, 0))
+            assert sum(each.digest.rows for each in proof.ranges) == 10 * (number + 1) + number
+        consume(engine, to=1)
+        assert began(prove(engine, tmp_path, check)) == "group job has moved back behind what was proved"

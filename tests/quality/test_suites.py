@@ -1,0 +1,325 @@
+"""A user's own suite: what is taken for one, what is refused in a line, and what its checks come to."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import great_expectations as gx
+import great_expectations.expectations as gxe
+import pyarrow as pa
+import pytest
+import yaml
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.quality import NamedResult, SuitesRun, check_rows, load_suite, suite_rows
+from txn_engine.quality.suite_file import FILE_BYTES_MAX
+from txn_engine.quality.suites import names_of
+
+ROWS = pa.table(
+    {"id": [1, 2, 3, None], "amount": [10, 20, 30, 40], "<b>text</b>": ["a", "b", "c", "<script>"]}
+)
+LARGE = 2**53 + 1
+
+
+def statuses(run: SuitesRun) -> list[tuple[str, str, str]]:
+    return [(check.name, check.status, check.severity) for _, check in run.checks]
+
+
+def saved(folder: Path, *expectations: Any, kind: str = "json", **more: Any) -> Path:
+    """A file as Great Expectations saves a suite."""
+    suite = gx.ExpectationSuite(name="mine", expectations=list(expectations), **more)
+    held = suite.to_json_dict()
+    path = folder / f"suite.{kind}"
+    path.write_text(json.dumps(held) if kind == "json" else yaml.safe_dump(held))
+    return path
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml", "yml"])
+def test_a_suite_comes_back_from_its_file_as_it_was(tmp_path: Path, kind: str) -> None:
+    """Expectations, arguments, severities, descriptions and names; it comes to the same as the suite itself."""
+    expectations = [
+        gxe.ExpectColumnValuesToNotBeNull(column="id", severity="warning", description="ids are there"),
+        gxe.ExpectColumnValuesToBeInSet(
+            column="amount", value_set=[10, 20, 30], meta={"name": "known amounts"}
+        ),
+        gxe.ExpectColumnValuesToBeBetween(column="amount", min_value=1, mostly=0.5),
+        gxe.ExpectColumnValuesToBeBetween(column="amount", max_value=100),
+    ]
+    path = saved(tmp_path, *[each.copy(deep=True) for each in expectations], kind=kind)
+    there, back = load_suite(expectations), load_suite(path)
+    assert back.name == "mine"
+    assert [each.configuration.to_json_dict() for each in back.expectations] == [
+        each.configuration.to_json_dict() for each in there.expectations
+    ]
+    assert names_of(back) == (
+        "expect_column_values_to_not_be_null(id)",
+        "known amounts",
+        "expect_column_values_to_be_between(amount)",
+        "expect_column_values_to_be_between(amount) #2",
+    )
+    assert statuses(check_rows(ROWS, str(path))) == statuses(check_rows(ROWS, expectations))
+
+
+def test_a_suite_of_great_expectations_is_left_as_it_was() -> None:
+    """It may be one that the caller goes on using: run twice, it has the same expectations under the same ids."""
+    suite = gx.ExpectationSuite(
+        name="mine", expectations=[gxe.ExpectColumnValuesToNotBeNull(column="amount")]
+    )
+    before = suite.to_json_dict()
+    assert check_rows(ROWS, suite).success
+    assert check_rows(ROWS, suite).success
+    assert suite.to_json_dict() == before
+
+
+EXPECTATION = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id"}}
+
+
+def suite_of(*expectations: Any, **more: Any) -> dict[str, Any]:
+    return {"name": "mine", "expectations": list(expectations), **more}
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ("{", "neither JSON nor YAML"),
+        ("[" * 100_000, "neither JSON nor YAML"),
+        (" " * (FILE_BYTES_MAX + 1), "more than 1,048,576 bytes"),
+        (b"\xff", "neither JSON nor YAML"),
+        ([], "no suite"),
+        ({"name": "mine"}, "no suite"),
+        ({"expectations": [EXPECTATION]}, "a suite without a name"),
+        (suite_of(), "suite 'mine' without expectations"),
+        (suite_of(EXPECTATION, expectation=[]), "field 'expectation'"),
+        (suite_of(EXPECTATION, suite_parameters={"a": 1}), "suite parameters"),
+        (suite_of(EXPECTATION, meta={"severity": "low"}), "severity 'low' of the suite"),
+        (suite_of(*[EXPECTATION] * 1_001), "1,001 expectations"),
+        (suite_of("all is well"), "expectation 1): no expectation|no expectation (at"),
+        (
+            suite_of(EXPECTATION, {"type": "expect_nothing", "kwargs": {}}),
+            "'expect_nothing': expect_nothing not found",
+        ),
+        (suite_of({**EXPECTATION, "kwargs": {"columm": "id"}}), "column: field required"),
+        (suite_of({**EXPECTATION, "kwargs": {"column": "id", "x": 1}}), "x: extra fields not permitted"),
+        (suite_of({**EXPECTATION, "kwargs": ["id"]}), "kwargs of type list"),
+        (suite_of({**EXPECTATION, "severity": "fatal"}), "Invalid severity 'fatal'"),
+        (suite_of({**EXPECTATION, "columns": 1}), "field 'columns'"),
+        (
+            suite_of(
+                {
+                    "type": "expect_column_values_to_be_between",
+                    "kwargs": {"column": "id", "max_value": LARGE},
+                }
+            ),
+            f"max_value {LARGE} is {float(LARGE)!r} to Great Expectations",
+        ),
+        (
+            suite_of(
+                {
+                    "type": "expect_column_values_to_be_between",
+                    "kwargs": {"column": "id", "max_value": {"$PARAMETER": "most"}},
+                }
+            ),
+            "max_value is a parameter",
+        ),
+        (
+            suite_of(
+                {"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": "SELECT 1"}}
+            ),
+            "a query without {batch}",
+        ),
+    ],
+)
+def test_what_is_no_suite_is_refused_in_one_line(tmp_path: Path, held: Any, says: str) -> None:
+    """File, expectation, and what is wrong with it: none is left out in silence."""
+    path = tmp_path / "suite.json"
+    path.write_bytes(
+        held if isinstance(held, bytes) else (held if isinstance(held, str) else json.dumps(held)).encode()
+    )
+    with pytest.raises(InvalidRequestError) as caught:
+        load_suite(path)
+    text = str(caught.value)
+    assert any(each in text for each in says.split("|")), text
+    assert len(text.splitlines()) == 1
+    assert len(text) < 700
+
+
+def test_yaml_that_stands_for_more_than_it_is_is_refused(tmp_path: Path) -> None:
+    """Aliases of aliases; tags of Python's; a second document."""
+    bomb = "a: &a [x, x]\n" + "".join(
+        f"{new}: &{new} [*{old}, *{old}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    for number, text in enumerate((bomb, "!!python/object/apply:os.getcwd []", "a: 1\n---\nb: 2\n")):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(text)
+        with pytest.raises(InvalidRequestError, match="neither JSON nor YAML"):
+            load_suite(path)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (7, "checks of type int"),
+        ([1], "checks of type list"),
+        (dict, "checks of type type"),
+        (Path("/nowhere.json"), "it cannot be read"),
+        ([], "without expectations"),
+        (Path("/"), "it cannot be read"),
+    ],
+)
+def test_what_else_is_no_suite(given: Any, says: str) -> None:
+    """One line."""
+    with pytest.raises(InvalidRequestError, match=says):
+        load_suite(given)
+
+
+def test_a_suite_that_great_expectations_has_emptied_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """Its own constructor leaves out an expectation that it does not know: such a suite would pass whatever comes."""
+    caplog.set_level(logging.CRITICAL, logger="great_expectations")
+    suite = gx.ExpectationSuite(name="mine", expectations=[{"type": "expect_nothing", "kwargs": {}}])
+    with pytest.raises(InvalidRequestError, match="suite 'mine' without expectations"):
+        load_suite(suite)
+
+
+def test_severities() -> None:
+    """Critical decides and is the default; what is a warning, or information, only tells; a suite's is the stronger."""
+    bad = {"column": "id"}
+    for severity, success in ((None, False), ("critical", False), ("warning", True), ("info", True)):
+        given = {} if severity is None else {"severity": severity}
+        run = check_rows(ROWS, [gxe.ExpectColumnValuesToNotBeNull(**bad, **given)])
+        assert (run.success, len(run.warnings)) == (success, int(success))
+    assert check_rows(ROWS, [gxe.ExpectColumnValuesToNotBeNull(**bad)], severity="warning").success
+    with_meta = gx.ExpectationSuite(
+        name="mine", expectations=[gxe.ExpectColumnValuesToNotBeNull(**bad)], meta={"severity": "warning"}
+    )
+    assert check_rows(ROWS, with_meta).success
+    with pytest.raises(InvalidRequestError, match="severity 'low'"):
+        load_suite(with_meta, severity="low")  # type: ignore[arg-type]
+
+
+def test_errored_is_neither_failed_nor_passed() -> None:
+    """An unknown column and SQL, which pandas cannot run, say nothing of the rows; what is beside them is judged."""
+    run = check_rows(
+        ROWS,
+        [
+            gxe.ExpectColumnValuesToNotBeNull(column="nowhere"),
+            gxe.UnexpectedRowsExpectation(unexpected_rows_query="SELECT * FROM {batch}"),
+            gxe.ExpectColumnValuesToNotBeNull(column="amount"),
+            gxe.ExpectColumnValuesToNotBeNull(column="id"),
+        ],
+    )
+    assert [check.status for _, check in run.checks] == ["errored", "errored", "passed", "failed"]
+    assert [check.counts for _, check in run.checks][2:] == ["0 of 4 unexpected", "1 of 4 unexpected"]
+    assert not run.success
+
+
+def named(rows: Any) -> list[NamedResult]:
+    return [
+        NamedResult("there are rows", bool(len(rows))),
+        NamedResult("few", False, severity="warning", wrong=4, examples=tuple({"n": n} for n in range(30))),
+    ]
+
+
+def test_a_function_says_what_it_found() -> None:
+    """A bool, or results by name; of examples at most 20 are kept."""
+    run = check_rows(ROWS, named)
+    assert statuses(run) == [("there are rows", "passed", "critical"), ("few", "failed", "warning")]
+    assert run.success
+    assert len(run.checks[1][1].examples) == 20
+    assert statuses(check_rows(ROWS, lambda rows: len(rows) == 4)) == [("<lambda>", "passed", "critical")]
+    assert not check_rows(ROWS, lambda rows: False).success
+
+
+def explode(rows: Any) -> bool:
+    raise RuntimeError("secret-4711")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        explode,
+        lambda rows: None,
+        lambda rows: 1,
+        lambda rows: "yes",
+        lambda rows: [],
+        lambda rows: {"a": True},
+        lambda rows: [NamedResult("", True)],
+        lambda rows: [NamedResult("a", 1)],  # type: ignore[arg-type]
+        lambda rows: [NamedResult("a", True, severity="low")],  # type: ignore[arg-type]
+        lambda rows: (NamedResult("a", True) for _ in iter(int, 1)),
+    ],
+)
+def test_a_function_that_says_nothing_of_use_is_errored(function: Callable[[Any], Any]) -> None:
+    """It blocks; what it raised is in the report alone."""
+    run = check_rows(ROWS, function)
+    ((_, check),) = run.checks
+    assert (check.status, run.success) == ("errored", False)
+    assert "secret-4711" not in check.counts + check.why + check.name
+
+
+def test_whole_numbers_beside_nulls_stay_what_they_are() -> None:
+    """pandas would make floats of them, and of the largest other numbers."""
+    seen: list[Any] = []
+    rows = pa.table({"id": [LARGE, None]})
+    check_rows(rows, lambda frame: seen.append(frame["id"][0]) is None)
+    assert seen == [LARGE]
+    assert check_rows(rows, [gxe.ExpectColumnValuesToBeInSet(column="id", value_set=[LARGE])]).success
+    assert not check_rows(rows, [gxe.ExpectColumnValuesToBeInSet(column="id", value_set=[LARGE - 1])]).success
+
+
+def test_rows_that_cannot_be_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than pandas is given, and what is no table, in one line that says what to do."""
+    monkeypatch.setattr(suite_rows, "ROWS_MAX", 3)
+    for rows, says in (
+        (ROWS, "4 rows in memory"),
+        (ROWS.to_pandas(), "4 rows in memory"),
+        ([1], "rows of type list"),
+    ):
+        with pytest.raises(InvalidRequestError, match=says):
+            check_rows(rows, named)
+
+
+def test_the_report_opens_offline_and_shows_no_markup_of_the_data(tmp_path: Path) -> None:
+    """Nothing is fetched or run; values are escaped; all files it links to are there; it is its owner's alone."""
+    folder = tmp_path / "made" / "report"
+    suite = [
+        gxe.ExpectColumnValuesToNotBeNull(column="id"),
+        gxe.ExpectColumnValuesToBeInSet(
+            column="<b>text</b>", value_set=["a", "b", "c"], description="<i>known</i>"
+        ),
+        gxe.ExpectColumnValuesToNotBeNull(column="nowhere"),
+    ]
+    run = check_rows(ROWS, suite, about="<u>../payments</u>", report_folder=folder)
+    assert run.report == folder / "index.html"
+    assert run.docs_failure == ""
+    page = run.report.read_text()
+    for text in ("<b>text", "<script", "<i>known", "<u>..", "http://", "https://", "src="):
+        assert text not in page
+    assert "&lt;script&gt;" in page
+    held = json.loads((folder / "validation.json").read_text())
+    assert [check["status"] for check in held["suites"][0]["checks"]] == ["failed", "failed", "errored"]
+    assert held["suites"][0]["great_expectations"][0]["statistics"]["evaluated_expectations"] == 3
+    docs = (folder / "data_docs" / "index.html").read_text()
+    assert "<script" not in docs
+    assert list(folder.glob("data_docs/validations/**/*.html"))
+    assert folder.stat().st_mode & 0o077 == 0
+    check_rows(ROWS, named, report_folder=folder)
+    assert "passed, with warnings" in run.report.read_text()
+
+
+def test_nothing_of_a_check_is_logged(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Great Expectations logs the traces of what it meets; they are kept back, and its logger is as it was after."""
+    caplog.set_level(logging.DEBUG)
+    logger = logging.getLogger("great_expectations")
+    before = (logger.propagate, list(logger.handlers))
+    rows = pa.table({"text": ["secret-4711"]})
+    run = check_rows(rows, [gxe.ExpectColumnValuesToMatchRegex(column="text", regex="(")])
+    assert [check.status for _, check in run.checks] == ["errored"]
+    told = capfd.readouterr()
+    assert "secret-4711" not in caplog.text + told.out + told.err
+    assert (logger.propagate, list(logger.handlers)) == before

@@ -1,0 +1,470 @@
+"""Checks vote before the commit: red, and nothing is ever visible; a run with good rows commits under the same id."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import great_expectations.expectations as gxe
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.spark.conftest import accounts_of, balances_of, load, payments, sums, two_outputs
+from tests.spark.test_loading import csv_of
+from tests.spark.test_streaming import copy, ids
+from tests.spark.test_writing import data_files, small
+from txn_engine.engine import Engine
+from txn_engine.errors import (
+    ChecksErroredError,
+    ChecksFailedError,
+    GroupIdNotFoundError,
+    InvalidRequestError,
+    UnknownTopicOrPartitionError,
+)
+from txn_engine.quality import NamedResult, load_suite
+from txn_engine.spark import load_files, run_consume_job, write_topic, write_topics
+from txn_engine.spark.balances import balances
+
+pytestmark = pytest.mark.spark
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+SECRET = 987_654_321
+"""A value of a record, to be looked for where none may stand."""
+FEW = [gxe.ExpectColumnValuesToBeBetween(column="account_id", min_value=0, max_value=1_000)]
+NO_SECRET_IN_SQL = [
+    gxe.UnexpectedRowsExpectation(
+        unexpected_rows_query=f"SELECT * FROM {{batch}} WHERE account_id = {SECRET}"
+    )
+]
+NO_SUCH_COLUMN = [gxe.ExpectColumnValuesToNotBeNull(column="nowhere")]
+IT_RAISES = [
+    gxe.UnexpectedRowsExpectation(
+        unexpected_rows_query="SELECT * FROM {batch} WHERE raise_error(concat('of ', account_id)) IS NULL"
+    )
+]
+
+
+def with_secret(spark: SparkSession) -> DataFrame:
+    """Rows of which one is not as the checks have it."""
+    return small(spark).selectExpr(
+        f"if(account_id = 3, {SECRET}, account_id) account_id", "turnover", "payments"
+    )
+
+
+def state_of(engine: Engine) -> dict[str, Any]:
+    """All that somebody else could see: records of both kinds of reader, ends of the logs, transactions, the group."""
+    topics = ("balances", "accounts") if "accounts" in engine.admin.list_topics() else ("balances",)
+    try:
+        group: Any = engine.admin.describe_group("balances").partitions
+    except GroupIdNotFoundError:
+        group = None
+    return {
+        "records": [
+            engine.scan(topic, isolation_level=level).to_table().num_rows
+            for topic in topics
+            for level in ("read_committed", "read_uncommitted")
+        ],
+        "ends": [dict(engine.admin.list_offsets(topic)) for topic in topics],
+        "open": [row.transactional_id for row in engine.admin.list_transactions() if row.state == "Ongoing"],
+        "group": group,
+    }
+
+
+def write(spark: SparkSession, engine: Engine, frame: DataFrame, checks: Any, **given: Any) -> Any:
+    return write_topic(
+        frame, engine, "balances", transactional_id="job", run_id="monday", checks=checks, **given
+    )
+
+
+def test_red_is_never_visible_and_good_rows_commit_under_the_same_run(
+    spark: SparkSession, ledger: Engine, tmp_path: Path
+) -> None:
+    """No reader, offset or transaction shows it; its files are the clean-up's; the report says why."""
+    before = state_of(ledger)
+    with pytest.raises(ChecksFailedError) as caught:
+        write(spark, ledger, with_secret(spark), FEW, report_folder=tmp_path / "report")
+    assert state_of(ledger) == before
+    assert data_files(ledger, "balances") > 0
+    text = str(caught.value)
+    assert "balances: expect_column_values_to_be_between(account_id) (1 of 10 unexpected)" in text
+    assert f"report {tmp_path}/report/index.html" in text
+    assert str(SECRET) not in text
+    assert caught.value.__cause__ is None
+    assert (caught.value.retry_helps, caught.value.is_refusal) == (False, True)
+    report = (tmp_path / "report" / "index.html").read_text()
+    assert "Checks: red" in report
+    assert str(SECRET) in report
+    assert stat.S_IMODE((tmp_path / "report").stat().st_mode) == 0o700
+    kept = json.loads((tmp_path / "report" / "validation.json").read_text())
+    assert kept["suites"][0]["great_expectations"][0]["statistics"]["unsuccessful_expectations"] == 1
+
+    result = write(spark, ledger, small(spark), FEW, report_folder=tmp_path / "report")
+    assert (result.records, result.already_committed, result.checks.success) == (10, False, True)
+    assert sorted(balances_of(ledger)) == list(range(10))
+    assert "Checks: passed" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_a_run_that_was_committed_is_not_checked_again(spark: SparkSession, ledger: Engine) -> None:
+    """Its rows are there, whatever checks say of what it would write now."""
+    write(spark, ledger, small(spark), None)
+    calls: list[int] = []
+    again = write(spark, ledger, with_secret(spark), lambda rows: calls.append(rows.count()))
+    assert again.already_committed
+    assert calls == []
+
+
+@pytest.mark.parametrize("red", ["balances", "accounts"])
+def test_one_red_output_stops_all_of_them_and_the_offsets(
+    spark: SparkSession, two_topics: Engine, red: str
+) -> None:
+    """Of several topics one has a red check: none is visible, the group stays; then it goes as it should."""
+    load(two_topics, 0, 40)
+    before = state_of(two_topics)
+    limits = {"balances": 1_000, "accounts": 1_000, red: 2}
+    suites = {
+        topic: [gxe.ExpectColumnValuesToBeBetween(column="account_id", max_value=limit)]
+        for topic, limit in limits.items()
+    }
+
+    def run(checks: Any) -> Any:
+        return run_consume_job(
+            spark,
+            two_topics,
+            topic="payments",
+            group_id="balances",
+            transactional_id="job",
+            transform=two_outputs,
+            run_id="monday",
+            checks=checks,
+        )
+
+    with pytest.raises(ChecksFailedError, match=rf"1 of 2 checks failed: {red}: .* \(4 of 7 unexpected\)"):
+        run(suites)
+    assert state_of(two_topics) == before
+    result = run(FEW)
+    assert (result.records_in, result.records_out, result.skipped) == (40, 14, False)
+    assert [about for about, _ in result.writes["accounts"].checks.checks] == ["balances", "accounts"]
+    assert balances_of(two_topics) == sums(payments(0, 40))
+    assert accounts_of(two_topics) == list(range(7))
+    assert run(FEW).skipped
+
+
+def test_a_warning_is_told_and_goes_on(
+    spark: SparkSession, ledger: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of an expectation, of a suite, and one that could not be made: the rows are there, the log names it."""
+    warning = [gxe.ExpectColumnValuesToBeBetween(column="account_id", max_value=1_000, severity="warning")]
+    for number, checks in enumerate(
+        (warning, load_suite(FEW, severity="warning"), load_suite(NO_SUCH_COLUMN, severity="warning"))
+    ):
+        result = write_topic(
+            with_secret(spark), ledger, "balances", transactional_id="job", run_id=str(number), checks=checks
+        )
+        assert result.records == 10
+        assert result.checks is not None
+        assert len(result.checks.warnings) == 1
+    lines = [record.getMessage() for record in caplog.records if record.name == "txn_engine.spark.voting"]
+    assert len(lines) == 3
+    assert "(1 of 10 unexpected); a warning, it goes on" in lines[0]
+    assert "could not be made" in lines[2]
+    assert str(SECRET) not in caplog.text
+
+
+def raising(rows: DataFrame) -> bool:
+    raise ValueError(f"account {rows.agg({'account_id': 'max'}).collect()[0][0]}")
+
+
+@pytest.mark.parametrize(
+    ("checks", "why"),
+    [
+        (NO_SUCH_COLUMN, "Great Expectations raised an exception"),
+        (IT_RAISES, "Great Expectations raised an exception"),
+        (raising, "ValueError was raised"),
+        (lambda rows: None, "it returned NoneType; expected a bool, or a list"),
+        (lambda rows: [], "it returned list; expected a bool, or a list"),
+        (lambda rows: rows, "it returned DataFrame; expected a bool, or a list"),
+        (lambda rows: [NamedResult("a", True), True], "it returned list; expected a bool, or a list"),
+    ],
+)
+def test_what_cannot_be_made_blocks_and_quotes_nothing(
+    spark: SparkSession,
+    ledger: Engine,
+    tmp_path: Path,
+    checks: Any,
+    why: str,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Errored is neither failed nor passed. No log, stream or exception has a value of a record; the report may."""
+    caplog.set_level("INFO")
+    before = state_of(ledger)
+    with pytest.raises(ChecksErroredError) as caught:
+        write(spark, ledger, with_secret(spark), checks, report_folder=tmp_path / "report")
+    assert state_of(ledger) == before
+    assert "1 of 1 could not be made" in str(caught.value)
+    assert why in str(caught.value)
+    assert caught.value.retry_helps
+    told = capfd.readouterr()
+    for text in (repr(caught.value), str(caught.value), caplog.text, told.out, told.err):
+        assert str(SECRET) not in text
+    (suite,) = json.loads((tmp_path / "report" / "validation.json").read_text())["suites"]
+    assert [check["status"] for check in suite["checks"]] == ["errored"]
+    assert write(spark, ledger, small(spark), FEW).records == 10
+
+
+def test_checks_see_the_columns_that_readers_know_and_all_the_rows(
+    spark: SparkSession, ledger: Engine
+) -> None:
+    """The topic's columns under their names and types, with partition and time, of the very files that are named."""
+    seen: dict[str, Any] = {}
+
+    def look(rows: DataFrame) -> list[NamedResult]:
+        seen["schema"] = {field.name: field.dataType.simpleString() for field in rows.schema}
+        seen["rows"] = sorted(tuple(row) for row in rows.select("account_id", "_partition").collect())
+        seen["plan"] = rows._jdf.queryExecution().toString()
+        return [NamedResult("rows are there", rows.count() == 10)]
+
+    write(spark, ledger, small(spark), look)
+    assert seen["schema"] == {
+        "account_id": "bigint",
+        "turnover": "decimal(18,2)",
+        "payments": "bigint",
+        "_partition": "int",
+        "_timestamp": "timestamp",
+    }
+    written = ledger.scan("balances").to_table()
+    committed = zip(
+        written.column("account_id").to_pylist(), written.column("_partition").to_pylist(), strict=True
+    )
+    assert seen["rows"] == sorted(committed)
+    assert "FileScan parquet" in seen["plan"]
+
+
+def test_an_output_without_rows_is_voted_on(spark: SparkSession, ledger: Engine) -> None:
+    """That it has none may be what is wrong with it."""
+    load(ledger, 0, 10)
+    before = state_of(ledger)
+    at_least_one = [gxe.ExpectTableRowCountToBeBetween(min_value=1)]
+    with pytest.raises(ChecksFailedError, match=r"expect_table_row_count_to_be_between\(\)"):
+        run_consume_job(
+            spark,
+            ledger,
+            topic="payments",
+            group_id="balances",
+            transactional_id="job",
+            transform=lambda read: balances(read.where("amount < 0")),
+            output_topic="balances",
+            checks=at_least_one,
+        )
+    with pytest.raises(ChecksFailedError):
+        write(spark, ledger, small(spark).where("account_id < 0"), at_least_one)
+    assert state_of(ledger) == before
+    assert write(spark, ledger, small(spark), at_least_one).records == 10
+
+
+def test_sql_sees_these_rows_alone(spark: SparkSession, ledger: Engine) -> None:
+    """Great Expectations has one name for the view of every query: no other rows are taken for these."""
+    small(spark, 3).createOrReplaceTempView("tmp_view")
+    with pytest.raises(ChecksFailedError, match=r"\(1 unexpected\)"):
+        write(spark, ledger, with_secret(spark), NO_SECRET_IN_SQL)
+    assert write(spark, ledger, small(spark), NO_SECRET_IN_SQL).records == 10
+    assert spark.table("tmp_view").count() == 3
+    spark.catalog.dropTempView("tmp_view")
+    other = spark.newSession()
+    with pytest.raises(ChecksFailedError):
+        write_topic(with_secret(other), ledger, "balances", transactional_id="other", checks=NO_SECRET_IN_SQL)
+
+
+def test_no_time_out_runs_and_nobody_waits_while_checks_do(spark: SparkSession, ledger: Engine) -> None:
+    """They take longer than the transaction may: there is none yet. Readers see what others commit meanwhile."""
+    meanwhile: dict[str, Any] = {}
+
+    def slow(rows: DataFrame) -> bool:
+        threading.Event().wait(1.5)
+        swept = ledger.coordinator.abort_timed_out_transactions()
+        write_topic(small(spark, 3), ledger, "balances", transactional_id="other")
+        meanwhile["swept"] = swept
+        meanwhile["open"] = [row for row in ledger.admin.list_transactions() if row.state == "Ongoing"]
+        meanwhile["visible"] = ledger.scan("balances").to_table().num_rows
+        return rows.count() == 10
+
+    result = write(spark, ledger, small(spark), slow, transaction_timeout_ms=1_000)
+    assert result.records == 10
+    assert meanwhile["open"] == []
+    assert meanwhile["visible"] == 3
+    assert ledger.scan("balances").to_table().num_rows == 13
+
+
+@pytest.mark.parametrize(
+    ("checks", "error", "says"),
+    [
+        ({"balance": FEW}, InvalidRequestError, "checks of 'balance', which is no output"),
+        ({"balances": 7}, InvalidRequestError, "checks of type int"),
+        ([], InvalidRequestError, "suite 'checks' without expectations"),
+        ("/nowhere/suite.json", InvalidRequestError, "/nowhere/suite.json"),
+    ],
+)
+def test_checks_that_are_none_are_refused_before_anything_is_written(
+    spark: SparkSession, ledger: Engine, checks: Any, error: type[Exception], says: str
+) -> None:
+    """In one line; no job has run."""
+    with pytest.raises(error) as caught:
+        write(spark, ledger, small(spark), checks)
+    assert says in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    assert data_files(ledger, "balances") == 0
+    with pytest.raises(InvalidRequestError, match="report_folder without checks"):
+        write(spark, ledger, small(spark), None, report_folder="/nowhere")
+
+
+def test_a_job_without_a_known_output_refuses_topics_that_are_not_there(
+    spark: SparkSession, ledger: Engine
+) -> None:
+    """Outputs are known once the transform has run; a mistyped topic would let all of them through unchecked."""
+    with pytest.raises(UnknownTopicOrPartitionError, match="balance"):
+        run_consume_job(
+            spark,
+            ledger,
+            topic="payments",
+            group_id="balances",
+            transactional_id="job",
+            transform=two_outputs,
+            checks={"balance": FEW},
+        )
+
+
+def test_without_great_expectations_one_sentence_says_how_to_get_it(
+    spark: SparkSession, ledger: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checks that were asked for are not left out."""
+    monkeypatch.setattr("txn_engine.quality.suites.find_spec", lambda name: None)
+    with pytest.raises(InvalidRequestError, match=r"pip install 'txn-engine\[quality\]'"):
+        write(spark, ledger, small(spark), lambda rows: True)
+
+
+def test_files_that_are_loaded_are_voted_on(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
+    """`load_files` holds what the files have become against the suite."""
+    (tmp_path / "day.csv").write_text(csv_of(payments(0, 20)))
+    checks = [gxe.ExpectColumnValuesToBeBetween(column="trans_id", max_value=9)]
+    with pytest.raises(ChecksFailedError, match=r"\(10 of 20 unexpected\)"):
+        load_files(spark, ledger, "payments", str(tmp_path / "day.csv"), run_id="may", checks=checks)
+    assert ledger.scan("payments", isolation_level="read_uncommitted").to_table().num_rows == 0
+    (tmp_path / "day.csv").write_text(csv_of(payments(0, 10)))
+    done = load_files(spark, ledger, "payments", str(tmp_path / "day.csv"), run_id="may", checks=checks)
+    assert (done.records, done.already_committed) == (10, False)
+
+
+def test_a_red_batch_stops_the_stream_and_is_done_again(
+    spark: SparkSession,
+    copies: Engine,
+    tmp_path: Path,
+) -> None:
+    """The query ends with the error; nothing of the batch is there; started again, with rows that pass, it goes on."""
+    few = [gxe.ExpectColumnValuesToBeBetween(column="trans_id", max_value=29)]
+    load(copies, 0, 30)
+    copy(spark, copies, tmp_path / "ck", checks=few)
+    assert ids(copies) == list(range(30))
+    load(copies, 30, 10)
+    for _ in range(2):
+        with pytest.raises(StreamingQueryException, match=r"ChecksFailedError.*10 of 10 unexpected"):
+            copy(spark, copies, tmp_path / "ck", checks=few, report_folder=tmp_path / "report")
+        assert ids(copies) == list(range(30))
+        assert copies.scan("copies", isolation_level="read_uncommitted").to_table().num_rows == 30
+        assert "Checks: red" in (tmp_path / "report" / "index.html").read_text()
+    copy(spark, copies, tmp_path / "ck", checks=NO_RED)
+    assert ids(copies) == list(range(40))
+
+
+NO_RED = [gxe.ExpectColumnValuesToBeUnique(column="trans_id")]
+
+
+def test_a_sink_has_no_checks(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """An option that would be left out is refused by its name."""
+    stream = spark.readStream.format("rate").load().selectExpr("value trans_id")
+    writer = stream.writeStream.format("txn_engine").option("url", copies.url).option("topic", "copies")
+    with pytest.raises(
+        Exception, match=r"unknown option 'checks'.*write_topic, run_consume_job or stream_topic"
+    ):
+        writer.option("checks", "suite.json").option(
+            "checkpointLocation", str(tmp_path)
+        ).start().awaitTermination()
+
+
+@pytest.mark.slow
+def test_killed_while_checks_run(spark: SparkSession, ledger: Engine) -> None:
+    """SIGKILL between upload and vote: nothing is visible, nothing is open, and run again it commits."""
+    load(ledger, 0, 40)
+    before = state_of(ledger)
+    killed = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.stalled_checks", ledger.url],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "checking 7\n"
+        os.kill(killed.pid, signal.SIGKILL)
+    finally:
+        killed.kill()
+        killed.wait()
+    assert data_files(ledger, "balances") > 0
+    assert state_of(ledger) == before
+    result = run_consume_job(
+        spark,
+        ledger,
+        topic="payments",
+        group_id="balances",
+        transactional_id="balances",
+        transform=balances,
+        output_topic="balances",
+        run_id="monday",
+        checks=FEW,
+    )
+    assert (result.records_out, result.skipped) == (7, False)
+    assert balances_of(ledger) == sums(payments(0, 40))
+
+
+def test_of_two_runs_one_commits_though_both_have_passed(spark: SparkSession, ledger: Engine) -> None:
+    """Who was overtaken while its checks ran is refused for the offsets: a vote is no lock."""
+    from txn_engine.errors import OffsetsMovedError
+
+    load(ledger, 0, 40)
+
+    def run(checks: Any, name: str) -> Any:
+        return run_consume_job(
+            spark,
+            ledger,
+            topic="payments",
+            group_id="balances",
+            transactional_id=name,
+            transform=balances,
+            output_topic="balances",
+            checks=checks,
+        )
+
+    def overtaken(rows: DataFrame) -> bool:
+        run(FEW, "other")
+        return True
+
+    with pytest.raises(OffsetsMovedError):
+        run(overtaken, "job")
+    assert balances_of(ledger) == sums(payments(0, 40))
+
+
+def test_write_topics_takes_a_suite_for_one_of_its_topics(spark: SparkSession, two_topics: Engine) -> None:
+    """The others are let through unchecked, as was asked."""
+    load(two_topics, 0, 40)
+    outputs = {"balances": small(spark), "accounts": with_secret(spark).select("account_id")}
+    written = write_topics(outputs, two_topics, transactional_id="job", checks={"balances": FEW})
+    assert written["accounts"].records == 10
+    assert written["accounts"].checks is not None
+    assert [result.about for result in written["accounts"].checks.results] == ["balances"]

@@ -1,0 +1,298 @@
+"""The proof on Spark: every check, relation and anomaly that this process finds, Spark finds, with the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import txn_engine
+from storage import LocalStore, ObjectStore
+from storage.memory import MemoryStore
+from tests.quality import test_anomalies, test_relations, test_suite
+from tests.quality.anomalous import INJECTED, Books
+from tests.quality.ledger import good_evidence
+from tests.spark.conftest import load
+from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRequestError, OneProcessLimitError, TxnEngineError
+from txn_engine.quality import (
+    Declaration,
+    Output,
+    SameRows,
+    SqlReduction,
+    SuiteOn,
+    Totals,
+    check_exactly_once,
+)
+from txn_engine.quality.choosing import chosen_reducer
+from txn_engine.quality.counting import count
+from txn_engine.quality.declaration import RECORDS
+from txn_engine.quality.evidence import Evidence, EvidenceMissingError
+from txn_engine.quality.in_process import InProcess
+from txn_engine.quality.records import Reductions
+from txn_engine.quality.reducer import Reducer
+from txn_engine.quality.result import Counted
+from txn_engine.spark.errors import SparkSessionError
+from txn_engine.spark.reducing import SparkReducer
+
+Reduce = Callable[[ObjectStore], SparkReducer]
+
+
+@pytest.fixture
+def reduce(spark: SparkSession, tmp_path: Path) -> Reduce:
+    """A reducer over a store; of one in memory over a copy in a folder, which executors can read."""
+
+    def made(store: ObjectStore) -> SparkReducer:
+        if isinstance(store, MemoryStore):
+            copy = LocalStore(tmp_path / "copy")
+            for info in store.list(""):
+                copy.put(info.key, store.get(info.key))
+            store = copy
+        return SparkReducer(spark, store)
+
+    return made
+
+
+@pytest.fixture
+def on_spark(reduce: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reduces in this process has Spark do it."""
+    for place in ("txn_engine.quality.in_process", "tests.quality.test_suite"):
+        monkeypatch.setattr(f"{place}.InProcess", reduce)
+
+
+# --- what this process finds -------------------------------------------------------------------------------
+
+
+def _counts(evidence: Evidence, reducer: Reducer) -> Mapping[str, Counted | str]:
+    found = count(evidence, Reductions(evidence, reducer))
+    return {
+        name: "missing" if isinstance(each, EvidenceMissingError) else each for name, each in found.items()
+    }
+
+
+@pytest.mark.parametrize("breaker", [None, *(broken for broken, _ in test_suite.VIOLATIONS)])
+def test_every_violation_comes_to_the_same_numbers(
+    reduce: Reduce, tmp_path: Path, breaker: test_suite.Breaker | None
+) -> None:
+    """Counts and examples of all checks, of right evidence and of each that breaks one."""
+    evidence = good_evidence(tmp_path)
+    broken = evidence if breaker is None else breaker(evidence)
+    with InProcess(MemoryStore()) as own, reduce(MemoryStore()) as spark:
+        assert _counts(broken, spark) == _counts(broken, own)
+
+
+@pytest.mark.parametrize(
+    ("make", "anomaly", "check"), INJECTED, ids=lambda each: getattr(each, "__name__", "")
+)
+@pytest.mark.usefixtures("on_spark")
+def test_an_anomaly_is_found_by_its_name(
+    make: Callable[[], Books], anomaly: str, check: str, tmp_path: Path
+) -> None:
+    """By the check that is there for it."""
+    test_anomalies.test_an_anomaly_is_found_by_its_name(make, anomaly, check, tmp_path)
+
+
+@pytest.mark.usefixtures("on_spark")
+def test_a_sound_store_shows_none(tmp_path: Path) -> None:
+    """Everything passes."""
+    test_anomalies.test_a_sound_store_shows_none(tmp_path)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with txn_engine.connect(f"file://{tmp_path}/relations") as connected:
+        yield connected
+
+
+@pytest.mark.usefixtures("on_spark")
+class TestRelations:
+    """As `tests.quality.test_relations` has them in this process."""
+
+    @pytest.mark.parametrize(
+        "holds",
+        [
+            test_relations.test_right_outputs_pass,
+            test_relations.test_a_row_twice_and_one_left_out,
+            test_relations.test_a_set_with_another_member,
+            test_relations.test_a_key_that_comes_to_nothing_on_both_sides,
+            test_relations.test_an_older_record_is_not_the_latest,
+            test_relations.test_the_latest_of_a_key_in_two_partitions,
+        ],
+    )
+    def test_relation(self, engine: Engine, tmp_path: Path, holds: Callable[[Engine, Path], None]) -> None:
+        """Rows, sets, totals, the latest of a key, and queries."""
+        holds(engine, tmp_path)
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "SELECT 1 AS n; SELECT 2 AS n",
+            "INSERT INTO topic VALUES (1)",
+            "DROP VIEW topic",
+            "CREATE TABLE t AS SELECT 1 AS n",
+            "SELECT 1 AS n) AS a UNION ALL (SELECT 2 AS n",
+            "SET spark.sql.runSQLOnFiles = true",
+        ],
+    )
+    def test_a_query_that_is_no_select_is_refused(self, engine: Engine, tmp_path: Path, query: str) -> None:
+        """In one line, and nothing is run."""
+        test_relations.load_payments(engine)
+        test_relations.load_copies(engine)
+        with pytest.raises(InvalidRequestError, match="an SQL reduction") as refused:
+            test_relations.prove(engine, tmp_path / "report", "copies", SqlReduction(query, query))
+        assert "\n" not in str(refused.value)
+
+    @pytest.mark.parametrize(
+        "query",
+        [
+            "SELECT * FROM parquet.`/etc`",
+            "SELECT reflect('java.lang.System', 'getProperty', 'user.home') AS n",
+            "SELECT java_method('java.lang.System', 'getProperty', 'user.home') AS n",
+            "SELECT sum(amount) AS n FROM elsewhere",
+            "SELECT CAST('x' AS INT) AS n",
+        ],
+    )
+    def test_a_query_that_reaches_further_is_errored(
+        self, engine: Engine, tmp_path: Path, query: str
+    ) -> None:
+        """No file by its path, no function of Java's, no topic that it is not given; and no value in the reason."""
+        test_relations.load_payments(engine)
+        test_relations.load_copies(engine)
+        result = test_relations.prove(engine, tmp_path / "report", "copies", SqlReduction(query, query))
+        (check,) = result.errored
+        assert check.detail.startswith("Spark: ")
+        assert "'x'" not in check.detail
+
+
+# --- on the store -------------------------------------------------------------------------------------------
+
+COPY = SameRows({name: name for name in ("trans_id", "account_id", "date", "type", "amount")})
+COPIED = Declaration("payments", ("trans_id",), (Output("copies", COPY),))
+
+
+def _copy(engine: Engine) -> None:
+    rows = engine.scan("payments").to_table(["trans_id", "account_id", "date", "type", "amount"])
+    with engine.producer() as producer:
+        producer.produce("copies", rows.select(["trans_id", "account_id", "date", "type", "amount"]))
+
+
+def test_a_proof_by_spark_is_a_link_of_the_chain(spark: SparkSession, copies: Engine, tmp_path: Path) -> None:
+    """Files whole and in part, an aborted load between; the next proof goes on, in this process, to the same end."""
+    load(copies, 1, 300)
+    load(copies, 301, 50, commit=False)
+    _copy(copies)
+    with SparkReducer(spark, copies.store) as reducer:
+        first = check_exactly_once(copies, COPIED, report_folder=tmp_path / "1", reducer=reducer, record=True)
+    assert first.success, first.failed
+    assert first.proof is not None
+    assert first.proof.engine == "Spark"
+    second = check_exactly_once(copies, COPIED, report_folder=tmp_path / "2", record=True, whole=True)
+    assert second.success, second.failed
+    assert second.proof is not None
+    assert [each.digest for each in second.proof.ranges] == [each.digest for each in first.proof.ranges]
+    load(copies, 351, 40)
+    with SparkReducer(spark, copies.store) as reducer:
+        third = check_exactly_once(copies, COPIED, report_folder=tmp_path / "3", reducer=reducer, record=True)
+    assert {check.name for check in third.failed} == {"identity_in_copies"}
+
+
+def test_a_suite_is_judged_on_spark(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
+    """The rows stay there; here a query, which only Spark answers."""
+    import great_expectations.expectations as gxe
+
+    load(ledger, 1, 100)
+    few = gxe.UnexpectedRowsExpectation(unexpected_rows_query="SELECT * FROM {batch} WHERE amount < 0")
+    declared = Declaration("payments", ("trans_id",), suites=(SuiteOn([few]),))
+    with SparkReducer(spark, ledger.store) as reducer:
+        result = check_exactly_once(ledger, declared, report_folder=tmp_path / "report", reducer=reducer)
+    assert result.success, (result.failed, result.errored)
+
+
+def test_a_type_that_spark_has_none_for_is_errored(
+    spark: SparkSession, ledger: Engine, tmp_path: Path
+) -> None:
+    """And said by its name."""
+    schema = pa.schema([("id", pa.int64()), ("at", pa.time64("us"))])
+    ledger.admin.create_topic("times", partitions=1, schema=schema)
+    with ledger.producer() as producer:
+        producer.produce("times", pa.table([pa.array([1]), pa.array([1], pa.time64("us"))], schema=schema))
+    with SparkReducer(spark, ledger.store) as reducer:
+        result = check_exactly_once(
+            ledger, Declaration("times", ("id",)), report_folder=tmp_path / "report", reducer=reducer
+        )
+    assert any("time64" in check.detail for check in result.errored)
+
+
+def test_nothing_is_left_in_the_session(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
+    """No view, no setting, nothing cached."""
+    load(ledger, 1, 100)
+    before = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+    with SparkReducer(spark, ledger.store) as reducer:
+        folder = reducer.folder
+        check_exactly_once(
+            ledger, Declaration("payments", ("trans_id",)), report_folder=tmp_path / "report", reducer=reducer
+        )
+    assert not folder.exists()
+    assert {row["key"]: row["value"] for row in spark.sql("SET").collect()} == before
+    assert spark.catalog.listTables() == []
+    assert spark._jsc.sc().getPersistentRDDs().size() == 0  # type: ignore[attr-defined]
+
+
+# --- who reduces --------------------------------------------------------------------------------------------
+
+
+def _chosen(engine: Engine, choice: str, above: int, spark: Callable[[], Reducer]) -> tuple[str, list[str]]:
+    told: list[str] = []
+    with chosen_reducer(
+        choice,  # type: ignore[arg-type]
+        engine,
+        Declaration(
+            "payments",
+            ("trans_id",),
+            (Output("balances", Totals({"account_id": "account_id"}, count=RECORDS)),),
+        ),
+        spark=spark,  # type: ignore[arg-type]
+        spark_above=above,
+        tell=told.append,
+    ) as reducer:
+        return reducer.name, told
+
+
+def test_the_engine_is_chosen_by_size(spark: SparkSession, ledger: Engine) -> None:
+    """Of all topics together; and why is told."""
+    load(ledger, 1, 100)
+
+    def given() -> SparkReducer:
+        return SparkReducer(spark, ledger.store)
+
+    records = 101  # and a marker
+    assert _chosen(ledger, "auto", records + 10, given)[0] == "in process (DuckDB)"
+    name, told = _chosen(ledger, "auto", 99, given)
+    assert name == "Spark"
+    assert "more than 99 for one process" in told[0]
+    assert _chosen(ledger, "local", 0, given)[0] == "in process (DuckDB)"
+    assert _chosen(ledger, "spark", 10_000, given) == ("Spark", ["Spark reduces, as was asked for"])
+
+
+@pytest.mark.parametrize(
+    "error", [SparkSessionError("no Java"), ModuleNotFoundError("no pyspark", name="pyspark")]
+)
+def test_without_spark_the_size_is_said(ledger: Engine, error: TxnEngineError | ModuleNotFoundError) -> None:
+    """What it would take, why there is none, and how to give one."""
+    load(ledger, 1, 100)
+
+    @contextmanager
+    def given() -> Iterator[SparkReducer]:
+        raise error
+        yield  # as the command's and the DAG's: it begins where the block is entered
+
+    with pytest.raises(
+        OneProcessLimitError, match=r"records: more than 5 for one process; and no Spark"
+    ) as raised:
+        _chosen(ledger, "auto", 5, given)
+    assert "spark.master" in str(raised.value)
+    assert "\n" not in str(raised.value)

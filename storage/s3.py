@@ -8,6 +8,7 @@ import os
 import re
 import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -57,7 +58,7 @@ _DENIED_CODES: Final = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class _Clients:
     """The clients of one process: three, because a client's retries and timeouts are fixed at its making."""
 
@@ -66,6 +67,12 @@ class _Clients:
     reads: Any
     puts: Any
     large_puts: Any
+
+
+_clients_alive: Final[weakref.WeakSet[_Clients]] = weakref.WeakSet()
+_clients_of_the_parent: Final[list[_Clients]] = []
+# To drop a client takes the lock of its connections. A thread of the parent may have held it at the fork, for ever.
+os.register_at_fork(after_in_child=lambda: _clients_of_the_parent.extend(_clients_alive))
 
 
 class S3Store:
@@ -300,7 +307,7 @@ class S3Store:
     def _connect(self) -> _Clients:
         obstore = obstore_of_this_process()
         try:
-            return _Clients(
+            clients = _Clients(
                 os.getpid(),
                 obstore,
                 reads=self._client(
@@ -309,8 +316,10 @@ class S3Store:
                 puts=self._client(obstore, _SMALL_PUT_TIMEOUT, retries_max=0),
                 large_puts=self._client(obstore, _TRANSFER_TIMEOUT, retries_max=0),
             )
+            _clients_alive.add(clients)
         except Exception as error:
             raise self._answer(error, "", "open") from error
+        return clients
 
     def _client(
         self, obstore: Obstore, timeout: str, *, retries_max: int, read_timeout: str | None = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import http.server
 import io
 import os
 import pickle
+import signal
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -206,7 +209,10 @@ class TestS3Store(S3Conformance):
         """So does the child of such a child (Airflow forks twice)."""
         store.put("a", b"x")
         assert (
-            in_forked_child(lambda: store.get("a") + in_forked_child(lambda: store.get("a") + b"2")) == b"xx2"
+            in_forked_child(
+                lambda: store.get("a") + in_forked_child(lambda: store.get("a") + b"2", timeout_s=15.0)
+            )
+            == b"xx2"
         )
 
 
@@ -219,19 +225,20 @@ def held_bytes() -> int:
 
 
 def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes:
-    """Fork, run, and return what the child wrote; the child is killed when it does not answer."""
+    """Fork, run, and return what the child wrote; a child that does not answer says where it waits, and ends."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
+            # No thread's watch: a watch that the parent had at the fork is waited for, and never ends here.
+            faulthandler.register(signal.SIGALRM, file=sys.__stderr__, chain=True)
+            signal.setitimer(signal.ITIMER_REAL, timeout_s)
             os.write(writer, work())
         except BaseException as error:  # noqa: BLE001 -- the parent shows it
             os.write(writer, repr(error).encode())
         finally:
             os._exit(0)
     os.close(writer)
-    killer = threading.Timer(timeout_s, os.kill, (pid, 9))
-    killer.start()
     try:
         said = b""
         while part := os.read(reader, 65_536):
@@ -239,7 +246,6 @@ def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes
         return said
     finally:
         os.waitpid(pid, 0)
-        killer.cancel()
         os.close(reader)
 
 

@@ -2,6 +2,47 @@
 
 from typing import TYPE_CHECKING
 
+from txn_engine.errors import (
+    ChecksErroredError,
+    ChecksFailedError,
+    ConcurrentTransactionsError,
+    CorruptObjectError,
+    GroupIdNotFoundError,
+    IllegalStateError,
+    InvalidConfigError,
+    InvalidGroupIdError,
+    InvalidPartitionsError,
+    InvalidProducerEpochError,
+    InvalidProducerIdMappingError,
+    InvalidRecordError,
+    InvalidRegularExpressionError,
+    InvalidRequestError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    InvalidTransactionTimeoutError,
+    InvalidTxnStateError,
+    OffsetOutOfRangeError,
+    OffsetsMovedError,
+    OffsetsPendingError,
+    OneProcessLimitError,
+    OutcomeUnknownError,
+    OutOfOrderSequenceNumberError,
+    ProducerFencedError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    SpillFullError,
+    StoreAccessError,
+    StoreUnavailableError,
+    TopicExistsError,
+    TransactionAbortableError,
+    TransactionalIdNotFoundError,
+    TransactionCoordinatorFencedError,
+    TxnEngineError,
+    UnexpectedError,
+    UnknownTopicOrPartitionError,
+    UnstableOffsetCommitError,
+    UnsupportedFormatError,
+)
 from txn_engine.types import (
     AbortedTransaction,
     AppendResult,
@@ -18,12 +59,14 @@ from txn_engine.types import (
 )
 
 if TYPE_CHECKING:
+    from txn_engine.consumer import Consumer
     from txn_engine.engine import Engine, connect
+    from txn_engine.producer import Producer
 else:
 
     def __getattr__(name: str) -> object:
         """Import the engine, and pyarrow with it, at its first use: help and the parse of a DAG do without."""
-        if name not in ("Engine", "connect"):
+        if name not in ("Consumer", "Engine", "Producer", "connect"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from txn_engine import engine
 
@@ -33,16 +76,57 @@ else:
 __all__ = [
     "AbortedTransaction",
     "AppendResult",
+    "ChecksErroredError",
+    "ChecksFailedError",
+    "ConcurrentTransactionsError",
+    "Consumer",
     "ConsumerGroupMetadata",
+    "CorruptObjectError",
     "Engine",
+    "GroupIdNotFoundError",
     "HangingTransaction",
+    "IllegalStateError",
+    "InvalidConfigError",
+    "InvalidGroupIdError",
+    "InvalidPartitionsError",
+    "InvalidProducerEpochError",
+    "InvalidProducerIdMappingError",
+    "InvalidRecordError",
+    "InvalidRegularExpressionError",
+    "InvalidRequestError",
+    "InvalidTimestampError",
+    "InvalidTopicError",
+    "InvalidTransactionTimeoutError",
+    "InvalidTxnStateError",
     "OffsetAndMetadata",
+    "OffsetOutOfRangeError",
+    "OffsetsMovedError",
+    "OffsetsPendingError",
+    "OneProcessLimitError",
+    "OutOfOrderSequenceNumberError",
+    "OutcomeUnknownError",
+    "Producer",
+    "ProducerFencedError",
     "ProducerIdAndEpoch",
     "ProducerState",
     "RecordMetadata",
+    "RecordTooLargeError",
+    "RequestTimedOutError",
     "ScanFile",
+    "SpillFullError",
+    "StoreAccessError",
+    "StoreUnavailableError",
+    "TopicExistsError",
     "TopicPartition",
+    "TransactionAbortableError",
+    "TransactionCoordinatorFencedError",
     "TransactionDescription",
     "TransactionListing",
+    "TransactionalIdNotFoundError",
+    "TxnEngineError",
+    "UnexpectedError",
+    "UnknownTopicOrPartitionError",
+    "UnstableOffsetCommitError",
+    "UnsupportedFormatError",
     "connect",
 ]

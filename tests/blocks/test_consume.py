@@ -82,12 +82,12 @@ def test_a_try_that_dies_between_output_and_commit_is_done_again(
     commit(engine, payments(0, 20))
     real, calls = Producer.commit_transaction, []
 
-    def die_at_the_second(producer: Producer) -> None:
+    def die_at_the_second(producer: Producer, **kwargs: Any) -> None:
         calls.append(1)
         if len(calls) == 2:
             monkeypatch.setattr(Producer, "abort_transaction", lambda _: None)  # the process is gone
             raise ConnectionError("the worker lost its network")
-        real(producer)
+        real(producer, **kwargs)
 
     monkeypatch.setattr(Producer, "commit_transaction", die_at_the_second)
     run = run_tasks(lambda: consume(same, max_records=8), date=None, retries=1)

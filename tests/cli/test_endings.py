@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.cli.conftest import GOOD, Answer, Run
 from txn_engine import connect
 from txn_engine.cli.interrupts import Interrupted, install
 from txn_engine.cli.main import cli, main
+from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.errors import OutcomeUnknownError, ProducerFencedError, StoreUnavailableError
 from txn_engine.producer import Producer
 
@@ -128,7 +130,7 @@ def test_a_lost_answer_to_the_commit_says_so(
     from txn_engine.producer.states import ProducerState
 
     def lost(self: Producer) -> None:
-        self._state = ProducerState.COMMITTING
+        self._cell.now = replace(self._cell.now, state=ProducerState.COMMITTING_TRANSACTION)
         raise OutcomeUnknownError("no answer to the commit")
 
     monkeypatch.setattr(Producer, "commit_transaction", lost)
@@ -161,10 +163,10 @@ def test_a_bug_behind_the_decision_claims_nothing(
 ) -> None:
     """Where the coordinator was asked, how the transaction ended is not known."""
 
-    def broken(*_: Any) -> None:
+    def broken(*_: Any, **__: Any) -> None:
         raise ValueError("a bug")
 
-    monkeypatch.setattr(Producer, "_ask_end", broken)
+    monkeypatch.setattr(Coordinator, "decide_end", broken)
     answer = load()
     assert answer.code == 1
     assert "is not known here" in answer.error
@@ -176,11 +178,11 @@ def test_a_forgotten_decision_claims_nothing(
 ) -> None:
     """A successor took over, and the log no longer tells who won: not "nothing was loaded"."""
 
-    def fenced(*_: Any) -> None:
+    def fenced(*_: Any, **__: Any) -> None:
         raise ProducerFencedError("a successor")
 
-    monkeypatch.setattr(Producer, "_ask_end", fenced)
-    monkeypatch.setattr(Producer, "_was_committed", lambda _: None)
+    monkeypatch.setattr(Coordinator, "decide_end", fenced)
+    monkeypatch.setattr(Coordinator, "was_committed", lambda *_: None)
     answer = load()
     assert answer.code == 1
     assert "is not known here" in answer.error

@@ -6,6 +6,7 @@ A number that changes in the code fails here until the page says it, too.
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
@@ -31,6 +32,7 @@ from tests.simulator.kernel import DAY, HOUR
 from tests.simulator.knobs import Knobs
 from tests.storage.power import ALL_SUBSETS_MAX
 from txn_engine import Engine
+from txn_engine.clock import Waiting
 from txn_engine.coordinator.producer_ids import BLOCK_SIZE
 from txn_engine.demo.sample import ROWS
 from txn_engine.log.entry_format import ENTRY_LIMITS
@@ -44,7 +46,7 @@ from txn_engine.log.store_config import (
     StoreLimits,
 )
 from txn_engine.maintain import MaintenancePolicy
-from txn_engine.producer.producer import CONCURRENT_RETRY_LIMIT_MS
+from txn_engine.producer.effects import CONCURRENT_RETRY_LIMIT_MS
 from txn_engine.protocol.controls import CONTROL_CHARS_MAX, GRACE_MS
 from txn_engine.protocol.producers import BATCHES_TO_RETAIN, MAX_EPOCH
 from txn_engine.protocol.sequences import MAX_SEQUENCE
@@ -188,21 +190,33 @@ def test_seeds_have_the_shares_that_the_page_says() -> None:
         assert count == pytest.approx(len(drawn) / one_of, rel=0.1)
 
 
-def test_a_transaction_over_four_partitions_is_fifteen_puts() -> None:
-    """ARCHITECTURE.md's count: of the coordinator's three rows, of files, entries and markers one a partition."""
+@pytest.mark.parametrize("calls", [1, 4])
+def test_a_transaction_over_four_partitions_is_fifteen_puts(calls: int) -> None:
+    """ARCHITECTURE.md's count: of the coordinator's three rows, of files, entries and markers one a partition; the same
+    where each partition has a call of its own.
+    """
     text = (REPOSITORY / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    assert "What one `produce` writes to four partitions is a transaction of 15 puts in five rounds" in text
-    store = FaultyStore(MemoryStore())
-    with Engine(store) as engine:
+    assert "A transaction over four partitions is 15 puts in five rounds" in text
+    store, all_sent = FaultyStore(MemoryStore()), threading.Event()
+
+    def pause_ms(_: int) -> None:
+        assert all_sent.wait(20)
+
+    with Engine(store, waiting=Waiting(pause_ms=pause_ms)) as engine:
         engine.admin.create_topic("t", partitions=4, key="n", schema=pa.schema([("n", pa.int64())]))
         with engine.producer(transactional_id="one") as producer:
             producer.init_transactions()
             store.calls.clear()
             with producer.transaction():
-                producer.produce("t", pa.table({"n": range(100)}))
-            puts = [key for operation, key, _ in store.calls if operation == "put_if_absent"]
+                for number in range(calls):
+                    partition = None if calls == 1 else number
+                    producer.produce("t", pa.table({"n": range(100)}), partition=partition)
+                all_sent.set()
+            visible = sum(1 for operation, _, _ in store.calls if operation == "put_if_absent")
+        puts = [key for operation, key, _ in store.calls if operation == "put_if_absent"]
     kinds = Counter("row" if TRANSACTION_STATE_TOPIC in key else key.split("/")[4] for key in puts)
     assert kinds == {"row": 3, "data": 4, "log": 8}
+    assert visible >= 14
     rows = [number for number, key in enumerate(puts) if TRANSACTION_STATE_TOPIC in key]
     between = [Counter(key.split("/")[4] for key in puts[a + 1 : b]) for a, b in pairwise(rows)]
     assert [each["log"] for each in between] == [4, 4]

@@ -11,6 +11,7 @@ import pytest
 
 import txn_engine
 from txn_engine import Engine
+from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock
 
 SCHEMA = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
@@ -41,6 +42,11 @@ def payments(*accounts: int, amount: str = "1.00") -> pa.Table:
         {"account_id": pa.array(accounts, pa.int64()), "amount": pa.array([Decimal(amount)] * len(accounts))},
         schema=SCHEMA,
     )
+
+
+def at_rest(producer: Producer) -> None:
+    """Until the Complete row of the producer's last transaction is settled, which nobody else need wait for."""
+    producer._effects.wait_for_completion()
 
 
 def accounts_in(

@@ -77,6 +77,7 @@ def recover_and_check(store: ObjectStore, clock: ManualClock) -> None:
         assert engine.coordinator.abort_timed_out_transactions().failures == ()
         assert engine.coordinator.write_pending_markers().failures == ()
         run_job(engine)
+    with Engine(store, clock=clock) as engine:  # the one before has waited for its Complete row
         assert accounts_in(engine, "out") == INPUT
         group = engine.admin.describe_group("copy")
         assert [(part.lag, part.pending_offset) for part in group.partitions] == [(0, -1), (0, -1)]
@@ -218,7 +219,7 @@ def test_a_stalled_first_write_asks_the_coordinator_again() -> None:
         producer.begin_transaction()
         target = engine.coordinator.resolve(TopicPartition("out", 0))
         (lane,) = producer._sender.lanes_for([target])
-        producer._join([target])
+        producer._effects.join([target])
         lane.log._state = None  # the next look loads another view
         write_transaction_state(
             engine, "copy-job", state="Ongoing", producer_id=producer.producer_id,

@@ -15,7 +15,7 @@ import pytest
 
 import txn_engine.producer.sender as sender_module
 from storage import MemoryStore, StoreUnreachableError
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
 from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
@@ -131,10 +131,10 @@ def test_a_second_thread_does_not_move_what_a_commit_goes_by(clock: ManualClock,
 
         committing = threading.Thread(target=commit)
         committing.start()
-        while producer._ender is None:
+        while producer._cell.ender is None:
             time.sleep(0.001)
         store.failing.set()
-        while producer._sender.failure is None:
+        while producer._cell.now.error is None:
             time.sleep(0.001)
         other = threading.Thread(target=interfere)
         other.start()
@@ -267,13 +267,13 @@ def test_more_than_the_buffer_holds(engine: Engine, monkeypatch: pytest.MonkeyPa
 
 
 def test_interrupted_between_queue_and_join(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while a batch waits for its partition to be added: close aborts and returns."""
+    """Ctrl-C when a batch is queued, and before its partition is asked for: close aborts and returns."""
     producer = started(engine)
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine.coordinator, "add", interrupted)
+    monkeypatch.setattr(producer, "_want", interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.produce("payments", payments(1))
     monkeypatch.undo()
@@ -424,6 +424,7 @@ def test_who_was_fenced_at_the_last_epoch_goes_on_under_another_id(
     producer.abort_transaction()
     assert producer.producer_id != 777
     assert producer.producer_epoch == 0
+    at_rest(producer)
     again = engine.coordinator.end_transaction("job", 777, 32766, committed=False)
     assert again == (producer.producer_id, 0)
     assert engine.coordinator.init_producer_id("job", producer_id=777, producer_epoch=32766) == again

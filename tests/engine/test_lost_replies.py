@@ -9,7 +9,7 @@ from itertools import count
 import pytest
 
 from storage import MemoryStore
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
 from tests.engine.sealing import seal_below_end
 from tests.faults import Fault, FaultyStore, Operation, no_pause
 from txn_engine import Engine, TopicPartition
@@ -157,7 +157,7 @@ def test_add_partitions(cable: Cable, engine: Engine, other: Engine, done: bool)
     producer.begin_transaction()
     cable.break_at(COORDINATOR, done=done)
     with pytest.raises(OutcomeUnknownError):
-        producer.produce("payments", payments(1), partition=0)
+        producer.produce("payments", payments(1), partition=0).result()
     with pytest.raises(TransactionAbortableError):
         producer.commit_transaction()
     cable.mend()
@@ -318,9 +318,10 @@ def test_markers_and_completion(
         cable.break_at(DATA_LOG, done=done)
         with caplog.at_level(logging.WARNING):
             producer.commit_transaction()
-        assert "decided, but not complete yet" in caplog.text
+        assert "decided, but not visible everywhere yet" in caplog.text
     else:
         producer.abort_transaction()
+        at_rest(producer)
         identity = (producer.producer_id, producer.producer_epoch)
         engine.coordinator.add_partitions("job", *identity, [P0])
         engine.coordinator.end_transaction("job", *identity, committed=True, markers="deferred")
@@ -365,6 +366,7 @@ def test_expiry_and_renewal(
     cable.mend()
     producer.produce("payments", payments(1), partition=0)
     producer.commit_transaction()
+    at_rest(producer)
     clock.advance(7 * 86_400_000)
     cable.break_at(COORDINATOR, done=done)
     assert engine.coordinator.expire_transactional_ids().failures != ()

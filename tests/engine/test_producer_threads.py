@@ -73,7 +73,7 @@ def ended(producer: Producer, recover: str) -> bool:
     """Whether the transaction was committed, once whoever was interrupted has gone on by the producer's state."""
     if producer.state is ProducerState.READY:
         return True  # the interrupt came behind the last step
-    if producer.state is ProducerState.COMMITTING:
+    if producer.state is ProducerState.COMMITTING_TRANSACTION:
         producer.commit_transaction()
         return True
     if recover == "commit":
@@ -392,25 +392,28 @@ def test_the_end_waits_for_another_threads_produce(engine: Engine, monkeypatch: 
     assert accounts_in(engine) == [1, 2]
 
 
-def test_ctrl_c_behind_the_coordinators_answer(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit is answered, the next epoch taken on, and Ctrl-C: the same call again succeeds, and goes on from
-    there.
-    """
+@pytest.mark.parametrize(
+    ("step", "state"), [("_make_visible", "COMMITTING_TRANSACTION"), ("_complete_soon", "READY")]
+)
+def test_ctrl_c_behind_the_decision(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, step: str, state: str
+) -> None:
+    """The commit is decided, and Ctrl-C before its markers: the same call again succeeds. Behind them it is done."""
     producer = engine.producer(transactional_id="job")
     producer.init_transactions()
     producer.begin_transaction("r1")
     producer.produce("payments", payments(1))
-    start_epoch = producer._sender.start_epoch
 
-    def interrupted(identity: object) -> None:
+    def interrupted(*_: object) -> None:
         monkeypatch.undo()
-        start_epoch(identity)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(producer._sender, "start_epoch", interrupted)
+    monkeypatch.setattr(producer._effects, step, interrupted)
     with pytest.raises(KeyboardInterrupt):
         producer.commit_transaction()
-    producer.commit_transaction()
+    assert producer.state == state
+    if state != "READY":
+        producer.commit_transaction()
     assert producer.last_committed_run_id == "r1"
     with producer.transaction():
         producer.produce("payments", payments(2))

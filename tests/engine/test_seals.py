@@ -393,7 +393,7 @@ def test_a_stalled_first_write_after_an_expiry_asks_the_coordinator(world: World
     producer.begin_transaction()
     target = world.engine.coordinator.resolve(TopicPartition("payments", 0))
     producer._sender.lanes_for([target])
-    producer._join([target])
+    producer._effects.join([target])
     world.clock.advance(1)
     world.their_log.refresh()
     world.their_log.append_one(ExpireProposal((producer.producer_id,), world.clock()))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from tests.engine.conftest import accounts_in, payments
+from tests.engine.conftest import accounts_in, at_rest, payments
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     InvalidProducerIdMappingError,
@@ -192,6 +192,7 @@ def test_who_comes_back_too_late_may_begin_afresh(engine: Engine, clock: ManualC
     producer.init_transactions()
     with producer.transaction(run_id="r1"):
         producer.produce("payments", payments(1), partition=0)
+    at_rest(producer)
     old = producer.producer_id
     clock.advance(8 * DAY_MS)
     assert engine.coordinator.expire_transactional_ids().transactional_ids == ("job",)
@@ -212,6 +213,7 @@ def test_a_renewal_changes_no_state(engine: Engine, clock: ManualClock) -> None:
         identity = (producer.producer_id, producer.producer_epoch)
         with producer.transaction(run_id="r1"):
             producer.produce("payments", payments(1), partition=0)
+        at_rest(producer)
         before = engine.coordinator.current("job")
         clock.advance(DAY_MS)
         producer.begin_transaction()

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     ConcurrentTransactionsError,
@@ -188,13 +188,14 @@ def test_an_expired_id_never_commits(engine: Engine, clock: ManualClock) -> None
         first.init_transactions()
         with first.transaction(run_id="r1"):
             first.produce("payments", payments(1))
+        at_rest(first)
         clock.advance(7 * DAY_MS)
         assert engine.coordinator.expire_transactional_ids().transactional_ids == ("load",)
         with pytest.raises(TransactionalIdNotFoundError):
             engine.admin.describe_transaction("load")
         first.begin_transaction()
         with pytest.raises(InvalidProducerIdMappingError):
-            first.produce("payments", payments(2))
+            first.produce("payments", payments(2)).result()
     with engine.producer(transactional_id="load") as second:
         second.init_transactions()
         assert second.has_committed("r1") is True

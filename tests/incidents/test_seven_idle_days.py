@@ -17,6 +17,7 @@ def producer(scene: Scene) -> Producer:
     made.init_transactions()
     with made.transaction():
         made.produce("orders", orders(1))
+    made._effects.wait_for_completion()
     return made
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-import txn_engine.producer.producer as producer_module
+import txn_engine.producer.effects as effects_module
 from storage import MemoryStore, ObjectStore, StoreUnreachableError
 from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from tests.kafka_rules.driver import SCHEMA, T1, T3, TOPIC, answer, fresh_id, put_row, records
@@ -161,6 +161,11 @@ def in_state(world: World, state: str) -> Producer:
     producer = world.producer
     if state == "UNINITIALIZED":
         return producer
+    if state == "INITIALIZING":
+        world.fail("__transaction_state")
+        assert answer(producer.init_transactions) in ("OUTCOME_UNKNOWN", "NETWORK_EXCEPTION")
+        world.mend()
+        return producer
     producer.init_transactions()
     if state == "READY":
         return producer
@@ -171,10 +176,10 @@ def in_state(world: World, state: str) -> Producer:
     elif state == "FATAL_ERROR":
         world.successor()
         assert answer(lambda: produce(producer)) == FENCED
-    elif state in ("COMMITTING", "ABORTING"):
+    elif state in ("COMMITTING_TRANSACTION", "ABORTING_TRANSACTION"):
         produce(producer)
         world.fail("__transaction_state")
-        end = producer.commit_transaction if state == "COMMITTING" else producer.abort_transaction
+        end = producer.commit_transaction if state == "COMMITTING_TRANSACTION" else producer.abort_transaction
         assert answer(end) == "OUTCOME_UNKNOWN"
         world.mend()
     elif state == "CLOSED":
@@ -185,6 +190,7 @@ def in_state(world: World, state: str) -> Producer:
 # state: the calls that are legal, and the state after; all others are refused and leave the state as it was
 LEGAL = {
     "UNINITIALIZED": {"init": "READY"},
+    "INITIALIZING": {"init": "READY"},
     "READY": {"init": "READY", "begin": "IN_TRANSACTION"},
     "IN_TRANSACTION": {
         "produce": "IN_TRANSACTION",
@@ -194,8 +200,8 @@ LEGAL = {
     },
     "ABORTABLE_ERROR": {"abort": "READY"},
     "FATAL_ERROR": {},
-    "COMMITTING": {"commit": "READY"},
-    "ABORTING": {"abort": "READY"},
+    "COMMITTING_TRANSACTION": {"commit": "READY"},
+    "ABORTING_TRANSACTION": {"abort": "READY"},
     "CLOSED": {},
 }
 REFUSAL = {"ABORTABLE_ERROR": ABORTABLE, "FATAL_ERROR": FENCED}
@@ -310,18 +316,26 @@ CASES = {
     "commit: timed out": Case(World.swept, "commit", STATE, "FATAL_ERROR", open_before=True),
     "commit: being timed out": Case(World.half_swept, "commit", STATE, "FATAL_ERROR", open_before=True),
     "commit: the coordinator's log fails": Case(
-        store_fails("__transaction_state"), "commit", UNKNOWN, "COMMITTING", open_before=True
+        store_fails("__transaction_state"), "commit", UNKNOWN, "COMMITTING_TRANSACTION", open_before=True
     ),
     "commit: its answer is lost": Case(
-        store_fails("__transaction_state", "after"), "commit", UNKNOWN, "COMMITTING", open_before=True
+        store_fails("__transaction_state", "after"),
+        "commit",
+        UNKNOWN,
+        "COMMITTING_TRANSACTION",
+        open_before=True,
     ),
     "abort: a successor took over": Case(World.successor, "abort", FENCED, "FATAL_ERROR", open_before=True),
     "abort: another producer id": Case(World.remapped, "abort", UNMAPPED, "FATAL_ERROR", open_before=True),
     "abort: the coordinator's log fails": Case(
-        store_fails("__transaction_state"), "abort", UNKNOWN, "ABORTING", open_before=True
+        store_fails("__transaction_state"), "abort", UNKNOWN, "ABORTING_TRANSACTION", open_before=True
     ),
     "abort: its answer is lost": Case(
-        store_fails("__transaction_state", "after"), "abort", UNKNOWN, "ABORTING", open_before=True
+        store_fails("__transaction_state", "after"),
+        "abort",
+        UNKNOWN,
+        "ABORTING_TRANSACTION",
+        open_before=True,
     ),
 }
 
@@ -446,10 +460,10 @@ def test_an_end_without_an_answer_is_asked_again(world: World, end: str, fault: 
 
 @pytest.mark.parametrize("fault", ["before", "after"])
 def test_init_without_an_answer_is_asked_again(world: World, fault: Fault) -> None:
-    """testRetryInitTransactionsAfterTimeout: the state stays, and the same call again initialises."""
+    """testRetryInitTransactionsAfterTimeout: nothing else is allowed, and the same call again initialises."""
     world.fail("__transaction_state", fault)
     assert answer(world.producer.init_transactions) in (UNKNOWN, "NETWORK_EXCEPTION")
-    assert world.producer.state == "UNINITIALIZED"
+    assert world.producer.state == "INITIALIZING"
     assert answer(world.producer.begin_transaction) == ILLEGAL
     world.mend()
     world.producer.init_transactions()
@@ -507,11 +521,11 @@ def test_a_decision_that_cannot_be_finished_ends_the_patience(
     """Where the markers cannot be written for longer than the limit, REQUEST_TIMED_OUT says why, and the call may be
     made again.
     """
-    monkeypatch.setattr(producer_module, "CONCURRENT_RETRY_LIMIT_MS", 30)
+    monkeypatch.setattr(effects_module, "CONCURRENT_RETRY_LIMIT_MS", 30)
     put_row(world.other, "PrepareAbort", name=NAME, partitions=[T1])
     world.fail(f"{DATA}0/1/log/")
     assert answer(world.producer.init_transactions) == "REQUEST_TIMED_OUT"
-    assert world.producer.state == "UNINITIALIZED"
+    assert world.producer.state == "INITIALIZING"
     world.mend()
     world.producer.init_transactions()
     assert world.producer.state == "READY"
@@ -530,6 +544,7 @@ def test_partitions_are_added_once(world: World) -> None:
         produce(producer, partition)
     assert rows() - before == 2
     producer.commit_transaction()
+    producer.close()
     assert rows() - before == 4
 
 

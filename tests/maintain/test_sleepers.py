@@ -171,7 +171,7 @@ def test_a_first_write_that_slept_through_it_all(looks_again: bool) -> None:
         producer.begin_transaction()
         target = sleeper.coordinator.resolve(P0)
         (lane,) = producer._sender.lanes_for([target])
-        producer._join([target])
+        producer._effects.join([target])
         everything(awake, clock)
         lane.log._seen_ms = 0 if looks_again else clock()
         with pytest.raises(TxnEngineError) as caught:

@@ -19,7 +19,7 @@ from txn_engine.types import MarkerMode, RecordMetadata, TopicPartition
 
 SCHEMA = pa.schema([("account", pa.int64()), ("amount", pa.int64()), ("txn", pa.string()), ("n", pa.int64())])
 _TRIES = 8
-_UNDECIDED = (ProducerState.IN_TRANSACTION, ProducerState.COMMITTING)
+_UNDECIDED = (ProducerState.IN_TRANSACTION, ProducerState.COMMITTING_TRANSACTION)
 
 
 def records(
@@ -126,7 +126,7 @@ class Application:
                 error = self.last_error = problem
                 if producer.state not in _UNDECIDED:
                     break
-                unanswered = producer.state is ProducerState.COMMITTING
+                unanswered = producer.state is ProducerState.COMMITTING_TRANSACTION
                 patient = self.world.chance.at("patient", writing.name) < 0.3
                 self.rest(high=MINUTE if patient else 2 * SECOND)
             else:
@@ -134,7 +134,7 @@ class Application:
                 return
         forgotten = producer.state is ProducerState.FATAL_ERROR and isinstance(error, OutcomeUnknownError)
         closed = producer.state is ProducerState.CLOSED  # by another thread, which says nothing of the commit
-        if producer.state is ProducerState.COMMITTING or forgotten or (closed and unanswered):
+        if producer.state is ProducerState.COMMITTING_TRANSACTION or forgotten or (closed and unanswered):
             history.end(writing, "committing", error)
             self.producer = None
         else:
@@ -160,7 +160,7 @@ class Application:
             if producer.state not in (
                 ProducerState.IN_TRANSACTION,
                 ProducerState.ABORTABLE_ERROR,
-                ProducerState.ABORTING,
+                ProducerState.ABORTING_TRANSACTION,
             ):
                 break
             try:

@@ -64,9 +64,9 @@ class DyingWriter(StreamWriter):
         die_at("resumed")
         commit = producer.commit_transaction
 
-        def dying_commit() -> None:
+        def dying_commit(*, max_block_ms: int) -> None:
             die_at("undecided")
-            commit()
+            commit(max_block_ms=max_block_ms)
             die_at("decided")
 
         producer.commit_transaction = dying_commit  # type: ignore[method-assign]

@@ -51,9 +51,9 @@ def main(url: str, checkpoint: str) -> None:
         die_at("uploaded")
         return uploaded
 
-    def dying_commit(producer: Producer) -> None:
+    def dying_commit(producer: Producer, *, max_block_ms: int) -> None:
         die_at("undecided")
-        commit(producer)
+        commit(producer, max_block_ms=max_block_ms)
         die_at("decided")
 
     def dying_process(work: Any, ranges: DataFrame, batch_id: int) -> None:

@@ -58,7 +58,7 @@ def main(url: str, step: str) -> None:
     steps = Steps(step)
     writing.store_for_executors = steps.executors_store  # type: ignore[attr-defined]
     if step == "commit":
-        Producer.commit_transaction = lambda self: stop_at(step)  # type: ignore[method-assign]
+        Producer.commit_transaction = lambda self, **_: stop_at(step)  # type: ignore[method-assign]
     spark = spark_session(url, log_path=os.devnull)
     engine = Engine(FaultyStore(open_store(url), decide=steps.before_call))
     read = read_topic(spark, engine, "payments", group_id="balances")

@@ -362,7 +362,7 @@ def _commit(producer: Producer, load: _Load) -> None:
     except Exception as error:
         if producer.state in (ProducerState.IN_TRANSACTION, ProducerState.ABORTABLE_ERROR):
             raise _aborted(error, producer, load) from error
-        if producer.state is ProducerState.COMMITTING or isinstance(error, OutcomeUnknownError):
+        if producer.state is ProducerState.COMMITTING_TRANSACTION or isinstance(error, OutcomeUnknownError):
             raise _with_note(error, _not_known(producer), load) from error
         raise _with_note(error, _NOTHING, load) from error
 

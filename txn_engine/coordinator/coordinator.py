@@ -64,6 +64,18 @@ class Coordinator:
         """
         if transactional_id is None:
             return ProducerIdAndEpoch(self._producer_ids.take(), 0)
+        identity, _ = self.initialise(
+            transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        return identity
+
+    def initialise(
+        self, transactional_id: str, *, transaction_timeout_ms: int, producer_id: int, producer_epoch: int
+    ) -> tuple[ProducerIdAndEpoch, TransactionRow | None]:
+        """As `init_producer_id`, with the id's row as it stands then."""
         _check_id(transactional_id)
         if (producer_id < 0) != (producer_epoch < 0):
             raise InvalidRequestError(
@@ -92,7 +104,12 @@ class Coordinator:
                 "InitProducerId fenced an open transaction, which is being aborted",
                 actor=f"transactional id {transactional_id!r}",
             )
-        return decision.reply
+        stored = self._stored(transactional_id)
+        return decision.reply, None if stored is None else stored.row
+
+    def _stored(self, transactional_id: str) -> StoredRow | None:
+        """The id's latest row as last seen."""
+        return self._logs.coordinator(transactional_id).view().transactions.get(transactional_id)
 
     def add_partitions(
         self,
@@ -159,9 +176,29 @@ class Coordinator:
         Guarantee: once this returns the transaction is decided and can only roll forward. "inline" also writes the
         markers and completes it, as far as that goes: what is left is for the marker sweep.
         """
-        _check_id(transactional_id)
         if markers not in ("inline", "deferred"):
             raise InvalidRequestError(f"markers={markers!r}", expected="'inline' or 'deferred'")
+        reply, decision = self.decide_end(
+            transactional_id, producer_id, producer_epoch, committed=committed, run_id=run_id
+        )
+        if markers == "inline" and decision is not None:
+            for failure in self.mark(decision) or self.complete(decision):
+                _LOGGER.warning("decided, but not complete yet; the marker sweep will finish it: %s", failure)
+        return reply
+
+    def decide_end(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        run_id: str | None = None,
+    ) -> tuple[ProducerIdAndEpoch, StoredRow | None]:
+        """As `end_transaction`, of which only the decision is written: the answer, and the decision for `mark` and
+        `complete`; None where nothing is left to do.
+        """
+        _check_id(transactional_id)
 
         def decide(current: StoredRow | None, new_producer_id: int) -> Decision:
             return transactions.end_transaction(
@@ -175,19 +212,18 @@ class Coordinator:
             )
 
         decision = self._decide(transactional_id, decide)
-        if markers == "inline" and decision.row is not None:
-            self._finish_decided(transactional_id)
-        return decision.reply
+        stored = None if decision.row is None else self._stored(transactional_id)
+        return decision.reply, stored if stored is not None and stored.row.state.is_prepared else None
 
-    def _finish_decided(self, transactional_id: str) -> None:
-        """Complete what was decided just now, as far as it goes: whatever fails here, the decision stands."""
-        decided = self._logs.coordinator(transactional_id).view().transactions.get(transactional_id)
-        try:
-            failures = self._finish(decided).failures
-        except TxnEngineError as error:
-            failures = (str(error),)
-        for failure in failures:
-            _LOGGER.warning("decided, but not complete yet; the marker sweep will finish it: %s", failure)
+    def mark(self, decision: StoredRow) -> tuple[str, ...]:
+        """Write the decision's markers: readers see it once they are all there. Returns what failed, and raises
+        nothing: the decision stands whatever happens here.
+        """
+        return self._markers.mark_alone(decision)
+
+    def complete(self, decision: StoredRow) -> tuple[str, ...]:
+        """Write the Complete row of a decision whose markers are all there. As `mark`, what fails is returned."""
+        return self._markers.complete_alone(decision)
 
     def _decide(self, transactional_id: str, decide: Callable[[StoredRow | None, int], Decision]) -> Decision:
         """Write the row that `decide` asks for; its last call, on the state that the row was written on, is
@@ -208,11 +244,12 @@ class Coordinator:
         self._logs.coordinator(transactional_id).append_one(TransactionProposal(transactional_id, next_row))
         return made[-1]
 
-    def finish(self, transactional_id: str) -> SweepReport:
-        """Write what is missing of this id's decided transaction, whoever decided it."""
-        return self._finish(self.current(transactional_id))
+    def finish(self, transactional_id: str, *, has_looked: bool = False) -> SweepReport:
+        """Write what is missing of this id's decided transaction, whoever decided it.
 
-    def _finish(self, current: StoredRow | None) -> SweepReport:
+        `has_looked`: who was told CONCURRENT_TRANSACTIONS need not ask the store again who is meant.
+        """
+        current = self._stored(transactional_id) if has_looked else self.current(transactional_id)
         if current is None or not current.row.state.is_prepared:
             return SweepReport()
         return self._markers.finish([current])

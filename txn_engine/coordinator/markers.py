@@ -46,11 +46,7 @@ class MarkerWriter:
 
         A decision with a partition that failed stays pending, for the next who meets it; the report says why.
         """
-        by_partition: dict[TransactionPartition, list[StoredRow]] = defaultdict(list)
-        for decision in decisions:
-            for partition in decision.row.partitions:
-                by_partition[partition].append(decision)
-        outcomes = list(self._logs.workers.map(self._mark_alone, by_partition.keys(), by_partition.values()))
+        outcomes = self._mark_all(decisions)
         failures = {decision: why for outcome in outcomes for decision, why in outcome.failed.items()}
         completed, objects, more = self._complete(
             [decision for decision in decisions if decision not in failures]
@@ -60,12 +56,30 @@ class MarkerWriter:
             transactional_ids=tuple(sorted(completed)),
             partitions_marked=sum(outcome.marked for outcome in outcomes),
             objects_written=objects + sum(outcome.written for outcome in outcomes),
-            failures=tuple(f"{decision.row.transactional_id}: {why}" for decision, why in failures.items()),
+            failures=tuple(_told(decision, why) for decision, why in failures.items()),
         )
 
-    def _mark_alone(
-        self, partition: TransactionPartition, decisions: Sequence[StoredRow]
-    ) -> _PartitionOutcome:
+    def mark_alone(self, decision: StoredRow) -> tuple[str, ...]:
+        """The markers of one decision, and why they are not everywhere; nothing is raised."""
+        return tuple(
+            _told(decision, why)
+            for outcome in self._mark_all([decision])
+            for decision, why in outcome.failed.items()
+        )
+
+    def complete_alone(self, decision: StoredRow) -> tuple[str, ...]:
+        """The Complete row of one decision whose markers are everywhere, and why it is not there; nothing is raised."""
+        _, _, failures = self._complete([decision])
+        return tuple(_told(decision, why) for decision, why in failures.items())
+
+    def _mark_all(self, decisions: Sequence[StoredRow]) -> list[_PartitionOutcome]:
+        by_partition: dict[TransactionPartition, list[StoredRow]] = defaultdict(list)
+        for decision in decisions:
+            for partition in decision.row.partitions:
+                by_partition[partition].append(decision)
+        return list(self._logs.workers.map(self._mark_one, by_partition.keys(), by_partition.values()))
+
+    def _mark_one(self, partition: TransactionPartition, decisions: Sequence[StoredRow]) -> _PartitionOutcome:
         """As `_mark`; what nobody foresaw is this partition's failure too."""
         try:
             with one_place(partition.topic, partition.partition):
@@ -147,6 +161,10 @@ class MarkerWriter:
             for decision in decisions
         ]
         return self._logs.coordinator(decisions[0].row.transactional_id).append(proposals)
+
+
+def _told(decision: StoredRow, why: str) -> str:
+    return f"{decision.row.transactional_id}: {why}"
 
 
 def _is_marked(stored: ProducerEntry | None, decision: StoredRow) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from txn_engine.types import ConsumerGroupMetadata, FetchedRow, TopicPartition
 
 _Key = tuple[str, str, TopicPartition]
+_Rows = Mapping[_Key, tuple[FetchedRow, FetchedRow]]
 
 
+@dataclass(frozen=True, slots=True)
 class GroupMemory:
     """Rows that this producer wrote for a member, by the row that the member had fetched.
 
@@ -17,9 +20,8 @@ class GroupMemory:
     refused.
     """
 
-    def __init__(self) -> None:
-        self._committed: dict[_Key, tuple[FetchedRow, FetchedRow]] = {}
-        self._pending: dict[_Key, tuple[FetchedRow, FetchedRow]] = {}
+    _committed: _Rows = field(default_factory=dict)
+    _pending: _Rows = field(default_factory=dict)
 
     def current(self, group: ConsumerGroupMetadata) -> ConsumerGroupMetadata:
         """The same member, naming what it would fetch now."""
@@ -30,14 +32,15 @@ class GroupMemory:
         known = self._committed.get((group.group_id, group.member_id, partition))
         return known[1] if known is not None and known[0] == row else row
 
-    def wrote(self, group: ConsumerGroupMetadata, partition: TopicPartition, row_offset: int) -> None:
-        """A row was written in the open transaction for what the member had fetched."""
-        fetched = group.fetched.get(partition)
-        if fetched is not None:
-            self._pending[group.group_id, group.member_id, partition] = (fetched, FetchedRow(row_offset))
+    def wrote(self, group: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, int]) -> GroupMemory:
+        """Rows were written in the open transaction, at these offsets, for what the member had fetched."""
+        written = {
+            (group.group_id, group.member_id, at): (group.fetched[at], FetchedRow(row_offset))
+            for at, row_offset in offsets.items()
+            if at in group.fetched
+        }
+        return replace(self, _pending={**self._pending, **written})
 
-    def end(self, *, committed: bool) -> None:
+    def end(self, *, committed: bool) -> GroupMemory:
         """The transaction is decided."""
-        if committed:
-            self._committed |= self._pending
-        self._pending.clear()
+        return GroupMemory({**self._committed, **self._pending} if committed else self._committed)

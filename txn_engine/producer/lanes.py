@@ -9,21 +9,16 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
 
-from txn_engine.errors import (
-    IllegalStateError,
-    TransactionAbortableError,
-    UnknownTopicOrPartitionError,
-)
+from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_log import EntryLog, LogTools, ViewToken
 from txn_engine.log.uploads import upload_records
 from txn_engine.producer.receipts import Receipt
-from txn_engine.producer.states import describe_error
-from txn_engine.producer.waiters import Waiters
 from txn_engine.protocol.appends import FirstWriteCheck
 from txn_engine.protocol.proposals import DataProposal, Refused
 from txn_engine.protocol.transaction_rows import TransactionPartition
@@ -49,7 +44,7 @@ class Batch:
     to tell.
 
     `is_current`: whether the topic was still this incarnation, asked when the records were handed over. `size`: what it
-    takes of the producer's buffer. `number`: its place in the receipt.
+    takes of the producer's buffer. `number`: its place in the receipt. `uploaded`: its file, once that is there.
     """
 
     records: pa.Table | EncodedFile
@@ -61,6 +56,7 @@ class Batch:
     size: int
     receipt: Receipt
     number: int
+    uploaded: EncodedFile | None = None
     is_settled: bool = False
 
     def has_settled(self) -> bool:
@@ -69,19 +65,26 @@ class Batch:
 
 
 class LaneOwner(Protocol):
-    """Whose lane it is: hears of every batch's end, of a failure before anybody who waits for the batch."""
+    """Whose lane it is: says what may go out, and hears of a failure before anybody who waits for the batch."""
+
+    def admits(self, partition: TransactionPartition) -> bool:
+        """Whether the partition is part of the transaction, so that batches may be appended."""
+
+    def refusal(self, partition: TransactionPartition) -> BaseException | None:
+        """What a batch fails with that is not appended yet; None where it may go out."""
 
     def fail(self, error: BaseException) -> None:
-        """Something was not written."""
+        """Something was not written: nothing that is queued may be, in any lane."""
 
     def settled(self, batch: Batch) -> None:
         """A batch is in the log, or has failed."""
 
 
 class Lane:
-    """One partition's batches of one producer, sent one entry after the other by whichever thread is free.
+    """One partition's batches of one transaction, sent one entry after the other by whichever thread is free.
 
-    After a failure everything queued behind it fails too: nothing may overtake a batch that is missing.
+    No thread waits: a lane that may not append yet has uploaded what it holds, and goes on when it is started again.
+    After a failure everything queued fails: nothing may overtake a batch that is missing.
 
     A batch is in the queue until it is settled, and the queue is all there is to know: an interrupt (Ctrl-C) in the
     caller finds it with the batch or without, and holds no lock. Whoever waits for the lane starts it again.
@@ -96,8 +99,6 @@ class Lane:
         senders: Executor,
         first_write_check: Callable[[Lane], FirstWriteCheck],
         owner: LaneOwner,
-        *,
-        is_admitted: bool,
     ) -> None:
         self.partition = partition
         self.identity = identity
@@ -108,14 +109,11 @@ class Lane:
         self._senders = senders
         self._first_write_check = first_write_check
         self._owner = owner
-        self._is_admitted = is_admitted
-        self._admission = Waiters()
         self._queue: deque[Batch] = deque()
         self._draining = threading.Lock()
         self._is_asked_for = (
             False  # a thread is on its way: spares a burst of batches a thread each, no more than that
         )
-        self._failure: BaseException | None = None
 
     def send(self, batch: Batch) -> None:
         """Queue a batch. Raises `IllegalStateError` where the engine is closed; the batch has failed then."""
@@ -124,26 +122,16 @@ class Lane:
             self.start()
 
     def start(self) -> None:
-        """See to it that somebody sends what is queued."""
-        if not self._queue or self._draining.locked():
-            return  # who sends looks into the queue again after it has let go
+        """See to it that somebody does what can be done now. Raises as `send`."""
+        if not self._has_work() or self._draining.locked():
+            return  # who sends looks for work again after it has let go
         self._is_asked_for = True
         try:
             self._senders.submit(self._drain)
         except IllegalStateError as closed:  # no thread will: what is queued fails here
-            self.cancel(closed)
+            self._owner.fail(closed)
             self._drain()
             raise
-
-    def admit(self) -> None:
-        """The partition is part of the transaction now: batches may be appended."""
-        self._is_admitted = True
-        self._admission.wake()
-
-    def cancel(self, reason: BaseException) -> None:
-        """Fail what is queued and not yet on its way, and what waits to be admitted."""
-        self._failure = self._failure or reason
-        self._admission.wake()
 
     def newest(self) -> Batch | None:
         """The last batch that is not settled. Batches are settled in their order."""
@@ -154,29 +142,37 @@ class Lane:
         self._is_asked_for = False
         before = _sending_in.set((threading.get_ident(), self._senders))
         try:
-            while self._queue and self._draining.acquire(blocking=False):
+            while self._has_work() and self._draining.acquire(blocking=False):
                 try:
-                    self._send_next()
+                    self._work()
                 finally:
                     self._draining.release()
         finally:
             _sending_in.reset(before)
 
-    def _send_next(self) -> None:
-        batches = list(self._queue)[:MAX_BATCHES_PER_ENTRY]
+    def _next(self) -> list[Batch]:
+        return list(islice(self._queue, MAX_BATCHES_PER_ENTRY))
+
+    def _may_append(self) -> bool:
+        return self._owner.admits(self.partition) or self._owner.refusal(self.partition) is not None
+
+    def _has_work(self) -> bool:
+        if not self._queue:
+            return False
+        batches = [] if self._may_append() else self._next()
+        return not batches or batches[-1].uploaded is None  # they are uploaded in their order
+
+    def _work(self) -> None:
+        batches = self._next()
         if not batches:
             return  # another thread has sent them meanwhile
         try:
-            self._send(batches)
+            self._go_on(batches)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting caller must hear of it
-            self._fail(error)
+            self._owner.fail(error)
             for batch in batches:
                 if not batch.is_settled:
                     self._settle(batch, error)
-
-    def _fail(self, error: BaseException) -> None:
-        self.cancel(error)
-        self._owner.fail(error)
 
     def _settle(self, batch: Batch, place: RecordMetadata | BaseException) -> None:
         """Tell the caller first: who waits for the batch goes on when its callbacks have run (Kafka's `flush`). What
@@ -191,18 +187,22 @@ class Lane:
             batch.is_settled = True
             self._owner.settled(batch)
 
-    def _send(self, batches: list[Batch]) -> None:
-        if self._failure is not None:
-            raise TransactionAbortableError(
-                f"an earlier batch for this partition failed: {describe_error(self._failure)}"
-            )
-        uploaded = [(batch, self._upload(batch)) for batch in batches]
-        self._admission.wait_for(lambda: self._is_admitted or self._failure is not None)
-        if self._failure is not None:
-            raise TransactionAbortableError(
-                f"the transaction failed elsewhere: {describe_error(self._failure)}"
-            )
-        if not all(batch.is_current.result() for batch in batches):
+    def _go_on(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            self._check_refusal()
+            if batch.uploaded is None:
+                batch.uploaded = self._upload(batch)
+        self._check_refusal()
+        if self._owner.admits(self.partition):
+            self._append([(batch, batch.uploaded) for batch in batches if batch.uploaded is not None])
+
+    def _check_refusal(self) -> None:
+        refusal = self._owner.refusal(self.partition)
+        if refusal is not None:
+            raise refusal
+
+    def _append(self, uploaded: list[tuple[Batch, EncodedFile]]) -> None:
+        if not all(batch.is_current.result() for batch, _ in uploaded):
             raise UnknownTopicOrPartitionError(
                 f"topic {self.partition.topic!r} was deleted since (its incarnation {self.partition.incarnation})",
                 actor=f"producer {self.identity.producer_id} epoch {self.identity.producer_epoch}",
@@ -212,7 +212,7 @@ class Lane:
         verdicts = self.log.append(proposals, self._first_write_check(self))
         refused = next((verdict.error for verdict in verdicts if isinstance(verdict, Refused)), None)
         if refused is not None:  # the producer hears of it before anybody who waits for one of these batches
-            self._fail(refused)
+            self._owner.fail(refused)
         for (batch, _), verdict in zip(uploaded, verdicts, strict=True):
             if isinstance(verdict, Refused):
                 self._settle(batch, verdict.error)

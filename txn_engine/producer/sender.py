@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 
 import pyarrow as pa
 
+from txn_engine.errors import IllegalStateError
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.logs import Logs
 from txn_engine.log.topics import Topic
+from txn_engine.producer.cell import Cell
 from txn_engine.producer.lanes import Batch, Lane, is_sending_in
+from txn_engine.producer.machine import failed, identified
 from txn_engine.producer.partitioner import split_by_key
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.waiters import Waiters
@@ -24,47 +28,41 @@ BUFFER_BYTES = 256 * 1024 * 1024
 READER_PART_BYTES = 32 * 1024 * 1024
 
 Records = pa.Table | pa.RecordBatch | pa.RecordBatchReader
-Join = Callable[[Sequence[TransactionPartition]], None]
 
 
 class Sender:
-    """All lanes of one producer, of one epoch at a time, and what has failed of them.
-
-    `join` makes partitions part of the transaction, while their data files are on their way; None for an idempotent
-    producer, whose batches wait for nothing. `identity` is what batches go out under; `failure` the first that failed.
-    """
+    """The lanes of one producer, of one transaction at a time; what may go out is the machine's to say."""
 
     def __init__(
         self,
         logs: Logs,
         pool: Executor,
-        join: Join | None,
+        cell: Cell,
         first_write_check: Callable[[Lane], FirstWriteCheck],
     ) -> None:
-        self.identity = ProducerIdAndEpoch(-1, -1)
-        self.failure: BaseException | None = None
         self._logs = logs
         self._pool = pool
-        self._join = join
+        self._cell = cell
         self._first_write_check = first_write_check
         self._lanes: dict[TransactionPartition, Lane] = {}
+        self._transaction = 0
         self._waiters = Waiters()
+        self._queueing = threading.RLock()  # a part's sequences and places in the queues, against callbacks
         self._buffer = threading.Lock()
         self._buffered_bytes = 0
         self._turn = 0
-
-    def start_epoch(self, identity: ProducerIdAndEpoch) -> None:
-        """Forget all lanes: every epoch has its own views of the logs, and sequences from 0 on."""
-        self.identity = identity
-        self._lanes.clear()
-        self._buffered_bytes = 0
-        self.failure = None
 
     def is_calling_back(self) -> bool:
         """Whether the caller is a callback of a batch, of this producer or of another one of the engine: in a thread
         that sends.
         """
         return is_sending_in(self._pool)
+
+    def identify(self, ask: Callable[[], ProducerIdAndEpoch]) -> None:
+        """Have an idempotent producer's id, once."""
+        with self._queueing:
+            if self._cell.now.identity.producer_id < 0:
+                self._cell.move(identified, ask())
 
     # --- records in -----------------------------------------------------------------------------------------
 
@@ -75,14 +73,14 @@ class Sender:
 
     def send(
         self, topic: Topic, records: pa.Table, partition: int | None, stamp: int, receipt: Receipt
-    ) -> None:
-        """Send records that fit the topic, to the partition named or by their key."""
+    ) -> list[TransactionPartition]:
+        """Send records that fit the topic, to the partition named or by their key; to which partitions."""
         if partition is None:
             self._turn += 1
             parts = list(split_by_key(records, topic.key, topic.partitions, self._turn % topic.partitions))
         else:
             parts = [(partition, records)]
-        self.send_parts(
+        return self.send_parts(
             [(TransactionPartition(topic.name, topic.incarnation, number), part) for number, part in parts],
             receipt,
             stamp,
@@ -93,16 +91,16 @@ class Sender:
         parts: Sequence[tuple[TransactionPartition, pa.Table | EncodedFile]],
         receipt: Receipt,
         stamp: int = -1,
-    ) -> None:
+    ) -> list[TransactionPartition]:
         """Send to each partition what is for it: records, or a data file that stands on the store already."""
         targets = list(dict.fromkeys(target for target, _ in parts))
-        lanes = dict(zip(targets, self.lanes_for(targets), strict=True))
-        topics = {(target.topic, target.incarnation) for target in targets}
-        current = {topic: self._logs.ask_whether_current(*topic) for topic in sorted(topics)}
-        for target, part in parts:
-            self._queue(lanes[target], part, stamp, current[target.topic, target.incarnation], receipt)
-        if self._join is not None:
-            self._join(targets)
+        with self._queueing:
+            lanes = dict(zip(targets, self.lanes_for(targets), strict=True))
+            topics = {(target.topic, target.incarnation) for target in targets}
+            current = {topic: self._logs.ask_whether_current(*topic) for topic in sorted(topics)}
+            for target, part in parts:
+                self._queue(lanes[target], part, stamp, current[target.topic, target.incarnation], receipt)
+        return targets
 
     def _queue(
         self,
@@ -117,15 +115,30 @@ class Sender:
         else:
             count, size = records.num_rows, _buffer_size(records)
         sequence = lane.next_sequence
-        transactional = self._join is not None
+        transactional = self._cell.now.transactional_id is not None
         number = receipt.expect()
         batch = Batch(
-            records, self.identity, sequence, transactional, stamp, is_current, size, receipt, number
+            records, lane.identity, sequence, transactional, stamp, is_current, size, receipt, number
         )
         with self._buffer:
             self._buffered_bytes += size
         lane.next_sequence = increment_sequence(sequence, count)
         lane.send(batch)
+
+    # --- what lanes ask and tell ----------------------------------------------------------------------------
+
+    def admits(self, partition: TransactionPartition) -> bool:
+        """Whether batches may be appended there."""
+        return self._cell.now.admits(partition)
+
+    def refusal(self, partition: TransactionPartition) -> BaseException | None:
+        """What batches that are not appended yet fail with."""
+        return self._cell.now.refusal(partition)
+
+    def fail(self, error: BaseException) -> None:
+        """Something was not written: nothing that is queued behind it may be, in any lane."""
+        if self._cell.move(failed, error):
+            self.start()
 
     def settled(self, batch: Batch) -> None:
         """A batch is in the log, or has failed: its room is free."""
@@ -136,56 +149,44 @@ class Sender:
     # --- lanes ----------------------------------------------------------------------------------------------
 
     def lanes_for(self, targets: Sequence[TransactionPartition]) -> list[Lane]:
-        """The lanes to these partitions; new ones load their views before the coordinator hears of the partition."""
-        missing = [target for target in targets if target not in self._lanes]
-        unloaded = [log for log in map(self._logs.of, missing) if not log.is_loaded]
-        if len(unloaded) > 1:
-            self._logs.refresh_all(unloaded)
-        for target in missing:
-            self._lanes[target] = self._new_lane(target)
-        return [self._lanes[target] for target in targets]
+        """The lanes to these partitions; new ones load their views before the coordinator hears of the partition.
 
-    def _new_lane(self, target: TransactionPartition) -> Lane:
-        return Lane(
-            target,
-            self.identity,
-            self._logs.of(target),
-            self._logs.tools,
-            self._pool,
-            self._first_write_check,
-            self,
-            is_admitted=self._join is None,
-        )
+        Every transaction has its own views of the logs, and sequences from 0 on.
+        """
+        with self._queueing:
+            machine = self._cell.now
+            if self._transaction != machine.transaction:
+                self._lanes, self._buffered_bytes = {}, 0
+                self._transaction = machine.transaction
+            missing = [target for target in targets if target not in self._lanes]
+            unloaded = [log for log in map(self._logs.of, missing) if not log.is_loaded]
+            if len(unloaded) > 1:
+                self._logs.refresh_all(unloaded)
+            for target in missing:
+                self._lanes[target] = Lane(
+                    target,
+                    machine.identity,
+                    self._logs.of(target),
+                    self._logs.tools,
+                    self._pool,
+                    self._first_write_check,
+                    self,
+                )
+            return [self._lanes[target] for target in targets]
 
-    def admit(self, targets: Sequence[TransactionPartition]) -> None:
-        """These partitions are part of the transaction now: their lanes may append."""
-        for target in targets:
-            if target in self._lanes:
-                self._lanes[target].admit()
-
-    # --- the end --------------------------------------------------------------------------------------------
-
-    def fail(self, error: BaseException) -> None:
-        """Something was not written: nothing that is queued behind it may be, in any lane."""
-        self.failure = self.failure or error
-        self.abandon(self.failure)
-
-    def abandon(self, reason: BaseException) -> None:
-        """Drop what is not on its way yet."""
+    def start(self) -> None:
+        """Start every lane: some may go on, or have to fail what they hold."""
         for lane in list(self._lanes.values()):
-            lane.cancel(reason)
+            with suppress(IllegalStateError):  # the engine is closed: the lane has failed what it held
+                lane.start()
 
     def wait(self) -> None:
         """Until all that was sent is in the log or has failed.
 
-        Whatever a caller was interrupted at, this ends: it does what is left of a failure, and starts every lane anew.
+        Whatever a caller was interrupted at, this ends: it starts every lane anew.
         """
-        if self.failure is not None:
-            self.abandon(self.failure)
-        lanes = list(self._lanes.values())
-        newest = [lane.newest() for lane in lanes]
-        for lane in lanes:
-            lane.start()
+        newest = [lane.newest() for lane in list(self._lanes.values())]
+        self.start()
         for batch in newest:
             if batch is not None:
                 self._waiters.wait_for(batch.has_settled)

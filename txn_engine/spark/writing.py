@@ -10,20 +10,16 @@ from typing import Any
 from immutables import Map
 from pyspark.sql import DataFrame, Row
 
-from txn_engine.clock import pause_ms
 from txn_engine.engine import Engine
 from txn_engine.errors import (
     InvalidGroupIdError,
     InvalidRequestError,
     OffsetsMovedError,
     OffsetsPendingError,
-    OutcomeUnknownError,
-    RequestTimedOutError,
-    StoreUnavailableError,
     TxnEngineError,
 )
 from txn_engine.log.topics import Topic
-from txn_engine.producer import Producer
+from txn_engine.producer import MAX_BLOCK_MS, Producer
 from txn_engine.quality.suite_run import SuitesRun
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, reason
@@ -36,8 +32,6 @@ from txn_engine.spark.voting import Checks, Vote, vote_of
 from txn_engine.types import MarkerMode, RecordMetadata, TopicPartition
 
 DEFAULT_TIMEOUT_MS = 60_000
-_COMMIT_TRIES = 4
-_COMMIT_PAUSE_MS = 500
 _AS_IT_COMES = FileLayout()
 
 
@@ -312,7 +306,7 @@ def _commit(
         batches = send()
         if before_commit is not None:
             before_commit()
-        decide(producer)
+        producer.commit_transaction(max_block_ms=MAX_BLOCK_MS)
     except (OffsetsMovedError, OffsetsPendingError) as error:
         _abort(producer)
         raise _overlapping(error, actor) from error
@@ -320,19 +314,6 @@ def _commit(
         _abort(producer)
         raise
     return batches
-
-
-def decide(producer: Producer) -> None:
-    """Commit; where the store did not answer, ask again: the answer is then the log's."""
-    for left in reversed(range(_COMMIT_TRIES)):
-        try:
-            producer.commit_transaction()
-        except (OutcomeUnknownError, StoreUnavailableError, RequestTimedOutError):
-            if not left:
-                raise
-            pause_ms(_COMMIT_PAUSE_MS)
-        else:
-            return
 
 
 def _abort(producer: Producer) -> None:

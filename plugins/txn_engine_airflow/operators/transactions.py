@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 
 ForgottenRuns = Literal["refuse", "load"]
 
-COMMIT_TRIES, COMMIT_PAUSE_MS = 5, 1_000
 _MEMORY = "txn_engine_before_first_try"
 
 
@@ -44,10 +43,12 @@ def transaction(producer: Producer) -> Iterator[None]:
     A commit without an answer is asked for again, and then answered from the log. One that stays without one leaves the
     next try to learn what became of it.
     """
+    from txn_engine.producer import MAX_BLOCK_MS
+
     with _aborted_on_error(producer):
         producer.begin_transaction()
         yield
-        _commit(producer)
+        producer.commit_transaction(max_block_ms=MAX_BLOCK_MS)
 
 
 def commit_run(producer: Producer, run_id: str, send: Callable[[], Sent]) -> Sent:
@@ -56,6 +57,8 @@ def commit_run(producer: Producer, run_id: str, send: Callable[[], Sent]) -> Sen
     Where that is no record the transaction is aborted, so the run is not known for committed: it may load later what
     has not come yet.
     """
+    from txn_engine.producer import MAX_BLOCK_MS
+
     with _aborted_on_error(producer):
         producer.begin_transaction(run_id)
         sent = send()
@@ -63,7 +66,7 @@ def commit_run(producer: Producer, run_id: str, send: Callable[[], Sent]) -> Sen
         if all(future.done() and future.exception() is None and not future.result() for future in sent):
             producer.abort_transaction()
         else:
-            _commit(producer)
+            producer.commit_transaction(max_block_ms=MAX_BLOCK_MS)
     return sent
 
 
@@ -77,22 +80,6 @@ def _aborted_on_error(producer: Producer) -> Iterator[None]:
         with suppress(TxnEngineError):  # then the time-out sweep, or the next try, ends it
             producer.abort_transaction()
         raise
-
-
-def _commit(producer: Producer) -> None:
-    from txn_engine.clock import pause_ms
-    from txn_engine.errors import OutcomeUnknownError, RequestTimedOutError, StoreUnavailableError
-
-    for left in reversed(range(COMMIT_TRIES)):
-        try:
-            producer.commit_transaction()
-        except (OutcomeUnknownError, StoreUnavailableError, RequestTimedOutError) as error:
-            if not left:
-                raise
-            log.warning("the commit has no answer yet, it is asked for again: %s", error)
-            pause_ms(COMMIT_PAUSE_MS)
-        else:
-            return
 
 
 @contextmanager

@@ -33,7 +33,7 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
 )
 from txn_engine.ids import new_write_id
-from txn_engine.producer import Producer
+from txn_engine.producer import MAX_BLOCK_MS, Producer
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.opening import store_for_executors
 from txn_engine.spark.source.checkpoint import offsets_of
@@ -41,7 +41,6 @@ from txn_engine.spark.source.columns import kafka_rows
 from txn_engine.spark.source.opening import open_engine
 from txn_engine.spark.source.options import ACTOR, SinkOptions
 from txn_engine.spark.uploading import UploadedFile, Uploader
-from txn_engine.spark.writing import decide
 from txn_engine.types import ProducerIdAndEpoch
 
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -140,7 +139,7 @@ class _Writer:
         files = [(file.partition, file.encoded()) for each in uploaded for file in each.files]
         producer.begin_transaction(run_id)
         producer.produce_files(topic, files).result()
-        decide(producer)
+        producer.commit_transaction(max_block_ms=MAX_BLOCK_MS)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

@@ -6,6 +6,8 @@ from tests.simulator.mutants.mutation import Edit, Mutant
 
 _PRODUCER = "txn_engine/producer/producer.py"
 _LANES = "txn_engine/producer/lanes.py"
+_MACHINE = "txn_engine/producer/machine.py"
+_EFFECTS = "txn_engine/producer/effects.py"
 _TRANSACTIONS = "txn_engine/protocol/transactions.py"
 
 MUTANTS = (
@@ -15,11 +17,35 @@ MUTANTS = (
         (
             Edit(
                 _LANES,
-                "        self._admission.wait_for(lambda: self._is_admitted or self._failure is not None)\n",
-                "",
+                "        if self._owner.admits(self.partition):\n            self._append(",
+                "        if self._queue:\n            self._append(",
             ),
         ),
         ("bank", "lists", "two_owners"),
+    ),
+    Mutant(
+        "a-row-stands-for-those-that-wait",
+        "a durable AddPartitions row admits the partitions of later calls too, which wait for the next one",
+        (
+            Edit(
+                _MACHINE,
+                "        joined=machine.joined.union(machine.joining or ()),\n",
+                "        joined=machine.joined.union(machine.joining or (), machine.waiting or ()),\n",
+            ),
+        ),
+        ("bank", "lists", "two_owners", "threads"),
+    ),
+    Mutant(
+        "complete-with-a-marker-missing",
+        "the Complete row that is written behind the caller's back does not ask whether every marker is there",
+        (
+            Edit(
+                _EFFECTS,
+                "        return Unfinished(decision, is_marked=not failures)\n",
+                "        return Unfinished(decision, is_marked=True)\n",
+            ),
+        ),
+        ("bank", "lists", "pipeline", "sweeps"),
     ),
     Mutant(
         "no-check-of-a-stalled-first-write",
@@ -67,14 +93,10 @@ MUTANTS = (
         "a transaction with a failed or unknown write is committed all the same",
         (
             Edit(
-                _PRODUCER,
-                "            if began_in is ProducerState.IN_TRANSACTION:\n                self._check_writes()\n",
+                _MACHINE,
+                "    if machine.state is ProducerState.IN_TRANSACTION:\n"
+                "        return replace(_to(machine, ProducerState.ABORTABLE_ERROR), error=error), (Start(),)\n",
                 "",
-            ),
-            Edit(
-                _PRODUCER,
-                "        return ProducerState.ABORTABLE_ERROR if is_open else self._state\n",
-                "        return self._state\n",
             ),
         ),
         ("bank", "lists", "pipeline"),
@@ -83,13 +105,7 @@ MUTANTS = (
     Mutant(
         "a-fenced-commit-is-a-success",
         "a commit that finds its id taken over is reported as done",
-        (
-            Edit(
-                _PRODUCER,
-                "            answered = committed and self._was_committed()\n",
-                "            answered = committed\n",
-            ),
-        ),
+        (Edit(_EFFECTS, "        if was_committed:\n", "        if effect.committed:\n"),),
         ("two_owners", "bank", "late_end_txn", "reload"),
         marked="first-tries",
     ),
@@ -98,9 +114,10 @@ MUTANTS = (
         "a producer that was fenced after its commit was decided reports a failure, without asking the log",
         (
             Edit(
-                _PRODUCER,
-                "            answered = committed and self._was_committed()\n",
-                "            answered = False\n",
+                _EFFECTS,
+                "        was_committed = effect.committed and self._coordinator.was_committed(\n"
+                "            self._id, *effect.identity, effect.run_id\n        )\n",
+                "        was_committed: bool | None = False\n",
             ),
         ),
         ("two_owners",),
@@ -127,17 +144,17 @@ MUTANTS = (
                 _LANES,
                 "        verdicts = self.log.append(proposals, self._first_write_check(self))\n",
                 "        try:\n            verdicts = self.log.append(proposals, self._first_write_check(self))\n"
-                "        except OutcomeUnknownError:\n            if batches[0].is_transactional:\n"
+                "        except OutcomeUnknownError:\n            if uploaded[0][0].is_transactional:\n"
                 "                raise\n            sequence = 0\n            for batch, encoded in uploaded:\n"
                 "                batch.identity = batch.identity._replace(producer_epoch=1)\n"
                 "                batch.base_sequence, sequence = sequence, sequence + encoded.record_count\n"
-                "            proposals = [_proposal(batch, self._upload(batch)) for batch in batches]\n"
+                "            proposals = [_proposal(batch, self._upload(batch)) for batch, _ in uploaded]\n"
                 "            verdicts = self.log.append(proposals, self._first_write_check(self))\n",
             ),
             Edit(
                 _LANES,
-                "    IllegalStateError,\n    TransactionAbortableError,\n",
-                "    IllegalStateError,\n    OutcomeUnknownError,\n    TransactionAbortableError,\n",
+                "from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError\n",
+                "from txn_engine.errors import IllegalStateError, OutcomeUnknownError, UnknownTopicOrPartitionError\n",
             ),
         ),
         ("idempotent", "seals"),
@@ -149,23 +166,24 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "        self._sender.wait()\n        with self._lock:\n            if began_in",
-                "        with self._lock:\n            if began_in",
+                "        self._cell.wait_for(lambda now: now.sending == 0)\n        self._effects.join_what_waits()\n"
+                "        self._sender.wait()\n",
+                "        self._effects.join_what_waits()\n",
             ),
         ),
         ("bank", "lists"),
     ),
     Mutant(
-        "a-commit-goes-by-the-state-it-finds",
-        "a commit checks its writes only where nobody has noticed a failed one meanwhile",
+        "a-failure-during-the-end-is-not-heard",
+        "a write that fails while another thread's commit waits for it does not reach the state that the commit goes by",
         (
             Edit(
-                _PRODUCER,
-                "            if began_in is ProducerState.IN_TRANSACTION:",
-                "            if self._state is ProducerState.IN_TRANSACTION:",
+                "txn_engine/producer/sender.py",
+                "        if self._cell.move(failed, error):\n            self.start()\n",
+                "        if self._cell.ender is None and self._cell.move(failed, error):\n            self.start()\n",
             ),
         ),
-        ("threads",),
+        ("threads", "bank", "lists"),
     ),
     Mutant(
         "a-forked-producer-goes-on",

@@ -10,10 +10,12 @@ from functools import partial
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, TextColumn
 from rich.table import Table
 
 from txn_engine.bench.measure import Measured
+from txn_engine.bench.progress import progress_on_stderr
+from txn_engine.bench.rounds import rounds_table
+from txn_engine.bench.rounds_shown import print_rounds, rounds_report
 from txn_engine.bench.scans import scan_numbers
 from txn_engine.bench.spark import SparkPart, spark_numbers
 from txn_engine.bench.writes import write_numbers
@@ -58,30 +60,33 @@ def run_bench(
             )
             numbers = measure(engine, quick=quick)
             report = {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]}
-            if json_output:
-                print(json.dumps(report, indent=2))
-            else:
-                print_report(console, report)
+            _show(report, json_output=json_output, console=console)
     finally:
         if folder:
             shutil.rmtree(folder)
     return 0
 
 
+def run_rounds(*, json_output: bool, console: Console, quick: bool, call_ms: float) -> int:
+    """Count the rounds of every operation, over a store in memory whose calls take so long. Always 0."""
+    tries = 1 if quick else 5
+    with progress_on_stderr() as progress:
+        rows = list(rounds_table(call_ms=call_ms, tries=tries, progress=progress))
+    _show(rounds_report(rows, call_ms), json_output=json_output, console=console)
+    return 0
+
+
+def _show(report: Mapping[str, Any], *, json_output: bool, console: Console) -> None:
+    if json_output:
+        print(json.dumps(report, indent=2))
+    else:
+        print_report(console, report)
+
+
 def _measure(engine: Engine, *, quick: bool, spark: bool) -> list[Measured]:
     prefix = f"bench-{system_clock()}"
     aim = _AIM_REMOTE if engine.url.startswith("s3") else _AIM_LOCAL
-    columns = (
-        TextColumn("[progress.description]{task.description}"),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
-    )
-    errors = Console(stderr=True)
-    with Progress(*columns, console=errors, disable=not errors.is_terminal, transient=True) as bar:
-        task = bar.add_task("bench", total=1)
-
-        def progress(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
+    with progress_on_stderr() as progress:
         numbers = list(write_numbers(engine, prefix, quick=quick, aim=aim, progress=progress))
         numbers += scan_numbers(engine, prefix, quick=quick, spark=spark, progress=progress)
     _delete_topics(engine, prefix)
@@ -111,6 +116,9 @@ def _delete_topics(engine: Engine, prefix: str) -> None:
 
 def print_report(console: Console, report: Mapping[str, Any]) -> None:
     """The document that `--json` prints, as a table with its notes."""
+    if report.get("bench") == "rounds":
+        print_rounds(console, report)
+        return
     numbers = [Measured(**number) for number in report["numbers"]]
     console.print(_table(report["store"], numbers))
     console.print(_notes(numbers), style="dim", highlight=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -15,13 +15,13 @@ import pyarrow.fs as fs
 
 from txn_engine.bench.measure import Measured, paired, ratio_of
 from txn_engine.bench.payments import SCHEMA, payments
+from txn_engine.bench.progress import Progress
 from txn_engine.engine import Engine
 from txn_engine.errors import TxnEngineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[str, int, int], None]
 _BATCH_ROWS = 250_000
 _AIM = 1.1
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from txn_engine.bench.bare import BareWriter, with_record_columns
 from txn_engine.bench.measure import Measured, paired, ratio_of, timed
 from txn_engine.bench.payments import SCHEMA, payments
+from txn_engine.bench.progress import Progress
 from txn_engine.engine import Engine
 from txn_engine.partition_log import PartitionLog
 
-Progress = Callable[[str, int, int], None]
 _PARTITIONS = 4
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from txn_engine.bench.kafka import QUICK, USUAL, kafka_report
+from txn_engine.bench.kafka_shown import print_kafka
 from txn_engine.bench.measure import Measured
 from txn_engine.bench.progress import progress_on_stderr
 from txn_engine.bench.rounds import rounds_table
@@ -23,6 +26,8 @@ from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import InvalidRequestError
 
+_SHOWN = {"rounds": print_rounds, "kafka": print_kafka}
+"""What prints each document but the usual one."""
 _AIM_LOCAL, _AIM_REMOTE = 1.3, 1.1
 
 
@@ -43,28 +48,33 @@ def run_bench(
     On a store that is named, the topics it makes (`bench-<time>-...`) are deleted at the end; their objects stay until
     the clean-up. Always 0: a number that misses its aim is printed as such, it is no failure.
     """
-    if url is not None and url.startswith("memory:"):
-        raise InvalidRequestError(
-            "a store in memory",
-            actor="bench",
-            place=url,
-            expected="one that other engines reach: file:// or s3://",
+    with _store_url(url) as place, connect(place) as engine:
+        measure = (
+            partial(_measure, spark=spark)
+            if spark_part is None
+            else partial(_measure_spark, part=spark_part, rows=spark_rows)
         )
-    folder = None if url else tempfile.mkdtemp(prefix="txn-engine-bench-", dir=".")
-    try:
-        with connect(url or f"{folder}/ledger") as engine:
-            measure = (
-                partial(_measure, spark=spark)
-                if spark_part is None
-                else partial(_measure_spark, part=spark_part, rows=spark_rows)
-            )
-            numbers = measure(engine, quick=quick)
-            report = {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]}
-            _show(report, json_output=json_output, console=console)
-    finally:
-        if folder:
-            shutil.rmtree(folder)
+        numbers = measure(engine, quick=quick)
+        report = {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]}
+        _show(report, json_output=json_output, console=console)
     return 0
+
+
+@contextmanager
+def _store_url(url: str | None) -> Iterator[str]:
+    """The store to measure on: the named one, or a local one in a folder that is removed again."""
+    if url is not None:
+        if url.startswith("memory:"):
+            raise InvalidRequestError(
+                "a store in memory",
+                actor="bench",
+                place=url,
+                expected="one that other engines reach: file:// or s3://",
+            )
+        yield url
+        return
+    with tempfile.TemporaryDirectory(prefix="txn-engine-bench-", dir=".") as folder:
+        yield f"file://{Path(folder).resolve()}/ledger"
 
 
 def run_rounds(*, json_output: bool, console: Console, quick: bool, call_ms: float) -> int:
@@ -73,6 +83,19 @@ def run_rounds(*, json_output: bool, console: Console, quick: bool, call_ms: flo
     with progress_on_stderr() as progress:
         rows = list(rounds_table(call_ms=call_ms, tries=tries, progress=progress))
     _show(rounds_report(rows, call_ms), json_output=json_output, console=console)
+    return 0
+
+
+def run_kafka(*, url: str | None, json_output: bool, console: Console, quick: bool, bootstrap: str) -> int:
+    """Transactions of ours and of the Kafka broker at `bootstrap`, in turn, on the store as `run_bench` has it.
+
+    The topics it makes are deleted on both sides. Always 0.
+    """
+    with _store_url(url) as place, progress_on_stderr() as progress:
+        name, size = f"bench-{system_clock()}", QUICK if quick else USUAL
+        report = kafka_report(place, bootstrap, name, size=size, progress=progress)
+        report["quick"] = quick
+    _show(report, json_output=json_output, console=console)
     return 0
 
 
@@ -116,8 +139,9 @@ def _delete_topics(engine: Engine, prefix: str) -> None:
 
 def print_report(console: Console, report: Mapping[str, Any]) -> None:
     """The document that `--json` prints, as a table with its notes."""
-    if report.get("bench") == "rounds":
-        print_rounds(console, report)
+    shown = _SHOWN.get(report.get("bench", ""))
+    if shown is not None:
+        shown(console, report)
         return
     numbers = [Measured(**number) for number in report["numbers"]]
     console.print(_table(report["store"], numbers))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from storage import ObjectInfo, ObjectStore
+from storage import MappableStore, ObjectInfo, ObjectStore
 
 _PAGE = 1_000
 """Objects that one call of a listing brings, as S3 has it."""
@@ -140,6 +140,19 @@ class WatchedStore:
     def close(self) -> None:
         """As the other store."""
         self.watched.close()
+
+
+class _MappableWatchedStore(WatchedStore):
+    """That of a store whose objects can be mapped, which an engine makes use of."""
+
+    def __init__(self, store: MappableStore) -> None:
+        super().__init__(store)
+        self.map = store.map
+
+
+def watching(store: ObjectStore) -> WatchedStore:
+    """Each call noted and none delayed; the store can be mapped if it could before."""
+    return _MappableWatchedStore(store) if isinstance(store, MappableStore) else WatchedStore(store)
 
 
 def in_a_row(calls: Sequence[Call]) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         "txn-engine bench",
         "txn-engine bench --quick --json",
         "txn-engine bench --rounds",
+        "txn-engine bench --kafka 127.0.0.1:9092",
         "txn-engine bench --spark reads --spark-rows 5000000",
         "txn-engine bench --url s3://ledger/bench --endpoint http://127.0.0.1:9000",
     ),
@@ -38,6 +39,14 @@ if TYPE_CHECKING:
     default=60.0,
     metavar="MS",
     help="With --rounds: how long a call takes; 60 is the order of S3.",
+)
+@click.option(
+    "--kafka",
+    "bootstrap",
+    metavar="HOST:PORT",
+    help="Transactions beside those of the Kafka broker there, in turn: to the commit's return, to visible, to "
+    "complete, back to back. Nothing else. Needs confluent-kafka; in a checkout `make bench ARGS=--kafka` brings a "
+    "broker.",
 )
 @click.option(
     "--spark",
@@ -58,6 +67,7 @@ def bench(
     quick: bool,
     rounds: bool,
     call_ms: float,
+    bootstrap: str | None,
     spark_part: SparkPart | None,
     spark_rows: int | None,
     place: Place,
@@ -69,11 +79,15 @@ def bench(
     """
     from txn_engine import bench as numbers
 
-    _one_of(rounds=rounds, spark=spark_part is not None)
+    _one_of(rounds=rounds, kafka=bootstrap is not None, spark=spark_part is not None)
     place.to_environment()
     if rounds:
         code = numbers.run_rounds(
             json_output=out.as_json, console=out.console(), quick=quick, call_ms=call_ms
+        )
+    elif bootstrap is not None:
+        code = numbers.run_kafka(
+            url=place.url, json_output=out.as_json, console=out.console(), quick=quick, bootstrap=bootstrap
         )
     else:
         code = numbers.run_bench(

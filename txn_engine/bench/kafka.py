@@ -6,11 +6,13 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
 from storage import open_store
+from txn_engine.bench.blocks import Side, blocks_in_turn
 from txn_engine.bench.kafka_wire import KafkaWatch
 from txn_engine.bench.measure import ratio_of
 from txn_engine.bench.payments import SCHEMA
@@ -117,39 +119,18 @@ def _beside(
 
 
 def _back_to_back(ours: Ours, theirs: _Kafka, size: Size, progress: Progress) -> list[Beside]:
-    """Blocks of transactions without a pause, in turn; each has to itself what it leaves running."""
-    mine: list[_Block] = []
-    his: list[_Block] = []
-    for number in range(size.blocks + 1):
-        progress("transactions, back to back", number, size.blocks + 1)
-        pair = [(ours.transact, ours.rest, mine), (theirs.transact, theirs.rest, his)]
-        for transact, rest, into in pair if number % 2 else reversed(pair):
-            block = _block(transact, rest, size.block)
-            if number:  # the first warms up
-                into.append(block)
+    mine, his = blocks_in_turn(
+        Side(ours.transact, ours.rest),
+        Side(theirs.transact, theirs.rest),
+        blocks=size.blocks,
+        size=size.block,
+        progress=partial(progress, "transactions, back to back"),
+    )
     note = f"blocks of {size.block} without a pause"
     return [
         _beside("back to back, each", mine, his, lambda b: b.seconds, note),
         _beside("processor time, each", mine, his, lambda b: b.processor, f"{note}; of this process alone"),
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Of each transaction of a block, in seconds."""
-
-    seconds: float
-    processor: float
-
-
-def _block(transact: Callable[[], None], rest: Callable[[], None], size: int) -> _Block:
-    rest()
-    began, worked = time.perf_counter(), time.process_time()
-    for _ in range(size):
-        transact()
-    taken = time.perf_counter() - began
-    rest()
-    return _Block(taken / size, (time.process_time() - worked) / size)
 
 
 def _p50(seconds: Sequence[float]) -> float:

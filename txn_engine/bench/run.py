@@ -13,22 +13,20 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from txn_engine.bench import scans, writes
 from txn_engine.bench.kafka import QUICK, USUAL, kafka_report
 from txn_engine.bench.kafka_shown import print_kafka
 from txn_engine.bench.measure import Measured
 from txn_engine.bench.progress import progress_on_stderr
 from txn_engine.bench.rounds import rounds_table
 from txn_engine.bench.rounds_shown import print_rounds, rounds_report
-from txn_engine.bench.scans import scan_numbers
 from txn_engine.bench.spark import SparkPart, spark_numbers
-from txn_engine.bench.writes import write_numbers
 from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import InvalidRequestError
 
 _SHOWN = {"rounds": print_rounds, "kafka": print_kafka}
 """What prints each document but the usual one."""
-_AIM_LOCAL, _AIM_REMOTE = 1.3, 1.1
 
 
 def run_bench(
@@ -108,10 +106,11 @@ def _show(report: Mapping[str, Any], *, json_output: bool, console: Console) -> 
 
 def _measure(engine: Engine, *, quick: bool, spark: bool) -> list[Measured]:
     prefix = f"bench-{system_clock()}"
-    aim = _AIM_REMOTE if engine.url.startswith("s3") else _AIM_LOCAL
     with progress_on_stderr() as progress:
-        numbers = list(write_numbers(engine, prefix, quick=quick, aim=aim, progress=progress))
-        numbers += scan_numbers(engine, prefix, quick=quick, spark=spark, progress=progress)
+        sizes = writes.QUICK if quick else writes.USUAL
+        numbers = list(writes.write_numbers(engine, prefix, sizes=sizes, progress=progress))
+        read = scans.QUICK if quick else scans.USUAL
+        numbers += scans.scan_numbers(engine, prefix, sizes=read, spark=spark, progress=progress)
     _delete_topics(engine, prefix)
     return numbers
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from txn_engine.bench.bare import BareTransaction
 from txn_engine.bench.marks import entry_kinds, objects_put
 from txn_engine.bench.payments import payments
 from txn_engine.bench.watched import Call, WatchedStore
@@ -73,6 +74,11 @@ class Ours:
                 raise RuntimeError("bench: a transaction that is not complete")
             found.append(Seconds(returned - began, marks.visible - began, marks.complete - began))
         return found
+
+    def bare(self) -> BareTransaction:
+        """The objects of the last noted transaction, for a program that makes them anew."""
+        calls = self._done[-1][2]
+        return BareTransaction.of(self.store.watched, calls, entry_kinds(self.store.watched, calls))
 
     def objects(self) -> int:
         """That the last noted transaction put."""

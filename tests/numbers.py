@@ -249,6 +249,10 @@ def _bench_figures(report: Mapping[str, Any]) -> dict[str, object]:
         shown = ("returned", "visible", "complete", "objects", "least")
         rows = {row["name"]: {field: row[field] for field in shown if row[field]} for row in report["rows"]}
         return {"call_ms": report["call_ms"], **rows}
+    if report.get("bench") == "growth":
+        shown = ("appends", "writers", "files", "ids")
+        ends = {f"{name}, the last": report[name][-1] for name in shown}
+        return {"store": report["store"], "sizes": report["sizes"], **ends}
     if report.get("bench") == "kafka":
         shown = ("ours_p50", "ours_p99", "kafka_p50", "kafka_p99", "ratio")
         rows = {row["name"]: {field: row[field] for field in shown} for row in report["rows"]}

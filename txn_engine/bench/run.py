@@ -13,7 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from txn_engine.bench import scans, writes
+from txn_engine.bench import growth, scans, writes
+from txn_engine.bench.growth_shown import growth_svg, print_growth
 from txn_engine.bench.kafka import QUICK, USUAL, kafka_report
 from txn_engine.bench.kafka_shown import print_kafka
 from txn_engine.bench.measure import Measured
@@ -25,7 +26,7 @@ from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import InvalidRequestError
 
-_SHOWN = {"rounds": print_rounds, "kafka": print_kafka}
+_SHOWN = {"rounds": print_rounds, "kafka": print_kafka, "growth": print_growth}
 """What prints each document but the usual one."""
 
 
@@ -93,6 +94,23 @@ def run_kafka(*, url: str | None, json_output: bool, console: Console, quick: bo
         name, size = f"bench-{system_clock()}", QUICK if quick else USUAL
         report = kafka_report(place, bootstrap, name, size=size, progress=progress)
         report["quick"] = quick
+    _show(report, json_output=json_output, console=console)
+    return 0
+
+
+def run_growth(*, url: str | None, json_output: bool, console: Console, full: bool, svg: Path | None) -> int:
+    """The curves of `growth_report`, on the store as `run_bench` has it; a picture of them into the file `svg`.
+
+    On a store that is named, the topics it makes are deleted; its transactional ids stay until they expire. Always 0.
+    """
+    errors = Console(stderr=True)
+    with _store_url(url) as place:
+        prefix, sizes = f"bench-{system_clock()}", growth.FULL if full else growth.QUICK
+        report = growth.growth_report(place, prefix, sizes, lambda what: errors.print(what, style="dim"))
+        with connect(place) as engine:
+            _delete_topics(engine, prefix)
+    if svg is not None:
+        svg.write_text(growth_svg(report), encoding="utf-8")
     _show(report, json_output=json_output, console=console)
     return 0
 

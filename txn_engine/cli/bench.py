@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         "txn-engine bench --quick --json",
         "txn-engine bench --rounds",
         "txn-engine bench --kafka 127.0.0.1:9092",
+        "txn-engine bench --growth --svg growth.svg",
         "txn-engine bench --spark reads --spark-rows 5000000",
         "txn-engine bench --url s3://ledger/bench --endpoint http://127.0.0.1:9000",
     ),
@@ -49,6 +51,23 @@ if TYPE_CHECKING:
     "broker.",
 )
 @click.option(
+    "--growth",
+    is_flag=True,
+    help="How cost grows: appends from the first on, live files in a partition, processes that append at once, "
+    "transactional ids. Nothing else. About three minutes.",
+)
+@click.option(
+    "--full",
+    is_flag=True,
+    help="With --growth: up to 100,000 appends, 200,000 files and 100,000 ids. The better part of an hour.",
+)
+@click.option(
+    "--svg",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="With --growth: the curves as a picture.",
+)
+@click.option(
     "--spark",
     "spark_part",
     is_flag=False,
@@ -68,6 +87,9 @@ def bench(
     rounds: bool,
     call_ms: float,
     bootstrap: str | None,
+    growth: bool,
+    full: bool,
+    svg: Path | None,
     spark_part: SparkPart | None,
     spark_rows: int | None,
     place: Place,
@@ -79,7 +101,7 @@ def bench(
     """
     from txn_engine import bench as numbers
 
-    _one_of(rounds=rounds, kafka=bootstrap is not None, spark=spark_part is not None)
+    _one_of(rounds=rounds, kafka=bootstrap is not None, growth=growth, spark=spark_part is not None)
     place.to_environment()
     if rounds:
         code = numbers.run_rounds(
@@ -88,6 +110,10 @@ def bench(
     elif bootstrap is not None:
         code = numbers.run_kafka(
             url=place.url, json_output=out.as_json, console=out.console(), quick=quick, bootstrap=bootstrap
+        )
+    elif growth:
+        code = numbers.run_growth(
+            url=place.url, json_output=out.as_json, console=out.console(), full=full, svg=svg
         )
     else:
         code = numbers.run_bench(

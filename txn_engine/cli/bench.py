@@ -102,6 +102,8 @@ def bench(
     from txn_engine import bench as numbers
 
     _one_of(rounds=rounds, kafka=bootstrap is not None, growth=growth, spark=spark_part is not None)
+    if (full or svg) and not growth:
+        raise click.UsageError("--full and --svg go with --growth")
     place.to_environment()
     if rounds:
         code = numbers.run_rounds(

@@ -19,6 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -205,7 +206,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _bench(arguments: list[str]) -> int:
-    """`txn-engine bench` with its own output, and the record."""
+    """`txn-engine bench` with its own output, and the record. `--kafka` without an address: a broker of one's own."""
+    if arguments[-1:] == ["--kafka"] or any(
+        (word, after[:1]) == ("--kafka", "-") for word, after in pairwise(arguments)
+    ):
+        return _bench_beside_kafka(arguments)
     run = Run("bench", arguments)
     try:
         ended = subprocess.run([*BENCH, *arguments], check=False, stdout=subprocess.PIPE, text=True)
@@ -215,10 +220,7 @@ def _bench(arguments: list[str]) -> int:
         sys.stdout.write(ended.stdout)
         return ended.returncode
     report = json.loads(ended.stdout)
-    numbers = {number["name"]: number for number in report["numbers"]}
-    shown = ("ours", "bare", "unit", "ratio", "aim", "met")
-    figures = {name: {field: number[field] for field in shown} for name, number in numbers.items()}
-    run.record({"store": report["store"], "quick": report["quick"], **figures})
+    run.record(_bench_figures(report), of=report.get("bench", ""))
     if "--json" in arguments:
         sys.stdout.write(ended.stdout)
         return 0
@@ -226,6 +228,38 @@ def _bench(arguments: list[str]) -> int:
 
     print_report(Console(), report)
     return 0
+
+
+def _bench_beside_kafka(arguments: list[str]) -> int:
+    """With a broker from the jars that set-up fetched, which is stopped again."""
+    from tests.differential.kafka_server import KafkaServer, kafka_jars
+
+    jars = kafka_jars()
+    if jars is None:
+        print("no jars of Kafka: .ci/setup-kafka fetches them", file=sys.stderr)
+        return 1
+    with KafkaServer(jars, verification=True, measured=True) as server:
+        at = arguments.index("--kafka") + 1
+        return _bench([*arguments[:at], f"127.0.0.1:{server.port}", *arguments[at:]])
+
+
+def _bench_figures(report: Mapping[str, Any]) -> dict[str, object]:
+    """What a document of `txn-engine bench --json` says, line by line."""
+    if report.get("bench") == "rounds":
+        shown = ("returned", "visible", "complete", "objects", "least")
+        rows = {row["name"]: {field: row[field] for field in shown if row[field]} for row in report["rows"]}
+        return {"call_ms": report["call_ms"], **rows}
+    if report.get("bench") == "growth":
+        shown = ("appends", "writers", "files", "ids")
+        ends = {f"{name}, the last": report[name][-1] for name in shown}
+        return {"store": report["store"], "sizes": report["sizes"], **ends}
+    if report.get("bench") == "kafka":
+        shown = ("ours_p50", "ours_p99", "kafka_p50", "kafka_p99", "ratio")
+        rows = {row["name"]: {field: row[field] for field in shown} for row in report["rows"]}
+        return {"store": report["store"], "peer": report["peer"], "quick": report["quick"], **rows}
+    shown = ("ours", "bare", "unit", "ratio", "aim", "met")
+    figures = {number["name"]: {field: number[field] for field in shown} for number in report["numbers"]}
+    return {"store": report["store"], "quick": report["quick"], **figures}
 
 
 if __name__ == "__main__":

@@ -271,3 +271,71 @@ def test_a_bench_that_failed_is_not_recorded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(numbers, "BENCH", (sys.executable, "-c", "raise SystemExit(3)"))
     assert numbers.main(["bench"]) == 3
     assert last_runs("bench") == []
+
+
+@pytest.mark.parametrize(
+    ("report", "shown_as"),
+    [
+        (
+            {
+                "bench": "rounds",
+                "call_ms": 60.0,
+                "rows": [
+                    {
+                        "name": "append",
+                        "returned": {"rounds": 2, "time": 2.1},
+                        "visible": None,
+                        "complete": None,
+                        "objects": 2,
+                        "least": {"why": "file; entry", "returned": 2},
+                    }
+                ],
+            },
+            {"call_ms": 60.0, "append": {"returned": {"rounds": 2, "time": 2.1}, "objects": 2}},
+        ),
+        (
+            {
+                "bench": "kafka",
+                "store": "file:///ledger",
+                "peer": "confluent-kafka 2",
+                "quick": True,
+                "rows": [
+                    {
+                        "name": "to visible",
+                        "ours_p50": 2.0,
+                        "ours_p99": 2.0,
+                        "kafka_p50": 2.0,
+                        "kafka_p99": 2.0,
+                        "ratio": 2.0,
+                    }
+                ],
+            },
+            {"peer": "confluent-kafka 2", "to visible": {"ours_p50": 2.0, "kafka_p99": 2.0, "ratio": 2.0}},
+        ),
+        (
+            {
+                "bench": "growth",
+                "store": "file:///ledger",
+                "sizes": {"appends": 2},
+                **{name: [{"first": 1}, {"last": 2}] for name in ("appends", "writers", "files", "ids")},
+            },
+            {"appends, the last": {"last": 2}, "ids, the last": {"last": 2}},
+        ),
+    ],
+    ids=lambda value: value.get("bench", "") if isinstance(value, dict) else "",
+)
+def test_each_part_of_the_bench_has_a_record_of_its_own(
+    report: dict[str, Any], shown_as: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the usual one's, with the figures that its document has."""
+    says = f"print({json.dumps(json.dumps(report))})"
+    monkeypatch.setattr(numbers, "BENCH", (sys.executable, "-c", says))
+    assert numbers.main(["bench", "--json"]) == 0
+    (made,) = last_runs("bench")
+    assert (made.of, made.title) == (report["bench"], f"bench {report['bench']}")
+    assert {name: _within(value, made.figures[name]) for name, value in shown_as.items()} == shown_as
+
+
+def _within(wanted: Any, found: Any) -> Any:
+    """Of what was found, as much as is wanted."""
+    return {name: found[name] for name in wanted} if isinstance(wanted, dict) else found

@@ -1,106 +1,148 @@
-"""The bare limit: the same Parquet encodes and the same puts, with nothing of the protocol around them."""
+"""The bare limit: what a program needs that knows nothing of the engine, for the same information.
+
+It takes the objects that the engine put for one append, or one transaction, as they are on the store: their columns,
+their values, their footer's metadata. Each of them it encodes anew by a `pq.ParquetWriter`, in the same compression,
+and puts under a key of its own, in the fewest rounds that keep the order. So it follows every change of the format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage import LARGE, SMALL, ObjectStore, ParquetProfile
-from txn_engine.log.data_files import OFFSET_DELTA, TIMESTAMP, TIMESTAMP_TYPE
-from txn_engine.log.entry_format import TRANSACTION_LOG, USER_LOG, LogKind, entry_table
-from txn_engine.protocol.batches import BatchDescriptor, Control, FileRef
-from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow, TransactionState
+from storage import LARGE, ObjectStore
+from txn_engine.bench.marks import EntryKinds
+from txn_engine.bench.watched import Call
 
 _THREADS = 8
 
 
-def encode(table: pa.Table, profile: ParquetProfile) -> bytes:
-    """Parquet with the settings that the engine writes with, and nothing else."""
-    sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        compression=profile.compression,
-        compression_level=profile.compression_level,
-        use_dictionary=False,
-        write_statistics=bool(profile.write_statistics),
-        write_page_checksum=profile.page_checksum,
-        row_group_size=profile.row_group_rows_max,
-        store_schema=False,
-    )
-    return bytes(memoryview(sink.getvalue()))
+@dataclass(frozen=True, slots=True)
+class BareObject:
+    """An object's table, its footer's metadata, and how it is encoded."""
+
+    table: pa.Table
+    metadata: dict[str, str]
+    settings: dict[str, Any]
+
+    @classmethod
+    def of(cls, data: bytes) -> BareObject:
+        """That of a Parquet object of the engine's."""
+        file = pq.ParquetFile(pa.BufferReader(data))
+        columns = [file.metadata.row_group(0).column(n) for n in range(file.metadata.num_columns)]
+        settings: dict[str, Any] = {
+            "compression": "none",
+            "use_dictionary": False,
+            "write_statistics": any(column.is_stats_set for column in columns),
+            "store_schema": False,
+        }
+        if columns[0].compression != "UNCOMPRESSED":
+            settings |= {
+                "compression": LARGE.compression,
+                "compression_level": LARGE.compression_level,
+                "write_page_checksum": LARGE.page_checksum,
+            }
+        metadata = {name.decode(): value.decode() for name, value in (file.metadata.metadata or {}).items()}
+        return cls(file.read(), metadata, settings)
+
+    def encode(self) -> bytes:
+        """Its bytes, made anew."""
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(sink, self.table.schema, **self.settings) as writer:
+            writer.add_key_value_metadata(self.metadata)
+            writer.write_table(self.table)
+        return bytes(memoryview(sink.getvalue()))
 
 
-def with_record_columns(records: pa.Table) -> pa.Table:
-    """The records with the two columns that a data file has beside the topic's own."""
-    deltas = pa.array(range(records.num_rows), pa.int64())
-    stamps = pa.repeat(pa.scalar(0, TIMESTAMP_TYPE), records.num_rows)
-    return records.append_column(OFFSET_DELTA, deltas).append_column(TIMESTAMP, stamps)
+def bare_objects(store: ObjectStore, calls: Iterable[Call]) -> list[BareObject]:
+    """What these calls put, in their order."""
+    return [BareObject.of(store.get(call.key)) for call in calls if call.stored]
+
+
+@dataclass(frozen=True, slots=True)
+class BareTransaction:
+    """A transaction's objects: row (with all its partitions), data files, entries, decision, markers, Complete row."""
+
+    row: BareObject
+    files: list[BareObject]
+    entries: list[BareObject]
+    decision: BareObject
+    markers: list[BareObject]
+    completion: BareObject
+
+    @classmethod
+    def of(cls, store: ObjectStore, calls: Sequence[Call], kinds: EntryKinds) -> BareTransaction:
+        """That of the one transaction that these calls are of; of its Ongoing rows the last."""
+
+        def where(is_wanted: Callable[[str, frozenset[str]], bool]) -> list[BareObject]:
+            chosen = [call for call in calls if is_wanted(call.key, kinds.kinds.get(call.key, frozenset()))]
+            return bare_objects(store, chosen)
+
+        (decision,) = where(lambda _, found: "PrepareCommit" in found)
+        (completion,) = where(lambda _, found: "CompleteCommit" in found)
+        return cls(
+            where(lambda _, found: "Ongoing" in found)[-1],
+            where(lambda key, _: "/data/" in key),
+            where(lambda key, found: "/log/" in key and not found),
+            decision,
+            where(lambda _, found: "marker" in found),
+            completion,
+        )
+
+    @property
+    def objects(self) -> int:
+        """How many they are."""
+        return 3 + len(self.files) + len(self.entries) + len(self.markers)
 
 
 @dataclass(slots=True)
 class BareWriter:
-    """Puts the objects that an append or a transaction needs, in as many rounds, under keys of its own."""
+    """Puts objects under keys of its own; a Complete row while the caller goes on."""
 
     store: ObjectStore
     prefix: str
     pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS))
     numbers: count[int] = field(default_factory=count)
+    completion: Future[None] | None = None
 
-    def put(self, table: pa.Table, profile: ParquetProfile = SMALL) -> None:
+    def put(self, thing: BareObject) -> None:
         """Encode and put one object under a fresh key."""
         key = f"{self.prefix}/{next(self.numbers):020d}.parquet"
-        if not self.store.put_if_absent(key, encode(table, profile)):
+        if not self.store.put_if_absent(key, thing.encode()):
             raise RuntimeError(f"bench: key {key} was taken")
 
-    def append(self, records: pa.Table, *, large: bool = False) -> None:
-        """A data file, then an entry."""
-        self.put(records, LARGE if large else SMALL)
-        self.put(ENTRY)
+    def one_by_one(self, things: Sequence[BareObject]) -> None:
+        """As an append does: a data file, then its entry."""
+        for thing in things:
+            self.put(thing)
 
-    def transaction(self, parts: Sequence[pa.Table]) -> None:
-        """A transaction's five rounds: row and data files, entries, decision, markers, completion."""
-        self._round([lambda: self.put(ROW), *[_putting(self, part) for part in parts]])
-        self._round([lambda: self.put(ENTRY)] * len(parts))
-        self.put(ROW)
-        self._round([lambda: self.put(MARKER)] * len(parts))
-        self.put(ROW)
+    def transact(self, transaction: BareTransaction) -> None:
+        """To visible in four rounds; the fifth goes on behind the return, and the next one's row waits for it."""
+        files = self._start(transaction.files)
+        self.rest()
+        self.put(transaction.row)
+        _wait(files)
+        _wait(self._start(transaction.entries))
+        self.put(transaction.decision)
+        _wait(self._start(transaction.markers))
+        self.completion = self.pool.submit(self.put, transaction.completion)
 
-    def _round(self, puts: Sequence[Callable[[], None]]) -> None:
-        for done in [self.pool.submit(put) for put in puts]:
-            done.result()
+    def rest(self) -> None:
+        """Wait for the Complete row that is under way."""
+        if self.completion is not None:
+            self.completion.result()
+            self.completion = None
+
+    def _start(self, things: Sequence[BareObject]) -> list[Future[None]]:
+        return [self.pool.submit(self.put, thing) for thing in things]
 
 
-def _putting(writer: BareWriter, part: pa.Table) -> Callable[[], None]:
-    return lambda: writer.put(part)
-
-
-def _entry(kind: LogKind, batch: BatchDescriptor) -> pa.Table:
-    return entry_table(kind, [batch])
-
-
-_PATH = f"data/{0:020d}-p1000-e1-{'0' * 32}.parquet"
-ENTRY = _entry(
-    USER_LOG, BatchDescriptor(0, 99, 0, 1000, 1, 0, True, record_count=100, file=FileRef(_PATH, 1, "0" * 32))
-)
-MARKER = _entry(USER_LOG, BatchDescriptor(0, 0, 0, 1000, 1, is_transactional=True, control=Control.COMMIT))
-ROW = _entry(
-    TRANSACTION_LOG,
-    BatchDescriptor(
-        0,
-        0,
-        0,
-        row=TransactionRow(
-            "bench",
-            TransactionState.ONGOING,
-            1000,
-            1,
-            partitions=tuple(TransactionPartition("bench", 0, n) for n in range(4)),
-        ),
-    ),
-)
+def _wait(puts: Iterable[Future[None]]) -> None:
+    for put in puts:
+        put.result()

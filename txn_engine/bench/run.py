@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress, TextColumn
 from rich.table import Table
 
+from txn_engine.bench import growth, scans, writes
+from txn_engine.bench.growth_shown import growth_svg, print_growth
+from txn_engine.bench.kafka import QUICK, USUAL, kafka_report
+from txn_engine.bench.kafka_shown import print_kafka
 from txn_engine.bench.measure import Measured
-from txn_engine.bench.scans import scan_numbers
+from txn_engine.bench.progress import progress_on_stderr
+from txn_engine.bench.rounds import rounds_table
+from txn_engine.bench.rounds_shown import print_rounds, rounds_report
 from txn_engine.bench.spark import SparkPart, spark_numbers
-from txn_engine.bench.writes import write_numbers
 from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import InvalidRequestError
 
-_AIM_LOCAL, _AIM_REMOTE = 1.3, 1.1
+_SHOWN = {"rounds": print_rounds, "kafka": print_kafka, "growth": print_growth}
+"""What prints each document but the usual one."""
 
 
 def run_bench(
@@ -41,49 +47,88 @@ def run_bench(
     On a store that is named, the topics it makes (`bench-<time>-...`) are deleted at the end; their objects stay until
     the clean-up. Always 0: a number that misses its aim is printed as such, it is no failure.
     """
-    if url is not None and url.startswith("memory:"):
-        raise InvalidRequestError(
-            "a store in memory",
-            actor="bench",
-            place=url,
-            expected="one that other engines reach: file:// or s3://",
+    with _store_url(url) as place, connect(place) as engine:
+        measure = (
+            partial(_measure, spark=spark)
+            if spark_part is None
+            else partial(_measure_spark, part=spark_part, rows=spark_rows)
         )
-    folder = None if url else tempfile.mkdtemp(prefix="txn-engine-bench-", dir=".")
-    try:
-        with connect(url or f"{folder}/ledger") as engine:
-            measure = (
-                partial(_measure, spark=spark)
-                if spark_part is None
-                else partial(_measure_spark, part=spark_part, rows=spark_rows)
-            )
-            numbers = measure(engine, quick=quick)
-            report = {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]}
-            if json_output:
-                print(json.dumps(report, indent=2))
-            else:
-                print_report(console, report)
-    finally:
-        if folder:
-            shutil.rmtree(folder)
+        numbers = measure(engine, quick=quick)
+        report = {"store": engine.url, "quick": quick, "numbers": [n.to_dict() for n in numbers]}
+        _show(report, json_output=json_output, console=console)
     return 0
+
+
+@contextmanager
+def _store_url(url: str | None) -> Iterator[str]:
+    """The store to measure on: the named one, or a local one in a folder that is removed again."""
+    if url is not None:
+        if url.startswith("memory:"):
+            raise InvalidRequestError(
+                "a store in memory",
+                actor="bench",
+                place=url,
+                expected="one that other engines reach: file:// or s3://",
+            )
+        yield url
+        return
+    with tempfile.TemporaryDirectory(prefix="txn-engine-bench-", dir=".") as folder:
+        yield f"file://{Path(folder).resolve()}/ledger"
+
+
+def run_rounds(*, json_output: bool, console: Console, quick: bool, call_ms: float) -> int:
+    """Count the rounds of every operation, over a store in memory whose calls take so long. Always 0."""
+    tries = 1 if quick else 5
+    with progress_on_stderr() as progress:
+        rows = list(rounds_table(call_ms=call_ms, tries=tries, progress=progress))
+    _show(rounds_report(rows, call_ms), json_output=json_output, console=console)
+    return 0
+
+
+def run_kafka(*, url: str | None, json_output: bool, console: Console, quick: bool, bootstrap: str) -> int:
+    """Transactions of ours and of the Kafka broker at `bootstrap`, in turn, on the store as `run_bench` has it.
+
+    The topics it makes are deleted on both sides. Always 0.
+    """
+    with _store_url(url) as place, progress_on_stderr() as progress:
+        name, size = f"bench-{system_clock()}", QUICK if quick else USUAL
+        report = kafka_report(place, bootstrap, name, size=size, progress=progress)
+        report["quick"] = quick
+    _show(report, json_output=json_output, console=console)
+    return 0
+
+
+def run_growth(*, url: str | None, json_output: bool, console: Console, full: bool, svg: Path | None) -> int:
+    """The curves of `growth_report`, on the store as `run_bench` has it; a picture of them into the file `svg`.
+
+    On a store that is named, the topics it makes are deleted; its transactional ids stay until they expire. Always 0.
+    """
+    errors = Console(stderr=True)
+    with _store_url(url) as place:
+        prefix, sizes = f"bench-{system_clock()}", growth.FULL if full else growth.QUICK
+        report = growth.growth_report(place, prefix, sizes, lambda what: errors.print(what, style="dim"))
+        with connect(place) as engine:
+            _delete_topics(engine, prefix)
+    if svg is not None:
+        svg.write_text(growth_svg(report), encoding="utf-8")
+    _show(report, json_output=json_output, console=console)
+    return 0
+
+
+def _show(report: Mapping[str, Any], *, json_output: bool, console: Console) -> None:
+    if json_output:
+        print(json.dumps(report, indent=2))
+    else:
+        print_report(console, report)
 
 
 def _measure(engine: Engine, *, quick: bool, spark: bool) -> list[Measured]:
     prefix = f"bench-{system_clock()}"
-    aim = _AIM_REMOTE if engine.url.startswith("s3") else _AIM_LOCAL
-    columns = (
-        TextColumn("[progress.description]{task.description}"),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
-    )
-    errors = Console(stderr=True)
-    with Progress(*columns, console=errors, disable=not errors.is_terminal, transient=True) as bar:
-        task = bar.add_task("bench", total=1)
-
-        def progress(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
-
-        numbers = list(write_numbers(engine, prefix, quick=quick, aim=aim, progress=progress))
-        numbers += scan_numbers(engine, prefix, quick=quick, spark=spark, progress=progress)
+    with progress_on_stderr() as progress:
+        sizes = writes.QUICK if quick else writes.USUAL
+        numbers = list(writes.write_numbers(engine, prefix, sizes=sizes, progress=progress))
+        read = scans.QUICK if quick else scans.USUAL
+        numbers += scans.scan_numbers(engine, prefix, sizes=read, spark=spark, progress=progress)
     _delete_topics(engine, prefix)
     return numbers
 
@@ -111,6 +156,10 @@ def _delete_topics(engine: Engine, prefix: str) -> None:
 
 def print_report(console: Console, report: Mapping[str, Any]) -> None:
     """The document that `--json` prints, as a table with its notes."""
+    shown = _SHOWN.get(report.get("bench", ""))
+    if shown is not None:
+        shown(console, report)
+        return
     numbers = [Measured(**number) for number in report["numbers"]]
     console.print(_table(report["store"], numbers))
     console.print(_notes(numbers), style="dim", highlight=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -15,28 +16,42 @@ import pyarrow.fs as fs
 
 from txn_engine.bench.measure import Measured, paired, ratio_of
 from txn_engine.bench.payments import SCHEMA, payments
+from txn_engine.bench.progress import Progress
+from txn_engine.consumer.consumer import DEFAULT_MAX_RECORDS
 from txn_engine.engine import Engine
 from txn_engine.errors import TxnEngineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[str, int, int], None]
 _BATCH_ROWS = 250_000
 _AIM = 1.1
+_POLL_AIM = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSizes:
+    """Committed rows, and how often they are read."""
+
+    rows: int
+    rounds: int
+
+
+QUICK, USUAL = ScanSizes(500_000, 3), ScanSizes(5_000_000, 7)
 
 
 def scan_numbers(
-    engine: Engine, prefix: str, *, quick: bool, spark: bool, progress: Progress
+    engine: Engine, prefix: str, *, sizes: ScanSizes, spark: bool, progress: Progress
 ) -> Iterator[Measured]:
-    """A topic of 5 million committed rows (with aborted ones between them), read in full."""
-    rows = 500_000 if quick else 5_000_000
+    """A topic of committed rows (with aborted ones between them), read in full."""
+    rows, rounds = sizes.rows, sizes.rounds
     topic = f"{prefix}-scan"
     _load(engine, topic, rows, progress)
     files = [file.uri for file in engine.scan(topic).files()]
-    rounds = 3 if quick else 7
     progress("scan by PyArrow", 0, rounds)
     yield _pyarrow(engine, topic, files, rows, rounds)
+    progress("poll", 0, rounds)
+    yield _polls(engine, topic, rows, rows * 3 // 5, rounds)
     if spark:
         progress("scan by Spark", 0, rounds)
         yield _spark(engine, topic, files, rows, rounds)
@@ -70,6 +85,33 @@ def _pyarrow(engine: Engine, topic: str, files: Sequence[str], rows: int, rounds
     return _speed(
         "scan by PyArrow", mine, theirs, rows, "read_committed; bare: pyarrow.dataset over the same files"
     )
+
+
+def _polls(engine: Engine, topic: str, rows: int, polled: int, rounds: int) -> Measured:
+    """Of as many rows as are polled; the scan beside it is of all."""
+
+    def ours() -> None:
+        seen = 0
+        with engine.consumer() as consumer:
+            consumer.subscribe([topic])
+            while seen < polled:
+                table = consumer.poll(min(DEFAULT_MAX_RECORDS, polled - seen))
+                if table is None:
+                    break
+                seen += table.num_rows
+        _expect(seen, polled)
+
+    def scan() -> None:
+        _expect(engine.scan(topic).to_table().num_rows, rows)
+
+    mine, theirs = paired(ours, scan, rounds, warm_up=1)
+    speeds = [polled / seconds / 1e6 for seconds in mine], [rows / seconds / 1e6 for seconds in theirs]
+    ratio = ratio_of(*speeds)
+    return Measured(
+        f"consumer.poll, {polled / 1e6:g} M", "Mrow/s", statistics.median(speeds[0]), statistics.median(speeds[1]),
+        ratio, f"at least {_POLL_AIM}", ratio >= _POLL_AIM, rounds,
+        f"{DEFAULT_MAX_RECORDS:,} records a call; not bare: scan().to_table() of {rows / 1e6:g} M",
+    )  # fmt: skip
 
 
 def _spark(engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: int) -> Measured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -20,11 +21,52 @@ if TYPE_CHECKING:
     examples=(
         "txn-engine bench",
         "txn-engine bench --quick --json",
+        "txn-engine bench --rounds",
+        "txn-engine bench --kafka 127.0.0.1:9092",
+        "txn-engine bench --growth --svg growth.svg",
         "txn-engine bench --spark reads --spark-rows 5000000",
         "txn-engine bench --url s3://ledger/bench --endpoint http://127.0.0.1:9000",
     ),
 )
 @click.option("--quick", is_flag=True, help="Fewer rounds and records: a first look, with more noise.")
+@click.option(
+    "--rounds",
+    is_flag=True,
+    help="Store calls that wait for one another: transactions, a consumer's cycle, an append, a fresh process's first "
+    "steps, over a store in memory whose calls take time; each beside the least possible. Nothing else.",
+)
+@click.option(
+    "--call-ms",
+    type=click.FloatRange(min=0.1),
+    default=60.0,
+    metavar="MS",
+    help="With --rounds: how long a call takes; 60 is the order of S3.",
+)
+@click.option(
+    "--kafka",
+    "bootstrap",
+    metavar="HOST:PORT",
+    help="Transactions beside those of the Kafka broker there, in turn: to the commit's return, to visible, to "
+    "complete, back to back. Nothing else. Needs confluent-kafka; in a checkout `make bench ARGS=--kafka` brings a "
+    "broker.",
+)
+@click.option(
+    "--growth",
+    is_flag=True,
+    help="How cost grows: appends from the first on, live files in a partition, processes that append at once, "
+    "transactional ids. Nothing else. About three minutes.",
+)
+@click.option(
+    "--full",
+    is_flag=True,
+    help="With --growth: up to 100,000 appends, 200,000 files and 100,000 ids. The better part of an hour.",
+)
+@click.option(
+    "--svg",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="With --growth: the curves as a picture.",
+)
 @click.option(
     "--spark",
     "spark_part",
@@ -41,21 +83,54 @@ if TYPE_CHECKING:
 )
 @common_options
 def bench(
-    quick: bool, spark_part: SparkPart | None, spark_rows: int | None, place: Place, out: Output
+    quick: bool,
+    rounds: bool,
+    call_ms: float,
+    bootstrap: str | None,
+    growth: bool,
+    full: bool,
+    svg: Path | None,
+    spark_part: SparkPart | None,
+    spark_rows: int | None,
+    place: Place,
+    out: Output,
 ) -> None:
     """Measure appends, transactions, large batches and scans, each against the bare limit in the same run.
 
     Without --url (or TXN_ENGINE_URL) it works on the local disk, in a folder of its own that is removed at the end.
     """
-    from txn_engine.bench import run_bench
+    from txn_engine import bench as numbers
 
+    _one_of(rounds=rounds, kafka=bootstrap is not None, growth=growth, spark=spark_part is not None)
+    if (full or svg) and not growth:
+        raise click.UsageError("--full and --svg go with --growth")
     place.to_environment()
-    code = run_bench(
-        url=place.url,
-        json_output=out.as_json,
-        console=out.console(),
-        quick=quick,
-        spark_part=spark_part,
-        spark_rows=spark_rows,
-    )
+    if rounds:
+        code = numbers.run_rounds(
+            json_output=out.as_json, console=out.console(), quick=quick, call_ms=call_ms
+        )
+    elif bootstrap is not None:
+        code = numbers.run_kafka(
+            url=place.url, json_output=out.as_json, console=out.console(), quick=quick, bootstrap=bootstrap
+        )
+    elif growth:
+        code = numbers.run_growth(
+            url=place.url, json_output=out.as_json, console=out.console(), full=full, svg=svg
+        )
+    else:
+        code = numbers.run_bench(
+            url=place.url,
+            json_output=out.as_json,
+            console=out.console(),
+            quick=quick,
+            spark_part=spark_part,
+            spark_rows=spark_rows,
+        )
     raise click.exceptions.Exit(code)
+
+
+def _one_of(**parts: bool) -> None:
+    """Each of these is a run of its own."""
+    asked = [f"--{name}" for name, given in parts.items() if given]
+    if len(asked) > 1:
+        raise click.UsageError(f"{' and '.join(asked)} are runs of their own: give one of them")

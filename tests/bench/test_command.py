@@ -1,0 +1,63 @@
+"""`txn-engine bench` with the options that make it another run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import txn_engine.bench
+from txn_engine.cli.main import cli
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "wanted"),
+    [
+        ("run_rounds", ["--rounds", "--call-ms", "20", "--quick"], {"call_ms": 20.0, "quick": True}),
+        ("run_kafka", ["--kafka", "h:1", "--url", "file:///x"], {"bootstrap": "h:1", "url": "file:///x"}),
+        ("run_growth", ["--growth", "--full", "--svg", "g.svg"], {"full": True, "svg": Path("g.svg")}),
+        ("run_growth", ["--growth"], {"full": False, "svg": None, "url": None}),
+    ],
+)
+def test_each_is_handed_on(
+    function: str, arguments: list[str], wanted: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what was asked for; its exit code is the process's."""
+    seen: dict[str, Any] = {}
+
+    def called(**options: Any) -> int:
+        seen.update(options)
+        return 4
+
+    monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
+    monkeypatch.setattr(txn_engine.bench, function, called)
+    answer = CliRunner().invoke(cli, ["bench", *arguments, "--json"])
+    assert answer.exit_code == 4
+    assert seen["json_output"] is True
+    assert {name: seen[name] for name in wanted} == wanted
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--rounds", "--growth"], "--rounds and --growth are runs of their own"),
+        (["--kafka", "h:1", "--spark"], "--kafka and --spark are runs of their own"),
+        (["--full"], "--full and --svg go with --growth"),
+    ],
+)
+def test_what_does_not_go_together(arguments: list[str], says: str) -> None:
+    """Is a usage error in one line."""
+    answer = CliRunner().invoke(cli, ["bench", *arguments])
+    assert answer.exit_code == 2
+    assert says in answer.stderr
+
+
+def test_the_help_teaches_each_run() -> None:
+    """What it measures, beside what, and an example."""
+    text = " ".join(CliRunner().invoke(cli, ["bench", "--help"]).stdout.split())
+    for option in ("--rounds", "--kafka", "--growth", "--spark"):
+        assert f"txn-engine bench {option}" in text
+    assert "least possible" in text
+    assert "make bench ARGS=--kafka" in text

@@ -1,0 +1,104 @@
+"""`txn-engine bench`: it runs whole, beside a bare limit that puts the same; how fast is for the command to say."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from storage import LARGE, SMALL, LocalStore, ParquetProfile, encode_parquet
+from tests.conftest import S3Bucket
+from txn_engine import connect
+from txn_engine.bench.bare import BareObject, BareWriter
+from txn_engine.bench.measure import Measured
+from txn_engine.bench.payments import SCHEMA, payments
+from txn_engine.bench.scans import ScanSizes, scan_numbers
+from txn_engine.bench.transactions import PARTITIONS, Ours, batches
+from txn_engine.bench.watched import watching
+from txn_engine.bench.writes import WriteSizes, write_numbers
+from txn_engine.engine import Engine
+
+WRITES = WriteSizes(appends=2, transactions=2, blocks=1, block=2, large=1, flat=120)
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """No progress."""
+
+
+def measure(url: str) -> list[Measured]:
+    with connect(url) as engine:
+        numbers = list(write_numbers(engine, "w", sizes=WRITES, progress=silent))
+        return numbers + list(
+            scan_numbers(engine, "s", sizes=ScanSizes(20_000, 1), spark=False, progress=silent)
+        )
+
+
+def expect(numbers: list[Measured]) -> None:
+    assert [number.name for number in numbers] == [
+        "append of 100 rows",
+        "transaction to visible",
+        "transactions back to back",
+        "processor time, transaction",
+        "batches of 100,000 rows",
+        "append no. 120",
+        "scan by PyArrow, 0.02 M",
+        "consumer.poll, 0.012 M",
+    ]
+    assert all(number.ours > 0 and number.bare > 0 and number.ratio > 0 for number in numbers)
+    assert all(number.aim and number.note and number.rounds for number in numbers)
+
+
+def test_on_a_local_store(tmp_path: Path) -> None:
+    """Every number of the table, of a few rows; what the bare limit stands for is beside it."""
+    numbers = measure(f"file://{tmp_path}/ledger")
+    expect(numbers)
+    assert "bare: 15 objects of the same columns in four rounds" in numbers[1].note
+
+
+@pytest.mark.minio
+@pytest.mark.slow
+def test_on_minio(minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on S3, with its own aims."""
+    for name, value in minio_bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    numbers = measure(f"s3://{minio_bucket.name}/bench-{uuid.uuid4().hex}")
+    expect(numbers)
+    assert (numbers[0].aim, numbers[1].aim) == ("at most 1.1", "at most 1.15")
+
+
+@pytest.mark.parametrize("profile", [SMALL, LARGE])
+def test_a_bare_object_is_the_same_information(profile: ParquetProfile) -> None:
+    """Its columns, values, metadata and compression, made anew from the engine's bytes alone."""
+    made = encode_parquet(payments(1_000), kind="data", profile=profile)
+    before, after = (pq.ParquetFile(pa.BufferReader(data)) for data in (made, BareObject.of(made).encode()))
+    assert after.read().equals(before.read())
+    assert after.schema.equals(before.schema)
+    assert after.metadata.metadata == before.metadata.metadata
+    of = [file.metadata.row_group(0).column(0) for file in (before, after)]
+    assert of[0].compression == of[1].compression
+    assert of[0].is_stats_set == of[1].is_stats_set
+    assert of[0].encodings == of[1].encodings
+
+
+def test_the_bare_limit_puts_a_transactions_objects(tmp_path: Path) -> None:
+    """As many as are needed, whatever the engine put: of several Ongoing rows one."""
+    store = watching(LocalStore(tmp_path / "ledger"))
+    with Engine(store) as engine, engine.producer(transactional_id="id") as producer:
+        engine.admin.create_topic("t", partitions=PARTITIONS, schema=SCHEMA, key="account_id")
+        producer.init_transactions()
+        ours = Ours(store, producer, "t", batches())
+        ours.timed()
+        (seconds,) = ours.seconds()
+        assert 0 < seconds.visible <= seconds.complete
+        assert ours.objects() >= 3 + 3 * PARTITIONS
+        remade = ours.bare()
+    assert remade.objects == 3 + 3 * PARTITIONS
+    writer = BareWriter(LocalStore(tmp_path / "bare"), "bare")
+    for _ in range(2):
+        writer.transact(remade)
+    writer.rest()
+    keys = [info.key for info in LocalStore(tmp_path / "bare").list("bare")]
+    assert len(keys) == 2 * remade.objects

@@ -1,0 +1,108 @@
+"""`txn-engine bench --rounds`: every operation runs, and what is counted is right; how many there are it prints."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from rich.console import Console
+
+from storage import MemoryStore, ObjectNotFoundError
+from txn_engine import Engine
+from txn_engine.bench import run_rounds
+from txn_engine.bench.marks import entry_kinds, objects_put
+from txn_engine.bench.payments import SCHEMA, payments
+from txn_engine.bench.watched import Call, WatchedStore, in_a_row
+
+
+def call(began: float, ended: float) -> Call:
+    return Call("get", "key", began, ended)
+
+
+def test_calls_that_overlap_are_one_round() -> None:
+    """The most calls of which each began after the one before had ended, in whatever order they are given."""
+    assert in_a_row([]) == 0
+    assert in_a_row([call(0, 60), call(1, 61), call(2, 62)]) == 1
+    assert in_a_row([call(60, 120), call(0, 60), call(30, 90), call(121, 181)]) == 3
+
+
+def test_every_call_takes_its_time_and_is_noted() -> None:
+    """Also one that finds nothing; a put says whether it stored; a listing takes a call for every 1,000 objects."""
+    store = WatchedStore(MemoryStore(), call_ms=2)
+    assert store.put_if_absent("a/b", b"1")
+    assert not store.put_if_absent("a/b", b"2")
+    with pytest.raises(ObjectNotFoundError):
+        store.get("a/c")
+    for number in range(999):
+        store.watched.put(f"a/{number:03}", b"")
+    assert len(list(store.list("a"))) == 1_000
+    calls = store.take()
+    assert [(call.kind, call.stored) for call in calls] == [
+        ("put_if_absent", True), ("put_if_absent", False), ("get", False), ("list", False), ("list", False),
+    ]  # fmt: skip
+    assert all(call.ended - call.began >= 0.002 for call in calls)
+    assert store.take() == []
+
+
+@pytest.mark.parametrize("markers", ["inline", "deferred"])
+def test_marks_of_a_transaction(markers: str) -> None:
+    """Visible with its last marker, complete with its Complete row; neither where they are left to the sweep."""
+    store = WatchedStore(MemoryStore())
+    with Engine(store) as engine:
+        engine.admin.create_topic("t", partitions=2, schema=SCHEMA, key="account_id")
+        with engine.producer(transactional_id="id", markers=markers) as producer:  # type: ignore[arg-type]
+            producer.init_transactions()
+            store.take()
+            with producer.transaction():
+                producer.produce("t", payments(10))
+            store.wait_until_quiet(0.05)
+        calls = store.take()
+        kinds = entry_kinds(store.watched, calls)
+    marks = kinds.marks(calls)
+    seen = [sorted(kinds.kinds.get(call.key, [])) for call in calls if call.stored and "/log/" in call.key]
+    assert seen[:4] == [["Ongoing"], [], [], ["PrepareCommit"]]
+    if markers == "deferred":
+        assert (marks.visible, marks.complete, objects_put(calls)) == (None, None, 6)
+        return
+    assert seen[4:] == [["marker"], ["marker"], ["CompleteCommit"]]
+    assert marks.visible is not None
+    assert marks.complete is not None
+    assert marks.visible < marks.complete
+    assert objects_put(calls) == 9
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each line with its least; a transaction by key puts what it must; the same document as JSON."""
+    console = Console(width=100)
+    assert run_rounds(json_output=True, console=console, quick=True, call_ms=1) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["bench"], report["call_ms"]) == ("rounds", 1)
+    rows = {row["name"]: row for row in report["rows"]}
+    assert list(rows) == [
+        "transaction, by key",
+        "transaction, 4 calls",
+        "transaction, 4 awaited calls",
+        "transaction, deferred markers",
+        "warm cycle: poll",
+        "warm cycle: the rest",
+        "first cycle: connect, poll",
+        "first cycle: init_transactions",
+        "first cycle: the rest",
+        "append",
+        "plan of 4 x 50 entries",
+        "plan of 4 x 50 entries, snapshots",
+        "init_transactions, a known id",
+        "init_transactions, a new id",
+    ]
+    assert rows["transaction, by key"]["objects"] == rows["transaction, by key"]["least"]["objects"] == 15
+    for row in rows.values():
+        assert row["objects"] >= row["least"]["objects"]
+        assert (row["visible"] is None) == (row["least"]["visible"] is None)
+        points = [row[event] for event in ("returned", "visible", "complete") if row[event]]
+        assert all(point["time"] > 0 and point["rounds"] > 0 for point in points)
+    from txn_engine.bench import print_report
+
+    print_report(console, report)
+    printed = capsys.readouterr().out
+    assert "transaction, 4 awaited calls" in printed
+    assert "row and files; entries; decision; markers; Complete row" in printed

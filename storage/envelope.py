@@ -19,7 +19,14 @@ import xxhash
 
 from storage.errors import DamagedObjectError, ObjectTooLargeError, UnknownFormatError
 from storage.parquet_footer import Footer, read_footer
-from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, check_claims, check_written
+from storage.parquet_limits import (
+    DATA_LIMITS,
+    LimitError,
+    ParquetLimits,
+    check_claims,
+    check_written,
+    is_within,
+)
 from storage.row_groups import row_groups
 
 ObjectBytes: TypeAlias = bytes | bytearray | memoryview
@@ -105,7 +112,8 @@ def encode_parquet(
 
     ObjectTooLargeError where it would be larger than `limits`, by which it is to be read, allow.
     """
-    table = table.replace_schema_metadata(None)
+    if table.schema.metadata is not None:
+        table = table.replace_schema_metadata(None)
     return encode_parquet_parts(
         (table,), table.schema, kind=kind, metadata=metadata, profile=profile, limits=limits
     )
@@ -151,6 +159,7 @@ class ParquetStream:
             METADATA_PREFIX + name: value for name, value in {"format": FORMAT, "kind": kind, **given}.items()
         }
         self._footer[METADATA_PREFIX + "checksum"] = _ZEROS.decode()
+        self._rows = 0
         self._sink = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(
             self._sink,
@@ -172,6 +181,7 @@ class ParquetStream:
         """One row group, or more where it is too large for one. Its schema has no metadata, and is that of the file."""
         for group in row_groups(part, self._profile.row_group_rows_max):
             self._writer.write_table(group, row_group_size=self._profile.row_group_rows_max)
+        self._rows += part.num_rows
 
     def finish(self) -> bytes:
         """The whole file. ObjectTooLargeError where it is larger than the limits, by which it is to be read, allow."""
@@ -180,7 +190,8 @@ class ParquetStream:
         written = memoryview(self._sink.getvalue()).cast("B")
         try:
             self._limits.check_footer_bytes(int.from_bytes(written[-8:-4], "little"), len(written))
-            check_written(self._writer.writer.metadata, self._limits)
+            if self._profile.compression != "none" or not is_within(self._rows, len(written), self._limits):
+                check_written(self._writer.writer.metadata, self._limits)
         except LimitError as error:
             raise ObjectTooLargeError(
                 str(error),

@@ -39,6 +39,7 @@ _NO_FILE: Final = (
 )  # opening a symbolic link, a socket or a device that nobody drives
 _OWNER_FILE: Final = 0o600
 _OWNER_FOLDER: Final = 0o700
+_FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 _CHUNK_BYTES: Final = 1 << 30  # Linux moves at most 2 GiB in one call
 # A file's change time comes from a clock that ticks every few milliseconds and so runs behind.
 _CLOCK_TICK_NS: Final = 20_000_000
@@ -98,8 +99,7 @@ class LocalStore:
         try:
             linked = self._link(temporary, final, key)
         finally:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            _unlink(temporary)
         if linked:
             self._confirm(key, inode)
         return linked
@@ -118,8 +118,7 @@ class LocalStore:
                 self._ensure_folder(folder, key)
                 os.replace(temporary, final)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+            _unlink(temporary)
             self._refuse_write(error, key)
         self._confirm(key, inode)
 
@@ -335,8 +334,7 @@ class LocalStore:
                 _sync_file(descriptor)
                 inode = os.fstat(descriptor).st_ino
             except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+                _unlink(path)
                 raise
             finally:
                 os.close(descriptor)
@@ -345,7 +343,7 @@ class LocalStore:
         return path, inode
 
     def _create_temporary(self, path: str) -> int:
-        with contextlib.suppress(FileNotFoundError):
+        try:
             if not stat.S_ISDIR(os.lstat(self._temporary).st_mode):
                 raise StoreNotWritableError(
                     "this is no folder",
@@ -355,9 +353,10 @@ class LocalStore:
                     action="find out who put it there, and remove it",
                 )
             return os.open(path, _CREATE_FLAGS, self._file_mode)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self._temporary, self._folder_mode)
-        return os.open(path, _CREATE_FLAGS, self._file_mode)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(self._temporary, self._folder_mode)
+            return os.open(path, _CREATE_FLAGS, self._file_mode)
 
     def _link(self, temporary: str, final: str, key: str) -> bool:
         """Give the file its name; False when the name is taken. An error means that it was not linked."""
@@ -652,11 +651,18 @@ def _sync_file(descriptor: int) -> None:
     """Put the bytes on the disk itself: on macOS fsync stops at the disk's cache, and another call goes
     through.
     """
-    full_sync = getattr(fcntl, "F_FULLFSYNC", None)
-    if full_sync is None:
+    if _FULL_SYNC is None:
         os.fdatasync(descriptor)
     else:
-        fcntl.fcntl(descriptor, full_sync)
+        fcntl.fcntl(descriptor, _FULL_SYNC)
+
+
+def _unlink(path: str) -> None:
+    """Remove a temporary file; one that stays is litter, which the next store that is opened here sweeps."""
+    try:
+        os.unlink(path)
+    except OSError:
+        return
 
 
 def _fsync_folder(path: str) -> None:

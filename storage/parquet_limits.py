@@ -82,6 +82,11 @@ DATA_LIMITS: Final = ParquetLimits(
 """What is large: compressed or not, and as much as one reader may be asked to hold of a row group."""
 
 
+def is_within(rows: int, size: int, limits: ParquetLimits) -> bool:
+    """Whether an uncompressed file of so many rows and bytes can hold nothing that a reader would refuse."""
+    return rows <= limits.rows and size <= min(limits.row_group_bytes, _FEW_BYTES)
+
+
 def check_written(metadata: pq.FileMetaData, limits: ParquetLimits) -> None:
     """Raise `LimitError` where a reader would refuse a file that was written just now, whose footer can be believed."""
     if metadata.num_rows > limits.rows:

@@ -46,7 +46,9 @@ def row_groups(table: pa.Table, rows_max: int) -> Iterator[pa.Table]:
     """The table's rows in order, in parts within the limits above and of at most `rows_max` rows; a row that is larger
     by itself is a part of its own. An empty table is one part.
     """
-    if table.num_rows <= rows_max and load_of(table).fits(ROW_GROUP_BYTES, ROW_GROUP_NULLS):
+    rows = table.num_rows
+    # One row is never cut, so nobody needs to know its load: an entry's has thirty columns, each to be looked into.
+    if rows <= 1 or (rows <= rows_max and load_of(table).fits(ROW_GROUP_BYTES, ROW_GROUP_NULLS)):
         yield table
         return
     for start in range(0, table.num_rows, rows_max):

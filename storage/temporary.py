@@ -12,7 +12,6 @@ import os
 import re
 import stat
 import time
-from dataclasses import dataclass
 from typing import Final
 
 _SEQUENCE = itertools.count()
@@ -20,24 +19,9 @@ _NAME = re.compile(r"put-(?P<host>[0-9a-f]{12})-(?P<pid>\d+)-(?P<started>\d+)-\d
 _AGE_MAX_NS: Final = 24 * 3600 * 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
-    """One process, named so that no other, before or after a reboot or in another container, has the same
-    name.
-    """
-
-    host: str
-    pid: int
-    started: int
-
-    @property
-    def prefix(self) -> str:
-        return f"put-{self.host}-{self.pid}-{self.started}-"
-
-
 def temporary_name() -> str:
     """Return a file name no other call gets, here or in any other process."""
-    return f"{_this_process(os.getpid()).prefix}{next(_SEQUENCE)}"
+    return f"{_prefix(os.getpid())}{next(_SEQUENCE)}"
 
 
 def sweep_temporary(folder: str) -> int:
@@ -74,8 +58,9 @@ def _is_leftover(folder: str, name: str) -> bool:
 
 
 @functools.lru_cache(maxsize=2)
-def _this_process(pid: int) -> _Process:
-    return _Process(_host(), pid, _start_time(pid))
+def _prefix(pid: int) -> str:
+    """Names one process, so that no other, before or after a reboot or in another container, has the same name."""
+    return f"put-{_host()}-{pid}-{_start_time(pid)}-"
 
 
 @functools.lru_cache(maxsize=1)

@@ -5,7 +5,6 @@ topic's schema.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from storage import (
     LARGE,
@@ -190,32 +190,39 @@ class DataFileEncoder:
     def write(self, records: pa.Table) -> None:
         """The next records, as row groups of their own."""
         count = records.num_rows
-        deltas = pa.array(np.arange(self.record_count, self.record_count + count, dtype=np.int64))
-        stamps = pa.array(np.full(count, self._timestamp_ms, dtype=np.int64)).view(TIMESTAMP_TYPE)
-        table = pa.Table.from_arrays([*records.columns, deltas, stamps], schema=self._schema)
-        with _encoding_errors():
-            self._stream.write(table)
+        deltas = np.arange(self.record_count, self.record_count + count, dtype=np.int64)
+        stamps = np.full(count, self._timestamp_ms, dtype=np.int64)
+        own = (_of_bytes(pa.int64(), deltas), _of_bytes(TIMESTAMP_TYPE, stamps))
+        table = pa.Table.from_arrays([*records.columns, *own], schema=self._schema)
+        try:
+            with store_errors():
+                self._stream.write(table)
+        except pa.ArrowException:
+            raise _unstorable() from None
         self.record_count += count
 
     def finish(self) -> tuple[bytes, EncodedFile]:
         """Its bytes, and how descriptors will name it."""
-        with _encoding_errors():
-            data = self._stream.finish()
+        try:
+            with store_errors():
+                data = self._stream.finish()
+        except pa.ArrowException:
+            raise _unstorable() from None
         file = FileRef(self._name.data_path, len(data), stored_checksum(data))
         return data, EncodedFile(file, self.record_count, self._timestamp_ms, self._timestamp_ms)
 
 
-@contextmanager
-def _encoding_errors() -> Iterator[None]:
-    try:
-        with store_errors():
-            yield
-    except pa.ArrowException:  # its words hold the value
-        raise InvalidRecordError(
-            "a value that its column cannot hold in Parquet",
-            expected="times of seconds within those of milliseconds; nulls neither where a nested type allows none "
-            "nor among a dictionary's values",
-        ) from None
+def _of_bytes(kind: pa.DataType, values: NDArray[np.int64]) -> pa.Array[Any]:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.data)])
+
+
+def _unstorable() -> InvalidRecordError:
+    """For what Arrow raises, whose words hold the value."""
+    return InvalidRecordError(
+        "a value that its column cannot hold in Parquet",
+        expected="times of seconds within those of milliseconds; nulls neither where a nested type allows none "
+        "nor among a dictionary's values",
+    )
 
 
 @lru_cache(maxsize=256)

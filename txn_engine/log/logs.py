@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from storage import MappableStore
 from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError
 from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, LogKind
 from txn_engine.log.entry_log import EntryLog, LogTools
@@ -91,7 +90,7 @@ class Logs:
         A writer asks in every call, after the call began: what goes to a deleted incarnation nobody will read. A
         store that can be mapped is a file away: there the answer costs less than a thread to wait for it.
         """
-        if not isinstance(self.tools.objects.store, MappableStore):
+        if not self.tools.objects.are_files:
             return self.workers.submit(self.topics.is_current, topic, incarnation)
         answer: Future[bool] = Future()
         answer.set_result(self.topics.is_current(topic, incarnation))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from storage import (
@@ -62,24 +62,40 @@ def translated(error: StorageError) -> TxnEngineError:
     )
 
 
-@contextmanager
-def store_errors() -> Iterator[None]:
+class _StoreErrors:
+    """A class and one object of it: a generator a call would be a good part of what a call of the store costs here."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, StorageError):
+            raise translated(error) from error
+
+
+class _WriteErrors:
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, StorageError):
+            found = translated(error)
+            if isinstance(found, StoreAccessError):
+                found.of_a_write = True
+            raise found from error
+
+
+_STORE_ERRORS, _WRITE_ERRORS = _StoreErrors(), _WriteErrors()
+
+
+def store_errors() -> AbstractContextManager[None]:
     """Raise the engine's errors for the store's."""
-    try:
-        yield
-    except StorageError as error:
-        raise translated(error) from error
+    return _STORE_ERRORS
 
 
-@contextmanager
-def _write_errors() -> Iterator[None]:
+def _write_errors() -> AbstractContextManager[None]:
     """As `store_errors`; a refusal says that it was one of a write."""
-    try:
-        with store_errors():
-            yield
-    except StoreAccessError as error:
-        error.of_a_write = True
-        raise
+    return _WRITE_ERRORS
 
 
 class Objects:
@@ -90,6 +106,11 @@ class Objects:
         self._pause = pause
         self._map = store.map if isinstance(store, MappableStore) else None
         self._spool = store.spool if isinstance(store, SpoolingStore) else None
+
+    @property
+    def are_files(self) -> bool:
+        """Whether an object is a file away: what is in it costs less to look at than a thread that does."""
+        return self._map is not None
 
     def find(self, key: str, *, max_bytes: int) -> bytes | None:
         """The whole object, or None where there is none. `CorruptObjectError` for one of more than `max_bytes`, which

@@ -46,7 +46,9 @@ def choose_partitions(keys: pa.Array[Any], partitions: int, partition_in_turn: i
 
 
 def _hash_integers(keys: pa.Array[Any]) -> NDArray[np.uint32]:
-    values: NDArray[np.integer[Any]] = keys.fill_null(0).to_numpy(zero_copy_only=False)
+    if keys.null_count:
+        keys = keys.fill_null(0)
+    values: NDArray[np.integer[Any]] = keys.to_numpy(zero_copy_only=False)
     width = values.dtype.itemsize
     rows = values.astype(values.dtype.newbyteorder(">")).view(np.uint8).reshape(-1, width)
     return murmur2_rows(rows)
@@ -73,8 +75,9 @@ def murmur2_rows(rows: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Kafka's murmur2 of each row of a byte matrix; the scalar one is `protocol.hashing.murmur2`."""
     count, length = rows.shape
     value = np.full(count, (_SEED ^ length) & 0xFFFFFFFF, dtype=np.uint32)
-    for start in range(0, length - length % 4, 4):
-        word = _little_endian(rows[:, start : start + 4]) * _MIX
+    words = np.ascontiguousarray(rows[:, : length - length % 4]).view("<u4")
+    for index in range(length // 4):
+        word = words[:, index] * _MIX
         word = (word ^ word >> np.uint32(24)) * _MIX
         value = value * _MIX ^ word
     if length % 4:

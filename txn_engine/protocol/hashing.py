@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _MASK = 0xFFFFFFFF
 
 
@@ -14,6 +16,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+@lru_cache(maxsize=4_096)
 def partition_for_id(name: str, partitions: int) -> int:
     """The partition of `__transaction_state` or `__consumer_offsets` that keeps an id (Kafka's `Utils.abs`).
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from txn_engine.protocol.batches import NO_PRODUCER_ID, BatchDescriptor, Control, FileRef
@@ -16,34 +17,53 @@ from txn_engine.protocol.transaction_rows import TransactionRow, stored_row
 def apply(state: PartitionState, batch: BatchDescriptor) -> PartitionState:
     """The state after one descriptor of the log. The same state after the same log, whoever computes it."""
     if batch.control is Control.NONE:
-        after = _apply_batch(state, batch)
-    elif batch.control.is_marker:
-        after = _apply_marker(state, batch)
-    else:
-        after = apply_control(state, batch)
+        return _apply_batch(state, batch)
+    if batch.control.is_marker:
+        return _apply_marker(state, batch)
+    after = apply_control(state, batch)
     return replace(after, log_end_offset=batch.last_offset + 1, last_append_time=batch.append_time)
 
 
 def _apply_batch(state: PartitionState, batch: BatchDescriptor) -> PartitionState:
+    base, producer_id = batch.base_offset, batch.producer_id
     if isinstance(batch.row, TransactionRow):
         name = batch.row.transactional_id
-        stored = stored_row(state.transactions.get(name), batch.row, batch.base_offset, batch.append_time)
-        return replace(state, transactions=state.transactions.set(name, stored))
-    if isinstance(batch.row, OffsetCommit):
-        offsets = state.group_offsets.with_commit(
-            StoredCommit(batch.base_offset, batch.row, batch.append_time),
-            batch.producer_id,
-            is_transactional=batch.is_transactional,
+        stored = stored_row(state.transactions.get(name), batch.row, base, batch.append_time)
+        return replace(
+            state,
+            log_end_offset=batch.last_offset + 1,
+            last_append_time=batch.append_time,
+            transactions=state.transactions.set(name, stored),
         )
-        state = replace(state, group_offsets=offsets)
+    offsets = state.group_offsets
+    named, undecided, live = state.named, state.undecided, state.live
+    producers, opened = state.producers, state.open_transactions
+    if isinstance(batch.row, OffsetCommit):
+        commit = StoredCommit(base, batch.row, batch.append_time)
+        offsets = offsets.with_commit(commit, producer_id, is_transactional=batch.is_transactional)
     if batch.file is not None:
-        log_file = _log_file(batch, batch.file)
-        state = replace(state, named=state.named.set(batch.file.data_path, batch.base_offset))
+        named = named.set(batch.file.data_path, base)
         if batch.is_transactional:
-            state = replace(state, undecided=state.undecided.set(batch.base_offset, log_file))
+            undecided = undecided.set(base, _log_file(batch, batch.file))
         else:
-            state = replace(state, live=state.live.set(batch.base_offset, log_file))
-    return state if batch.producer_id == NO_PRODUCER_ID else _with_producer_batch(state, batch)
+            live = live.set(base, _log_file(batch, batch.file))
+    if producer_id != NO_PRODUCER_ID:
+        entry = _with_batch(producers.get(producer_id), batch)
+        producers = producers.set(producer_id, entry)
+        if entry.is_open:
+            opened = opened.set(producer_id, entry.open_first_offset)
+    # One copy of the state for all of it.
+    return replace(
+        state,
+        log_end_offset=batch.last_offset + 1,
+        last_append_time=batch.append_time,
+        producers=producers,
+        open_transactions=opened,
+        live=live,
+        undecided=undecided,
+        named=named,
+        group_offsets=offsets,
+    )
 
 
 def _log_file(batch: BatchDescriptor, file: FileRef) -> LogFile:
@@ -59,9 +79,9 @@ def _log_file(batch: BatchDescriptor, file: FileRef) -> LogFile:
     )
 
 
-def _with_producer_batch(state: PartitionState, batch: BatchDescriptor) -> PartitionState:
-    entry = state.producers.get(batch.producer_id) or ProducerEntry(batch.producer_id, batch.producer_epoch)
-    entry = entry.with_batch(
+def _with_batch(before: ProducerEntry | None, batch: BatchDescriptor) -> ProducerEntry:
+    entry = before or ProducerEntry(batch.producer_id, batch.producer_epoch)
+    return entry.with_batch(
         BatchMetadata(
             batch.base_sequence,
             last_sequence(batch.base_sequence, batch.record_count),
@@ -73,10 +93,6 @@ def _with_producer_batch(state: PartitionState, batch: BatchDescriptor) -> Parti
         append_time=batch.append_time,
         is_transactional=batch.is_transactional,
     )
-    opened = state.open_transactions
-    if entry.is_open:
-        opened = opened.set(batch.producer_id, entry.open_first_offset)
-    return replace(state, producers=state.producers.set(batch.producer_id, entry), open_transactions=opened)
 
 
 def _apply_marker(state: PartitionState, marker: BatchDescriptor) -> PartitionState:
@@ -85,28 +101,33 @@ def _apply_marker(state: PartitionState, marker: BatchDescriptor) -> PartitionSt
     entry = before.with_marker(
         marker.producer_epoch, marker.coordinator_epoch, marker.max_timestamp, marker.append_time
     )
-    after = replace(
+    opened, undecided, live = state.open_transactions, state.undecided, state.live
+    dead, aborted = state.dead, state.aborted
+    if before.is_open:
+        opened = opened.delete(producer_id)
+        decided = {base: file for base, file in undecided.items() if file.producer_id == producer_id}
+        for base in decided:
+            undecided = undecided.delete(base)
+        if committed:
+            live = live.update(decided)
+        else:
+            dead = dead.update(_aborted(decided.values(), marker))
+            stable = min(opened.values(), default=marker.base_offset + 1)
+            range_ = AbortedRange(producer_id, before.open_first_offset, marker.base_offset, stable)
+            aborted = aborted.set(marker.base_offset, range_)
+    return replace(
         state,
+        log_end_offset=marker.last_offset + 1,
+        last_append_time=marker.append_time,
         producers=state.producers.set(producer_id, entry),
+        open_transactions=opened,
+        live=live,
+        undecided=undecided,
+        dead=dead,
+        aborted=aborted,
         group_offsets=state.group_offsets.with_marker(producer_id, committed=committed),
     )
-    if not before.is_open:
-        return after
-    opened = state.open_transactions.delete(producer_id)
-    after = replace(_decide_files(after, marker, committed), open_transactions=opened)
-    if committed:
-        return after
-    stable = min(opened.values(), default=marker.base_offset + 1)
-    aborted = AbortedRange(producer_id, before.open_first_offset, marker.base_offset, stable)
-    return replace(after, aborted=after.aborted.set(marker.base_offset, aborted))
 
 
-def _decide_files(state: PartitionState, marker: BatchDescriptor, committed: bool) -> PartitionState:
-    decided = {base: file for base, file in state.undecided.items() if file.producer_id == marker.producer_id}
-    undecided = state.undecided
-    for base in decided:
-        undecided = undecided.delete(base)
-    if committed:
-        return replace(state, undecided=undecided, live=state.live.update(decided))
-    dead = {file.file.data_path: DeadFile(file, "aborted", marker.append_time) for file in decided.values()}
-    return replace(state, undecided=undecided, dead=state.dead.update(dead))
+def _aborted(files: Iterable[LogFile], marker: BatchDescriptor) -> dict[str, DeadFile]:
+    return {file.file.data_path: DeadFile(file, "aborted", marker.append_time) for file in files}

@@ -206,8 +206,8 @@ MUTANTS = (
         (
             Edit(
                 _REPLAY,
-                "        if batch.is_transactional:\n            state = replace(state, undecided=",
-                "        if False:\n            state = replace(state, undecided=",
+                "        if batch.is_transactional:\n            undecided = ",
+                "        if False:\n            undecided = ",
             ),
         ),
         ("bank", "lists"),
@@ -218,8 +218,8 @@ MUTANTS = (
         (
             Edit(
                 _REPLAY,
-                "    after = replace(_decide_files(after, marker, committed), open_transactions=opened)",
-                "    after = replace(_decide_files(after, marker, True), open_transactions=opened)",
+                "            dead = dead.update(_aborted(decided.values(), marker))",
+                "            live = live.update(decided)",
             ),
         ),
         ("bank", "lists"),
@@ -230,8 +230,8 @@ MUTANTS = (
         (
             Edit(
                 _REPLAY,
-                "for base, file in state.undecided.items() if file.producer_id == marker.producer_id}",
-                "for base, file in state.undecided.items()}",
+                "for base, file in undecided.items() if file.producer_id == producer_id}",
+                "for base, file in undecided.items()}",
             ),
         ),
         ("bank", "lists", "two_owners"),

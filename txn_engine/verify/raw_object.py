@@ -17,11 +17,13 @@ from storage.errors import (
     StorageError,
     UnknownFormatError,
 )
-from storage.parquet_footer import read_footer
+from storage.parquet_footer import Footer, read_footer
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, check_claims
 from storage.store import ObjectStore
-from txn_engine.verify.checksums import FORMAT, JSON_BYTES_MAX, check_json, check_parquet
+from txn_engine.verify.checksums import FORMAT, JSON_BYTES_MAX, TAIL_BYTES, Whole, check_json, check_parquet
 from txn_engine.verify.descriptors import MalformedError
+from txn_engine.verify.known_footers import KnownFooter, KnownFooters
+from txn_engine.verify.plain_columns import Cut, PlainColumns
 from txn_engine.verify.ranged_file import RangedFile
 from txn_engine.verify.store_keys import NO_ANSWER
 
@@ -78,15 +80,47 @@ class RawObject:
         """The Parquet object, for these columns of it to be read (None: all); DamagedObjectError where its checksum is
         wrong, LimitError where it is larger than it may be, or would be in memory.
         """
-        checksum = check_parquet(self._part, self.size, self.key, part_bytes=_PART_BYTES)
-        footer_bytes = int.from_bytes(self._part(self.size - 8, 4), "little")
+        return self._judged(self._whole(), limits, columns)
+
+    def parquet_like(self, known: KnownFooters) -> ParquetObject:
+        """As `parquet`, by the limits and for the columns of `known`, whose footers are not judged a second time."""
+        whole = self._whole()
+        key = None if self.data is None else known.key_of(whole)
+        if key is None or self.data is None:
+            return self._judged(whole, known.limits, known.columns)
+        before = known.get(key)
+        if before is None:
+            found = self._judged(whole, known.limits, known.columns)
+            known.keep(
+                key, KnownFooter(found.footer, found.file.metadata, found.schema, found.kind, found.write_id)
+            )
+            return found
+        write_id = before.write_id if key.write_id is None else key.write_id
+        cut = None if before.plain is None else before.plain.cut(self.data)
+        file = None
+        if cut is None:
+            check_claims(before.footer, self._window, self.size, known.limits, known.columns)
+            file = self._opened(before.metadata)
+            before.learn(file, self.data, known)
+        return ParquetObject(
+            before.kind,
+            write_id,
+            whole.checksum,
+            before.schema,
+            before.footer,
+            lambda: file or self._opened(before.metadata),
+            before.plain,
+            cut,
+        )
+
+    def _whole(self) -> Whole:
+        return check_parquet(self._part, self.size, self.key, part_bytes=_PART_BYTES)
+
+    def _judged(self, whole: Whole, limits: ParquetLimits, columns: Collection[str] | None) -> ParquetObject:
+        footer_bytes = len(whole.tail) - TAIL_BYTES
         limits.check_footer_bytes(footer_bytes, self.size)
-        footer = read_footer(bytes(self._part(self.size - 8 - footer_bytes, footer_bytes)))
-        if self.data is None:
-            source = pa.PythonFile(RangedFile(self._part, self.size), mode="r")
-            file = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-        else:
-            file = pq.ParquetFile(pa.BufferReader(self.data), pre_buffer=False)
+        footer = read_footer(whole.tail[:footer_bytes])
+        file = self._opened()
         check_claims(footer, self._window, self.size, limits, columns)
         held = file.metadata.metadata or {}
         own = {
@@ -96,7 +130,15 @@ class RawObject:
         }
         if own.get("format") != FORMAT:
             raise MalformedError(f"format {own.get('format')!r}, not {FORMAT!r}")
-        return ParquetObject(file, own.get("kind", ""), own.get("write_id", ""), checksum)
+        kind, write_id = own.get("kind", ""), own.get("write_id", "")
+        return ParquetObject(kind, write_id, whole.checksum, file.schema_arrow, footer, lambda: file)
+
+    def _opened(self, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        """Arrow's reader of it; `metadata`: of its footer, if that was parsed before."""
+        if self.data is None:
+            source = pa.PythonFile(RangedFile(self._part, self.size), mode="r")
+            return pq.ParquetFile(source, metadata=metadata, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        return pq.ParquetFile(pa.BufferReader(self.data), metadata=metadata, pre_buffer=False)
 
     def _window(self, start: int) -> tuple[bytes, int]:
         if self.data is not None:
@@ -111,12 +153,28 @@ class RawObject:
 
 @dataclass(frozen=True, slots=True)
 class ParquetObject:
-    """A Parquet object whose checksum is right; the columns are read when asked for."""
+    """A Parquet object whose checksum is right; the columns are read when asked for.
 
-    file: pq.ParquetFile
+    cut: the values of its columns as they are stored, where they can be cut out (`PlainColumns`).
+    """
+
     kind: str
     write_id: str
     checksum: str
+    schema: pa.Schema
+    footer: Footer
+    _open: Callable[[], pq.ParquetFile]
+    _plain: PlainColumns | None = None
+    cut: Cut | None = None
+
+    @property
+    def file(self) -> pq.ParquetFile:
+        """Arrow's reader of it."""
+        return self._open()
+
+    def values(self) -> list[tuple[Any, ...]] | None:
+        """The values of the columns that were cut out; None where they were not, or are not of their types."""
+        return None if self._plain is None or self.cut is None else self._plain.values(self.cut)
 
     def table(self) -> pa.Table:
         """All of it: for what is small."""

@@ -143,8 +143,11 @@ class FileDecoder:
             deltas, times = batch.column(_DELTA), batch.column(_TIMESTAMP)
             if deltas.null_count or times.null_count:
                 raise MalformedError(f"null in {_DELTA} or {_TIMESTAMP}")
-            if len(deltas):
-                facts.add(_numbers(deltas), _numbers(times.view(pa.int64())), ranges)
+            rows = _numbers(deltas), _numbers(times.view(pa.int64()))
+            if 0 < len(deltas) == found.footer.rows:
+                facts.add_stored(rows[0].tobytes(), rows[1].tobytes(), ranges)
+            elif len(deltas):
+                facts.add(*rows, ranges)
         return facts
 
     def part(self, keys: Collection[str]) -> FileDecoder:
@@ -183,10 +186,10 @@ class DataFileAudit:
         """Judge every file that the log names; return how many are there, and how many others (orphans)."""
         self._files = files
         files.forget_presence()
-        decode = FileDecoder(self.schema, self._ranges())
-        for info, found in self.reader.read_in_order(self._to_read(), decode):
+        decode, prefix = FileDecoder(self.schema, self._ranges()), f"{self.place.prefix}/"
+        for info, found in self.reader.read_in_order(self._to_read(prefix), decode):
             self.read += 1
-            file = files.get(self._path(info))
+            file = files.get(info.key.removeprefix(prefix))
             if file is not None:
                 self._judge_found(file, found)
                 files.note_read(file.data_path, mark_of(info))
@@ -197,28 +200,24 @@ class DataFileAudit:
             self._judge_missing(file, now_ms, sound)
         return len(files) - absent, self._orphans
 
-    def _to_read(self) -> Iterator[ObjectInfo]:
+    def _to_read(self, prefix: str) -> Iterator[ObjectInfo]:
         """The files that are there and are to be read; the sizes of the others are judged on the way."""
-        for info in self._present():
-            if self._files.was_read(self._path(info), mark_of(info)):
+        for info in self.reader.listing(f"{prefix}data/"):
+            path = info.key.removeprefix(prefix)
+            last_offset = self._files.mark_present(path)
+            if last_offset is None:
+                self._orphans += parse_data_path(path) is not None
+            elif self._files.was_read(path, mark_of(info)):
                 self.unchanged += 1
-                continue
-            file = self._files.get(self._path(info))
-            if file is None or (self.read_from is not None and file.last_offset >= self.read_from):
+            elif self.read_from is not None and last_offset >= self.read_from:
                 yield info
-            elif info.size != file.data_bytes:
-                self._note_damage(file, f"{info.size} bytes", info.size)
+            else:
+                self._judge_size(path, info)
 
-    def _present(self) -> Iterator[ObjectInfo]:
-        for info in self.reader.listing(f"{self.place.prefix}/data/"):
-            path = self._path(info)
-            if self._files.mark_present(path):
-                yield info
-            elif parse_data_path(path) is not None:
-                self._orphans += 1
-
-    def _path(self, info: ObjectInfo) -> str:
-        return info.key.removeprefix(f"{self.place.prefix}/")
+    def _judge_size(self, path: str, info: ObjectInfo) -> None:
+        file = self._files.get(path)
+        if file is not None and info.size != file.data_bytes:
+            self._note_damage(file, f"{info.size} bytes", info.size)
 
     def _ranges(self) -> dict[str, Numbers]:
         """By key, where the outputs of rewrites have their records."""

@@ -49,7 +49,13 @@ class KnownFooter:
             self.footer, self.metadata, self.schema, data, known.paths, alone=known.columns is None
         )
         cut = None if plain is None else plain.cut(data)
-        if plain is not None and cut is not None and plain.values(cut) == _as_arrow_reads(file, known.paths):
+        if plain is None or cut is None:
+            return
+        try:
+            read = _as_arrow_reads(file, known.paths)
+        except (pa.ArrowException, OSError, ValueError):
+            return  # whoever reads it next is told
+        if plain.values(cut) == read:
             self.plain = plain
 
 

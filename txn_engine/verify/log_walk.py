@@ -23,7 +23,7 @@ from txn_engine.verify.known_footers import KnownFooters
 from txn_engine.verify.limits import ENTRY, LATEST_MS
 from txn_engine.verify.objects import Listing, ObjectReader, mark_of
 from txn_engine.verify.raw_object import Damaged, RawObject
-from txn_engine.verify.store_keys import offset_in_name
+from txn_engine.verify.store_keys import offset_in_name, offset_of
 
 _FOOTERS: Final = KnownFooters(ENTRY, None, tuple(DESCRIPTOR))
 
@@ -119,10 +119,9 @@ class LogWalk:
 
     def _listed(self, start_after: str | None) -> Iterator[tuple[int, ObjectInfo]]:
         for info in self._reader.listing(self._folder, start_after=start_after):
-            base = offset_in_name(info.key)
-            if base is None or info.key.rpartition("/")[0] + "/" != self._folder:
-                continue  # a foreign key: the survey of all keys names it
-            yield base, info
+            base = offset_of(info.key.removeprefix(self._folder))
+            if base is not None:  # a foreign key: the survey of all keys names it
+                yield base, info
 
     def _is_sealed(self, key: str) -> bool:
         """Whether that slot is sealed now."""

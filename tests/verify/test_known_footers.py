@@ -42,6 +42,13 @@ def file(count: int = 5, write_id: str = "7" * 32, **given: Any) -> bytes:
     return encode_records(count, 1_700_000_000_000, write_id, **given)
 
 
+def noted(*notes: str | None, write_id: str = "7" * 32, **given: Any) -> bytes:
+    """A data file with a text in each record, before the columns that are read."""
+    table, _ = taken_apart(file(len(notes), **given))
+    table = table.set_column(table.column_names.index("note"), "note", pa.array(notes, pa.string()))
+    return encode_parquet(table, kind="data", metadata={"write_id": write_id})
+
+
 def raw(data: bytes) -> RawObject:
     """The object as it is read."""
     return RawObject("a/key", len(data), data, MemoryStore())
@@ -76,21 +83,66 @@ def is_cut(data: bytes) -> bool:
     return raw(data).parquet_like(known).cut is not None
 
 
-@pytest.mark.parametrize("data", [entry(1), entry(3, data_path="data/x"), file(), file(1)])
-def test_a_changed_byte_is_judged_as_if_nothing_were_known(data: bytes) -> None:
+@pytest.mark.parametrize(
+    ("before", "data"),
+    [
+        pytest.param([entry(1)], entry(1), id="entry"),
+        pytest.param([entry(3, data_path="data/x")], entry(3, data_path="data/x"), id="entry of three rows"),
+        pytest.param([file()], file(), id="file"),
+        pytest.param([file(1)], file(1), id="file of one record"),
+        pytest.param([noted("a", "b"), noted("a", "bc")], noted("x" * 70, None), id="file of a known form"),
+    ],
+)
+def test_a_changed_byte_is_judged_as_if_nothing_were_known(before: list[bytes], data: bytes) -> None:
     """Each byte of an object changed in turn, its checksum right again: known footers change no finding."""
     with nothing_known():
-        found(data)
-        found(data)
+        for each in (*before, *before):
+            found(each)
         assert is_cut(data)
         for at in range(4, len(data) - 4):
-            for mask in (1, 0x80):
+            for mask in (1, 2, 0x80):
                 changed = bytearray(data)
                 changed[at] ^= mask
                 whole = resealed(bytes(changed))
                 seen = found(whole)
                 with nothing_known():
                     assert seen == found(whole), at
+
+
+def test_files_whose_texts_differ_are_of_one_form() -> None:
+    """Texts of all lengths before the columns that are read, in footers of all lengths: cut out, each file its own."""
+    with nothing_known():
+        for length in (0, 1):
+            found(noted("x" * length, "y"))
+        for number, length in enumerate((3, 60, 200, 20_000, 300_000)):
+            data = noted("x" * length, "y", write_id=f"{number:032x}", stamps=[length, length + 1])
+            assert is_cut(data)
+            seen = found(data)
+            assert seen[1].write_id == f"{number:032x}"
+            with nothing_known():
+                assert found(data) == seen
+
+
+def test_what_differs_beside_its_numbers_is_of_another_form() -> None:
+    """Another schema, kind, number of records or metadata: read, as it was the first time."""
+    table, metadata = taken_apart(noted("a", "b"))
+    others = [
+        noted("a", "b", "c"),
+        parquet_object(table.rename_columns(["other", *table.column_names[1:]]), metadata),
+        parquet_object(table, {**metadata, b"txn_engine.kind": b"date"}),
+        parquet_object(table, {**metadata, b"more": b"1"}),
+        parquet_object(table.drop_columns(["amount"]), metadata),
+        parquet_object(table, metadata, compression="zstd"),
+        parquet_object(table, metadata, write_statistics=True),
+    ]
+    for data in others:
+        with nothing_known():
+            for note in ("a", "bc", "def"):
+                found(noted(note, "x"))
+            assert not is_cut(data)
+            seen = found(data)
+            with nothing_known():
+                assert found(data) == seen
 
 
 @pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 100])
@@ -181,7 +233,13 @@ def test_what_is_not_plain_is_left_to_arrow() -> None:
 
 def test_few_footers_are_kept() -> None:
     """However many there are, memory holds some; and each is found what it is."""
+    with nothing_known():
+        files = data_file_audit._FOOTERS
+        for count in range(1, 150):
+            assert raw(noted(*["x"] * count)).parquet_like(files).rows == count
+        assert len(files._known) <= 64
+        assert len(files._of_form) <= 64
     known = KnownFooters(ENTRY, None, tuple(log_walk._FOOTERS.paths))
     for rows in range(1, 200):
-        assert raw(entry(rows)).parquet_like(known).footer.rows == rows
+        assert raw(entry(rows)).parquet_like(known).rows == rows
     assert len(known._known) <= 64

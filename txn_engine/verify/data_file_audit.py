@@ -144,7 +144,7 @@ class FileDecoder:
             if deltas.null_count or times.null_count:
                 raise MalformedError(f"null in {_DELTA} or {_TIMESTAMP}")
             rows = _numbers(deltas), _numbers(times.view(pa.int64()))
-            if 0 < len(deltas) == found.footer.rows:
+            if 0 < len(deltas) == found.rows:
                 facts.add_stored(rows[0].tobytes(), rows[1].tobytes(), ranges)
             elif len(deltas):
                 facts.add(*rows, ranges)

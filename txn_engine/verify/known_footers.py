@@ -15,10 +15,12 @@ import pyarrow.parquet as pq
 
 from storage.parquet_footer import Footer
 from storage.parquet_limits import ParquetLimits
-from txn_engine.verify.checksums import CHECKSUM_MARK, DIGITS, Whole
+from txn_engine.verify.checksums import CHECKSUM_MARK, DIGITS, TAIL_BYTES, Whole
+from txn_engine.verify.footer_form import FooterForms, Form, forms_like
 from txn_engine.verify.plain_columns import PlainColumns, plain_columns
 
 _KEPT: Final = 64
+_SCHEMAS_KEPT: Final = 8
 _TAIL_BYTES_MAX: Final = 8 << 10
 _WRITE_ID_MARK: Final = b"txn_engine.write_id"
 _WRITE_ID: Final = re.compile(re.escape(_WRITE_ID_MARK) + rb"\x18\x20([0-9a-f]{32})")
@@ -83,6 +85,8 @@ class KnownFooters:
         self.columns = columns
         self.paths = paths
         self._known: dict[tuple[int, int, int, bytes], KnownFooter] = {}
+        self._forms: tuple[FooterForms, ...] = ()
+        self._of_form: dict[tuple[bytes, ...], KnownFooter] = {}
         self._schema: pa.Schema | None = None
 
     def key_of(self, whole: Whole) -> FooterKey | None:
@@ -102,7 +106,25 @@ class KnownFooters:
         """What is known of it."""
         return self._known.get(key.known_by)
 
-    def keep(self, key: FooterKey, known: KnownFooter) -> None:
+    def form_of(self, whole: Whole, key: FooterKey) -> Form | None:
+        """What the footer has in common with others of its schema; None where it has no form."""
+        _, write_id_at, digits_at, _ = key.known_by
+        for forms in self._forms:
+            if whole.tail.startswith(forms.schema):
+                found = forms.of(whole.tail)
+                if found is None or found[1] > min(digits_at, write_id_at if write_id_at >= 0 else digits_at):
+                    return None
+                form, at = found
+                where = b"%d %d" % (write_id_at - at if write_id_at >= 0 else -1, digits_at - at)
+                behind = key.known_by[-1][at:-TAIL_BYTES]
+                return Form((*form.known_by, behind, where), form.places)
+        return None
+
+    def like(self, form: Form | None) -> KnownFooter | None:
+        """The last footer of this form."""
+        return None if form is None else self._of_form.get(form.known_by)
+
+    def keep(self, key: FooterKey, known: KnownFooter, whole: Whole, form: Form | None) -> None:
         """Keep what was judged. Only where the digits can be nothing but the values of their names."""
         rest = key.known_by[-1]
         if rest.count(CHECKSUM_MARK) != 1 or rest.count(_WRITE_ID_MARK) > 1:
@@ -115,3 +137,25 @@ class KnownFooters:
         if len(self._known) >= _KEPT:
             self._known = {}
         self._known[key.known_by] = known
+        if self.columns is not None:
+            self._keep_form(known, form or self._first_form(key, known, whole, self.columns))
+
+    def _first_form(
+        self, key: FooterKey, known: KnownFooter, whole: Whole, columns: Collection[str]
+    ) -> Form | None:
+        """The form of a footer whose schema may be new."""
+        if any(whole.tail.startswith(forms.schema) for forms in self._forms):
+            return None
+        forms = forms_like(whole.tail[:-TAIL_BYTES], known.footer, columns)
+        if forms is None:
+            return None
+        self._forms = (forms, *self._forms[: _SCHEMAS_KEPT - 1])
+        return self.form_of(whole, key)
+
+    def _keep_form(self, known: KnownFooter, form: Form | None) -> None:
+        before = self.like(form)
+        if form is None or (before is not None and before.plain is not None):
+            return
+        if len(self._of_form) >= _KEPT:
+            self._of_form = {}
+        self._of_form[form.known_by] = known

@@ -57,8 +57,8 @@ class SlotDecoder:
         """The rows, or the seal; MalformedError for anything else."""
         found = raw.parquet_like(_FOOTERS)
         if found.kind == "seal":
-            if found.footer.rows:
-                raise MalformedError(f"a seal of {found.footer.rows} rows")
+            if found.rows:
+                raise MalformedError(f"a seal of {found.rows} rows")
             return Seal(raw.key, offset_in_name(raw.key) or 0)
         if found.kind != "entry":
             raise MalformedError(f"kind {found.kind!r}, not 'entry' or 'seal'")

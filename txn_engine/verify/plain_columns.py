@@ -33,6 +33,7 @@ _NUMBERS: Final = {
     pa.int32(): ("INT32", "i"),
     pa.int16(): ("INT32", "i"),
 }
+_MAGIC_BYTES: Final = 4  # "PAR1", before the first column
 _SHORT_MAX: Final = 2**15 - 1
 
 
@@ -49,12 +50,25 @@ class PlainColumns:
             at = end
         self._struct = Struct(pattern)
         self._before = self._struct.unpack_from(data)[::2]
+        self._each = [Struct(f"{begin - page}s{end - begin}s") for page, begin, end in ends]
         self._takes = takes
 
     def cut(self, data: bytes) -> Cut | None:
         """The values as they are stored, of an object with this one's footer; None where its pages are others."""
         parts = self._struct.unpack_from(data)
         return parts[1::2] if parts[::2] == self._before else None
+
+    def cut_at(self, data: bytes, places: Sequence[int], end: int) -> Cut | None:
+        """As `cut`, of an object whose footer has the columns at these places, and is itself at `end`."""
+        found = []
+        for each, before, place in zip(self._each, self._before, places, strict=True):
+            if not _MAGIC_BYTES <= place <= end - each.size:
+                return None
+            seen, held = each.unpack_from(data, place)
+            if seen != before:
+                return None
+            found.append(held)
+        return tuple(found)
 
     def values(self, cut: Cut) -> list[tuple[Any, ...]] | None:
         """Each column's values; None where they are not of its type."""

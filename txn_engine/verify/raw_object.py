@@ -22,7 +22,7 @@ from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, check
 from storage.store import ObjectStore
 from txn_engine.verify.checksums import FORMAT, JSON_BYTES_MAX, TAIL_BYTES, Whole, check_json, check_parquet
 from txn_engine.verify.descriptors import MalformedError
-from txn_engine.verify.known_footers import KnownFooter, KnownFooters
+from txn_engine.verify.known_footers import FooterKey, KnownFooter, KnownFooters
 from txn_engine.verify.plain_columns import Cut, PlainColumns
 from txn_engine.verify.ranged_file import RangedFile
 from txn_engine.verify.store_keys import NO_ANSWER
@@ -80,43 +80,49 @@ class RawObject:
         """The Parquet object, for these columns of it to be read (None: all); DamagedObjectError where its checksum is
         wrong, LimitError where it is larger than it may be, or would be in memory.
         """
-        return self._judged(self._whole(), limits, columns)
+        return self._judged(self._whole(), limits, columns)[0]
 
     def parquet_like(self, known: KnownFooters) -> ParquetObject:
         """As `parquet`, by the limits and for the columns of `known`, whose footers are not judged a second time."""
         whole = self._whole()
         key = None if self.data is None else known.key_of(whole)
         if key is None or self.data is None:
-            return self._judged(whole, known.limits, known.columns)
+            return self._judged(whole, known.limits, known.columns)[0]
         before = known.get(key)
         if before is None:
-            found = self._judged(whole, known.limits, known.columns)
-            known.keep(
-                key, KnownFooter(found.footer, found.file.metadata, found.schema, found.kind, found.write_id)
-            )
-            return found
-        write_id = before.write_id if key.write_id is None else key.write_id
+            return self._of_form(whole, key, known, self.data)
         cut = None if before.plain is None else before.plain.cut(self.data)
-        file = None
-        if cut is None:
-            check_claims(before.footer, self._window, self.size, known.limits, known.columns)
-            file = self._opened(before.metadata)
-            before.learn(file, self.data, known)
-        return ParquetObject(
-            before.kind,
-            write_id,
-            whole.checksum,
-            before.schema,
-            before.footer,
-            lambda: file or self._opened(before.metadata),
-            before.plain,
-            cut,
-        )
+        if cut is not None:
+            return _known(before, key, whole, lambda: self._opened(before.metadata), cut)
+        check_claims(before.footer, self._window, self.size, known.limits, known.columns)
+        file = self._opened(before.metadata)
+        before.learn(file, self.data, known)
+        return _known(before, key, whole, lambda: file)
+
+    def _of_form(self, whole: Whole, key: FooterKey, known: KnownFooters, data: bytes) -> ParquetObject:
+        """The object whose footer was not judged before, though perhaps one of the same form."""
+        form = known.form_of(whole, key)
+        like = known.like(form)
+        if form is not None and like is not None and like.plain is not None:
+            known.limits.check_footer_bytes(len(whole.tail) - TAIL_BYTES, self.size)
+            cut = like.plain.cut_at(data, form.places, whole.footer_at)
+            if cut is not None:
+                return _known(
+                    like, key, whole, lambda: self._judged(whole, known.limits, known.columns)[0].file, cut
+                )
+        found, footer = self._judged(whole, known.limits, known.columns)
+        fresh = KnownFooter(footer, found.file.metadata, found.schema, found.kind, found.write_id)
+        if like is not None and like.plain is None:
+            fresh.learn(found.file, data, known)
+        known.keep(key, fresh, whole, form)
+        return found
 
     def _whole(self) -> Whole:
         return check_parquet(self._part, self.size, self.key, part_bytes=_PART_BYTES)
 
-    def _judged(self, whole: Whole, limits: ParquetLimits, columns: Collection[str] | None) -> ParquetObject:
+    def _judged(
+        self, whole: Whole, limits: ParquetLimits, columns: Collection[str] | None
+    ) -> tuple[ParquetObject, Footer]:
         footer_bytes = len(whole.tail) - TAIL_BYTES
         limits.check_footer_bytes(footer_bytes, self.size)
         footer = read_footer(whole.tail[:footer_bytes])
@@ -131,7 +137,8 @@ class RawObject:
         if own.get("format") != FORMAT:
             raise MalformedError(f"format {own.get('format')!r}, not {FORMAT!r}")
         kind, write_id = own.get("kind", ""), own.get("write_id", "")
-        return ParquetObject(kind, write_id, whole.checksum, file.schema_arrow, footer, lambda: file)
+        found = ParquetObject(kind, write_id, whole.checksum, file.schema_arrow, footer.rows, lambda: file)
+        return found, footer
 
     def _opened(self, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
         """Arrow's reader of it; `metadata`: of its footer, if that was parsed before."""
@@ -162,7 +169,7 @@ class ParquetObject:
     write_id: str
     checksum: str
     schema: pa.Schema
-    footer: Footer
+    rows: int
     _open: Callable[[], pq.ParquetFile]
     _plain: PlainColumns | None = None
     cut: Cut | None = None
@@ -183,6 +190,20 @@ class ParquetObject:
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The columns named, or all, some thousand rows in memory at a time."""
         return self.file.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False)
+
+
+def _known(
+    before: KnownFooter,
+    key: FooterKey,
+    whole: Whole,
+    opened: Callable[[], pq.ParquetFile],
+    cut: Cut | None = None,
+) -> ParquetObject:
+    """An object of which all but its digits and its values are known."""
+    write_id = before.write_id if key.write_id is None else key.write_id
+    return ParquetObject(
+        before.kind, write_id, whole.checksum, before.schema, before.footer.rows, opened, before.plain, cut
+    )
 
 
 Decode = Callable[[RawObject], T]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -260,6 +261,7 @@ class DataFileName(NamedTuple):
     write_id: str
 
 
+@lru_cache(maxsize=16)  # one row's path is asked about by several rules
 def parse_data_path(path: str) -> DataFileName | None:
     """What the name of a data file says; None for a path of another form."""
     folder, _, name = path.partition("/")

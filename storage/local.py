@@ -192,8 +192,7 @@ class LocalStore:
         folder = validate_prefix(prefix)
         if start_after is not None:
             validate_key(start_after)
-        keys = self._walk(folder, start_after or "")
-        return (info for key in keys if not key.endswith("/") for info in self._listed(key))
+        return self._listed(key for key in self._walk(folder, start_after or "") if not key.endswith("/"))
 
     def list_folders(self, prefix: str) -> builtins.list[str]:
         """Return the names of the folders right below `prefix` that hold an object, or may not be read, sorted.
@@ -232,7 +231,7 @@ class LocalStore:
 
     def all_folders(self) -> Iterator[str]:
         """Yield the folders below the root that may be read, empty ones too, each with its slash, by ascending key."""
-        keys = self._walk("", "", closed=(AccessDeniedError, DamagedObjectError))
+        keys = self._walk("", "", closed=(AccessDeniedError, DamagedObjectError), files=False)
         return (key for key in keys if key.endswith("/"))
 
     def keys(self, prefix: str) -> Iterator[str]:
@@ -461,14 +460,20 @@ class LocalStore:
         return b"".join(parts)
 
     def _walk(
-        self, folder: str, start_after: str, *, closed: tuple[type[StorageError], ...] = (DamagedObjectError,)
+        self,
+        folder: str,
+        start_after: str,
+        *,
+        closed: tuple[type[StorageError], ...] = (DamagedObjectError,),
+        files: bool = True,
     ) -> Iterator[str]:
         """The keys below a folder by ascending order, a folder's with its slash and before those in it.
 
         A folder further down that cannot be opened for one of the errors `closed` (it is too deep, or was replaced
         just now) is given without its slash: one object that cannot be read. No folder is too deep to be walked.
+        files: False: folders alone.
         """
-        ways = [self._keys(folder)]
+        ways = [self._keys(folder, files=files)]
         while ways:
             key = next(ways[-1], None)
             if key is None:
@@ -479,32 +484,38 @@ class LocalStore:
             # Every key below is at most start_after, unless start_after leads into the folder.
             elif key > start_after or start_after.startswith(key):
                 try:
-                    ways.append(self._keys(key))
+                    ways.append(self._keys(key, files=files))
                 except closed:
                     yield key.removesuffix("/")
                 else:
                     yield key
 
-    def _keys(self, folder: str) -> Iterator[str]:
-        names = self._names(folder)
+    def _keys(self, folder: str, *, files: bool) -> Iterator[str]:
+        names = self._names(folder, files=files)
         return (folder + name for name in names)
 
-    def _listed(self, key: str) -> Iterator[ObjectInfo]:
-        """What a listing says of a file, whatever its name; nothing where it has gone since."""
-        try:
-            yield _info(key, self._stat(key))
-        except ObjectNotFoundError:
-            return
-        except DamagedObjectError:  # too deep
-            yield ObjectInfo(key, 0, 0)
+    def _listed(self, keys: Iterator[str]) -> Iterator[ObjectInfo]:
+        """What a listing says of files, whatever their names; nothing of one that has gone since."""
+        for key in keys:
+            try:
+                found = self._stat(key)
+            except ObjectNotFoundError:
+                continue
+            except DamagedObjectError:  # too deep
+                yield ObjectInfo(key, 0, 0)
+            else:
+                yield _info(key, found)
 
-    def _names(self, folder: str) -> builtins.list[str]:
+    def _names(self, folder: str, *, files: bool = True) -> builtins.list[str]:
         """The names in a folder in the order of their keys: folders sort with the slash they end with."""
         path = f"{self._root}/{folder}".rstrip("/")
         self._refuse_links(path)
         try:
             with os.scandir(path) as entries:
-                names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
+                if files:
+                    names = [f"{e.name}/" if e.is_dir(follow_symlinks=False) else e.name for e in entries]
+                else:
+                    names = [f"{e.name}/" for e in entries if e.is_dir(follow_symlinks=False)]
         except (FileNotFoundError, NotADirectoryError) as error:
             if not os.path.isdir(self._root):
                 raise BucketNotFoundError(

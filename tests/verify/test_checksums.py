@@ -30,7 +30,7 @@ def checked(data: bytes, part_bytes: int = 1 << 20) -> str:
         assert start + length <= len(data)
         return data[start : start + length]
 
-    return check_parquet(part, len(data), KEY, part_bytes=part_bytes)
+    return check_parquet(part, len(data), KEY, part_bytes=part_bytes).checksum
 
 
 @pytest.mark.parametrize("part_bytes", [1, 7, 64, 1 << 20])

@@ -28,7 +28,7 @@ from tests.verify.raw_ledger import Ledger
 from tests.verify.scale import build
 from tests.verify.story import healthy, open_load
 from txn_engine.errors import InvalidRequestError
-from txn_engine.verify import VerifyReport, audit_folder, verify_store
+from txn_engine.verify import VerifyReport, audit_folder, reading_workers, verify_store
 from txn_engine.verify.findings import Place
 from txn_engine.verify.partition_task import PartitionTask
 
@@ -248,6 +248,9 @@ def test_a_part_of_a_store_is_not_kept(tmp_path: Path) -> None:
 # --- processes --------------------------------------------------------------------------------------------
 
 
+_EARLY = 0.02  # seconds of work before the first process: some hundred objects
+
+
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A log of many small entries, in a folder."""
@@ -262,8 +265,11 @@ def _tell(store: ObjectStore, processes: int) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("damage", ["nothing", "entry", "file", "swapped"])
-def test_processes_find_what_threads_find(tmp_path: Path, many: Path, damage: str) -> None:
+def test_processes_find_what_threads_find(
+    tmp_path: Path, many: Path, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever is wrong, far behind where they begin."""
+    monkeypatch.setattr(reading_workers, "_PROCESSES_FROM", _EARLY)
     folder = tmp_path / "copy"
     shutil.copytree(many, folder)
     log = sorted((folder / "topics/payments/0/0/log").iterdir())
@@ -284,12 +290,13 @@ _RUN = """
 import sys
 from pathlib import Path
 from storage import open_store
-from txn_engine.verify import verify_store
+from txn_engine.verify import reading_workers, verify_store
 
 def tell(what, done, total):
     print(what, done, total, flush=True)
 
 if __name__ == "__main__":
+    reading_workers._PROCESSES_FROM = float(sys.argv[2])
     report = verify_store(open_store(sys.argv[1], create=False), processes=2, progress=tell)
     print("ok", report.ok, report.stats.records, flush=True)
 """
@@ -304,7 +311,7 @@ def _in_processes(tmp_path: Path, many: Path, then: Callable[[int, list[int]], N
     program = tmp_path / "audit.py"
     program.write_text(_RUN)
     audit = subprocess.Popen(
-        [sys.executable, str(program), many.as_uri()],
+        [sys.executable, str(program), many.as_uri(), str(_EARLY)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -426,6 +433,7 @@ def test_processes_and_what_is_kept_on_a_bucket(
     keys = [str(path.relative_to(many)) for path in many.rglob("*.*")]
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda key: store.put(key, (many / key).read_bytes()), keys))
+    monkeypatch.setattr(reading_workers, "_PROCESSES_FROM", _EARLY)
     first = verify_store(store, processes=2, kept_in=tmp_path / "kept")
     assert (first.ok, first.stats.objects, first.stats.records) == (True, len(keys), 30_000)
     second = verify_store(store, processes=2, kept_in=tmp_path / "kept")

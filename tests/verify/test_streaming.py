@@ -204,8 +204,8 @@ def test_settling_and_forgetting_files() -> None:
     assert len(table) == 10
     assert [file.base_offset for file in table.in_order()] == [10 * number for number in range(2_990, 3_000)]
     assert file_of(5).data_path not in table
-    assert table.mark_present(file_of(2_995).data_path)
-    assert not table.mark_present(file_of(5).data_path)
+    assert table.mark_present(file_of(2_995).data_path) == file_of(2_995).last_offset
+    assert table.mark_present(file_of(5).data_path) is None
     assert len(list(table.absent())) == 9
     assert [file.base_offset for file in table.between(29_910, 29_925)] == [29_910, 29_920]
     assert [file.base_offset for file in table.across(29_915)] == [29_910]

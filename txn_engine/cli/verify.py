@@ -54,7 +54,7 @@ _EXPLAIN = columns("Code", "Severity", "Checks", "Meaning", "Action")
     type=click.IntRange(0, 256),
     default=None,
     metavar="N",
-    help="Processes that decode what is read, in a store of more than a thousand objects. "
+    help="Processes that decode what is read, once that has taken a second. "
     "Default: one more than there are processors; 0: none.",
 )
 @click.option(

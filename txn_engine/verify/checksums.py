@@ -9,37 +9,48 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import xxhash
 
 from storage.errors import DamagedObjectError, UnknownFormatError
 
 FORMAT: Final = "2"
-_DIGITS: Final = 32
-_TAIL: Final = 8  # of a Parquet file: its footer's length, and "PAR1"
+DIGITS: Final = 32
+CHECKSUM_MARK: Final = b"txn_engine.checksum"
+TAIL_BYTES: Final = 8  # of a Parquet file: its footer's length, and "PAR1"
 _FOOTER_MAX: Final = 64 << 20
 JSON_BYTES_MAX: Final = 4 << 20
-_IN_FOOTER: Final = re.compile(rb"txn_engine\.checksum\x18\x20([0-9a-f]{32})")
+_IN_FOOTER: Final = re.compile(re.escape(CHECKSUM_MARK) + rb"\x18\x20([0-9a-f]{32})")
 _IN_JSON: Final = re.compile(rb'^  "checksum": "([0-9a-f]{32})"', re.MULTILINE)
 
 Part = Callable[[int, int], bytes]
 """`part(start, length)`: so many bytes of an object from there on."""
 
 
-def check_parquet(part: Part, size: int, key: str, *, part_bytes: int) -> str:
-    """The checksum of a Parquet object of `size` bytes; beside its footer, one part of `part_bytes` is in memory."""
+class Whole(NamedTuple):
+    """A Parquet object whose checksum is right: its bytes from the footer on, and where in those the digits are."""
+
+    checksum: str
+    footer_at: int
+    tail: bytes
+    digits_at: int
+
+
+def check_parquet(part: Part, size: int, key: str, *, part_bytes: int) -> Whole:
+    """Check a Parquet object of `size` bytes; beside its footer, one part of `part_bytes` is in memory."""
     footer_at = _footer_at(part, size, key)
     tail = part(footer_at, size - footer_at)
     found = _last(_IN_FOOTER, tail, size, key)
-    digits_at = footer_at + found.start(1)
+    digits_at = found.start(1)
 
     def parts() -> Iterator[bytes]:
         for start in range(0, footer_at, part_bytes):
             yield part(start, min(part_bytes, footer_at - start))
         yield tail
 
-    return _check(parts(), digits_at, found[1].decode(), size, key)
+    checksum = _check(parts(), footer_at + digits_at, found[1].decode(), size, key)
+    return Whole(checksum, footer_at, tail, digits_at)
 
 
 def check_json(data: bytes, key: str, kind: str) -> dict[str, Any]:
@@ -70,11 +81,11 @@ def check_json(data: bytes, key: str, kind: str) -> dict[str, Any]:
 
 def _footer_at(part: Part, size: int, key: str) -> int:
     """Where a Parquet file's footer begins."""
-    whole = size >= 4 + _TAIL and part(0, 4) == b"PAR1"
-    tail = part(size - _TAIL, _TAIL) if whole else b""
+    whole = size >= 4 + TAIL_BYTES and part(0, 4) == b"PAR1"
+    tail = part(size - TAIL_BYTES, TAIL_BYTES) if whole else b""
     if not tail.endswith(b"PAR1"):
         _refuse(key, f"{size} bytes that do not begin and end as a Parquet file does", "PAR1 ... PAR1")
-    length = int.from_bytes(tail[:4], "little") + _TAIL
+    length = int.from_bytes(tail[:4], "little") + TAIL_BYTES
     if length > min(size - 4, _FOOTER_MAX):
         _refuse(key, f"a footer of {length} bytes", f"at most {min(size - 4, _FOOTER_MAX)}")
     return size - length
@@ -95,7 +106,7 @@ def _check(parts: Iterator[bytes] | list[bytes], digits_at: int, stored: str, si
     for part in parts:
         inside = digits_at - at
         if 0 <= inside < len(part):
-            digest.update(part[:inside] + b"0" * _DIGITS + part[inside + _DIGITS :])
+            digest.update(part[:inside] + b"0" * DIGITS + part[inside + DIGITS :])
         else:
             digest.update(part)
         at += len(part)

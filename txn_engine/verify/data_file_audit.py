@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,11 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
+from storage.parquet_limits import DATA_LIMITS
 from storage.store import ObjectInfo
 from txn_engine.verify.audited_partition import GRACE_MS, Ranges
 from txn_engine.verify.descriptors import MalformedError, parse_data_path
 from txn_engine.verify.file_table import DataFile, FileTable
 from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.known_footers import KnownFooters
 from txn_engine.verify.limits import bounded_time
 from txn_engine.verify.objects import ObjectReader, mark_of
 from txn_engine.verify.raw_object import Damaged, RawObject
@@ -25,6 +28,9 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 _DELTA, _TIMESTAMP = "_offset_delta", "_timestamp"
 _TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
+_OWN_TYPES = ((_DELTA, pa.int64()), (_TIMESTAMP, _TIMESTAMP_TYPE))
+_NUMBER_BYTES = 8
+_FOOTERS = KnownFooters(DATA_LIMITS, (_DELTA, _TIMESTAMP), (_DELTA, _TIMESTAMP))
 
 
 class RecordSchema:
@@ -46,7 +52,7 @@ class RecordSchema:
 
     def problem(self, found: pa.Schema) -> tuple[str, str] | None:
         """The first difference, seen and expected; None where the columns are right."""
-        if self._right is not None and found.equals(self._right):
+        if self._right is not None and (found is self._right or found.equals(self._right)):
             return None
         if found.names != self._names:
             return f"columns {', '.join(found.names)[:200]}", ", ".join(self._names)[:200]
@@ -89,6 +95,22 @@ class FileFacts:
         self.first_timestamp = min(self.first_timestamp, first)
         self.last_timestamp = max(self.last_timestamp, last)
 
+    def add_stored(self, deltas: bytes, times: bytes, ranges: Numbers | None) -> None:
+        """Take in all rows, as a file stores them."""
+        count = len(deltas) // _NUMBER_BYTES
+        if ranges is None and deltas == _dense(count) and times == times[:_NUMBER_BYTES] * count:
+            time_ms = bounded_time(int.from_bytes(times[:_NUMBER_BYTES], "little", signed=True))
+            self.records, self.first_delta, self.last_delta = count, 0, count - 1
+            self.first_timestamp = self.last_timestamp = time_ms
+        else:
+            self.add(np.frombuffer(deltas, "<i8"), np.frombuffer(times, "<i8"), ranges)
+
+
+@lru_cache(maxsize=64)
+def _dense(count: int) -> bytes:
+    """The deltas of as many records without a gap, as a file stores them."""
+    return np.arange(count, dtype="<i8").tobytes()
+
 
 @dataclass(frozen=True, slots=True)
 class FileDecoder:
@@ -103,22 +125,29 @@ class FileDecoder:
 
     def __call__(self, raw: RawObject) -> FileFacts:
         """What was found in the file; MalformedError where it is no data file."""
-        found = raw.parquet(columns=[_DELTA, _TIMESTAMP])
+        found = raw.parquet_like(_FOOTERS)
         if found.kind != "data":
             raise MalformedError(f"kind {found.kind!r}, not 'data'")
-        columns = found.file.schema_arrow
-        for name, kind in ((_DELTA, pa.int64()), (_TIMESTAMP, _TIMESTAMP_TYPE)):
+        columns = found.schema
+        for name, kind in _OWN_TYPES:
             if columns.get_field_index(name) < 0 or columns.field(name).type != kind:
                 raise MalformedError(f"no column {name!r} of type {kind}")
         problem = self.schema.problem(columns) if self.schema else None
         facts = FileFacts(found.checksum, found.write_id, problem)
         ranges = self.ranges.get(raw.key)
+        if found.cut is not None:
+            stored_deltas, stored_times = found.cut
+            facts.add_stored(stored_deltas, stored_times, ranges)
+            return facts
         for batch in found.batches([_DELTA, _TIMESTAMP]):
             deltas, times = batch.column(_DELTA), batch.column(_TIMESTAMP)
             if deltas.null_count or times.null_count:
                 raise MalformedError(f"null in {_DELTA} or {_TIMESTAMP}")
-            if len(deltas):
-                facts.add(_numbers(deltas), _numbers(times.view(pa.int64())), ranges)
+            rows = _numbers(deltas), _numbers(times.view(pa.int64()))
+            if 0 < len(deltas) == found.rows:
+                facts.add_stored(rows[0].tobytes(), rows[1].tobytes(), ranges)
+            elif len(deltas):
+                facts.add(*rows, ranges)
         return facts
 
     def part(self, keys: Collection[str]) -> FileDecoder:
@@ -157,10 +186,10 @@ class DataFileAudit:
         """Judge every file that the log names; return how many are there, and how many others (orphans)."""
         self._files = files
         files.forget_presence()
-        decode = FileDecoder(self.schema, self._ranges())
-        for info, found in self.reader.read_in_order(self._to_read(), decode):
+        decode, prefix = FileDecoder(self.schema, self._ranges()), f"{self.place.prefix}/"
+        for info, found in self.reader.read_in_order(self._to_read(prefix), decode):
             self.read += 1
-            file = files.get(self._path(info))
+            file = files.get(info.key.removeprefix(prefix))
             if file is not None:
                 self._judge_found(file, found)
                 files.note_read(file.data_path, mark_of(info))
@@ -171,28 +200,24 @@ class DataFileAudit:
             self._judge_missing(file, now_ms, sound)
         return len(files) - absent, self._orphans
 
-    def _to_read(self) -> Iterator[ObjectInfo]:
+    def _to_read(self, prefix: str) -> Iterator[ObjectInfo]:
         """The files that are there and are to be read; the sizes of the others are judged on the way."""
-        for info in self._present():
-            if self._files.was_read(self._path(info), mark_of(info)):
+        for info in self.reader.listing(f"{prefix}data/"):
+            path = info.key.removeprefix(prefix)
+            last_offset = self._files.mark_present(path)
+            if last_offset is None:
+                self._orphans += parse_data_path(path) is not None
+            elif self._files.was_read(path, mark_of(info)):
                 self.unchanged += 1
-                continue
-            file = self._files.get(self._path(info))
-            if file is None or (self.read_from is not None and file.last_offset >= self.read_from):
+            elif self.read_from is not None and last_offset >= self.read_from:
                 yield info
-            elif info.size != file.data_bytes:
-                self._note_damage(file, f"{info.size} bytes", info.size)
+            else:
+                self._judge_size(path, info)
 
-    def _present(self) -> Iterator[ObjectInfo]:
-        for info in self.reader.listing(f"{self.place.prefix}/data/"):
-            path = self._path(info)
-            if self._files.mark_present(path):
-                yield info
-            elif parse_data_path(path) is not None:
-                self._orphans += 1
-
-    def _path(self, info: ObjectInfo) -> str:
-        return info.key.removeprefix(f"{self.place.prefix}/")
+    def _judge_size(self, path: str, info: ObjectInfo) -> None:
+        file = self._files.get(path)
+        if file is not None and info.size != file.data_bytes:
+            self._note_damage(file, f"{info.size} bytes", info.size)
 
     def _ranges(self) -> dict[str, Numbers]:
         """By key, where the outputs of rewrites have their records."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -19,7 +21,7 @@ _PARTITIONS = pa.list_(
     pa.struct([("topic", pa.string()), ("incarnation", pa.int32()), ("partition", pa.int32())])
 )
 
-_DESCRIPTOR: Final[Types] = {
+DESCRIPTOR: Final[Types] = {
     "base_offset": pa.int64(),
     "last_offset": pa.int64(),
     "producer_id": pa.int64(),
@@ -37,6 +39,7 @@ _DESCRIPTOR: Final[Types] = {
     "append_time": pa.int64(),
     "control_value": pa.string(),
 }
+_LAST_OFFSET: Final = list(DESCRIPTOR).index("last_offset")
 
 TRANSACTION_FIELDS: Final[Types] = {
     "transactional_id": pa.string(),
@@ -188,9 +191,9 @@ _SEEN: dict[
 def check_columns(schema: pa.Schema, place: Place) -> None:
     """MalformedError unless an entry's columns are the format's: asked before any of them is read."""
     further = ROW_COLUMNS.get(place.topic)
-    wanted = _DESCRIPTOR if further is None else {**_DESCRIPTOR, further.name: further.kind}
+    wanted = DESCRIPTOR if further is None else {**DESCRIPTOR, further.name: further.kind}
     seen = _SEEN.get(place.topic if further else "")
-    if seen is None or not schema.equals(seen):
+    if schema is not seen and (seen is None or not schema.equals(seen)):
         problem = wrong_column(schema, wanted)
         if problem is not None:
             raise MalformedError(problem)
@@ -212,16 +215,26 @@ def bounded(batch: Batch) -> Batch:
 def decode_batches(table: pa.Table, place: Place) -> list[Batch]:
     """The rows of one entry whose columns are the format's; MalformedError where nulls or offsets are not."""
     further = ROW_COLUMNS.get(place.topic)
-    columns = [table.column(name).to_pylist() for name in _DESCRIPTOR]
-    for name, column in zip(_DESCRIPTOR, columns, strict=True):
+    columns = [table.column(name).to_pylist() for name in DESCRIPTOR]
+    for name, column in zip(DESCRIPTOR, columns, strict=True):
         if None in column:
             raise MalformedError(f"null in column {name!r}")
-        if name == "last_offset" and MAX_OFFSET in column:
-            raise MalformedError(f"a row at offset {MAX_OFFSET}: no log can end behind it")
     if further is None:
-        return [Batch._make((*row, None)) for row in zip(*columns, strict=True)]
+        return plain_batches(columns)
+    _check_ends(columns)
     rows = [decode_row(value, further) for value in values(table.column(further.name), further.kind)]
     return [Batch._make(row) for row in zip(*columns, rows, strict=True)]
+
+
+def plain_batches(columns: Sequence[Sequence[Any]]) -> list[Batch]:
+    """The rows of an entry without a further column, nulls in none of its columns."""
+    _check_ends(columns)
+    return [Batch._make((*row, None)) for row in zip(*columns, strict=True)]
+
+
+def _check_ends(columns: Sequence[Sequence[Any]]) -> None:
+    if MAX_OFFSET in columns[_LAST_OFFSET]:
+        raise MalformedError(f"a row at offset {MAX_OFFSET}: no log can end behind it")
 
 
 def decode_row(value: tuple[Any, ...] | None, further: RowColumn) -> TransactionRow | OffsetCommit | None:
@@ -248,6 +261,7 @@ class DataFileName(NamedTuple):
     write_id: str
 
 
+@lru_cache(maxsize=16)  # one row's path is asked about by several rules
 def parse_data_path(path: str) -> DataFileName | None:
     """What the name of a data file says; None for a path of another form."""
     folder, _, name = path.partition("/")

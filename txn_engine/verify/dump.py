@@ -125,7 +125,7 @@ class LogDump:
         found = self._file(batch)
         if isinstance(found, str):
             raise CorruptObjectError(found, place=place)
-        problem = wrong_column(found.file.schema_arrow, _OWN_COLUMNS)
+        problem = wrong_column(found.schema, _OWN_COLUMNS)
         if problem is not None:
             raise CorruptObjectError(problem, place=place)
         try:

@@ -6,7 +6,9 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -52,6 +54,9 @@ _NUMBERS: Final = (
 )
 
 
+_numbers_of: Final = attrgetter(*(name for name, _ in _NUMBERS))
+
+
 class FileTable:
     """Files by path, about 220 bytes each, whatever became of them; forgotten ones take no room for long.
 
@@ -89,8 +94,8 @@ class FileTable:
         if digest in self._rows:
             self._status[self._rows[digest]] = _GONE
         row = self._rows[digest] = len(self._status)
-        for name, _ in _NUMBERS:
-            self._numbers[name].append(getattr(file, name))
+        for column, number in zip(self._numbers.values(), _numbers_of(file), strict=True):
+            column.append(number)
         self._status.append(_CODES[file.status])
         self._present.append(0)
         self._marks.append(0)
@@ -160,13 +165,13 @@ class FileTable:
                 counted[STATUSES[code]] += count
         return counted
 
-    def mark_present(self, path: str) -> bool:
-        """Note that this object is on the store; False where it is no file of this log."""
+    def mark_present(self, path: str) -> int | None:
+        """Note that this object is on the store, and say where its file ends; None where it is no file of this log."""
         row = self._rows.get(_digest(path))
         if row is None:
-            return False
+            return None
         self._present[row] = 1
-        return True
+        return self._numbers["last_offset"][row]
 
     def absent(self) -> Iterator[DataFile]:
         """The files that were not marked present, by base offset and path."""
@@ -218,21 +223,24 @@ class FileTable:
         return [self._file(int(row)) for row in np.flatnonzero(mask)]
 
     def _file(self, row: int) -> DataFile:
-        status, numbers = (
-            STATUSES[self._status[row]],
-            {name: self._numbers[name][row] for name, _ in _NUMBERS},
-        )
+        status = STATUSES[self._status[row]]
         odd = self._odd.get(row)
         if odd is not None:
-            return odd._replace(status=status, died_ms=numbers["died_ms"])
+            return odd._replace(status=status, died_ms=self._numbers["died_ms"][row])
+        died_ms, producer_id, epoch, base, last, count, first, latest, size = (
+            column[row] for column in self._numbers.values()
+        )
         ids = self._ids[32 * row : 32 * row + 32].hex()
-        path = data_path(self._log_ends[row], numbers["producer_id"], numbers["producer_epoch"], ids[:32])
-        return DataFile(status=status, data_path=path, checksum=ids[32:], **numbers)
+        path = data_path(self._log_ends[row], producer_id, epoch, ids[:32])
+        return DataFile(
+            status, died_ms, producer_id, epoch, base, last, count, first, latest, path, size, ids[32:]
+        )
 
 
 def _facts(file: DataFile) -> DataFile:
     return file._replace(status="", died_ms=-1)
 
 
+@lru_cache(maxsize=16)  # one file is asked about several times in a row
 def _digest(path: str) -> bytes:
     return xxhash.xxh3_128_digest(path.encode("utf-8", "surrogatepass"))

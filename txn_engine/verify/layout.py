@@ -262,7 +262,7 @@ class LayoutAudit:
         try:
             encoded = base64.b64decode(held.get("arrow_schema", ""), validate=True)
             schema = read_schema(encoded)
-            pq.write_table(schema.empty_table(), pa.BufferOutputStream())
+            pq.write_table(pa.Table.from_batches([], schema=schema), pa.BufferOutputStream())
             return RecordSchema(schema), key_rules(held, schema)
         except MalformedError as error:
             expected = "a cleanup policy, and a key column and delete_retention_ms where that is compact"

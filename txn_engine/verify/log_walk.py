@@ -5,21 +5,27 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Final
 
 from storage.store import ObjectInfo
 from txn_engine.verify.descriptors import (
     CONTROLS,
+    DESCRIPTOR,
     Batch,
     MalformedError,
     bounded,
     check_columns,
     decode_batches,
+    plain_batches,
 )
 from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.known_footers import KnownFooters
 from txn_engine.verify.limits import ENTRY, LATEST_MS
 from txn_engine.verify.objects import Listing, ObjectReader, mark_of
 from txn_engine.verify.raw_object import Damaged, RawObject
-from txn_engine.verify.store_keys import offset_in_name
+from txn_engine.verify.store_keys import offset_in_name, offset_of
+
+_FOOTERS: Final = KnownFooters(ENTRY, None, tuple(DESCRIPTOR))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +55,16 @@ class SlotDecoder:
 
     def __call__(self, raw: RawObject) -> list[Batch] | Seal:
         """The rows, or the seal; MalformedError for anything else."""
-        found = raw.parquet(ENTRY)
+        found = raw.parquet_like(_FOOTERS)
         if found.kind == "seal":
-            if found.file.metadata.num_rows:
-                raise MalformedError(f"a seal of {found.file.metadata.num_rows} rows")
+            if found.rows:
+                raise MalformedError(f"a seal of {found.rows} rows")
             return Seal(raw.key, offset_in_name(raw.key) or 0)
         if found.kind != "entry":
             raise MalformedError(f"kind {found.kind!r}, not 'entry' or 'seal'")
-        check_columns(found.file.schema_arrow, self.place)
-        return decode_batches(found.table(), self.place)
+        check_columns(found.schema, self.place)
+        columns = found.values()
+        return decode_batches(found.table(), self.place) if columns is None else plain_batches(columns)
 
     def part(self, _keys: Collection[str]) -> SlotDecoder:
         """The same for every key."""
@@ -112,10 +119,9 @@ class LogWalk:
 
     def _listed(self, start_after: str | None) -> Iterator[tuple[int, ObjectInfo]]:
         for info in self._reader.listing(self._folder, start_after=start_after):
-            base = offset_in_name(info.key)
-            if base is None or info.key.rpartition("/")[0] + "/" != self._folder:
-                continue  # a foreign key: the survey of all keys names it
-            yield base, info
+            base = offset_of(info.key.removeprefix(self._folder))
+            if base is not None:  # a foreign key: the survey of all keys names it
+                yield base, info
 
     def _is_sealed(self, key: str) -> bool:
         """Whether that slot is sealed now."""

@@ -20,7 +20,7 @@ from txn_engine.verify.store_keys import NO_ANSWER
 
 _ALL_TOPICS: Final = ("", "topics")
 _TASK_OBJECTS: Final = 8
-_PROCESS_OBJECTS: Final = 64  # of a task for another process, where sending it costs more
+_PROCESS_OBJECTS: Final = 256  # of a task for another process, where sending it costs more
 _TASK_BYTES: Final = 1 << 20
 _TASKS_AHEAD: Final = 16
 _AHEAD_BYTES: Final = 32 << 20

@@ -17,11 +17,13 @@ from storage.errors import (
     StorageError,
     UnknownFormatError,
 )
-from storage.parquet_footer import read_footer
+from storage.parquet_footer import Footer, read_footer
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, check_claims
 from storage.store import ObjectStore
-from txn_engine.verify.checksums import FORMAT, JSON_BYTES_MAX, check_json, check_parquet
+from txn_engine.verify.checksums import FORMAT, JSON_BYTES_MAX, TAIL_BYTES, Whole, check_json, check_parquet
 from txn_engine.verify.descriptors import MalformedError
+from txn_engine.verify.known_footers import FooterKey, KnownFooter, KnownFooters
+from txn_engine.verify.plain_columns import Cut, PlainColumns
 from txn_engine.verify.ranged_file import RangedFile
 from txn_engine.verify.store_keys import NO_ANSWER
 
@@ -78,15 +80,53 @@ class RawObject:
         """The Parquet object, for these columns of it to be read (None: all); DamagedObjectError where its checksum is
         wrong, LimitError where it is larger than it may be, or would be in memory.
         """
-        checksum = check_parquet(self._part, self.size, self.key, part_bytes=_PART_BYTES)
-        footer_bytes = int.from_bytes(self._part(self.size - 8, 4), "little")
+        return self._judged(self._whole(), limits, columns)[0]
+
+    def parquet_like(self, known: KnownFooters) -> ParquetObject:
+        """As `parquet`, by the limits and for the columns of `known`, whose footers are not judged a second time."""
+        whole = self._whole()
+        key = None if self.data is None else known.key_of(whole)
+        if key is None or self.data is None:
+            return self._judged(whole, known.limits, known.columns)[0]
+        before = known.get(key)
+        if before is None:
+            return self._of_form(whole, key, known, self.data)
+        cut = None if before.plain is None else before.plain.cut(self.data)
+        if cut is not None:
+            return _known(before, key, whole, lambda: self._opened(before.metadata), cut)
+        check_claims(before.footer, self._window, self.size, known.limits, known.columns)
+        file = self._opened(before.metadata)
+        before.learn(file, self.data, known)
+        return _known(before, key, whole, lambda: file)
+
+    def _of_form(self, whole: Whole, key: FooterKey, known: KnownFooters, data: bytes) -> ParquetObject:
+        """The object whose footer was not judged before, though perhaps one of the same form."""
+        form = known.form_of(whole, key)
+        like = known.like(form)
+        if form is not None and like is not None and like.plain is not None:
+            known.limits.check_footer_bytes(len(whole.tail) - TAIL_BYTES, self.size)
+            cut = like.plain.cut_at(data, form.places, whole.footer_at)
+            if cut is not None:
+                return _known(
+                    like, key, whole, lambda: self._judged(whole, known.limits, known.columns)[0].file, cut
+                )
+        found, footer = self._judged(whole, known.limits, known.columns)
+        fresh = KnownFooter(footer, found.file.metadata, found.schema, found.kind, found.write_id)
+        if like is not None and like.plain is None:
+            fresh.learn(found.file, data, known)
+        known.keep(key, fresh, whole, form)
+        return found
+
+    def _whole(self) -> Whole:
+        return check_parquet(self._part, self.size, self.key, part_bytes=_PART_BYTES)
+
+    def _judged(
+        self, whole: Whole, limits: ParquetLimits, columns: Collection[str] | None
+    ) -> tuple[ParquetObject, Footer]:
+        footer_bytes = len(whole.tail) - TAIL_BYTES
         limits.check_footer_bytes(footer_bytes, self.size)
-        footer = read_footer(bytes(self._part(self.size - 8 - footer_bytes, footer_bytes)))
-        if self.data is None:
-            source = pa.PythonFile(RangedFile(self._part, self.size), mode="r")
-            file = pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-        else:
-            file = pq.ParquetFile(pa.BufferReader(self.data), pre_buffer=False)
+        footer = read_footer(whole.tail[:footer_bytes])
+        file = self._opened()
         check_claims(footer, self._window, self.size, limits, columns)
         held = file.metadata.metadata or {}
         own = {
@@ -96,7 +136,16 @@ class RawObject:
         }
         if own.get("format") != FORMAT:
             raise MalformedError(f"format {own.get('format')!r}, not {FORMAT!r}")
-        return ParquetObject(file, own.get("kind", ""), own.get("write_id", ""), checksum)
+        kind, write_id = own.get("kind", ""), own.get("write_id", "")
+        found = ParquetObject(kind, write_id, whole.checksum, file.schema_arrow, footer.rows, lambda: file)
+        return found, footer
+
+    def _opened(self, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+        """Arrow's reader of it; `metadata`: of its footer, if that was parsed before."""
+        if self.data is None:
+            source = pa.PythonFile(RangedFile(self._part, self.size), mode="r")
+            return pq.ParquetFile(source, metadata=metadata, buffer_size=_BUFFER_BYTES, pre_buffer=False)
+        return pq.ParquetFile(pa.BufferReader(self.data), metadata=metadata, pre_buffer=False)
 
     def _window(self, start: int) -> tuple[bytes, int]:
         if self.data is not None:
@@ -111,12 +160,28 @@ class RawObject:
 
 @dataclass(frozen=True, slots=True)
 class ParquetObject:
-    """A Parquet object whose checksum is right; the columns are read when asked for."""
+    """A Parquet object whose checksum is right; the columns are read when asked for.
 
-    file: pq.ParquetFile
+    cut: the values of its columns as they are stored, where they can be cut out (`PlainColumns`).
+    """
+
     kind: str
     write_id: str
     checksum: str
+    schema: pa.Schema
+    rows: int
+    _open: Callable[[], pq.ParquetFile]
+    _plain: PlainColumns | None = None
+    cut: Cut | None = None
+
+    @property
+    def file(self) -> pq.ParquetFile:
+        """Arrow's reader of it."""
+        return self._open()
+
+    def values(self) -> list[tuple[Any, ...]] | None:
+        """The values of the columns that were cut out; None where they were not, or are not of their types."""
+        return None if self._plain is None or self.cut is None else self._plain.values(self.cut)
 
     def table(self) -> pa.Table:
         """All of it: for what is small."""
@@ -125,6 +190,20 @@ class ParquetObject:
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The columns named, or all, some thousand rows in memory at a time."""
         return self.file.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=False)
+
+
+def _known(
+    before: KnownFooter,
+    key: FooterKey,
+    whole: Whole,
+    opened: Callable[[], pq.ParquetFile],
+    cut: Cut | None = None,
+) -> ParquetObject:
+    """An object of which all but its digits and its values are known."""
+    write_id = before.write_id if key.write_id is None else key.write_id
+    return ParquetObject(
+        before.kind, write_id, whole.checksum, before.schema, before.footer.rows, opened, before.plain, cut
+    )
 
 
 Decode = Callable[[RawObject], T]

@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -21,7 +22,9 @@ from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 from storage.store import FolderStore, ObjectInfo, ObjectStore
 from txn_engine.verify.raw_object import Decode, Fetched, RawObject, fetch
 
-_PROCESSES_FROM: Final = 1_000  # objects read before the first process is started: starting one takes as long
+_PROCESSES_FROM: Final = (
+    1.0  # seconds of work for the threads before the first process: starting one takes as long
+)
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -68,7 +71,7 @@ class ReadingWorkers:
         self._wanted = processes if threads and processes > 1 else 0
         self._processes: ProcessPoolExecutor | None = None
         self._context = _Spawning()
-        self._submitted = 0
+        self._worked = 0.0  # seconds; what two threads add at once may count once
 
     @property
     def is_serial(self) -> bool:
@@ -78,7 +81,7 @@ class ReadingWorkers:
     @property
     def is_parallel(self) -> bool:
         """Whether processes read by now."""
-        return bool(self._wanted) and self._submitted >= _PROCESSES_FROM
+        return bool(self._wanted) and self._worked >= _PROCESSES_FROM
 
     def close(self) -> None:
         """Wait for what is being read, and start nothing more."""
@@ -88,7 +91,6 @@ class ReadingWorkers:
 
     def submit(self, infos: Sequence[ObjectInfo], decode: Decode[T]) -> Callable[[], list[Fetched[T]]]:
         """Have these read; returned is what waits for them."""
-        self._submitted += len(infos)
         asked = [(info.key, info.size) for info in infos]
         if self.is_parallel and isinstance(decode, PortableDecode):
             sent = decode.part([info.key for info in infos])
@@ -103,7 +105,13 @@ class ReadingWorkers:
     def _submit_here(self, asked: list[tuple[str, int]], decode: Decode[T]) -> Callable[[], list[Fetched[T]]]:
         if self._threads is None:
             return lambda: _read(self._store, asked, decode)
-        return self._threads.submit(_read, self._store, asked, decode).result
+        return self._threads.submit(self._read_here, asked, decode).result
+
+    def _read_here(self, asked: list[tuple[str, int]], decode: Decode[T]) -> list[Fetched[T]]:
+        began = time.thread_time()
+        found = _read(self._store, asked, decode)
+        self._worked += time.thread_time() - began
+        return found
 
     def _started(self) -> ProcessPoolExecutor:
         if self._processes is None:

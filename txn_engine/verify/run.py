@@ -65,7 +65,7 @@ def verify_store(
     topics: only these topics' data (the internal topics always); an unknown one is UnknownTopicOrPartitionError.
     check_data: read the data files too, not only whether they are there.
     workers: threads that read; 0: none, every call to the store comes from the caller's thread, in a fixed order.
-    processes: as many decode, once a thousand objects were read; the store is sent to them as a pickle, and the
+    processes: as many decode, once that has taken a second; the store is sent to them as a pickle, and the
         program's main module must bear to be imported (multiprocessing's "spawn"). 0 or 1: none.
     kept_in: a folder, for this store alone, where a sound audit keeps what it found and a long one how far it is; the
         next goes on from there, and reads what is new or was written again. All partitions' state is in memory then.

@@ -123,7 +123,7 @@ def snapshot_rows(found: ParquetObject) -> Iterator[Row]:
     """The rows of a snapshot as they stand there, some thousand in memory; MalformedError where it is none."""
     if found.kind != "snapshot":
         raise MalformedError(f"kind {found.kind!r}, not 'snapshot'")
-    schema = found.file.schema_arrow
+    schema = found.schema
     if "section" not in schema.names:
         raise MalformedError("no column 'section'")
     for section, kind in _SECTIONS.items():

@@ -89,7 +89,12 @@ def is_topic_name(name: str) -> bool:
 
 def offset_in_name(key: str) -> int | None:
     """The offset that the last segment of an entry's or a snapshot's key names; None for any other name."""
-    match = OFFSET_OBJECT.fullmatch(key.rpartition("/")[2])
+    return offset_of(key.rpartition("/")[2])
+
+
+def offset_of(name: str) -> int | None:
+    """The offset that the name of an entry or a snapshot says; None for any other name."""
+    match = OFFSET_OBJECT.fullmatch(name)
     return int(match[1]) if match and int(match[1]) <= MAX_OFFSET else None
 
 
@@ -109,6 +114,7 @@ class KeySurvey:
     folders: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
     complete: bool = True
+    _last: str = ""
 
     @property
     def not_named(self) -> int:
@@ -120,14 +126,16 @@ class KeySurvey:
         self.objects += 1
         foreign = foreign_part(key)
         if foreign is None:
-            self._keep_folders(key)
+            folder = key.rpartition("/")[0]
+            if folder != self._last:  # keys come folder by folder
+                self._keep_folders(folder)
+                self._last = folder
             return
         self.foreign_objects += 1
         if foreign in self.foreign or len(self.foreign) < FOREIGN_NAMED_MAX:
             self.foreign[foreign] += 1
 
-    def _keep_folders(self, key: str) -> None:
-        folder = key.rpartition("/")[0]
+    def _keep_folders(self, folder: str) -> None:
         while folder and f"{folder}/" not in self.folders:
             self.folders.add(f"{folder}/")
             folder = folder.rpartition("/")[0]

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from storage import MappableStore
 from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError
 from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, LogKind
 from txn_engine.log.entry_log import EntryLog, LogTools
 from txn_engine.log.own_process import OwnLock, OwnProcess
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, StoreConfig
-from txn_engine.log.topics import TopicRegistry, partition_prefix
+from txn_engine.log.topics import Topic, TopicRegistry, partition_prefix
 from txn_engine.protocol.hashing import partition_for_id
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
@@ -88,14 +87,18 @@ class Logs:
     def ask_whether_current(self, topic: str, incarnation: int) -> Future[bool]:
         """Ask whether this incarnation is still the topic of its name, while the caller goes on to upload.
 
-        A writer asks in every call, after the call began: what goes to a deleted incarnation nobody will read. A
-        store that can be mapped is a file away: there the answer costs less than a thread to wait for it.
+        A writer asks in every call, after the call began: what goes to a deleted incarnation nobody will read. Where
+        an object is a file away the answer costs less than a thread to wait for it.
         """
-        if not isinstance(self.tools.objects.store, MappableStore):
+        if not self.tools.objects.is_near:
             return self.workers.submit(self.topics.is_current, topic, incarnation)
         answer: Future[bool] = Future()
         answer.set_result(self.topics.is_current(topic, incarnation))
         return answer
+
+    def look_up_topics(self, names: Iterable[str]) -> list[Topic]:
+        """These topics as the store has them now, looked up at once. Raises `UnknownTopicOrPartitionError`."""
+        return list(self.workers.map(self.topics.look_up, dict.fromkeys(names)))
 
     def refresh_all(self, logs: Iterable[EntryLog]) -> list[PartitionState]:
         """Look at the ends of several logs at once; raises where one of them cannot be read."""

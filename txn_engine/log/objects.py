@@ -91,6 +91,11 @@ class Objects:
         self._map = store.map if isinstance(store, MappableStore) else None
         self._spool = store.spool if isinstance(store, SpoolingStore) else None
 
+    @property
+    def is_near(self) -> bool:
+        """Whether an object is a file away, and not a round trip."""
+        return self._map is not None
+
     def find(self, key: str, *, max_bytes: int) -> bytes | None:
         """The whole object, or None where there is none. `CorruptObjectError` for one of more than `max_bytes`, which
         is what its kind may have: it is not read.

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
 import pyarrow as pa
 
 from txn_engine.clock import Waiting
-from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
+from txn_engine.consumer.cursors import Cursor, OffsetReset, StartPolicy
+from txn_engine.consumer.fetcher import Fetcher
+from txn_engine.coordinator.groups import GroupCoordinator, check_group_id, fetched_from
 from txn_engine.errors import (
     IllegalStateError,
     InvalidGroupIdError,
     InvalidRequestError,
-    OffsetOutOfRangeError,
     OffsetsMovedError,
     OutcomeUnknownError,
     UnknownTopicOrPartitionError,
@@ -24,14 +23,9 @@ from txn_engine.errors import (
 from txn_engine.ids import IdSource
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import (
-    FileSlice,
-    between,
     check_start,
-    choose_files,
     end_of,
     first_offset_at,
-    present_files,
-    read_slice,
 )
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
@@ -45,53 +39,8 @@ from txn_engine.types import (
     TopicPartition,
 )
 
-OffsetReset = Literal["earliest", "latest", "none"]
 DEFAULT_MAX_RECORDS = 100_000
 _POLL_PAUSE_MS = 50
-
-
-class _OpenFile:
-    """A file that is read on from poll to poll, a part of it in memory at a time."""
-
-    def __init__(self, path: str, tables: Iterator[pa.Table]) -> None:
-        self.path = path
-        self._tables = tables
-        self._table: pa.Table | None = next(tables, None)
-        self._begins_at = 0
-
-    def holds(self, path: str, position: int) -> bool:
-        """Whether it can be read on from there."""
-        return self.path == path and position >= self._begins_at
-
-    def rest(self, position: int) -> pa.Table | None:
-        """The records in memory from this offset on, or the next part's that has such; None for no more."""
-        while self._table is not None:
-            left = between(self._table, position, sys.maxsize)
-            if left.num_rows:
-                return left
-            del left
-            self._table = None  # one part at a time
-            self._table = next(self._tables, None)
-            self._begins_at = position
-        return None
-
-
-@dataclass(slots=True)
-class _Cursor:
-    """Where the consumer is in one partition, and the file it is in the middle of.
-
-    `is_late`: the partition was made after the subscription, so that all it holds is later than that.
-    """
-
-    topic: Topic
-    partition: int
-    is_late: bool = False
-    position: int = -1
-    open_file: _OpenFile | None = None
-
-    @property
-    def key(self) -> TransactionPartition:
-        return TransactionPartition(self.topic.name, self.topic.incarnation, self.partition)
 
 
 class Consumer:
@@ -113,10 +62,7 @@ class Consumer:
         auto_offset_reset: OffsetReset,
     ) -> None:
         check_isolation(isolation_level)
-        if auto_offset_reset not in ("earliest", "latest", "none"):
-            raise InvalidRequestError(
-                f"auto_offset_reset={auto_offset_reset!r}", expected="'earliest', 'latest' or 'none'"
-            )
+        self._policy = StartPolicy(auto_offset_reset, isolation_level, group_id)
         if group_id is not None:
             check_group_id(group_id)
         self.group_id = group_id
@@ -125,8 +71,8 @@ class Consumer:
         self._groups = groups
         self._waiting = waiting
         self._isolation: IsolationLevel = isolation_level
-        self._reset = auto_offset_reset
-        self._cursors: dict[TopicPartition, _Cursor] = {}
+        self._fetcher = Fetcher(logs, self._policy)
+        self._cursors: dict[TopicPartition, Cursor] = {}
         self._subscribed: set[str] = set()
         self._fetched: dict[TopicPartition, FetchedRow] = {}
         # The incarnations of the topics that those rows are about.
@@ -134,7 +80,6 @@ class Consumer:
         self._unsettled: (
             tuple[ConsumerGroupMetadata, dict[TransactionPartition, OffsetAndMetadata]] | None
         ) = None
-        self._next = 0
         self._closed = False
 
     # --- what to read ---------------------------------------------------------------------------------------
@@ -143,23 +88,27 @@ class Consumer:
         """Read all partitions of these topics, and those that are added to them later."""
         if isinstance(topics, str):
             raise InvalidRequestError(f"topics={topics!r}", expected="a list of topics")
-        infos = [self._logs.topics.look_up(name) for name in topics]
-        self.assign(
-            [TopicPartition(info.name, number) for info in infos for number in range(info.partitions)]
+        self._open()
+        infos = self._logs.look_up_topics(topics)
+        self._read_these(
+            {TopicPartition(info.name, number): info for info in infos for number in range(info.partitions)}
         )
         self._subscribed = {info.name for info in infos}
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions; those that were read already go on where they are."""
         self._open()
-        cursors: dict[TopicPartition, _Cursor] = {}
-        for tp, topic in self._resolve(partitions).items():
+        self._read_these(self._resolve(partitions))
+
+    def _read_these(self, partitions: Mapping[TopicPartition, Topic]) -> None:
+        cursors: dict[TopicPartition, Cursor] = {}
+        for tp, topic in partitions.items():
             known = self._cursors.get(tp)
             if known is not None and known.topic.incarnation == topic.incarnation:
                 cursors[tp] = known
                 continue
             is_late = known is not None or topic.name in self._subscribed
-            cursors[tp] = _Cursor(topic, tp.partition, is_late=is_late)
+            cursors[tp] = Cursor(topic, tp.partition, is_late=is_late)
             if self._fetched_of.get(tp, topic.incarnation) != topic.incarnation:
                 self._forget(tp)
         self._cursors = cursors
@@ -244,67 +193,7 @@ class Consumer:
         cursors = list(self._cursors.values())
         if not cursors:
             return None  # the topic was made again with fewer partitions
-        self._start(cursors)
-        states = self._logs.refresh_all([self._logs.of(cursor.key) for cursor in cursors])
-        before = [cursor.position for cursor in cursors]
-        try:
-            return self._read(cursors, states, max_records)
-        except BaseException:
-            for cursor, position in zip(cursors, before, strict=True):
-                cursor.position, cursor.open_file = position, None  # nobody has seen what was read
-            raise
-
-    def _read(
-        self, cursors: Sequence[_Cursor], states: Sequence[PartitionState], max_records: int
-    ) -> pa.Table | None:
-        tables: list[pa.Table] = []
-        left = max_records
-        first = self._next % len(cursors)
-        for index in [*range(first, len(cursors)), *range(first)]:
-            for table in self._take(cursors[index], states[index], left):
-                tables.append(self._with_topic(cursors[index], table))
-                left -= table.num_rows
-            if left <= 0:
-                self._next = index + 1
-                break
-        return pa.concat_tables(tables, promote_options="default") if tables else None
-
-    def _take(self, cursor: _Cursor, state: PartitionState, limit: int) -> list[pa.Table]:
-        """Up to `limit` records of one partition; moves the cursor behind them."""
-        cursor.position = self._within(cursor, state, cursor.position)  # retention may have overtaken it
-        tables: list[pa.Table] = []
-        end = end_of(state, self._isolation)
-        parts = choose_files(state, cursor.partition, cursor.position, end, self._isolation)
-        for part in present_files(self._logs.tools.objects, cursor.topic, parts):
-            if limit <= 0:
-                return tables
-            opened = self._opened(cursor, part)
-            while limit > 0 and (rest := opened.rest(cursor.position)) is not None:
-                table = rest.slice(0, limit)
-                tables.append(table)
-                limit -= table.num_rows
-                cursor.position = table.column("_offset")[-1].as_py() + 1
-            if limit <= 0 and cursor.position <= part.log_file.last_offset:
-                return tables
-            cursor.open_file = None
-        cursor.position = max(cursor.position, end)
-        return tables
-
-    def _opened(self, cursor: _Cursor, part: FileSlice) -> _OpenFile:
-        """The file, to be read from the cursor's position on; it is kept open for the next poll."""
-        file, path = part.log_file, part.log_file.file.data_path
-        if cursor.open_file is None or not cursor.open_file.holds(path, cursor.position):
-            whole = FileSlice(part.partition, file, file.base_offset, file.last_offset + 1)
-            tables = read_slice(self._logs.tools.objects, cursor.topic, whole)
-            cursor.open_file = _OpenFile(path, tables)
-        return cursor.open_file
-
-    def _with_topic(self, cursor: _Cursor, table: pa.Table) -> pa.Table:
-        if len({tp.topic for tp in self._cursors}) == 1:
-            return table
-        return table.append_column(
-            "_topic", pa.repeat(pa.scalar(cursor.topic.name, pa.string()), table.num_rows)
-        )
+        return self._fetcher.read(cursors, self._look(cursors), max_records)
 
     def _follow_topics(self) -> None:
         """A topic that was deleted and made again is another topic: begin there anew. One that has grown has more
@@ -313,7 +202,7 @@ class Consumer:
         for name in sorted(self._subscribed):
             topic = self._logs.topics.get(name)
             for number in range(topic.partitions):
-                self._cursors.setdefault(TopicPartition(name, number), _Cursor(topic, number, is_late=True))
+                self._cursors.setdefault(TopicPartition(name, number), Cursor(topic, number, is_late=True))
         for tp, cursor in list(self._cursors.items()):
             topic = self._logs.topics.get(tp.topic)
             if topic.incarnation == cursor.topic.incarnation:
@@ -328,59 +217,59 @@ class Consumer:
                 )
             self._forget(tp)
             if tp.partition < topic.partitions:
-                self._cursors[tp] = _Cursor(topic, tp.partition, is_late=True)
+                self._cursors[tp] = Cursor(topic, tp.partition, is_late=True)
             else:
                 del self._cursors[tp]
 
     # --- where to begin -------------------------------------------------------------------------------------
 
-    def _start(self, cursors: Sequence[_Cursor]) -> None:
-        """Give a position to those that have none: the group's, else what auto_offset_reset says."""
+    def _start(self, cursors: Sequence[Cursor]) -> None:
+        """Give a position to those that have none."""
         fresh = [cursor for cursor in cursors if cursor.position < 0]
-        if not fresh:
-            return
+        if fresh:
+            self._look(fresh)
+
+    def _look(self, cursors: Sequence[Cursor]) -> list[PartitionState]:
+        """The states of these partitions' logs as of now. Those without a position get one: the group's, else what
+        auto_offset_reset says.
+        """
+        logs = [self._logs.of(cursor.key) for cursor in cursors]
+        fresh = [index for index, cursor in enumerate(cursors) if cursor.position < 0]
         committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        if self.group_id is not None:
-            keys = [cursor.key for cursor in fresh]
-            committed, fetched = self._fetch(keys)
+        if self.group_id is None or not fresh:
+            states = self._logs.refresh_all(logs)
+        else:
+            *states, offsets = self._logs.refresh_all([*logs, self._groups.log(self.group_id)])
+            keys = [cursors[index].key for index in fresh]
+            committed, fetched = self._fetched_from(offsets, keys)
             self._name_from_now_on(fetched, keys)
-        for cursor in fresh:
-            tp = TopicPartition(cursor.topic.name, cursor.partition)
-            position = committed.get(tp)
-            cursor.position = self._first_position(cursor, None if position is None else position.offset)
-
-    def _first_position(self, cursor: _Cursor, committed: int | None) -> int:
-        return self._within(cursor, self._refresh(cursor), committed)
-
-    def _within(self, cursor: _Cursor, state: PartitionState, position: int | None) -> int:
-        """The position, where the log still has it; else what auto_offset_reset says."""
-        if position is not None and state.log_start_offset <= position <= state.high_watermark:
-            return position
-        if self._reset == "none":
-            raise OffsetOutOfRangeError(
-                f"{'no committed offset' if position is None else f'offset {position}'} for"
-                f" {cursor.topic.name}-{cursor.partition}",
-                actor="consumer" if self.group_id is None else f"group {self.group_id!r}",
-                expected=f"an offset from {state.log_start_offset} to {state.high_watermark}",
-                action="seek, reset the group's offsets, or choose auto_offset_reset earliest or latest",
-            )
-        from_start = self._reset == "earliest" or cursor.is_late
-        return state.log_start_offset if from_start else end_of(state, self._isolation)
+        for index in fresh:
+            cursor = cursors[index]
+            position = committed.get(TopicPartition(cursor.topic.name, cursor.partition))
+            if position is not None and position.offset > states[index].high_watermark:
+                states[index] = self._refresh(cursor)  # looked at before the group had come so far
+            at = None if position is None else position.offset
+            cursor.position = self._policy.within(cursor, states[index], at)
+        return states
 
     def _fetch(
         self, partitions: Sequence[TransactionPartition]
     ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, FetchedRow]]:
-        """The group's offsets, and the rows they stand in."""
-        group_id = check_group_id(self.group_id)
+        """The group's offsets as of now, and the rows they stand in."""
+        return self._fetched_from(self._groups.log(check_group_id(self.group_id)).refresh(), partitions)
+
+    def _fetched_from(
+        self, state: PartitionState, partitions: Sequence[TransactionPartition]
+    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, FetchedRow]]:
         stable = self._isolation == "read_committed"
-        found = self._groups.fetch(group_id, partitions, require_stable=stable)
+        found = fetched_from(state, check_group_id(self.group_id), partitions, require_stable=stable)
         offsets = {tp: position for tp, (position, _) in found.items() if position is not None}
         return offsets, {tp: fetched for tp, (_, fetched) in found.items()}
 
-    def _refresh(self, cursor: _Cursor) -> PartitionState:
+    def _refresh(self, cursor: Cursor) -> PartitionState:
         return self._logs.of(cursor.key).refresh()
 
-    def _cursor(self, partition: TopicPartition) -> _Cursor:
+    def _cursor(self, partition: TopicPartition) -> Cursor:
         self._open()
         cursor = self._cursors.get(TopicPartition(*partition))
         if cursor is None:
@@ -536,6 +425,7 @@ class Consumer:
         """Let go. Nothing is committed by closing."""
         self._closed = True
         self._cursors.clear()
+        self._fetcher.forget()
 
     def __enter__(self) -> Self:
         return self

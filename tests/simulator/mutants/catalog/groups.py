@@ -117,8 +117,8 @@ MUTANTS = (
         (
             Edit(
                 _GROUPS,
-                "            if require_stable and pending is not None:",
-                "            if require_stable and pending is not None and pending < -1:",
+                "        if require_stable and pending is not None:",
+                "        if require_stable and pending is not None and pending < -1:",
             ),
             Edit(
                 _OFFSETS,

@@ -102,7 +102,7 @@ class Engine:
         tools = LogTools(objects, clock, new_id, readers)
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
         self.logs = Logs(tools, self.config, topics, workers)
-        self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id), clock)
+        self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id, readers), clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
         self.maintenance = Maintenance(self.logs, clock)

@@ -113,6 +113,20 @@ def test_a_plain_append(world: RoundWorld) -> None:
     assert world.rounds(lambda: log.append(records), process)[1] == 2
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_fresh_process_initialises_an_id(world: RoundWorld, known: bool) -> None:
+    """store.json; listings of the coordinator's log, and of the blocks of producer ids; the log's rows, or the claim of
+    a block; the row. An id of a log that others have written to reads their rows, and then claims.
+    """
+
+    def init(engine: Engine) -> int:
+        return engine.coordinator.init_producer_id("id").producer_epoch
+
+    if known:
+        world.do(init)
+    assert world.fresh(init) == (int(known), 4)
+
+
 # --- loading a log ----------------------------------------------------------------------------------------------
 
 

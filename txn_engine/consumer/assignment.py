@@ -70,13 +70,15 @@ class Assignment:
 
     def follow_topics(self) -> tuple[TopicPartition, ...]:
         """Begin anew in topics that were made again, and in the partitions that one has grown by, for who subscribed to
-        it; those that are begun anew, or gone.
+        it. Returns what has changed: partitions that are begun, or gone.
         """
+        changed: list[TopicPartition] = []
         for name in sorted(self._subscribed):
             topic = self._logs.topics.get(name)
             for number in range(topic.partitions):
-                self.cursors.setdefault(TopicPartition(name, number), Cursor(topic, number, is_late=True))
-        remade: list[TopicPartition] = []
+                if (tp := TopicPartition(name, number)) not in self.cursors:
+                    self.cursors[tp] = Cursor(topic, number, is_late=True)
+                    changed.append(tp)
         for tp, cursor in list(self.cursors.items()):
             topic = self._logs.topics.get(tp.topic)
             if topic.incarnation == cursor.topic.incarnation:
@@ -93,5 +95,5 @@ class Assignment:
                     expected="the partition that was assigned",
                     action="assign() partitions that the topic has now",
                 )
-            remade.append(tp)
-        return tuple(remade)
+            changed.append(tp)
+        return tuple(changed)

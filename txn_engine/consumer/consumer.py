@@ -171,8 +171,8 @@ class Consumer:
             self._waiting.pause_ms(min(_POLL_PAUSE_MS, left))
 
     def _poll_once(self, max_records: int) -> pa.Table | None:
-        remade = self._assignment.follow_topics()
-        self._tell_what_is_read(remade)
+        if changed := self._assignment.follow_topics():
+            self._tell_what_is_read(changed)
         cursors = list(self._assignment.cursors.values())
         if not cursors:
             return None  # the topic was made again with fewer partitions
@@ -216,10 +216,9 @@ class Consumer:
         self._open()
         return self._assignment.cursor(partition)
 
-    def _tell_what_is_read(self, begun_anew: tuple[TopicPartition, ...] = ()) -> None:
+    def _tell_what_is_read(self, changed: tuple[TopicPartition, ...] = ()) -> None:
         if self._membership is not None:
-            if begun_anew:
-                self._membership.tell(Rewound(begun_anew))
+            self._membership.tell(Rewound(changed))
             self._membership.tell(Assigned(self._assignment.incarnations()))
 
     def _open(self) -> None:

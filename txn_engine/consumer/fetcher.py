@@ -23,6 +23,11 @@ class _Partition:
     end: int
     parts: list[FileSlice] | None = None
 
+    @property
+    def has_nothing(self) -> bool:
+        """Whether the reader has come to the end."""
+        return self.end <= self.cursor.position <= self.state.high_watermark
+
 
 class Fetcher:
     """Reads from cursors on and moves them; each poll begins with another partition, so that none waits for ever."""
@@ -44,6 +49,8 @@ class Fetcher:
             _Partition(cursor, state, end_of(state, isolation_level))
             for cursor, state in zip(cursors, states, strict=True)
         ]
+        if all(at.has_nothing for at in partitions):
+            return None
         before = [cursor.position for cursor in cursors]
         self._files.expect(self._likely(partitions, max_records))
         try:
@@ -112,9 +119,7 @@ class Fetcher:
         """The files that this poll opens, and those of a next one that finds nothing new. Aborted ones, which may be
         gone, are not among them.
         """
-        places = [(0, 0)] * len(
-            partitions
-        )  # which file of the partition, and how many of its records are taken
+        places = [(0, 0)] * len(partitions)  # a file of the partition, how many of its records are taken
         first = self._next
         for _ in range(2):
             left = max_records

@@ -102,7 +102,10 @@ class Logs:
 
     def refresh_all(self, logs: Iterable[EntryLog]) -> list[PartitionState]:
         """Look at the ends of several logs at once; raises where one of them cannot be read."""
-        return list(self.workers.map(EntryLog.refresh, logs))
+        asked = list(logs)
+        if len(asked) == 1:
+            return [asked[0].refresh()]
+        return list(self.workers.map(EntryLog.refresh, asked))
 
     def look(self, partitions: Iterable[TransactionPartition]) -> Looked:
         """Look at the ends of many logs at once: all that can be read, and the names of those that cannot.

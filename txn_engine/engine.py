@@ -12,7 +12,7 @@ from storage.settle import default_jittered_pause
 from txn_engine.admin import Admin
 from txn_engine.clock import Clock, Waiting, system_clock
 from txn_engine.consumer import Consumer
-from txn_engine.consumer.consumer import OffsetReset
+from txn_engine.consumer.cursors import OffsetReset
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
 from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
@@ -31,7 +31,8 @@ from txn_engine.scan import Scan
 from txn_engine.types import IsolationLevel, MarkerMode, ProducerIdAndEpoch, TopicPartition
 
 URL_VARIABLE = "TXN_ENGINE_URL"
-_READERS, _WORKERS, _SENDERS = 16, 16, 16
+_NEAR, _FAR = (16, 16, 16), (128, 32, 16)
+"""Readers, workers and senders at once, where an object is a file away and where it is a round trip."""
 _REAL_WAITING = Waiting()
 
 
@@ -91,19 +92,17 @@ class Engine:
         self.store = store
         self.clock = clock
         self.config: StoreConfig = open_store_config(objects, clock, new_id)
-        self._pools = [
-            executors(_READERS, "txn-read"),
-            executors(_WORKERS, "txn-work"),
-            executors(_SENDERS, "txn-send"),
+        sizes = _NEAR if objects.is_near else _FAR
+        names = ("txn-read", "txn-work", "txn-send")
+        readers, workers, senders = self._pools = [
+            executors(size, name) for size, name in zip(sizes, names, strict=True)
         ]
-        readers, workers, senders = self._pools
         self._new_id = new_id
         self._waiting = waiting
         tools = LogTools(objects, clock, new_id, readers)
-        self.logs = Logs(
-            tools, self.config, TopicRegistry(objects, clock, new_id, waiting.monotonic_ms), workers
-        )
-        self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id), clock)
+        topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
+        self.logs = Logs(tools, self.config, topics, workers)
+        self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id, readers), clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
         self.maintenance = Maintenance(self.logs, clock)

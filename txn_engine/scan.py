@@ -86,7 +86,7 @@ class Scan:
         check_isolation(isolation_level)
         bounds = _Bounds(start or {}, end or {}, start_timestamp, end_timestamp)
         self._logs = logs
-        self._topics = [logs.topics.look_up(name) for name in dict.fromkeys(topics)]
+        self._topics = logs.look_up_topics(topics)
         self._isolation: IsolationLevel = isolation_level
         targets = [TopicPartition(t.name, p) for t in self._topics for p in _chosen(t, partitions)]
         for offsets in (bounds.start, bounds.end):

@@ -2,96 +2,35 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Self
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
 
 import pyarrow as pa
 
 from txn_engine.clock import Waiting
+from txn_engine.consumer.assignment import Assignment
+from txn_engine.consumer.cursors import Cursor, OffsetReset, StartPolicy
+from txn_engine.consumer.fetcher import Fetcher
+from txn_engine.consumer.group_position import Asked, Assigned, Fetched, Rewound
+from txn_engine.consumer.membership import Membership
 from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
 from txn_engine.errors import (
     IllegalStateError,
     InvalidGroupIdError,
     InvalidRequestError,
-    OffsetOutOfRangeError,
-    OffsetsMovedError,
-    OutcomeUnknownError,
-    UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
 from txn_engine.ids import IdSource
 from txn_engine.log.logs import Logs
-from txn_engine.log.reading import (
-    FileSlice,
-    between,
-    check_start,
-    choose_files,
-    end_of,
-    first_offset_at,
-    present_files,
-    read_slice,
-)
+from txn_engine.log.reading import check_start, end_of, first_offset_at
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.scan import check_isolation
-from txn_engine.types import (
-    ConsumerGroupMetadata,
-    FetchedRow,
-    IsolationLevel,
-    OffsetAndMetadata,
-    TopicPartition,
-)
+from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, OffsetAndMetadata, TopicPartition
 
-OffsetReset = Literal["earliest", "latest", "none"]
 DEFAULT_MAX_RECORDS = 100_000
 _POLL_PAUSE_MS = 50
-
-
-class _OpenFile:
-    """A file that is read on from poll to poll, a part of it in memory at a time."""
-
-    def __init__(self, path: str, tables: Iterator[pa.Table]) -> None:
-        self.path = path
-        self._tables = tables
-        self._table: pa.Table | None = next(tables, None)
-        self._begins_at = 0
-
-    def holds(self, path: str, position: int) -> bool:
-        """Whether it can be read on from there."""
-        return self.path == path and position >= self._begins_at
-
-    def rest(self, position: int) -> pa.Table | None:
-        """The records in memory from this offset on, or the next part's that has such; None for no more."""
-        while self._table is not None:
-            left = between(self._table, position, sys.maxsize)
-            if left.num_rows:
-                return left
-            del left
-            self._table = None  # one part at a time
-            self._table = next(self._tables, None)
-            self._begins_at = position
-        return None
-
-
-@dataclass(slots=True)
-class _Cursor:
-    """Where the consumer is in one partition, and the file it is in the middle of.
-
-    `is_late`: the partition was made after the subscription, so that all it holds is later than that.
-    """
-
-    topic: Topic
-    partition: int
-    is_late: bool = False
-    position: int = -1
-    open_file: _OpenFile | None = None
-
-    @property
-    def key(self) -> TransactionPartition:
-        return TransactionPartition(self.topic.name, self.topic.incarnation, self.partition)
 
 
 class Consumer:
@@ -99,6 +38,9 @@ class Consumer:
 
     With a group id it begins where the group is, and commits from there: a commit names the row that was
     fetched, so of two overlapping readers one is refused (PROTOCOL.md, section 5).
+
+    Every call that asks the store may raise `StoreUnavailableError`, and `CorruptObjectError` for what is damaged
+    there; every call on a closed consumer raises `IllegalStateError`.
     """
 
     def __init__(
@@ -113,100 +55,84 @@ class Consumer:
         auto_offset_reset: OffsetReset,
     ) -> None:
         check_isolation(isolation_level)
-        if auto_offset_reset not in ("earliest", "latest", "none"):
-            raise InvalidRequestError(
-                f"auto_offset_reset={auto_offset_reset!r}", expected="'earliest', 'latest' or 'none'"
-            )
-        if group_id is not None:
-            check_group_id(group_id)
+        self._policy = StartPolicy(auto_offset_reset, isolation_level, group_id)
         self.group_id = group_id
         self.member_id = new_id()
         self._logs = logs
-        self._groups = groups
         self._waiting = waiting
         self._isolation: IsolationLevel = isolation_level
-        self._reset = auto_offset_reset
-        self._cursors: dict[TopicPartition, _Cursor] = {}
-        self._subscribed: set[str] = set()
-        self._fetched: dict[TopicPartition, FetchedRow] = {}
-        # The incarnations of the topics that those rows are about.
-        self._fetched_of: dict[TopicPartition, int] = {}
-        self._unsettled: (
-            tuple[ConsumerGroupMetadata, dict[TransactionPartition, OffsetAndMetadata]] | None
-        ) = None
-        self._next = 0
+        self._assignment = Assignment(logs)
+        self._fetcher = Fetcher(logs, self._policy)
+        self._membership: Membership | None = None
+        if group_id is not None:
+            self._membership = Membership(groups, check_group_id(group_id), self.member_id, isolation_level)
         self._closed = False
 
     # --- what to read ---------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions of these topics, and those that are added to them later."""
+        """Read all partitions of these topics, and those that are added to them later.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic. InvalidRequestError: a text in place of a list.
+        """
+        self._open()
         if isinstance(topics, str):
             raise InvalidRequestError(f"topics={topics!r}", expected="a list of topics")
-        infos = [self._logs.topics.look_up(name) for name in topics]
-        self.assign(
-            [TopicPartition(info.name, number) for info in infos for number in range(info.partitions)]
-        )
-        self._subscribed = {info.name for info in infos}
+        self._assignment.subscribe(topics)
+        self._tell_what_is_read()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions; those that were read already go on where they are."""
-        self._open()
-        cursors: dict[TopicPartition, _Cursor] = {}
-        for tp, topic in self._resolve(partitions).items():
-            known = self._cursors.get(tp)
-            if known is not None and known.topic.incarnation == topic.incarnation:
-                cursors[tp] = known
-                continue
-            is_late = known is not None or topic.name in self._subscribed
-            cursors[tp] = _Cursor(topic, tp.partition, is_late=is_late)
-            if self._fetched_of.get(tp, topic.incarnation) != topic.incarnation:
-                self._forget(tp)
-        self._cursors = cursors
-        self._subscribed = set()
+        """Read these partitions; those that were read already go on where they are.
 
-    def _resolve(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Topic]:
-        """Each partition with its topic as of now: one look at the store a topic."""
-        topics: dict[str, Topic] = {}
-        found: dict[TopicPartition, Topic] = {}
-        for tp in (TopicPartition(*each) for each in partitions):
-            topic = topics.get(tp.topic)
-            if topic is None or tp.partition >= topic.partitions:
-                topic = topics[tp.topic] = self._logs.topics.as_of_now(*tp)
-            topic.check_partition(tp.partition)
-            found[tp] = topic
-        return found
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic, or it lacks the partition.
+        """
+        self._open()
+        self._assignment.assign(partitions)
+        self._tell_what_is_read()
 
     def assignment(self) -> list[TopicPartition]:
         """The partitions that are read."""
-        return list(self._cursors)
+        return list(self._assignment.cursors)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from this offset. Raises `OffsetOutOfRangeError` for one that the log does not reach.
+        """Go on from this offset.
 
         A commit goes on naming the row that was fetched; where none was, the one that stands there now.
+
+        Raises:
+            OffsetOutOfRangeError: the log does not reach it. UnknownTopicOrPartitionError: it is not assigned.
         """
         cursor = self._cursor(partition)
         check_start(self._refresh(cursor), partition.topic, partition.partition, offset)
-        if self.group_id is not None and partition not in self._fetched:
-            _, row = self._groups.fetch(self.group_id, [cursor.key], require_stable=False)[partition]
-            self._name_from_now_on({partition: row}, [cursor.key])
-        cursor.position = offset
-        cursor.open_file = None
+        group = self._membership
+        if group is not None and not group.names(partition):
+            group.tell(Fetched(group.row_of(cursor.key), (cursor.key,)))
+        cursor.position, cursor.open_file = offset, None
 
     def seek_to_committed(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Begin again where the group is, as a new consumer would: in these partitions, or in all that are read.
 
         What a job calls after an abort: its own positions are ahead of the group's, or another has moved the group on
         (`OffsetsMovedError`). The next poll fetches the group's offsets, and with them the rows that commits name.
+
+        Raises:
+            UnknownTopicOrPartitionError: a partition is not assigned.
         """
         for tp in self.assignment() if partitions is None else partitions:
             cursor = self._cursor(tp)
             cursor.position, cursor.open_file = -1, None
-            self._forget(TopicPartition(*tp))
+            if self._membership is not None:
+                self._membership.tell(Rewound((TopicPartition(*tp),)))
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset of the next record to be read."""
+        """The offset of the next record to be read.
+
+        Raises:
+            OffsetOutOfRangeError: auto_offset_reset is "none" and there is no position.
+            UnstableOffsetCommitError: the group's position is undecided. UnknownTopicOrPartitionError: not assigned.
+        """
         cursor = self._cursor(partition)
         self._start([cursor])
         return cursor.position
@@ -217,14 +143,19 @@ class Consumer:
         """The next records, at most so many, with `_partition`, `_offset`, `_timestamp` (and `_topic` for
         several topics).
 
-        None when there is nothing to read yet, after waiting for up to `timeout_ms`;
-        `UnstableOffsetCommitError` where the group's position is undecided for that long. Positions move behind
-        what is returned, and over the gaps that markers and aborted transactions leave.
+        None when there is nothing to read yet, after waiting for up to `timeout_ms`. Positions move behind what is
+        returned, and over the gaps that markers and aborted transactions leave; where it raises they stay.
+
+        Raises:
+            UnstableOffsetCommitError: the group's position was undecided for that long.
+            OffsetOutOfRangeError: auto_offset_reset is "none", and there is no position, or the log does not have it.
+            UnknownTopicOrPartitionError: a topic is gone, or was made again without an assigned partition.
+            IllegalStateError: nothing was assigned. InvalidRequestError: `max_records` is not 1 or more.
         """
         self._open()
         if max_records < 1:
             raise InvalidRequestError(f"max_records={max_records}", expected="1 or more")
-        if not self._cursors:
+        if not self._assignment.cursors:
             raise IllegalStateError("poll without partitions", expected="subscribe() or assign() before")
         deadline = self._waiting.monotonic_ms() + timeout_ms
         while True:
@@ -240,154 +171,55 @@ class Consumer:
             self._waiting.pause_ms(min(_POLL_PAUSE_MS, left))
 
     def _poll_once(self, max_records: int) -> pa.Table | None:
-        self._follow_topics()
-        cursors = list(self._cursors.values())
+        if changed := self._assignment.follow_topics():
+            self._tell_what_is_read(changed)
+        cursors = list(self._assignment.cursors.values())
         if not cursors:
             return None  # the topic was made again with fewer partitions
-        self._start(cursors)
-        states = self._logs.refresh_all([self._logs.of(cursor.key) for cursor in cursors])
-        before = [cursor.position for cursor in cursors]
-        try:
-            return self._read(cursors, states, max_records)
-        except BaseException:
-            for cursor, position in zip(cursors, before, strict=True):
-                cursor.position, cursor.open_file = position, None  # nobody has seen what was read
-            raise
-
-    def _read(
-        self, cursors: Sequence[_Cursor], states: Sequence[PartitionState], max_records: int
-    ) -> pa.Table | None:
-        tables: list[pa.Table] = []
-        left = max_records
-        first = self._next % len(cursors)
-        for index in [*range(first, len(cursors)), *range(first)]:
-            for table in self._take(cursors[index], states[index], left):
-                tables.append(self._with_topic(cursors[index], table))
-                left -= table.num_rows
-            if left <= 0:
-                self._next = index + 1
-                break
-        return pa.concat_tables(tables, promote_options="default") if tables else None
-
-    def _take(self, cursor: _Cursor, state: PartitionState, limit: int) -> list[pa.Table]:
-        """Up to `limit` records of one partition; moves the cursor behind them."""
-        cursor.position = self._within(cursor, state, cursor.position)  # retention may have overtaken it
-        tables: list[pa.Table] = []
-        end = end_of(state, self._isolation)
-        parts = choose_files(state, cursor.partition, cursor.position, end, self._isolation)
-        for part in present_files(self._logs.tools.objects, cursor.topic, parts):
-            if limit <= 0:
-                return tables
-            opened = self._opened(cursor, part)
-            while limit > 0 and (rest := opened.rest(cursor.position)) is not None:
-                table = rest.slice(0, limit)
-                tables.append(table)
-                limit -= table.num_rows
-                cursor.position = table.column("_offset")[-1].as_py() + 1
-            if limit <= 0 and cursor.position <= part.log_file.last_offset:
-                return tables
-            cursor.open_file = None
-        cursor.position = max(cursor.position, end)
-        return tables
-
-    def _opened(self, cursor: _Cursor, part: FileSlice) -> _OpenFile:
-        """The file, to be read from the cursor's position on; it is kept open for the next poll."""
-        file, path = part.log_file, part.log_file.file.data_path
-        if cursor.open_file is None or not cursor.open_file.holds(path, cursor.position):
-            whole = FileSlice(part.partition, file, file.base_offset, file.last_offset + 1)
-            tables = read_slice(self._logs.tools.objects, cursor.topic, whole)
-            cursor.open_file = _OpenFile(path, tables)
-        return cursor.open_file
-
-    def _with_topic(self, cursor: _Cursor, table: pa.Table) -> pa.Table:
-        if len({tp.topic for tp in self._cursors}) == 1:
-            return table
-        return table.append_column(
-            "_topic", pa.repeat(pa.scalar(cursor.topic.name, pa.string()), table.num_rows)
-        )
-
-    def _follow_topics(self) -> None:
-        """A topic that was deleted and made again is another topic: begin there anew. One that has grown has more
-        partitions, for who subscribed to it.
-        """
-        for name in sorted(self._subscribed):
-            topic = self._logs.topics.get(name)
-            for number in range(topic.partitions):
-                self._cursors.setdefault(TopicPartition(name, number), _Cursor(topic, number, is_late=True))
-        for tp, cursor in list(self._cursors.items()):
-            topic = self._logs.topics.get(tp.topic)
-            if topic.incarnation == cursor.topic.incarnation:
-                continue
-            if tp.partition >= topic.partitions and tp.topic not in self._subscribed:
-                raise UnknownTopicOrPartitionError(
-                    f"topic {tp.topic!r} was made again, with {topic.partitions} partitions",
-                    actor="consumer",
-                    place=str(tp),
-                    expected="the partition that was assigned",
-                    action="assign() partitions that the topic has now",
-                )
-            self._forget(tp)
-            if tp.partition < topic.partitions:
-                self._cursors[tp] = _Cursor(topic, tp.partition, is_late=True)
-            else:
-                del self._cursors[tp]
+        return self._fetcher.read(cursors, self._look(cursors), max_records)
 
     # --- where to begin -------------------------------------------------------------------------------------
 
-    def _start(self, cursors: Sequence[_Cursor]) -> None:
-        """Give a position to those that have none: the group's, else what auto_offset_reset says."""
+    def _start(self, cursors: Iterable[Cursor]) -> None:
+        """Give a position to those that have none."""
         fresh = [cursor for cursor in cursors if cursor.position < 0]
-        if not fresh:
-            return
+        if fresh:
+            self._look(fresh)
+
+    def _look(self, cursors: Sequence[Cursor]) -> list[PartitionState]:
+        """The states of these partitions' logs as of now. Those without a position get one: the group's, else what
+        auto_offset_reset says.
+        """
+        logs = [self._logs.of(cursor.key) for cursor in cursors]
+        fresh = [index for index, cursor in enumerate(cursors) if cursor.position < 0]
         committed: dict[TopicPartition, OffsetAndMetadata] = {}
-        if self.group_id is not None:
-            keys = [cursor.key for cursor in fresh]
-            committed, fetched = self._fetch(keys)
-            self._name_from_now_on(fetched, keys)
-        for cursor in fresh:
-            tp = TopicPartition(cursor.topic.name, cursor.partition)
-            position = committed.get(tp)
-            cursor.position = self._first_position(cursor, None if position is None else position.offset)
+        if self._membership is None or not fresh:
+            states = self._logs.refresh_all(logs)
+        else:
+            *states, offsets = self._logs.refresh_all([*logs, self._membership.log])
+            keys = tuple(cursors[index].key for index in fresh)
+            committed, rows = self._membership.offsets_in(offsets, keys)
+            self._membership.tell(Fetched(rows, keys))
+        for index in fresh:
+            cursor = cursors[index]
+            found = committed.get(TopicPartition(cursor.topic.name, cursor.partition))
+            if found is not None and found.offset > states[index].high_watermark:
+                states[index] = self._refresh(cursor)  # looked at before the group had come so far
+            at = None if found is None else found.offset
+            cursor.position = self._policy.within(cursor, states[index], at)
+        return states
 
-    def _first_position(self, cursor: _Cursor, committed: int | None) -> int:
-        return self._within(cursor, self._refresh(cursor), committed)
-
-    def _within(self, cursor: _Cursor, state: PartitionState, position: int | None) -> int:
-        """The position, where the log still has it; else what auto_offset_reset says."""
-        if position is not None and state.log_start_offset <= position <= state.high_watermark:
-            return position
-        if self._reset == "none":
-            raise OffsetOutOfRangeError(
-                f"{'no committed offset' if position is None else f'offset {position}'} for"
-                f" {cursor.topic.name}-{cursor.partition}",
-                actor="consumer" if self.group_id is None else f"group {self.group_id!r}",
-                expected=f"an offset from {state.log_start_offset} to {state.high_watermark}",
-                action="seek, reset the group's offsets, or choose auto_offset_reset earliest or latest",
-            )
-        from_start = self._reset == "earliest" or cursor.is_late
-        return state.log_start_offset if from_start else end_of(state, self._isolation)
-
-    def _fetch(
-        self, partitions: Sequence[TransactionPartition]
-    ) -> tuple[dict[TopicPartition, OffsetAndMetadata], dict[TopicPartition, FetchedRow]]:
-        """The group's offsets, and the rows they stand in."""
-        group_id = check_group_id(self.group_id)
-        stable = self._isolation == "read_committed"
-        found = self._groups.fetch(group_id, partitions, require_stable=stable)
-        offsets = {tp: position for tp, (position, _) in found.items() if position is not None}
-        return offsets, {tp: fetched for tp, (_, fetched) in found.items()}
-
-    def _refresh(self, cursor: _Cursor) -> PartitionState:
+    def _refresh(self, cursor: Cursor) -> PartitionState:
         return self._logs.of(cursor.key).refresh()
 
-    def _cursor(self, partition: TopicPartition) -> _Cursor:
+    def _cursor(self, partition: TopicPartition) -> Cursor:
         self._open()
-        cursor = self._cursors.get(TopicPartition(*partition))
-        if cursor is None:
-            raise UnknownTopicOrPartitionError(
-                f"{partition} is not assigned", actor="consumer", expected="subscribe() or assign() before"
-            )
-        return cursor
+        return self._assignment.cursor(partition)
+
+    def _tell_what_is_read(self, changed: tuple[TopicPartition, ...] = ()) -> None:
+        if self._membership is not None:
+            self._membership.tell(Rewound(changed))
+            self._membership.tell(Assigned(self._assignment.incarnations()))
 
     def _open(self) -> None:
         if self._closed:
@@ -396,126 +228,100 @@ class Consumer:
     # --- offsets --------------------------------------------------------------------------------------------
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """For `send_offsets_to_transaction`: group, member, and the rows that the positions were fetched from."""
-        incarnations = {tp: cursor.topic.incarnation for tp, cursor in self._cursors.items()}
-        return ConsumerGroupMetadata(
-            check_group_id(self.group_id),
-            self.member_id,
-            dict(self._fetched),
-            self._fetched_of | incarnations,
-        )
+        """For `send_offsets_to_transaction`: group, member, and the rows that the positions were fetched from.
+
+        Raises:
+            InvalidGroupIdError: a consumer without a group.
+        """
+        return self._member().metadata()
+
+    def _member(self) -> Membership:
+        if self._membership is None:
+            raise InvalidGroupIdError(
+                "a consumer without a group", expected="a consumer made with a group_id"
+            )
+        return self._membership
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Where the consumer is in every partition: what a commit without arguments commits."""
-        self._start(list(self._cursors.values()))
-        return {tp: OffsetAndMetadata(cursor.position) for tp, cursor in self._cursors.items()}
+        """Where the consumer is in every partition: what a commit without arguments commits.
+
+        Raises:
+            OffsetOutOfRangeError, UnstableOffsetCommitError: as `position`.
+        """
+        self._start(self._assignment.cursors.values())
+        return {tp: OffsetAndMetadata(cursor.position) for tp, cursor in self._assignment.cursors.items()}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """The group's offsets, without partitions that were never committed.
 
-        A read_committed consumer asks for stable ones: `UnstableOffsetCommitError` while a transaction has
-        some pending. To ask changes nothing of what the consumer reads and commits, not even with a `seek` to the
-        answer: that is what `seek_to_committed` is for.
+        A read_committed consumer asks for stable ones. To ask changes nothing of what the consumer reads and commits,
+        not even with a `seek` to the answer: that is what `seek_to_committed` is for.
+
+        Raises:
+            UnstableOffsetCommitError: a transaction has some of them pending.
+            UnknownTopicOrPartitionError: there is no such partition. InvalidGroupIdError: a consumer without a group.
         """
         self._open()
-        targets = {
-            tp: TransactionPartition(tp.topic, topic.incarnation, tp.partition)
-            for tp, topic in self._resolve(partitions).items()
-        }
-        offsets, fetched = self._fetch(list(targets.values()))
-        for tp, target in targets.items():
-            cursor = self._cursors.get(tp)
-            if cursor is not None and cursor.key != target:
-                continue  # made again: the next poll begins there
-            if self._fetched_of.get(tp) != target.incarnation:
-                self._name_from_now_on(fetched, [target])  # who asks first and seeks then has fetched this
+        keys = tuple(
+            TransactionPartition(tp.topic, topic.incarnation, tp.partition)
+            for tp, topic in self._assignment.resolve(partitions).items()
+        )
+        group = self._member()
+        offsets, rows = group.offsets_in(group.log.refresh(), keys)
+        group.tell(Asked(rows, keys))
         return offsets
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
-        """Commit these offsets, or the positions, plainly. `OffsetsMovedError`: somebody else processed this range."""
+        """Commit these offsets, or the positions, plainly; all of them or none, as far as that can be foreseen.
+
+        Raises:
+            OffsetsMovedError: somebody else processed this range; final. OffsetsPendingError: somebody is about to.
+            OutcomeUnknownError: it may have landed; the next commit learns it first.
+            UnknownTopicOrPartitionError: a topic is gone, or another than the one that was read.
+            InvalidGroupIdError: a consumer without a group. InvalidRequestError: no offset, or metadata too long.
+        """
         self._open()
-        if self.group_id is None:
-            raise InvalidGroupIdError("a commit without a group", expected="a consumer made with a group_id")
+        group = self._member()
         wanted = self.positions() if offsets is None else offsets
-        group = self.group_metadata()
-        positions = {
-            self._groups.target(group, TopicPartition(*tp)): OffsetAndMetadata(at)
-            if isinstance(at, int)
-            else at
-            for tp, at in wanted.items()
-        }
-        self._settle_commit()
-        if not positions:
-            return
-        try:
-            self._commit(positions)
-        except OffsetsMovedError:
-            own = self._groups.own_rows(self.group_metadata(), list(positions))
-            if all(self._fetched.get(tp) == row for tp, row in own.items()):
-                raise
-            # A producer's commits for this very consumer; anything else is refused again.
-            self._name_from_now_on(
-                own, [key for key in positions if TopicPartition(key.topic, key.partition) in own]
-            )
-            self._commit(positions)
-
-    def _commit(self, positions: dict[TransactionPartition, OffsetAndMetadata]) -> None:
-        commit = (self.group_metadata(), positions)
-        try:
-            self._name_from_now_on(self._groups.commit(*commit), positions)
-        except OutcomeUnknownError:
-            self._unsettled = commit
-            raise
-
-    def _name_from_now_on(
-        self, rows: Mapping[TopicPartition, FetchedRow], partitions: Iterable[TransactionPartition]
-    ) -> None:
-        """The next commit names these rows, where it is about the same topic."""
-        for partition in partitions:
-            tp = TopicPartition(partition.topic, partition.partition)
-            cursor = self._cursors.get(tp)
-            is_newest = self._fetched_of.get(tp, 0) <= partition.incarnation
-            if cursor.key == partition if cursor is not None else is_newest:
-                self._fetched[tp], self._fetched_of[tp] = rows[tp], partition.incarnation
-
-    def _forget(self, tp: TopicPartition) -> None:
-        """The row is about another topic, or is to be fetched anew."""
-        self._fetched.pop(tp, None)
-        self._fetched_of.pop(tp, None)
-
-    def _settle_commit(self) -> None:
-        """Learn what became of a commit that had no answer: sent again it is recognised, whether or not it landed."""
-        if self._unsettled is not None:
-            commit, self._unsettled = self._unsettled, None
-            try:
-                self._name_from_now_on(self._groups.commit(*commit), commit[1])
-            except OutcomeUnknownError:
-                self._unsettled = commit
-                raise
+        group.commit({tp: OffsetAndMetadata(at) if isinstance(at, int) else at for tp, at in wanted.items()})
 
     # --- ends -----------------------------------------------------------------------------------------------
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How far each position is behind the end that this consumer may read to (read_committed: the LSO)."""
-        cursors = list(self._cursors.items())
-        self._start([cursor for _, cursor in cursors])
-        states = self._logs.refresh_all([self._logs.of(cursor.key) for _, cursor in cursors])
+        """How far each position is behind the end that this consumer may read to (read_committed: the LSO).
+
+        Raises:
+            OffsetOutOfRangeError, UnstableOffsetCommitError: as `position`.
+        """
+        cursors = self._assignment.cursors
+        states = self._look(list(cursors.values()))
         return {
             tp: max(end_of(state, self._isolation) - cursor.position, 0)
-            for (tp, cursor), state in zip(cursors, states, strict=True)
+            for (tp, cursor), state in zip(cursors.items(), states, strict=True)
         }
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset that is still there."""
+        """The first offset that is still there.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
         return {tp: state.log_start_offset for tp, _, state in self._states(partitions)}
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The end that this consumer may read to: the LSO, or the high watermark for read_uncommitted."""
+        """The end that this consumer may read to: the LSO, or the high watermark for read_uncommitted.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
+        """
         return {tp: end_of(state, self._isolation) for tp, _, state in self._states(partitions)}
 
     def offsets_for_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset whose record is at least as new as the time given (ms); None where there is none
         to be read.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such partition.
         """
         objects = self._logs.tools.objects
         return {
@@ -528,14 +334,15 @@ class Consumer:
     ) -> list[tuple[TopicPartition, Topic, PartitionState]]:
         """Each partition, the topic of its name, and the state of that topic's log."""
         self._open()
-        topics = self._resolve(partitions)
+        topics = self._assignment.resolve(partitions)
         logs = [self._logs.get(topic.name, topic.incarnation, tp.partition) for tp, topic in topics.items()]
         return list(zip(topics, topics.values(), self._logs.refresh_all(logs), strict=True))
 
     def close(self) -> None:
         """Let go. Nothing is committed by closing."""
         self._closed = True
-        self._cursors.clear()
+        self._assignment.cursors.clear()
+        self._fetcher.forget()
 
     def __enter__(self) -> Self:
         return self

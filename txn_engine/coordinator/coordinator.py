@@ -85,6 +85,8 @@ class Coordinator:
             transaction_timeout_ms, self._logs.config.limits.max_transaction_timeout_ms
         )
         expected = ProducerIdAndEpoch(producer_id, producer_epoch) if producer_id >= 0 else None
+        if not self._logs.coordinator(transactional_id).is_loaded:
+            self._producer_ids.look_ahead()
 
         def decide(current: StoredRow | None, new_producer_id: int) -> Decision:
             if current is None:

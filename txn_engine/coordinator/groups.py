@@ -12,6 +12,7 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
+from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
@@ -26,6 +27,7 @@ from txn_engine.protocol.offset_commits import (
     has_expired,
     tombstone,
 )
+from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import Appended, OffsetCommitProposal, Refused
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.types import (
@@ -54,25 +56,11 @@ class GroupCoordinator:
 
         Raises `UnstableOffsetCommitError` where stable ones are asked for and a transaction has some pending (KIP-447).
         """
-        check_group_id(group_id)
-        state = self._logs.of(self._logs.group_partition(group_id)).refresh()
-        found: dict[TopicPartition, tuple[OffsetAndMetadata | None, FetchedRow]] = {}
-        for partition in partitions:
-            key = offset_key(group_id, partition)
-            pending = state.group_offsets.pending_by_other(key, -1)
-            if require_stable and pending is not None:
-                raise UnstableOffsetCommitError(
-                    f"producer id {pending} has a pending commit for {key.topic}-{key.partition}",
-                    actor=f"group {group_id!r}",
-                )
-            stored = state.group_offsets.committed.get(key)
-            live = stored is not None and stored.commit.offset != TOMBSTONE_OFFSET
-            fetched = (
-                FetchedRow(stored.offset) if stored and live else FetchedRow(NO_ROW, state.log_end_offset)
-            )
-            position = _position(stored) if stored and live else None
-            found[TopicPartition(partition.topic, partition.partition)] = (position, fetched)
-        return found
+        return fetched_from(self.log(group_id).refresh(), group_id, partitions, require_stable=require_stable)
+
+    def log(self, group_id: str) -> EntryLog:
+        """The log that keeps the group's offsets."""
+        return self._logs.of(self._logs.group_partition(check_group_id(group_id)))
 
     def commit(
         self, group: ConsumerGroupMetadata, offsets: Mapping[TransactionPartition, OffsetAndMetadata]
@@ -81,8 +69,7 @@ class GroupCoordinator:
 
         Raises `OffsetsPendingError` (try again) and `OffsetsMovedError` (somebody else processed this range).
         """
-        check_group_id(group.group_id)
-        log = self._logs.of(self._logs.group_partition(group.group_id))
+        log = self.log(group.group_id)
         commits = [self.row(group, partition, position) for partition, position in offsets.items()]
         known = log.refresh().group_offsets
         for commit in commits:  # a refusal of one is a refusal of all, as far as it can be foreseen
@@ -123,7 +110,7 @@ class GroupCoordinator:
         Raises `OffsetsPendingError` while a transaction has offsets of the group pending. `dry_run`: judge, and write
         nothing.
         """
-        log = self._logs.of(self._logs.group_partition(check_group_id(group_id)))
+        log = self.log(group_id)
         offsets = log.refresh().group_offsets
         for producer_id, pending in offsets.pending.items():
             if any(key.group_id == group_id for key in pending):
@@ -247,8 +234,7 @@ class GroupCoordinator:
 
     def offsets(self, group_id: str) -> GroupOffsets:
         """All that the group's partition of `__consumer_offsets` keeps, as of now."""
-        check_group_id(group_id)
-        return self._logs.of(self._logs.group_partition(group_id)).refresh().group_offsets
+        return self.log(group_id).refresh().group_offsets
 
     def group_ids(self) -> Listing[str]:
         """All groups with a committed or pending offset, sorted."""
@@ -259,6 +245,31 @@ class GroupCoordinator:
             names |= {stored.commit.key.group_id for stored in offsets.live()}
             names |= {key.group_id for pending in offsets.pending.values() for key in pending}
         return Listing(sorted(names), looked.unreadable)
+
+
+def fetched_from(
+    state: PartitionState,
+    group_id: str,
+    partitions: Sequence[TransactionPartition],
+    *,
+    require_stable: bool,
+) -> dict[TopicPartition, tuple[OffsetAndMetadata | None, FetchedRow]]:
+    """As `GroupCoordinator.fetch`, from the state of the group's log."""
+    found: dict[TopicPartition, tuple[OffsetAndMetadata | None, FetchedRow]] = {}
+    for partition in partitions:
+        key = offset_key(group_id, partition)
+        pending = state.group_offsets.pending_by_other(key, -1)
+        if require_stable and pending is not None:
+            raise UnstableOffsetCommitError(
+                f"producer id {pending} has a pending commit for {key.topic}-{key.partition}",
+                actor=f"group {group_id!r}",
+            )
+        stored = state.group_offsets.committed.get(key)
+        live = stored is not None and stored.commit.offset != TOMBSTONE_OFFSET
+        fetched = FetchedRow(stored.offset) if stored and live else FetchedRow(NO_ROW, state.log_end_offset)
+        position = _position(stored) if stored and live else None
+        found[TopicPartition(partition.topic, partition.partition)] = (position, fetched)
+    return found
 
 
 def _forgotten(stored: StoredCommit) -> ForgottenOffset:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Executor, Future
 
 from storage import JSON_BYTES_MAX
 from txn_engine.clock import Clock
@@ -19,18 +20,27 @@ _PREFIX = "producer_ids"
 _FIELDS = ("first_producer_id", "count")
 _IN_THE_WAY_MAX = 10_000
 _LOOKED_AT_MAX = 100
+_SEEN_LATELY_MS = 5_000
 _BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
 
 
 class ProducerIds:
     """Ids that nobody else has or will have. A block does not survive a fork: the child is refused."""
 
-    def __init__(self, objects: Objects, clock: Clock, new_id: IdSource) -> None:
+    def __init__(self, objects: Objects, clock: Clock, new_id: IdSource, readers: Executor) -> None:
         self._objects = objects
         self._clock = clock
         self._new_id = new_id
+        self._readers = readers
         self._lock = OwnLock()
         self._free: deque[int] = deque()
+        self._seen: tuple[Future[int], int] | None = None  # the highest claim, and when that was asked
+
+    def look_ahead(self) -> None:
+        """An id may be needed soon: where an object is a round trip away, look meanwhile where a block is free."""
+        with self._lock.here():
+            if not self._free and not self._objects.is_near:
+                self._seen = self._readers.submit(_highest_claim, self._objects), self._clock()
 
     def take(self) -> int:
         """An id for the caller alone, for ever: what is not used is lost, and there are enough."""
@@ -43,7 +53,7 @@ class ProducerIds:
         """The first free block behind the highest that is a claim. What stands in its way is passed over, damaged or
         not: nobody gets its ids.
         """
-        block = _highest_claim(self._objects) + 1
+        block = self._highest_seen() + 1
         for _ in range(_IN_THE_WAY_MAX):
             if block >= _BLOCKS:
                 raise CorruptObjectError(
@@ -58,6 +68,12 @@ class ProducerIds:
             expected="a free producer id block",
             action="run `txn-engine doctor`, and move away what is not the store's",
         )
+
+    def _highest_seen(self) -> int:
+        seen, self._seen = self._seen, None
+        if seen is not None and 0 <= self._clock() - seen[1] < _SEEN_LATELY_MS:
+            return seen[0].result()
+        return _highest_claim(self._objects)
 
     def _claims(self, block: int) -> bool:
         claim = {

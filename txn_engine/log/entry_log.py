@@ -22,6 +22,7 @@ from txn_engine.ids import IdSource
 from txn_engine.log.entry_format import ENTRY_LIMITS, LogKind, decode_entry, encode_entry
 from txn_engine.log.objects import Objects
 from txn_engine.log.own_process import OwnLock
+from txn_engine.log.read_ahead import EntriesAhead
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot, encode_snapshot
 from txn_engine.protocol.appends import EntryPlan, FirstWriteCheck, allow_first_write, plan_entry
 from txn_engine.protocol.batches import BatchDescriptor, Control
@@ -33,8 +34,6 @@ from txn_engine.protocol.sealed_slots import settle_sealed
 
 MAX_LOST_RACES = 1_000
 _RECENT_MS = 3_600_000
-_ENTRIES_AHEAD = 64
-_ENTRIES_ALONE = 4
 
 
 class ViewToken:
@@ -105,7 +104,7 @@ class EntryLog:
     def refresh(self) -> PartitionState:
         """The state at the log's end now."""
         with self._lock.here():
-            return self._advance(self._loaded())
+            return self._load() if self._state is None else self._advance(self._state)
 
     def recent(self) -> PartitionState:
         """The state at the log's end at most an hour ago: for the name of a file whose upload begins now, which a floor
@@ -124,14 +123,20 @@ class EntryLog:
         self._state, self._token = None, ViewToken()
         loaded_from = -1
         damaged: list[str] = []
-        while (newest := self._newest_snapshot(damaged)).log_end_offset > loaded_from:
-            loaded_from = newest.log_end_offset
-            try:
-                state = self._follow(newest)
-            except SealedSlotError:
-                continue  # sealed since its snapshot was written: then there is a newer one
-            if damaged and self._has_entries_beyond(state):
-                break
+        while True:
+            with self._entries_ahead() as ahead:
+                ahead.begin()
+                newest = self._newest_snapshot(damaged, ahead)
+                if newest.log_end_offset <= loaded_from:
+                    break
+                loaded_from = newest.log_end_offset
+                try:
+                    state = self._follow(newest, ahead)
+                except SealedSlotError:
+                    continue  # sealed since its snapshot was written: then there is a newer one
+                if damaged and self._has_entries_beyond(state):
+                    break
+                ahead.check_end(state.log_end_offset)
             self._state = state
             return state
         raise CorruptObjectError(
@@ -143,8 +148,11 @@ class EntryLog:
             action="restore a snapshot from a copy; `txn-engine verify` says what is there",
         )
 
-    def _newest_snapshot(self, damaged: list[str]) -> PartitionState:
-        """The newest sound snapshot, else the empty state. A damaged one is passed over and noted, never deleted."""
+    def _newest_snapshot(self, damaged: list[str], ahead: EntriesAhead) -> PartitionState:
+        """The newest sound snapshot, else the empty state. A damaged one is passed over and noted, never deleted.
+
+        What follows it is read ahead meanwhile.
+        """
         objects = self._tools.objects
         try:
             found = list(objects.ours(self.keys.snapshots_prefix, self.keys.parse_snapshot))
@@ -152,8 +160,9 @@ class EntryLog:
             CorruptObjectError
         ):  # a file stands where their folder should be: the entries tell all, or are sealed
             damaged.append(self.keys.snapshots_prefix)
-            return PartitionState()
+            found = []
         for info, end in reversed(found):
+            ahead.start_at(end)
             try:
                 data = self._find_snapshot(info.key)
                 if data is None:
@@ -164,6 +173,7 @@ class EntryLog:
                 continue
             if state.log_end_offset == end:
                 return state
+        ahead.start_at(0)
         return PartitionState()
 
     def _find_snapshot(self, key: str) -> bytes | None:
@@ -187,45 +197,24 @@ class EntryLog:
     def _advance(self, state: PartitionState) -> PartitionState:
         """Move the view forward over what follows `state`; where that was sealed meanwhile, load another view."""
         try:
-            self._state = self._follow(state)
+            with self._entries_ahead() as ahead:
+                advanced = self._follow(state, ahead)
+                ahead.check_end(advanced.log_end_offset)
+                self._state = advanced
         except SealedSlotError:
             return self._load()
         return self._state
 
-    def _follow(self, state: PartitionState) -> PartitionState:
-        """Replay what follows `state`, slot by slot until one is empty. A listing only says what to read ahead."""
-        replayed, now_ms = 0, self._tools.clock()
-        while (data := self._find_entry(key := self.keys.entry(state.log_end_offset))) is not None:
-            state = self._replay(state, key, data)
-            replayed += 1
-            if replayed == _ENTRIES_ALONE:
-                state = self._read_ahead(state)
+    def _follow(self, state: PartitionState, ahead: EntriesAhead) -> PartitionState:
+        """Replay what follows `state`, slot by slot until one is empty."""
+        now_ms = self._tools.clock()
+        while (data := ahead.find(state.log_end_offset)) is not None:
+            state = self._replay(state, self.keys.entry(state.log_end_offset), data)
         self._seen_ms = now_ms
         return state
 
-    def _read_ahead(self, state: PartitionState) -> PartitionState:
-        keys = self._entry_keys(self.keys.entry(state.log_end_offset - 1))
-        for start in range(0, len(keys), _ENTRIES_AHEAD):
-            chunk = keys[start : start + _ENTRIES_AHEAD]
-            for key, data in zip(chunk, self._tools.executor.map(self._find_entry, chunk), strict=True):
-                if data is None or key != self.keys.entry(state.log_end_offset):
-                    self._check_gap(self.keys.entry(state.log_end_offset), key)
-                    return state
-                state = self._replay(state, key, data)
-        return state
-
-    def _check_gap(self, slot: str, listed: str) -> None:
-        """Raise where a later entry stands behind an empty slot: none was ever put there before that slot was filled.
-
-        A listing may lag behind, so the slot itself is asked.
-        """
-        if listed > slot and self._find_entry(slot) is None and self._tools.objects.exists(listed):
-            raise CorruptObjectError(
-                f"no such object, and a later entry {listed.rpartition('/')[2]}",
-                actor="load",
-                place=slot,
-                expected="an entry in every slot up to the log's end",
-            )
+    def _entries_ahead(self) -> EntriesAhead:
+        return EntriesAhead(self._tools.objects, self.keys, self._tools.executor)
 
     def _replay(self, state: PartitionState, key: str, data: bytes) -> PartitionState:
         batches = decode_entry(self.kind, data, key=key, base_offset=state.log_end_offset)
@@ -248,14 +237,18 @@ class EntryLog:
         Raises `OutcomeUnknownError` where a slot is sealed while it reads.
         """
         offset = self.refresh().entries_start if start is None else start
-        while (data := self._find_entry(key := self.keys.entry(offset))) is not None:
-            batches = decode_entry(self.kind, data, key=key, base_offset=offset)
-            if not batches:
-                raise OutcomeUnknownError(
-                    "the entries that were to be searched are being sealed", place=key, action="search again"
-                )
-            yield from batches
-            offset = batches[-1].last_offset + 1
+        with self._entries_ahead() as ahead:
+            while (data := ahead.find(offset)) is not None:
+                key = self.keys.entry(offset)
+                batches = decode_entry(self.kind, data, key=key, base_offset=offset)
+                if not batches:
+                    raise OutcomeUnknownError(
+                        "the entries that were to be searched are being sealed",
+                        place=key,
+                        action="search again",
+                    )
+                yield from batches
+                offset = batches[-1].last_offset + 1
 
     def first_slot(self, offset: int) -> int | None:
         """Where the first slot at `offset` or behind it begins; None where there is none. By a listing: for looking
@@ -278,8 +271,8 @@ class EntryLog:
         else, here or in another slot. Where the slot was sealed meanwhile that is never learned.
         """
         with self._lock.here():
+            fresh = self._state is None
             self._settle()
-            fresh = False
             for _ in range(MAX_LOST_RACES):
                 state = self._loaded()
                 plan = plan_entry(state, proposals, self._now(), check_first_write)

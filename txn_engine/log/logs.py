@@ -13,7 +13,7 @@ from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, 
 from txn_engine.log.entry_log import EntryLog, LogTools
 from txn_engine.log.own_process import OwnLock, OwnProcess
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, StoreConfig
-from txn_engine.log.topics import TopicRegistry, partition_prefix
+from txn_engine.log.topics import Topic, TopicRegistry, partition_prefix
 from txn_engine.protocol.hashing import partition_for_id
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
@@ -87,18 +87,25 @@ class Logs:
     def ask_whether_current(self, topic: str, incarnation: int) -> Future[bool]:
         """Ask whether this incarnation is still the topic of its name, while the caller goes on to upload.
 
-        A writer asks in every call, after the call began: what goes to a deleted incarnation nobody will read. A
-        store that can be mapped is a file away: there the answer costs less than a thread to wait for it.
+        A writer asks in every call, after the call began: what goes to a deleted incarnation nobody will read. Where
+        an object is a file away the answer costs less than a thread to wait for it.
         """
-        if not self.tools.objects.are_files:
+        if not self.tools.objects.is_near:
             return self.workers.submit(self.topics.is_current, topic, incarnation)
         answer: Future[bool] = Future()
         answer.set_result(self.topics.is_current(topic, incarnation))
         return answer
 
+    def look_up_topics(self, names: Iterable[str]) -> list[Topic]:
+        """These topics as the store has them now, looked up at once. Raises `UnknownTopicOrPartitionError`."""
+        return list(self.workers.map(self.topics.look_up, dict.fromkeys(names)))
+
     def refresh_all(self, logs: Iterable[EntryLog]) -> list[PartitionState]:
         """Look at the ends of several logs at once; raises where one of them cannot be read."""
-        return list(self.workers.map(EntryLog.refresh, logs))
+        asked = list(logs)
+        if len(asked) == 1:
+            return [asked[0].refresh()]
+        return list(self.workers.map(EntryLog.refresh, asked))
 
     def look(self, partitions: Iterable[TransactionPartition]) -> Looked:
         """Look at the ends of many logs at once: all that can be read, and the names of those that cannot.

@@ -108,8 +108,8 @@ class Objects:
         self._spool = store.spool if isinstance(store, SpoolingStore) else None
 
     @property
-    def are_files(self) -> bool:
-        """Whether an object is a file away: what is in it costs less to look at than a thread that does."""
+    def is_near(self) -> bool:
+        """Whether an object is a file away, and no round trip: a look at it costs less than a thread that does."""
         return self._map is not None
 
     def find(self, key: str, *, max_bytes: int) -> bytes | None:

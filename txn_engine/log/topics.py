@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ from txn_engine.ids import IdSource
 from txn_engine.log.data_files import physical_schema, stored_schema
 from txn_engine.log.objects import Objects, checked_number, checked_text, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
+from txn_engine.log.read_ahead import ReadAhead
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol.log_time import bounded_time
@@ -166,9 +168,15 @@ class TopicRegistry:
     """The topics of a store. What it knows of a topic is looked up again after five seconds."""
 
     def __init__(
-        self, objects: Objects, clock: Clock, new_id: IdSource, cache_clock: Clock = monotonic_ms
+        self,
+        objects: Objects,
+        clock: Clock,
+        new_id: IdSource,
+        readers: Executor,
+        cache_clock: Clock = monotonic_ms,
     ) -> None:
         self._objects = objects
+        self._readers = readers
         self._clock = clock
         self._new_id = new_id
         self._cache_clock = cache_clock
@@ -177,11 +185,14 @@ class TopicRegistry:
 
     def get(self, name: str) -> Topic:
         """The topic as it is now, give or take five seconds. Raises `UnknownTopicOrPartitionError`."""
+        return self._seen_lately(name) or self.look_up(name)
+
+    def _seen_lately(self, name: str) -> Topic | None:
         with self._lock.here():
             known = self._known.get(name)
         if known is not None and self._cache_clock() - known[0] < _CACHED_MS:
             return known[1]
-        return self.look_up(name)
+        return None
 
     def having(self, name: str, partition: int) -> Topic:
         """The topic, known to have this partition: one that it seems to lack is looked for afresh."""
@@ -193,8 +204,11 @@ class TopicRegistry:
 
     def as_of_now(self, name: str, partition: int) -> Topic:
         """The topic as the store has it now, known to have this partition: one look at the store if nothing changed."""
-        topic = self.having(name, partition)
-        return topic if self.is_current(name, topic.incarnation) else self.having(name, partition)
+        topic = self._seen_lately(name)
+        if topic is None or partition >= topic.partitions or not self.is_current(name, topic.incarnation):
+            topic = self.look_up(name)
+        topic.check_partition(partition)
+        return topic
 
     def look_up(self, name: str) -> Topic:
         """The topic as the store has it now. Raises `UnknownTopicOrPartitionError`."""
@@ -305,11 +319,11 @@ class TopicRegistry:
                 raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
             return self.look_up(name)
 
-    def _grown(self, created: Topic) -> tuple[Topic, int]:
+    def _grown(self, created: Topic, ahead: ReadAhead) -> tuple[Topic, int]:
         """The topic, which is as its own object says, with the partitions it has by now; and how often it has grown."""
         growths, partitions = 0, created.partitions
         while (
-            data := self._find(key := _growth_key(created.name, created.incarnation, growths))
+            data := ahead.find(key := _growth_key(created.name, created.incarnation, growths))
         ) is not None:
             growth = decode_json(data, key=key, kind="partitions", needed=["partitions"])
             partitions = checked_number(growth, "partitions", partitions + 1, MAX_PARTITIONS, key=key)
@@ -380,17 +394,27 @@ class TopicRegistry:
 
         Raises `CorruptObjectError` where a log is there and no object: one made anew would take that log for its own.
         """
+        ahead = ReadAhead(self._find, self._readers)
+        self._expect(ahead, name, 0)
         incarnation, topic = -1, None
-        while (data := self._find(key := topic_key(name, incarnation + 1))) is not None:
+        while (data := ahead.find(key := topic_key(name, incarnation + 1))) is not None:
             incarnation += 1
             topic = _decode(data, key, name, incarnation)
+            if topic is None:
+                self._expect(ahead, name, incarnation + 1)
         if incarnation < 0 and self._has_log(name):
             if self._objects.exists(key):  # made just now
                 return self._latest(name)
             raise _lost(key, "a log of the topic")
         if topic is None:
             return _Latest(incarnation, None, 0)
-        return _Latest(incarnation, *self._grown(topic))
+        return _Latest(incarnation, *self._grown(topic, ahead))
+
+    def _expect(self, ahead: ReadAhead, name: str, incarnation: int) -> None:
+        """What there is of a topic that is there, has not grown and was not deleted: asked for in one round."""
+        if not self._objects.is_near:
+            first = _growth_key(name, incarnation, 0)
+            ahead.expect(topic_key(name, incarnation), topic_key(name, incarnation + 1), first)
 
 
 def _check_count(name: str, partitions: int, least: int) -> None:

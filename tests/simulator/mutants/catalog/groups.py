@@ -50,9 +50,9 @@ MUTANTS = (
         "a commit names the row that the group's offset stood in when it was last asked for, not where it read from",
         (
             Edit(
-                "txn_engine/consumer/consumer.py",
-                "            if self._fetched_of.get(tp) != target.incarnation:\n",
-                "            if True:\n",
+                "txn_engine/consumer/group_position.py",
+                "[at for at in event.partitions if _is_news(state, at)]",
+                "event.partitions",
             ),
         ),
         ("pipeline",),
@@ -117,8 +117,8 @@ MUTANTS = (
         (
             Edit(
                 _GROUPS,
-                "            if require_stable and pending is not None:",
-                "            if require_stable and pending is not None and pending < -1:",
+                "        if require_stable and pending is not None:",
+                "        if require_stable and pending is not None and pending < -1:",
             ),
             Edit(
                 _OFFSETS,

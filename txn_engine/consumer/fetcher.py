@@ -1,0 +1,164 @@
+"""Reading on in several partitions, in turn (Kafka's `Fetcher`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from txn_engine.consumer.cursors import Cursor, StartPolicy
+from txn_engine.consumer.files_ahead import FilesAhead, NamedFile, OpenFile
+from txn_engine.log.logs import Logs
+from txn_engine.log.reading import FileSlice, choose_files, end_of, present_files
+from txn_engine.protocol.partition import PartitionState
+
+
+@dataclass(slots=True)
+class _Partition:
+    """A partition as one read finds it, with the files that it has for the reader."""
+
+    cursor: Cursor
+    state: PartitionState
+    end: int
+    parts: list[FileSlice] | None = None
+
+    @property
+    def has_nothing(self) -> bool:
+        """Whether the reader has come to the end."""
+        return self.end <= self.cursor.position <= self.state.high_watermark
+
+
+class Fetcher:
+    """Reads from cursors on and moves them; each poll begins with another partition, so that none waits for ever."""
+
+    def __init__(self, logs: Logs, policy: StartPolicy) -> None:
+        self._objects = logs.tools.objects
+        self._policy = policy
+        self._files = FilesAhead(self._objects, logs.workers)
+        self._next = 0
+
+    def read(
+        self, cursors: Sequence[Cursor], states: Sequence[PartitionState], max_records: int
+    ) -> pa.Table | None:
+        """At most so many records, None for none. Cursors move behind them and over gaps, or stay where an error is
+        raised.
+        """
+        isolation_level = self._policy.isolation_level
+        partitions = [
+            _Partition(cursor, state, end_of(state, isolation_level))
+            for cursor, state in zip(cursors, states, strict=True)
+        ]
+        if all(at.has_nothing for at in partitions):
+            return None
+        before = [cursor.position for cursor in cursors]
+        self._files.expect(self._likely(partitions, max_records))
+        try:
+            tables = self._read(partitions, max_records)
+        except BaseException:
+            for cursor, position in zip(cursors, before, strict=True):
+                cursor.position, cursor.open_file = position, None  # nobody has seen what was read
+            raise
+        self._files.read_ahead()
+        return pa.concat_tables(tables, promote_options="default") if tables else None
+
+    def forget(self) -> None:
+        """Nothing is read any more."""
+        self._files.forget()
+
+    def _read(self, partitions: Sequence[_Partition], max_records: int) -> list[pa.Table]:
+        tables: list[pa.Table] = []
+        left = max_records
+        names_topics = len({at.cursor.topic.name for at in partitions}) > 1
+        for index in _in_turn(self._next, len(partitions)):
+            for table in self._take(partitions[index], left):
+                tables.append(_with_topic(partitions[index].cursor, table) if names_topics else table)
+                left -= table.num_rows
+            if left <= 0:
+                self._next = index + 1
+                break
+        return tables
+
+    def _take(self, at: _Partition, limit: int) -> list[pa.Table]:
+        """Up to `limit` records of one partition; moves the cursor behind them."""
+        cursor = at.cursor
+        begin = self._policy.within(cursor, at.state, cursor.position)  # retention may have overtaken it
+        if begin != cursor.position:
+            cursor.position, at.parts = begin, None
+        tables: list[pa.Table] = []
+        for part in present_files(self._objects, cursor.topic, self._parts(at)):
+            if limit <= 0:
+                return tables
+            opened = self._opened(cursor, part)
+            while limit > 0 and (rest := opened.rest(cursor.position)) is not None:
+                table = rest.slice(0, limit)
+                tables.append(table)
+                limit -= table.num_rows
+                cursor.position = table.column("_offset")[-1].as_py() + 1
+            if limit <= 0 and cursor.position <= part.log_file.last_offset:
+                return tables
+            cursor.open_file = None
+        cursor.position = max(cursor.position, at.end)
+        return tables
+
+    def _parts(self, at: _Partition) -> list[FileSlice]:
+        if at.parts is None:
+            at.parts = choose_files(
+                at.state, at.cursor.partition, at.cursor.position, at.end, self._policy.isolation_level
+            )
+        return at.parts
+
+    def _opened(self, cursor: Cursor, part: FileSlice) -> OpenFile:
+        """The file, to be read from the cursor's position on; it is kept open for the next poll."""
+        file = _whole_file(cursor, part)
+        if cursor.open_file is None or not cursor.open_file.holds(file.key, cursor.position):
+            cursor.open_file = self._files.open(file)
+        return cursor.open_file
+
+    def _likely(self, partitions: Sequence[_Partition], max_records: int) -> Iterator[NamedFile]:
+        """The files that this poll opens, and those of a next one that finds nothing new. Aborted ones, which may be
+        gone, are not among them.
+        """
+        places = [(0, 0)] * len(partitions)  # a file of the partition, how many of its records are taken
+        first = self._next
+        for _ in range(2):
+            left = max_records
+            for index in _in_turn(first, len(partitions)):
+                at, (number, taken) = partitions[index], places[index]
+                parts = self._parts(at)
+                while left > 0 and number < len(parts):
+                    part = parts[number]
+                    if not taken and not part.is_aborted and not _is_open(at.cursor, part):
+                        yield _whole_file(at.cursor, part)
+                    step = min(left, _records_in(part) - taken)
+                    left, taken = left - step, taken + step
+                    if taken >= _records_in(part):
+                        number, taken = number + 1, 0
+                places[index] = (number, taken)
+                if left <= 0:
+                    first = index + 1
+                    break
+
+
+def _in_turn(first: int, count: int) -> list[int]:
+    begin = first % count
+    return [*range(begin, count), *range(begin)]
+
+
+def _records_in(part: FileSlice) -> int:
+    """How many records of the file are still to be read, as far as can be told without it."""
+    return min(part.log_file.record_count, part.end_offset - part.start_offset)
+
+
+def _whole_file(cursor: Cursor, part: FileSlice) -> NamedFile:
+    file = part.log_file
+    return NamedFile(cursor.topic, FileSlice(part.partition, file, file.base_offset, file.last_offset + 1))
+
+
+def _is_open(cursor: Cursor, part: FileSlice) -> bool:
+    opened = cursor.open_file
+    return opened is not None and opened.holds(_whole_file(cursor, part).key, cursor.position)
+
+
+def _with_topic(cursor: Cursor, table: pa.Table) -> pa.Table:
+    return table.append_column("_topic", pa.repeat(pa.scalar(cursor.topic.name, pa.string()), table.num_rows))

@@ -178,7 +178,9 @@ class MemoryOfAll:
 
     def _look(self) -> None:
         me = psutil.Process()
-        while not self._over.wait(0.1):
+        is_over = False
+        while not is_over:
+            is_over = self._over.wait(0.1)  # and looks once more: an audit may take less than that
             held = 0
             for each in (me, *me.children(recursive=True)):
                 with suppress(psutil.NoSuchProcess):

@@ -33,10 +33,10 @@ def commit(
     **settings: Any,
 ) -> None:
     """A committed transaction of somebody else."""
-    producer = engine.producer(transactional_id=transactional_id, **settings)
-    producer.init_transactions()
-    with producer.transaction(run_id):
-        producer.produce("payments", table)
+    with engine.producer(transactional_id=transactional_id, **settings) as producer:
+        producer.init_transactions()
+        with producer.transaction(run_id):
+            producer.produce("payments", table)
 
 
 def leave_open(engine: Engine, table: pa.Table, transactional_id: str = "someone") -> Producer:

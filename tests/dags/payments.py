@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition
 from txn_engine.producer import Producer
+from txn_engine.types import MarkerMode
 
 ROWS = 12
 
@@ -34,12 +35,11 @@ def leave_open(engine: Engine, transactional_id: str, *, timeout_ms: int = 60_00
 
 def commit(engine: Engine, transactional_id: str, *, deferred: bool = False) -> None:
     """A committed transaction; deferred: decided, its markers left to the sweep."""
-    producer = engine.producer(
-        transactional_id=transactional_id, markers="deferred" if deferred else "inline"
-    )
-    producer.init_transactions()
-    with producer.transaction():
-        producer.produce("payments", rows())
+    markers: MarkerMode = "deferred" if deferred else "inline"
+    with engine.producer(transactional_id=transactional_id, markers=markers) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("payments", rows())
 
 
 def leave_offsets_pending(engine: Engine, group_id: str, transactional_id: str, offset: int) -> Producer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import wraps
 from typing import ParamSpec, Self, TypeVar
 
@@ -92,9 +93,9 @@ class _Writer:
     def __init__(self, engine: Engine, transactional_id: str | None, who: Identity) -> None:
         self._producer: Producer = engine.producer(transactional_id=transactional_id)
         self._engine = engine
-        self._producer._start_epoch(ProducerIdAndEpoch(*who))
-        if transactional_id is not None:
-            self._producer._state = ProducerState.IN_TRANSACTION
+        state = ProducerState.READY if transactional_id is None else ProducerState.IN_TRANSACTION
+        cell = self._producer._cell
+        cell.now = replace(cell.now, state=state, identity=ProducerIdAndEpoch(*who))
 
     def produce(self, at: TopicPartition, batch: Batch) -> int:
         """The batch with that sequence; its base offset."""

@@ -43,19 +43,19 @@ def open_engine(store: ObjectStore, clock: ManualClock) -> Engine:
 
 def commit(engine: Engine, *accounts: int, transactional_id: str = "load", partition: int = 0) -> None:
     """One transaction with one payment an account, committed."""
-    producer = engine.producer(transactional_id=transactional_id)
-    producer.init_transactions()
-    with producer.transaction():
-        producer.produce(TOPIC, payments(*accounts), partition=partition)
+    with engine.producer(transactional_id=transactional_id) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce(TOPIC, payments(*accounts), partition=partition)
 
 
 def abort(engine: Engine, *accounts: int) -> None:
     """One transaction whose records are in the log, aborted."""
-    producer = engine.producer(transactional_id="load")
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce(TOPIC, payments(*accounts), partition=0).result()
-    producer.abort_transaction()
+    with engine.producer(transactional_id="load") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(TOPIC, payments(*accounts), partition=0).result()
+        producer.abort_transaction()
 
 
 def upload(engine: Engine, *accounts: int, producer_id: int = -1, producer_epoch: int = -1) -> EncodedFile:

@@ -91,8 +91,8 @@ class _Stage:
         """An engine of its own, with nothing known: what another process would begin with."""
         return Engine(self.store)
 
-    def measure(self, work: Callable[[], object]) -> _Step:
-        """One operation, and what it leaves running."""
+    def measure(self, work: Callable[[], object], puts: int = 0) -> _Step:
+        """One operation, and what it leaves running: it is over once it has put so many objects, and is quiet."""
         self.store.wait_until_quiet(0.005)
         self.store.take()
         self.store.call_ms = self.call_ms
@@ -100,6 +100,7 @@ class _Stage:
             began = time.perf_counter()
             work()
             returned = time.perf_counter()
+            self.store.wait_for_puts(puts)
             self.store.wait_until_quiet(_QUIET_CALLS * self.call_ms / 1_000)
         finally:
             self.store.call_ms = 0.0
@@ -194,7 +195,7 @@ def _transactions(call_ms: float, tries: int) -> Iterator[Rounds]:
         ):
             work = _in_transaction(producer, produce)
             work()
-            yield stage.row(name, [stage.measure(work) for _ in range(tries)], least)
+            yield stage.row(name, [stage.measure(work, least.objects) for _ in range(tries)], least)
 
 
 def _deferred(call_ms: float, tries: int) -> Iterator[Rounds]:
@@ -263,7 +264,7 @@ def _cycles(call_ms: float, tries: int) -> Iterator[Rounds]:
             polls, rests = [], []
             for _ in range(tries):
                 polls.append(stage.measure(cycle.poll))
-                rests.append(stage.measure(cycle.rest))
+                rests.append(stage.measure(cycle.rest, _REST.objects))
             name = "warm cycle"
             yield stage.row(f"{name}: poll", polls, Least("the logs' ends are looked at", 1))
             yield stage.row(f"{name}: the rest", rests, _REST)
@@ -313,7 +314,7 @@ def _fresh_cycle(stage: _Stage) -> list[tuple[_Step, EntryKinds]]:
     steps = [stage.measure(poll)]
     with made[0], cycles[0].consumer, cycles[0].producer as producer:
         steps.append(stage.measure(producer.init_transactions))
-        steps.append(stage.measure(cycles[0].rest))
+        steps.append(stage.measure(cycles[0].rest, _REST.objects))
         kinds = entry_kinds(stage.store.watched, [call for step in steps for call in step.calls])
     return [(step, kinds) for step in steps]
 

@@ -225,7 +225,10 @@ def _numbers(kind: pa.DataType, code: str) -> _Column:
 def _texts(values: tuple[str, ...]) -> pa.Array[Any]:
     if values == ("",):
         return _NO_TEXT
-    raw = [value.encode() for value in values]
+    return _encoded([value.encode() for value in values])
+
+
+def _encoded(raw: Sequence[bytes]) -> pa.Array[Any]:
     ends = array("i", accumulate(map(len, raw), initial=0))
     return pa.Array.from_buffers(
         pa.string(), len(raw), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(raw))]
@@ -242,7 +245,7 @@ def _usual(make: _Column) -> _Column:
     return lambda values: keep(values) if len(values) == 1 else make(values)
 
 
-_NO_TEXT = pa.array([""], pa.string())
+_NO_TEXT = _encoded([b""])  # `pa.array` would load pandas at once
 _INT64, _INT32 = _numbers(pa.int64(), "q"), _numbers(pa.int32(), "i")
 _COLUMNS: tuple[_Column, ...] = (
     _INT64,

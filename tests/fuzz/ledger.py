@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import asdict
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from storage import MemoryStore, PutIfAbsentProof, encode_json
 from txn_engine import Engine, TopicPartition
-from txn_engine.log.logs import ForkSafeExecutor
+from txn_engine.clock import Waiting
 from txn_engine.log.store_config import StoreConfig
 from txn_engine.testing import ManualClock
 
@@ -44,23 +43,19 @@ class AtOnce(Executor):
         return future
 
 
-def executor(threads: int, name: str) -> Executor:
-    """Producers' lanes wait for their caller; all else runs at once."""
-    return ForkSafeExecutor(threads, name) if name == "txn-send" else AtOnce()
-
-
 def open_ledger(objects: Objects, clock: ManualClock) -> Engine:
     """An engine over these objects, in a store of its own."""
     store = MemoryStore(clock=clock)
     for key, data in objects.items():
         store._shelf.objects[key] = (data, START_MS)
-    ids = (count(1), count(1 << 64))
-
-    def new_id() -> str:
-        """The caller's ids and its lanes' do not depend on which of them is first."""
-        return f"{next(ids[threading.current_thread() is not threading.main_thread()]):032x}"
-
-    return Engine(store, clock=clock, new_id=new_id, executors=executor)
+    ids = count(1)
+    return Engine(
+        store,
+        clock=clock,
+        new_id=lambda: f"{next(ids):032x}",
+        waiting=Waiting(pause_ms=lambda _: None),
+        executors=lambda *_: AtOnce(),
+    )
 
 
 def held(engine: Engine) -> Objects:

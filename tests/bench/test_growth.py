@@ -44,6 +44,7 @@ def test_the_curves(report: dict[str, Any]) -> None:
     assert all(row["appends_a_second"] > 0 and 0 <= row["lost"] < 1 for row in writers)
     assert all(0 < row["slowest"] <= 1 and row["p50_ms"] <= row["p99_ms"] for row in writers)
     assert writers[0]["lost"] == writers[2]["lost"] == 0
+    assert all(row["memory_mb"] > 0 and row["memory_by_snapshot_mb"] > 0 for row in report["files"])
     assert all(row["snapshot_mb"] > 0 and row["open_by_snapshot_s"] > 0 for row in report["files"])
 
 

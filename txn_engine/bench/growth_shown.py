@@ -38,7 +38,7 @@ def print_growth(console: Console, report: Mapping[str, Any]) -> None:
         "puts lost": lambda row: f"{row['lost']:.0%}",
         "given up": lambda row: str(row["refused"]),
     })  # fmt: skip
-    _print(console, "A fresh process opens a partition (memory at its peak)", report["files"], {
+    _print(console, "A fresh process opens a partition", report["files"], {
         "live files": lambda row: f"{row['files']:,}",
         "s": lambda row: f"{row['open_s']:.2f}",
         "MB": lambda row: f"{row['memory_mb']:.0f}",

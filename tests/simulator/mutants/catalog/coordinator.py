@@ -310,13 +310,13 @@ MUTANTS = (
         (
             Edit(
                 _COORDINATOR,
-                "        decision = self._decide(transactional_id, decide)\n        if markers ==",
+                "        decision = self._decide(transactional_id, decide)\n        stored = None if decision.row is None",
                 "        open_now = self.current(transactional_id)\n"
-                "        if markers == 'inline' and open_now is not None and open_now.row.state is TransactionState.ONGOING:\n"
+                "        if open_now is not None and open_now.row.state is TransactionState.ONGOING:\n"
                 "            state = TransactionState.PREPARE_COMMIT if committed else TransactionState.PREPARE_ABORT\n"
                 "            row = replace(open_now.row, state=state, producer_epoch=open_now.row.producer_epoch + 1)\n"
                 "            self._markers.finish([replace(open_now, row=row)])\n"
-                "        decision = self._decide(transactional_id, decide)\n        if markers ==",
+                "        decision = self._decide(transactional_id, decide)\n        stored = None if decision.row is None",
             ),
         ),
         ("bank", "two_owners", "sweeps", "lists"),

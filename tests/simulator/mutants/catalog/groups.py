@@ -134,7 +134,7 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "            proposals = [OffsetCommitProposal(commit, *self._identity) for commit in commits]",
+                "            proposals = [OffsetCommitProposal(commit, *lane.identity) for commit in commits]",
                 "            proposals = [OffsetCommitProposal(commit) for commit in commits]",
             ),
         ),
@@ -158,13 +158,13 @@ MUTANTS = (
         (
             Edit(
                 _PRODUCER,
-                "                (TransactionPartition(topic.name, topic.incarnation, number), encoded)\n",
-                "                (\n"
-                "                    TransactionPartition(\n"
-                "                        topic.name, self._logs.topics.get(topic.name).incarnation, number\n"
-                "                    ),\n"
-                "                    encoded,\n"
-                "                )\n",
+                "            (TransactionPartition(topic.name, topic.incarnation, number), encoded)\n",
+                "            (\n"
+                "                TransactionPartition(\n"
+                "                    topic.name, self._logs.topics.get(topic.name).incarnation, number\n"
+                "                ),\n"
+                "                encoded,\n"
+                "            )\n",
             ),
         ),
         ("remade",),

@@ -47,6 +47,13 @@ class WatchedStore:
             calls, self._calls = self._calls, []
         return calls
 
+    def newest_put(self, prefix: str) -> Call | None:
+        """Of the calls that `take` would return now, the last one that stored an object below `prefix`."""
+        with self._lock:
+            return next(
+                (call for call in reversed(self._calls) if call.stored and call.key.startswith(prefix)), None
+            )
+
     def wait_until_quiet(self, quiet_s: float) -> None:
         """Return once no call has been under way for so long: what works behind a caller's back is done."""
         while True:

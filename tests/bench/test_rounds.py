@@ -10,9 +10,10 @@ from rich.console import Console
 from storage import MemoryStore, ObjectNotFoundError
 from txn_engine import Engine
 from txn_engine.bench import run_rounds
-from txn_engine.bench.marks import entry_kinds, objects_put
+from txn_engine.bench.marks import entry_kinds, objects_put, wait_until_complete
 from txn_engine.bench.payments import SCHEMA, payments
 from txn_engine.bench.watched import Call, WatchedStore, in_a_row
+from txn_engine.errors import RequestTimedOutError
 
 
 def call(began: float, ended: float) -> Call:
@@ -55,6 +56,8 @@ def test_marks_of_a_transaction(markers: str) -> None:
             store.take()
             with producer.transaction():
                 producer.produce("t", payments(10))
+            if markers == "inline":
+                wait_until_complete(store)
             store.wait_until_quiet(0.05)
         calls = store.take()
         kinds = entry_kinds(store.watched, calls)
@@ -69,6 +72,23 @@ def test_marks_of_a_transaction(markers: str) -> None:
     assert marks.complete is not None
     assert marks.visible < marks.complete
     assert objects_put(calls) == 9
+
+
+def test_nothing_is_waited_for_where_nothing_was_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a transaction that stays undone is an error, not a figure."""
+    store = WatchedStore(MemoryStore())
+    wait_until_complete(store)
+    monkeypatch.setattr("txn_engine.bench.marks._PATIENCE_S", 0.05)
+    with Engine(store) as engine:
+        engine.admin.create_topic("t", partitions=1, schema=SCHEMA, key="account_id")
+        producer = engine.producer(transactional_id="id", markers="deferred")
+        producer.init_transactions()
+        store.take()
+        wait_until_complete(store)
+        with producer.transaction():
+            producer.produce("t", payments(1))
+        with pytest.raises(RequestTimedOutError, match="not complete"):
+            wait_until_complete(store)
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from storage import ObjectStore
-from txn_engine.bench.watched import Call
+from txn_engine.bench.watched import Call, WatchedStore
+from txn_engine.errors import RequestTimedOutError
 from txn_engine.verify.descriptors import TransactionRow
 from txn_engine.verify.dump import DumpedEntry, LogDump
 
@@ -16,6 +18,8 @@ _ENTRY = re.compile(r"topics/([^/]+)/(0|[1-9]\d*)/(0|[1-9]\d*)/log/(\d{20})\.par
 _DECISIONS = {"PrepareCommit", "PrepareAbort"}
 _COMPLETIONS = {"CompleteCommit", "CompleteAbort"}
 _MARKER = "marker"
+_COORDINATOR = "topics/__transaction_state/"
+_PATIENCE_S, _PAUSE_S = 30.0, 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,26 @@ def _kinds(entries: Iterable[DumpedEntry]) -> Iterator[tuple[str, frozenset[str]
         states = {batch.row.state for batch in entry.batches if isinstance(batch.row, TransactionRow)}
         markers = {_MARKER for batch in entry.batches if batch.is_marker}
         yield entry.key, frozenset(states | markers)
+
+
+def wait_until_complete(store: WatchedStore) -> None:
+    """Return once the newest row of a transaction that was put since the last `take`, if there is one, is a Complete
+    row: an engine may write it behind the commit's return, and be quiet before.
+
+    `RequestTimedOutError`: it did not come. For markers that are not deferred.
+    """
+    deadline = time.perf_counter() + _PATIENCE_S
+    looked_at: Call | None = None
+    while time.perf_counter() < deadline:
+        newest = store.newest_put(_COORDINATOR)
+        if newest is None:
+            return
+        if newest != looked_at:
+            looked_at = newest
+            if entry_kinds(store.watched, [newest]).kinds[newest.key] & _COMPLETIONS:
+                return
+        time.sleep(_PAUSE_S)
+    raise RequestTimedOutError("a transaction that is not complete", actor="bench", place=store.url)
 
 
 def objects_put(calls: Sequence[Call]) -> int:

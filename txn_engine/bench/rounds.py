@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from storage import MemoryStore
-from txn_engine.bench.marks import EntryKinds, entry_kinds, objects_put
+from txn_engine.bench.marks import EntryKinds, entry_kinds, objects_put, wait_until_complete
 from txn_engine.bench.payments import SCHEMA, payments
 from txn_engine.bench.progress import Progress
 from txn_engine.bench.watched import Call, WatchedStore, in_a_row
@@ -91,8 +91,8 @@ class _Stage:
         """An engine of its own, with nothing known: what another process would begin with."""
         return Engine(self.store)
 
-    def measure(self, work: Callable[[], object], puts: int = 0) -> _Step:
-        """One operation, and what it leaves running: it is over once it has put so many objects, and is quiet."""
+    def measure(self, work: Callable[[], object], *, completes: bool = False) -> _Step:
+        """One operation, and what it leaves running; `completes`: a transaction whose markers are not deferred."""
         self.store.wait_until_quiet(0.005)
         self.store.take()
         self.store.call_ms = self.call_ms
@@ -100,11 +100,18 @@ class _Stage:
             began = time.perf_counter()
             work()
             returned = time.perf_counter()
-            self.store.wait_for_puts(puts)
+            if completes:
+                wait_until_complete(self.store)
             self.store.wait_until_quiet(_QUIET_CALLS * self.call_ms / 1_000)
         finally:
             self.store.call_ms = 0.0
         return _Step(began, returned, self.store.take())
+
+    def warm_up(self, work: Callable[[], object]) -> None:
+        """A transaction that is not measured, to its Complete row."""
+        self.store.take()
+        work()
+        wait_until_complete(self.store)
 
     def row(self, name: str, steps: Sequence[_Step], least: Least) -> Rounds:
         """The line of an operation that was measured a few times."""
@@ -194,8 +201,8 @@ def _transactions(call_ms: float, tries: int) -> Iterator[Rounds]:
             (f"transaction, {PARTITIONS} awaited calls", _awaited, awaited),
         ):
             work = _in_transaction(producer, produce)
-            work()
-            yield stage.row(name, [stage.measure(work, least.objects) for _ in range(tries)], least)
+            stage.warm_up(work)
+            yield stage.row(name, [stage.measure(work, completes=True) for _ in range(tries)], least)
 
 
 def _deferred(call_ms: float, tries: int) -> Iterator[Rounds]:
@@ -260,11 +267,11 @@ def _cycles(call_ms: float, tries: int) -> Iterator[Rounds]:
             producer.init_transactions()
             cycle = _Cycle(consumer, producer)
             for _ in range(PARTITIONS + 1):
-                cycle.whole()
+                stage.warm_up(cycle.whole)
             polls, rests = [], []
             for _ in range(tries):
                 polls.append(stage.measure(cycle.poll))
-                rests.append(stage.measure(cycle.rest, _REST.objects))
+                rests.append(stage.measure(cycle.rest, completes=True))
             name = "warm cycle"
             yield stage.row(f"{name}: poll", polls, Least("the logs' ends are looked at", 1))
             yield stage.row(f"{name}: the rest", rests, _REST)
@@ -294,7 +301,7 @@ def _used_stage(call_ms: float) -> _Stage:
         with consumer, producer:
             consumer.subscribe([_IN])
             producer.init_transactions()
-            _Cycle(consumer, producer).whole()
+            stage.warm_up(_Cycle(consumer, producer).whole)
     return stage
 
 
@@ -314,7 +321,7 @@ def _fresh_cycle(stage: _Stage) -> list[tuple[_Step, EntryKinds]]:
     steps = [stage.measure(poll)]
     with made[0], cycles[0].consumer, cycles[0].producer as producer:
         steps.append(stage.measure(producer.init_transactions))
-        steps.append(stage.measure(cycles[0].rest, _REST.objects))
+        steps.append(stage.measure(cycles[0].rest, completes=True))
         kinds = entry_kinds(stage.store.watched, [call for step in steps for call in step.calls])
     return [(step, kinds) for step in steps]
 

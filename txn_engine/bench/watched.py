@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from storage import MappableStore, ObjectInfo, ObjectStore
 
-_PATIENCE_S = 10.0
 _PAGE = 1_000
 """Objects that one call of a listing brings, as S3 has it."""
 
@@ -48,14 +47,12 @@ class WatchedStore:
             calls, self._calls = self._calls, []
         return calls
 
-    def wait_for_puts(self, count: int) -> None:
-        """Return once so many objects were put since the last `take`, or after ten seconds without."""
-        until = time.perf_counter() + _PATIENCE_S
-        while time.perf_counter() < until:
-            with self._lock:
-                if sum(call.stored for call in self._calls) >= count:
-                    return
-            time.sleep(0.001)
+    def newest_put(self, prefix: str) -> Call | None:
+        """Of the calls that `take` would return now, the last one that stored an object below `prefix`."""
+        with self._lock:
+            return next(
+                (call for call in reversed(self._calls) if call.stored and call.key.startswith(prefix)), None
+            )
 
     def wait_until_quiet(self, quiet_s: float) -> None:
         """Return once no call has been under way for so long: what works behind a caller's back is done."""

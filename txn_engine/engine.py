@@ -200,8 +200,8 @@ class Engine:
         return survey, self.logs.look([*internal, *users])
 
     def close(self) -> None:
-        """Let go of threads and connections."""
-        for pool in self._pools:
+        """Let go of threads and connections, once what is under way is settled."""
+        for pool in reversed(self._pools):  # senders work with workers, and both with readers
             pool.shutdown(wait=True)
         self.store.close()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from tests.engine.conftest import accounts_in, payments
@@ -13,6 +15,7 @@ from txn_engine.errors import (
     ProducerFencedError,
 )
 from txn_engine.producer import Producer
+from txn_engine.producer.states import ProducerState
 
 
 def initialised(engine: Engine) -> ProducerIdAndEpoch:
@@ -78,6 +81,26 @@ def test_of_two_that_resumed_one_identity_one_writes(engine: Engine) -> None:
     first.produce("payments", payments(1)).result()
     with pytest.raises(InvalidTxnStateError):
         second.produce("payments", payments(2)).result()
+    first.commit_transaction()
+    assert accounts_in(engine) == [1]
+
+
+@pytest.mark.parametrize("end", ["close", "abort_transaction"])
+@pytest.mark.parametrize("is_awaited", [True, False])
+def test_who_comes_second_ends_nothing_of_the_firsts(engine: Engine, end: str, is_awaited: bool) -> None:
+    """Neither where its row was refused, nor where it gives up before that went out."""
+    identity = initialised(engine)
+    first, second = resumed(engine, identity), resumed(engine, identity)
+    first.begin_transaction()
+    first.produce("payments", payments(1)).result()
+    second.begin_transaction()
+    sent = second.produce("payments", payments(2))
+    if is_awaited:
+        with pytest.raises(InvalidTxnStateError):
+            sent.result()
+        assert second.state is ProducerState.FATAL_ERROR
+    with suppress(InvalidTxnStateError):
+        getattr(second, end)()
     first.commit_transaction()
     assert accounts_in(engine) == [1]
 

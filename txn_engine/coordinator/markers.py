@@ -10,6 +10,7 @@ from functools import partial
 from txn_engine.clock import Clock
 from txn_engine.errors import (
     CorruptObjectError,
+    IllegalStateError,
     TxnEngineError,
     UnexpectedError,
     UnknownTopicOrPartitionError,
@@ -61,11 +62,11 @@ class MarkerWriter:
 
     def mark_alone(self, decision: StoredRow) -> tuple[str, ...]:
         """The markers of one decision, and why they are not everywhere; nothing is raised."""
-        return tuple(
-            _told(decision, why)
-            for outcome in self._mark_all([decision])
-            for decision, why in outcome.failed.items()
-        )
+        try:
+            outcomes = self._mark_all([decision])
+        except IllegalStateError as closed:  # the engine is
+            return (_told(decision, str(closed)),)
+        return tuple(_told(at, why) for outcome in outcomes for at, why in outcome.failed.items())
 
     def complete_alone(self, decision: StoredRow) -> tuple[str, ...]:
         """The Complete row of one decision whose markers are everywhere, and why it is not there; nothing is raised."""

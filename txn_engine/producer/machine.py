@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 
 from txn_engine.errors import (
     IllegalStateError,
+    InvalidTxnStateError,
     OutcomeUnknownError,
     TransactionAbortableError,
 )
@@ -182,7 +183,9 @@ def allow(machine: Machine, call: Call) -> None:
     if machine.state in legal:
         return
     if machine.state is ProducerState.FATAL_ERROR and machine.error is not None:
-        raise machine.error
+        raise machine.error.with_traceback(
+            None
+        )  # else it would hold the frames of every call, and their records
     if machine.state is ProducerState.ABORTABLE_ERROR:
         raise TransactionAbortableError(
             f"the transaction failed: {describe_error(machine.error)}", actor=machine.actor
@@ -280,8 +283,13 @@ def joined(machine: Machine) -> Step:
 
 
 def join_failed(machine: Machine, error: BaseException) -> Step:
-    """The coordinator refused the row, or nobody knows whether it is there."""
-    return failed(replace(machine, joining=None, join_error=machine.join_error or error), error)
+    """The coordinator refused the row, or nobody knows whether it is there.
+
+    INVALID_TXN_STATE says that a resumed identity is in another's hands: what is open under it is not this producer's
+    to abort.
+    """
+    settled = replace(machine, joining=None, join_error=machine.join_error or error)
+    return finished(settled, error) if isinstance(error, InvalidTxnStateError) else failed(settled, error)
 
 
 def wrote_offsets(
@@ -334,8 +342,12 @@ def aborting(machine: Machine) -> Step:
 
 
 def aborted(machine: Machine) -> Step:
-    """All that was on its way has settled: ask for the end, where the coordinator may know of the transaction."""
-    if machine.asked:
+    """All that was on its way has settled: ask for the end, where the coordinator may know of the transaction.
+
+    What is open under a resumed identity is another's as long as no row of this producer's went out.
+    """
+    is_untouched = machine.is_resumed and machine.join_error is None
+    if machine.asked and not is_untouched:
         return machine, (_ask_end(machine, committed=False),)
     return _ended(machine, committed=False), ()
 

@@ -259,7 +259,10 @@ class Producer:
         asked again by the next call: there are days left.
         """
         now = self._cell.now
-        if now.transactional_id is None or now.identity == events.NOBODY or now.asked:
+        is_new = (
+            now.unfinished is not None and now.unfinished.is_marked
+        )  # its Complete row is not to be waited for
+        if now.transactional_id is None or now.identity == events.NOBODY or now.asked or is_new:
             return
         try:
             self._tools.coordinator.renew(now.transactional_id, *now.identity)
@@ -504,7 +507,7 @@ class Producer:
         now = self._cell.now
         if now.state is ProducerState.FATAL_ERROR and now.error is not None:
             self._has_told = True
-            raise now.error
+            raise now.error.with_traceback(None)  # as `allow`
 
     def _first_write_check(self, lane: Lane) -> FirstWriteCheck:
         """The stalled first write (PROTOCOL.md, section 4): on a view that is not the one from before AddPartitions,
@@ -584,13 +587,22 @@ class Producer:
         if self.state is ProducerState.CLOSED:
             return
         self._refuse_in_a_callback()
-        with self._turn:
-            self._refuse_in_a_reader()
-            self._cell.refuse_while_ending()
-            self._absorb_what_was_broken_off()
+        this_call = object()
+        try:
+            with self._turn:
+                self._refuse_in_a_reader()
+                self._absorb_what_was_broken_off()
+                if self.transactional_id is not None:  # from here on nobody else ends the transaction
+                    self._cell.begin_ending(this_call)
+            self._close()
+        finally:
+            if self._cell.ender is this_call:
+                self._cell.ender = None
+
+    def _close(self) -> None:
         try:
             if self.state in UNDECIDED:
-                self.abort_transaction()
+                self._abort()
             elif self.transactional_id is None and not self._has_told:
                 self.flush()
             self._effects.wait_for_completion()

@@ -71,8 +71,8 @@ UNDECIDED: Final = frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR})
 def is_fatal_to_a_write(error: BaseException) -> bool:
     """Whether an error of a write or of AddPartitions finishes the producer; else the transaction can only abort.
 
-    INVALID_TXN_STATE is Kafka's exception: fatal as an answer of the coordinator, abortable as a partition's
-    (`TransactionManager.maybeTransitionToErrorState`); AddPartitions has no such answer.
+    INVALID_TXN_STATE is Kafka's exception: abortable as a partition's answer, which is meant here, and fatal as the
+    coordinator's (`TransactionManager.maybeTransitionToErrorState`).
     """
     return isinstance(error, TxnEngineError) and error.fatal and not isinstance(error, InvalidTxnStateError)
 

@@ -1,0 +1,179 @@
+"""The Complete row behind the caller: who waits for it, who does not, and what is closed meanwhile."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from types import FrameType
+
+import pytest
+
+from storage import MemoryStore
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.test_producer_threads import in_time
+from txn_engine import Engine, Producer
+from txn_engine.errors import IllegalStateError, ProducerFencedError
+from txn_engine.producer.states import ProducerState
+from txn_engine.protocol.transaction_rows import TransactionState
+from txn_engine.testing import ManualClock
+
+
+class HeldRows(MemoryStore):
+    """Holds rows of the coordinator back: those that a thread puts which `holds` says yes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holds: Callable[[str], bool] = lambda _: False
+        self.is_held = threading.Event()
+        self.let = threading.Event()
+        self.is_patient = True
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if "__transaction_state" in key and self.holds(threading.current_thread().name):
+            self.is_held.set()
+            self.is_patient &= self.let.wait(5)
+        return super().put_if_absent(key, data)
+
+    def hold_the_pools(self) -> None:
+        """Rows that callers write themselves pass."""
+        self.holds = lambda thread: thread.startswith("txn-send")
+
+
+@pytest.fixture
+def store() -> HeldRows:
+    return HeldRows()
+
+
+@pytest.fixture
+def engine(store: HeldRows, clock: ManualClock) -> Iterator[Engine]:
+    with Engine(store, clock=clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        yield engine
+
+
+def in_transaction(engine: Engine) -> Producer:
+    """One record of a transaction is in the log."""
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction("r1")
+    producer.produce("payments", payments(1)).result()
+    return producer
+
+
+def test_begin_and_produce_do_not_wait_for_it(engine: Engine, store: HeldRows) -> None:
+    """The next transaction begins, and its data files are on their way; only its AddPartitions row waits."""
+    producer = in_transaction(engine)
+    store.hold_the_pools()
+    producer.commit_transaction()
+    assert store.is_held.wait(20)
+    sent = []
+
+    def next_transaction() -> None:
+        producer.begin_transaction()
+        sent.append(producer.produce("payments", payments(2)))
+
+    in_time(next_transaction)
+    assert store.is_patient
+    store.let.set()
+    producer.commit_transaction()
+    assert sent[0].done()
+    assert accounts_in(engine) == [1, 2]
+
+
+def test_the_engines_close_waits_for_it(store: HeldRows, clock: ManualClock, engine: Engine) -> None:
+    """Also where it loses its race, and has to read what others have written on the threads that read."""
+    closing = Engine(store, clock=clock)
+    producer = in_transaction(closing)
+    at = engine.logs.coordinator_partition("job")
+    neighbour = next(name for name in map(str, count()) if engine.logs.coordinator_partition(name) == at)
+    store.hold_the_pools()
+    producer.commit_transaction()
+    assert store.is_held.wait(20)
+    store.holds = lambda _: False
+    other = engine.producer(transactional_id=neighbour)
+    for _ in range(12):
+        other.init_transactions()
+    closed = threading.Thread(target=closing.close)
+    closed.start()
+    closed.join(0.2)
+    store.let.set()
+    in_time(closed.join)
+    stored = engine.coordinator.current("job")
+    assert stored is not None
+    assert stored.row.state is TransactionState.COMPLETE_COMMIT
+
+
+def test_an_engine_closed_behind_the_decision(store: HeldRows, clock: ManualClock, engine: Engine) -> None:
+    """The commit is decided, and says so; what is left is the sweep's."""
+    closing = Engine(store, clock=clock)
+    producer = in_transaction(closing)
+    store.holds = lambda _: True
+    committing = threading.Thread(target=producer.commit_transaction)
+    committing.start()
+    assert store.is_held.wait(20)
+    closing.close()
+    store.let.set()
+    in_time(committing.join)
+    assert producer.state is ProducerState.READY
+    assert producer.last_committed_run_id == "r1"
+    engine.coordinator.write_pending_markers()
+    assert accounts_in(engine) == [1]
+
+
+def test_a_close_and_a_commit_of_two_threads(engine: Engine, store: HeldRows) -> None:
+    """One of them goes first and the other is refused, which changes nothing: a commit never says that it failed where
+    the transaction is committed.
+    """
+    producer = in_transaction(engine)
+    store.holds = lambda _: True
+    told: list[BaseException | None] = []
+
+    def commit() -> None:
+        try:
+            producer.commit_transaction()
+            told.append(None)
+        except IllegalStateError as refused:
+            told.append(refused)
+
+    committing = threading.Thread(target=commit)
+    looks: list[str] = []
+
+    def preempt(frame: FrameType, event: str, _: object) -> None:
+        """Where the closing thread has looked whether another one ends the transaction, let one try."""
+        caller = frame.f_back.f_code.co_name if frame.f_back is not None else ""
+        if event == "call" and frame.f_code.co_name == "state" and caller in ("close", "_close"):
+            looks.append(caller)
+        if len(looks) == 2:
+            sys.setprofile(None)
+            committing.start()
+            while not (told or store.is_held.is_set()):
+                time.sleep(0.001)
+            threading.Timer(0.2, store.let.set).start()
+
+    sys.setprofile(preempt)
+    try:
+        with suppress(IllegalStateError):
+            producer.close()
+    finally:
+        sys.setprofile(None)
+    in_time(committing.join)
+    assert accounts_in(engine) == ([1] if told == [None] else [])
+    assert (producer.state is ProducerState.CLOSED) == (told != [None])
+
+
+def test_a_finished_producers_error_stays_small(engine: Engine) -> None:
+    """Who calls it again and again is told the same error, which does not hold on to the calls and their records."""
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    engine.producer(transactional_id="job").init_transactions()
+    producer.begin_transaction()
+    with pytest.raises(ProducerFencedError):
+        producer.produce("payments", payments(1)).result()
+    for _ in range(100):
+        with pytest.raises(ProducerFencedError) as raised:
+            producer.produce("payments", payments(1))
+    assert len(raised.traceback) < 20

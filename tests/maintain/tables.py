@@ -37,14 +37,14 @@ def new_table(store: ObjectStore, clock: ManualClock, **config: object) -> Engin
 
 def put(engine: Engine, *pairs: tuple[str, int | None], commit: bool = True, by: str = "writer") -> None:
     """One transaction with these records, ended one way or the other."""
-    producer = engine.producer(transactional_id=by)
-    producer.init_transactions()
-    producer.begin_transaction()
-    producer.produce(TABLE, rows(*pairs), partition=0).result()
-    if commit:
-        producer.commit_transaction()
-    else:
-        producer.abort_transaction()
+    with engine.producer(transactional_id=by) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(TABLE, rows(*pairs), partition=0).result()
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
 
 
 def held(engine: Engine, start: int | None = None) -> Held:

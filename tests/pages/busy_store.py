@@ -57,7 +57,9 @@ def _load(engine: Engine, transactional_id: str, run: int) -> None:
     with engine.producer(transactional_id=transactional_id) as producer:
         producer.init_transactions()
         with producer.transaction(run_id=f"run-{run}"):
-            producer.produce("payments", records(run * 100, 40), partition=0)
+            producer.produce(
+                "payments", records(run * 100, 40), partition=0
+            ).result()  # so that the next adds a row
             producer.produce("payments", records(run * 100 + 40, 20), partition=1)
 
 

@@ -17,19 +17,19 @@ def fill(engine: Engine) -> None:
     engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
     engine.admin.create_topic("balances", partitions=2, schema=BALANCES_SCHEMA, key="account_id")
     load(engine, "load")
-    gone = engine.producer(transactional_id="gone")
-    gone.init_transactions()
-    gone.begin_transaction()
-    gone.produce("payments", payments_table(ROWS[:2]))
-    gone.abort_transaction()
+    with engine.producer(transactional_id="gone") as gone:
+        gone.init_transactions()
+        gone.begin_transaction()
+        gone.produce("payments", payments_table(ROWS[:2])).result()
+        gone.abort_transaction()
 
 
 def load(engine: Engine, transactional_id: str) -> None:
     """All payments of the ledger, once more."""
-    producer = engine.producer(transactional_id=transactional_id)
-    producer.init_transactions()
-    with producer.transaction():
-        producer.produce("payments", payments_table())
+    with engine.producer(transactional_id=transactional_id) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("payments", payments_table())
 
 
 def sums(engine: Engine) -> dict[int, tuple[str, int]]:

@@ -51,10 +51,10 @@ def ledger(store_url: str) -> Iterator[Engine]:
     with connect(store_url) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
         engine.admin.create_topic("balances", schema=BALANCES, key="account_id")
-        load = engine.producer(transactional_id="load")
-        load.init_transactions()
-        with load.transaction():
-            load.produce("payments", payments_table())
+        with engine.producer(transactional_id="load") as load:
+            load.init_transactions()
+            with load.transaction():
+                load.produce("payments", payments_table())
         _consume(engine, SUMS)
         yield engine
 
@@ -68,11 +68,11 @@ def _consume(engine: Engine, sums: list[tuple[int, str, int]]) -> None:
         at: OffsetAndMetadata(offsets.high_watermark)
         for at, offsets in engine.admin.list_offsets("payments").items()
     }
-    producer = engine.producer(transactional_id="balances")
-    producer.init_transactions()
-    with producer.transaction():
-        producer.produce("balances", balances_table(sums))
-        producer.send_offsets_to_transaction(ends, consumer.group_metadata())
+    with engine.producer(transactional_id="balances") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce("balances", balances_table(sums))
+            producer.send_offsets_to_transaction(ends, consumer.group_metadata())
 
 
 def test_all_checks_pass_and_the_report_is_named(

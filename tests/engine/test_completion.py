@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from types import FrameType
+from unittest.mock import Mock
 
 import pytest
 
 from storage import MemoryStore
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from storage.errors import NotConnectedError
+from tests.engine.conftest import SCHEMA, accounts_in, at_rest, payments
 from tests.engine.test_producer_threads import in_time
+from tests.faults import no_pause
 from txn_engine import Engine, Producer
-from txn_engine.errors import IllegalStateError, ProducerFencedError
+from txn_engine.coordinator.coordinator import Coordinator
+from txn_engine.errors import IllegalStateError, ProducerFencedError, StoreUnavailableError
 from txn_engine.producer.states import ProducerState
 from txn_engine.protocol.transaction_rows import TransactionState
 from txn_engine.testing import ManualClock
@@ -28,6 +32,7 @@ class HeldRows(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
         self.holds: Callable[[str], bool] = lambda _: False
+        self.refuses: Callable[[str], bool] = lambda _: False
         self.is_held = threading.Event()
         self.let = threading.Event()
         self.is_patient = True
@@ -36,6 +41,8 @@ class HeldRows(MemoryStore):
         if "__transaction_state" in key and self.holds(threading.current_thread().name):
             self.is_held.set()
             self.is_patient &= self.let.wait(5)
+        if "__transaction_state" in key and self.refuses(threading.current_thread().name):
+            raise NotConnectedError("refused", actor="test", place=key)
         return super().put_if_absent(key, data)
 
     def hold_the_pools(self) -> None:
@@ -50,7 +57,7 @@ def store() -> HeldRows:
 
 @pytest.fixture
 def engine(store: HeldRows, clock: ManualClock) -> Iterator[Engine]:
-    with Engine(store, clock=clock) as engine:
+    with Engine(store, clock=clock, pause=no_pause) as engine:
         engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
         yield engine
 
@@ -82,6 +89,36 @@ def test_begin_and_produce_do_not_wait_for_it(engine: Engine, store: HeldRows) -
     producer.commit_transaction()
     assert sent[0].done()
     assert accounts_in(engine) == [1, 2]
+
+
+@pytest.mark.parametrize("row", ["did not go out", "failed"])
+def test_an_abort_behind_one_that_failed(
+    store: HeldRows, engine: Engine, monkeypatch: pytest.MonkeyPatch, row: str
+) -> None:
+    """The coordinator has a decision at the very epoch that the abort names, and calls that fenced: it is the
+    producer's own last one, which it completes first.
+    """
+    producer = in_transaction(engine)
+    store.refuses = lambda thread: thread.startswith("txn-send")
+    producer.commit_transaction()
+    at_rest(producer)
+    stored = engine.coordinator.current("job")
+    assert stored is not None
+    assert stored.row.state is TransactionState.PREPARE_COMMIT
+    store.refuses = lambda _: False
+    producer.begin_transaction()
+    with monkeypatch.context() as patched:
+        if row == "failed":
+            patched.setattr(Coordinator, "add", Mock(side_effect=StoreUnavailableError("refused")))
+            with pytest.raises(StoreUnavailableError):
+                producer.produce("payments", payments(2)).result()
+        else:
+            patched.setattr(producer._effects, "_join_soon", Mock())
+            producer.produce("payments", payments(2))
+        producer.abort_transaction()
+    with producer.transaction():
+        producer.produce("payments", payments(3))
+    assert accounts_in(engine) == [1, 3]
 
 
 def test_the_engines_close_waits_for_it(store: HeldRows, clock: ManualClock, engine: Engine) -> None:

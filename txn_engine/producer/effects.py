@@ -43,7 +43,7 @@ from txn_engine.producer.machine import (
 )
 from txn_engine.producer.sender import Sender
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionRow
-from txn_engine.protocol.transactions import resume_identity
+from txn_engine.protocol.transactions import is_decision_before, resume_identity
 from txn_engine.types import MarkerMode, ProducerIdAndEpoch
 
 T = TypeVar("T")
@@ -225,10 +225,7 @@ class Effects:
             self._finish(effect.unfinished)
         try:
             identity, decision = self._retry_concurrent(
-                lambda: self._coordinator.decide_end(
-                    self._id, *effect.identity, committed=effect.committed, run_id=effect.run_id
-                ),
-                "the transaction's end",
+                lambda: self._decide_end(effect), "the transaction's end"
             )
         except STORE_ERRORS:
             raise
@@ -243,6 +240,21 @@ class Effects:
                 events.decided, committed=effect.committed, identity=identity, unfinished=unfinished
             )
             self._complete_soon()
+
+    def _decide_end(self, effect: AskEnd) -> tuple[ProducerIdAndEpoch, StoredRow | None]:
+        """The coordinator's answer; CONCURRENT_TRANSACTIONS too where the last transaction's decision stands there.
+
+        It made this very epoch, and nothing of this transaction has come through. Kafka's answer is PRODUCER_FENCED.
+        """
+        try:
+            return self._coordinator.decide_end(
+                self._id, *effect.identity, committed=effect.committed, run_id=effect.run_id
+            )
+        except ProducerFencedError as error:
+            stored = self._coordinator.current(self._id)
+            if stored is None or not is_decision_before(stored.row, *effect.identity):
+                raise
+            raise ConcurrentTransactionsError(error.seen, actor=error.actor) from error
 
     def _settle_fenced(self, effect: AskEnd, error: TxnEngineError) -> None:
         """A successor has the id. Return where the log holds this transaction's commit all the same.

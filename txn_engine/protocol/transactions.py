@@ -306,6 +306,11 @@ def end_transaction(
     raise _fenced(row, producer_id, producer_epoch)
 
 
+def is_decision_before(row: TransactionRow, producer_id: int, producer_epoch: int) -> bool:
+    """Whether this row decides the transaction from which the producer has this epoch, and is not complete."""
+    return row.state.is_prepared and (row.producer_id, row.producer_epoch) == (producer_id, producer_epoch)
+
+
 def _is_retry_after_rotation(row: TransactionRow, producer_id: int, producer_epoch: int) -> bool:
     return (
         row.previous_producer_id == producer_id

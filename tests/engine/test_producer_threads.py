@@ -420,3 +420,107 @@ def test_ctrl_c_behind_the_decision(
     assert accounts_in(engine) == [1, 2]
     with pytest.raises(TxnEngineError):
         producer.commit_transaction()
+
+
+def _in_a_callback(
+    producer: Producer, monkeypatch: pytest.MonkeyPatch, *, breaks_off: bool
+) -> threading.Thread:
+    """A callback produces two parts, and between them another thread commits; that thread."""
+    monkeypatch.setattr(sender_module, "READER_PART_BYTES", 1)
+    outcome: list[BaseException] = []
+    is_committing, has_sent = threading.Event(), threading.Event()
+
+    def commit() -> None:
+        is_committing.set()
+        try:
+            producer.commit_transaction()
+        except TxnEngineError as error:
+            outcome.append(error)
+
+    committing = threading.Thread(target=commit)
+    committing.outcome = outcome  # type: ignore[attr-defined]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from payments(2).to_batches()
+        committing.start()
+        is_committing.wait(20)
+        committing.join(0.2)
+        if breaks_off:
+            raise ValueError("the second part")
+        yield from payments(3).to_batches()
+
+    def send(_: object) -> None:
+        try:
+            producer.produce("payments", pa.RecordBatchReader.from_batches(SCHEMA, batches()))
+        finally:
+            has_sent.set()
+
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce("payments", payments(1)).add_done_callback(send)
+    assert has_sent.wait(20)
+    return committing
+
+
+def test_an_end_waits_for_all_parts_of_a_callbacks_produce(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that begins between two parts does not refuse the second one: it takes both with it."""
+    committing = _in_a_callback(engine.producer(transactional_id="job"), monkeypatch, breaks_off=False)
+    in_time(committing.join)
+    assert accounts_in(engine) == [1, 2, 3]
+
+
+def test_a_callback_that_breaks_off_has_failed_before_the_end(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that waits for it never takes the first part alone."""
+    producer = engine.producer(transactional_id="job")
+    committing = _in_a_callback(producer, monkeypatch, breaks_off=True)
+    in_time(committing.join)
+    (error,) = committing.outcome  # type: ignore[attr-defined]
+    assert isinstance(error, TransactionAbortableError)
+    producer.abort_transaction()
+    assert accounts_in(engine) == []
+
+
+def test_ctrl_c_before_a_thread_joins(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that is broken off before anybody was asked to write its run's row: whoever produces next asks again."""
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction("r1")
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(producer._effects, "_ask_for_a_join", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.commit_transaction()
+    assert producer.state is ProducerState.IN_TRANSACTION
+    sent = producer.produce("payments", payments(1))
+    in_time(sent.result)
+    producer.commit_transaction()
+    assert accounts_in(engine) == [1]
+
+
+def test_a_close_that_is_broken_off_leaves_no_future_open(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a closed producer holds is told so; nobody waits for it for ever."""
+    producer = engine.producer(transactional_id="job")
+    producer.init_transactions()
+    producer.begin_transaction()
+    monkeypatch.setattr(producer._effects, "_ask_for_a_join", lambda: None)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(producer, "_abort", interrupted)
+    sent = producer.produce("payments", payments(1))
+    with pytest.raises(KeyboardInterrupt):
+        producer.close()
+    assert producer.state is ProducerState.CLOSED
+    with pytest.raises(IllegalStateError, match="closed before"):
+        sent.result(20)
+    producer.close()

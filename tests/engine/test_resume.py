@@ -15,7 +15,9 @@ from txn_engine.errors import (
     ProducerFencedError,
 )
 from txn_engine.producer import Producer
+from txn_engine.producer import machine as events
 from txn_engine.producer.states import ProducerState
+from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow, TransactionState
 
 
 def initialised(engine: Engine) -> ProducerIdAndEpoch:
@@ -127,3 +129,21 @@ def test_what_cannot_be_resumed(engine: Engine) -> None:
         resumed(engine, ProducerIdAndEpoch(0, 0))
     with pytest.raises(InvalidRequestError, match="resume= without"):
         engine.producer(resume=ProducerIdAndEpoch(0, 0))
+
+
+def test_an_abort_that_finds_itself_finished_asks_for_nothing() -> None:
+    """A rival under the same identity began first, and this producer's row is refused while its abort waits for it:
+    what is open is the rival's, and no end of it is asked for.
+    """
+    identity = ProducerIdAndEpoch(7, 0)
+    row = TransactionRow("load", TransactionState.EMPTY, *identity)
+    machine, _ = events.init_called(events.new_machine("load"))
+    machine, _ = events.initialised(machine, identity, row, is_resumed=True)
+    machine, _ = events.begun(machine, None)
+    machine, _ = events.wanted(machine, [TransactionPartition("payments", 0, 0)])
+    machine, _ = events.join_begins(machine)
+    machine, _ = events.aborting(machine)
+    machine, _ = events.join_failed(machine, InvalidTxnStateError("something was added"))
+    assert machine.state is ProducerState.FATAL_ERROR
+    with pytest.raises(InvalidTxnStateError):
+        events.aborted(machine)

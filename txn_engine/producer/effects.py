@@ -100,6 +100,7 @@ class Effects:
         self._markers: MarkerMode = markers
         self._resume = resume
         self._completion = _Completion(is_over=True)
+        self._is_join_asked_for = False
 
     def carry_out(self, effects: Sequence[Effect]) -> None:
         """One after the other, in this thread; what another thread is to do is on its way when this returns."""
@@ -108,7 +109,7 @@ class Effects:
                 case Start():
                     self._sender.start()
                 case Join():
-                    self._in_the_pool(self._join_soon)
+                    self._ask_for_a_join()
                 case AskInit():
                     self._ask_init(effect)
                 case AddPartitions():
@@ -117,6 +118,16 @@ class Effects:
                     self._ask_end(effect)
                 case Complete():
                     self._complete(effect)
+
+    def _ask_for_a_join(self) -> None:
+        """One thread is enough for a burst of calls, as long as it has not begun."""
+        if not self._is_join_asked_for:
+            self._is_join_asked_for = True
+            try:
+                self._in_the_pool(self._join_soon)
+            except BaseException:
+                self._is_join_asked_for = False  # an interrupt: the next call asks again
+                raise
 
     def _in_the_pool(self, work: Callable[[], None]) -> None:
         try:
@@ -151,10 +162,11 @@ class Effects:
         for _ in range(_LINGERS_MAX):
             waiting = self._cell.now.waiting
             if waiting is None:
-                return
+                break
             self._waiting.pause_ms(_LINGER_MS)
             if self._cell.now.waiting == waiting and not self._cell.is_handing_over:
                 break
+        self._is_join_asked_for = False
         self._join()
 
     def _join(self) -> None:
@@ -295,12 +307,15 @@ class Effects:
                 self._cell.wake()
 
         owed = self._cell.now.unfinished
-        if owed is not None and owed.is_marked:
-            try:
-                self._pool.submit(complete)
-            except IllegalStateError:  # the engine is closed: the marker sweep will do it
-                return
-            self._completion = completion
+        if owed is None or not owed.is_marked:
+            return
+        earlier, self._completion = self._completion, completion
+        try:
+            self._pool.submit(complete)
+        except BaseException as error:  # an interrupt, or the engine is closed: the marker sweep will do it
+            self._completion = earlier  # whose thread may not have begun: then it takes this one's row
+            if not isinstance(error, IllegalStateError):
+                raise
 
     def _complete(self, effect: Complete) -> None:
         try:
@@ -310,8 +325,8 @@ class Effects:
             self._join()
 
     def wait_for_completion(self) -> None:
-        """Until the last Complete row that was on its way is there, or has failed."""
-        self._cell.wait_for(lambda _: self._completion.is_over)
+        """Until the last Complete row that was on its way is there, or has failed, whichever thread took it."""
+        self._cell.wait_for(lambda now: self._completion.is_over and not now.is_completing)
 
     # --- in common ------------------------------------------------------------------------------------------
 

@@ -151,6 +151,8 @@ class Machine:
         """What batches that are not appended yet fail with; None where they may go out."""
         if self.state is ProducerState.ABORTING_TRANSACTION:
             return TransactionAbortableError("the transaction is being aborted", actor=self.actor)
+        if self.state is ProducerState.CLOSED:
+            return IllegalStateError("the producer was closed before this was written", actor=self.actor)
         if self.error is None:
             return None
         if self.join_error is not None and partition not in self.joined:
@@ -237,16 +239,18 @@ def callback_ends(machine: Machine) -> Step:
 
 
 def wanted(machine: Machine, partitions: Sequence[TransactionPartition]) -> Step:
-    """Something is to be written to these. Those that the transaction has not joined wait for the next row."""
+    """Something is to be written to these. Those that the transaction has not joined wait for the next row.
+
+    A thread is asked for as long as one of them waits: what asked for it before may have been lost.
+    """
     if machine.transactional_id is None:
         return machine, ()
-    known = {*machine.joined, *(machine.joining or ()), *(machine.waiting or ())}
-    new = tuple(partition for partition in dict.fromkeys(partitions) if partition not in known)
-    if not new:
+    known = {*machine.joined, *(machine.joining or ())}
+    missing = [partition for partition in partitions if partition not in known]
+    if not missing:
         return machine, ()
-    is_first = machine.waiting is None
-    waits = replace(machine, waiting=(*(machine.waiting or ()), *new), asked=True)
-    return waits, (Join(),) if is_first else ()
+    waiting = tuple(dict.fromkeys((*(machine.waiting or ()), *missing)))
+    return replace(machine, waiting=waiting, asked=True), (Join(),)
 
 
 def row_wanted(machine: Machine) -> Step:
@@ -344,8 +348,10 @@ def aborting(machine: Machine) -> Step:
 def aborted(machine: Machine) -> Step:
     """All that was on its way has settled: ask for the end, where the coordinator may know of the transaction.
 
-    What is open under a resumed identity is another's as long as no row of this producer's went out.
+    What is open under a resumed identity is another's as long as no row of this producer's went out. A row that was
+    refused meanwhile may have finished the producer: then nothing is asked.
     """
+    allow(machine, Call.ABORT_TRANSACTION)
     is_untouched = machine.is_resumed and machine.join_error is None
     if machine.asked and not is_untouched:
         return machine, (_ask_end(machine, committed=False),)

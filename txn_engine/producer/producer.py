@@ -106,7 +106,7 @@ class Producer:
             markers=markers,
             resume=resume,
         )
-        self._broken_off: BaseException | None = None  # a produce, until the machine has heard of it
+        self._broken_off: BaseException | None = None  # a call, until the machine has heard of it
         self._has_told = False
 
     # --- who it is ------------------------------------------------------------------------------------------
@@ -171,7 +171,8 @@ class Producer:
         """A call begins. Raises unless the producer's state allows it. `goes_on`: under an id that is kept from
         expiring, unless the call gives up what there was.
         """
-        self._cell.refuse_while_ending()
+        if not self._sender.is_calling_back():  # an end that has begun since waits for a callback
+            self._cell.refuse_while_ending()
         self._absorb_what_was_broken_off()
         try:
             events.allow(self._cell.now, call)
@@ -237,9 +238,10 @@ class Producer:
             )
 
     def _absorb_what_was_broken_off(self) -> None:
-        """A second Ctrl-C may have ended what the first one was to lead to."""
+        """A second Ctrl-C may have ended what the first one, or an error, was to lead to."""
         if self._broken_off is not None:
             self._sender.fail(self._broken_off)
+            self._sender.start()  # where the failure was heard of, and the lanes were not
             self._broken_off = None
 
     def _learn_from(self, error: TxnEngineError) -> None:
@@ -247,10 +249,9 @@ class Producer:
         transaction, even where the caller goes on: it can only abort.
         """
         is_open = self.state is ProducerState.IN_TRANSACTION
-        if is_fatal_to_a_write(error):
-            self._effects.carry_out(self._cell.move(events.finished, error))
-        elif is_open and isinstance(error, STORE_ERRORS):
-            self._sender.fail(error)
+        if is_fatal_to_a_write(error) or (is_open and isinstance(error, STORE_ERRORS)):
+            self._broken_off = self._broken_off or error
+            self._absorb_what_was_broken_off()
 
     def _renew(self) -> None:
         """Let the id of a job that runs for days not expire: its row is written again once it is a day old.
@@ -415,25 +416,40 @@ class Producer:
             if self._sender.is_calling_back():
                 self._cell.begin_callback()
                 try:
-                    send()
-                    receipt.close()
+                    self._whole(receipt, send)
                 finally:
                     self._cell.move(events.callback_ends)
             else:
                 with self._turn:
                     outer, self._cell.is_handing_over = self._cell.is_handing_over, True
                     try:
-                        send()
-                        receipt.close()
+                        self._whole(receipt, send)
                     finally:
                         self._cell.is_handing_over = outer
         except BaseException as error:
-            if receipt.has_batches:  # the call can only be undone as a whole
-                self._broken_off = self._broken_off or error  # at once: a second Ctrl-C may end what follows
-                self._absorb_what_was_broken_off()
-            if isinstance(error, TxnEngineError):
-                self._learn_from(error)
+            if (
+                not receipt.is_broken_off
+            ):  # an interrupt on the way out: the caller does not know that all was sent
+                self._break_off(receipt, error)
             raise
+
+    def _whole(self, receipt: Receipt, send: Callable[[], None]) -> None:
+        """A call that fails has failed its transaction before anybody else may end that, or begin another."""
+        try:
+            send()
+            receipt.close()
+        except BaseException as error:
+            self._break_off(receipt, error)
+            raise
+
+    def _break_off(self, receipt: Receipt, error: BaseException) -> None:
+        """The call can only be undone as a whole."""
+        receipt.is_broken_off = True
+        if receipt.has_batches:
+            self._broken_off = self._broken_off or error  # at once: a second Ctrl-C may end what follows
+            self._absorb_what_was_broken_off()
+        if isinstance(error, TxnEngineError):
+            self._learn_from(error)
 
     def _send(
         self, topic: str, table: Records, partition: int | None, timestamp_ms: int | None, receipt: Receipt
@@ -566,17 +582,20 @@ class Producer:
         except InvalidProducerEpochError as error:
             # The group coordinator's answer to a fenced producer, which Kafka's client takes as just that.
             fenced = ProducerFencedError(error.seen, actor=error.actor, expected=error.expected)
-            self._sender.fail(fenced)
+            self._broken_off = self._broken_off or fenced
+            self._absorb_what_was_broken_off()
             raise fenced from error
         except BaseException as error:
-            self._sender.fail(error)
+            self._broken_off = self._broken_off or error
+            self._absorb_what_was_broken_off()
             raise
 
     # --- the end --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Wait for what was sent, abort an open transaction, wait for the last one's Complete row, and let go. A second
-        call does nothing; one while another thread ends the transaction is refused. In a forked child it only lets go.
+        call only tells what the first one had no time to tell; one while another thread ends the transaction is
+        refused. In a forked child it only lets go.
 
         Raises: what an idempotent producer's batches failed with, where nobody has heard of it yet.
         `IllegalStateError`: in a callback, or while the transaction is being ended.
@@ -585,6 +604,7 @@ class Producer:
             self._cell.now = replace(self._cell.now, state=ProducerState.CLOSED)
             return
         if self.state is ProducerState.CLOSED:
+            self._sender.start()  # where the first call was broken off
             return
         self._refuse_in_a_callback()
         this_call = object()
@@ -607,7 +627,7 @@ class Producer:
                 self.flush()
             self._effects.wait_for_completion()
         finally:
-            self._cell.move(events.closed)
+            self._effects.carry_out(self._cell.move(events.closed))
 
     def __enter__(self) -> Self:
         return self

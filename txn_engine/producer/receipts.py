@@ -19,6 +19,7 @@ class Receipt:
         self.future: Future[list[RecordMetadata]] = Future()
         self.future.set_running_or_notify_cancel()
         self.has_batches = False
+        self.is_broken_off = False  # the call failed, and its producer knows
         self._places: list[RecordMetadata | BaseException | None] = []
         self._left = 1  # the call itself
         self._lock = threading.Lock()

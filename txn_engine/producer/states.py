@@ -47,7 +47,7 @@ VALID_PREVIOUS_STATES: Final[Mapping[ProducerState, frozenset[ProducerState]]] =
     _S.COMMITTING_TRANSACTION: _OPEN,
     _S.ABORTING_TRANSACTION: frozenset({_S.IN_TRANSACTION, _S.ABORTABLE_ERROR}),
     _S.ABORTABLE_ERROR: _OPEN,
-    _S.FATAL_ERROR: frozenset(_S) - {_S.CLOSED, _S.FATAL_ERROR},
+    _S.FATAL_ERROR: frozenset(_S) - {_S.UNINITIALIZED, _S.CLOSED, _S.FATAL_ERROR},
     _S.CLOSED: frozenset(_S) - {_S.CLOSED},
 }
 """Which states may come before a state. Kafka's table has no way from READY to INITIALIZING: its producers initialise

@@ -16,6 +16,7 @@ import pytest
 from txn_engine import TopicPartition, errors
 from txn_engine.engine import Engine
 from txn_engine.log.topics import KAFKA_SCHEMA
+from txn_engine.producer.states import LEGAL, VALID_PREVIOUS_STATES, Call, ProducerState
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "KAFKA.md"
@@ -113,6 +114,42 @@ def test_the_scenarios_are_the_design_s(shared_data: Path) -> None:
     design = (shared_data.parent / "design" / "kafka-rules.md").read_text(encoding="utf-8")
     wanted = re.findall(rf"^\| ({_ID.pattern}) \|", design, re.MULTILINE)
     assert SCENARIOS.read_text(encoding="utf-8").split() == sorted(wanted)
+
+
+LEADS_TO = {
+    Call.INIT_TRANSACTIONS: "READY",
+    Call.BEGIN_TRANSACTION: "IN_TRANSACTION",
+    Call.PRODUCE: "IN_TRANSACTION",
+    Call.SEND_OFFSETS: "IN_TRANSACTION",
+    Call.COMMIT_TRANSACTION: "READY",
+    Call.ABORT_TRANSACTION: "READY",
+}
+REFUSED = {
+    ProducerState.ABORTABLE_ERROR: "TRANSACTION_ABORTABLE",
+    ProducerState.FATAL_ERROR: "the first error",
+}
+
+
+def state_row(state: ProducerState) -> list[str]:
+    """What the page says of a state of the producer: which states it comes after, and what each call does there."""
+    before = VALID_PREVIOUS_STATES[state]
+    calls = [LEADS_TO[call] if state in LEGAL[call] else REFUSED.get(state, "ILLEGAL_STATE") for call in Call]
+    return [state, ", ".join(each for each in ProducerState if each in before) or "-", *calls]
+
+
+def test_every_call_in_every_state_stands_there() -> None:
+    """The producer's table is that of the code, state by state and call by call (`producer/states.py`); what the
+    producer does is held against the same in `test_producer_machine.py`.
+    """
+    heads = ["state", "comes after", *(f"`{call}`" for call in Call)]
+    text = PAGE.read_text(encoding="utf-8")
+    table = [heads, ["---"] * len(heads), *map(state_row, ProducerState)]
+    assert (
+        "".join(f"| {' | '.join(row)} |\n" for row in table).replace(
+            "| --- " * len(heads) + "|", "|---" * len(heads) + "|"
+        )
+        in text
+    )
 
 
 def kinds(error: type[errors.TxnEngineError]) -> str:

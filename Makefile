@@ -50,7 +50,7 @@ torture: setup minio ## Real processes, a real server and power cuts, killed at 
 simulate: setup ## Simulated runs over a store that fails (SEEDS=1000, or ARGS="--minutes 60", ARGS="--workload bank"); docs/SIMULATOR.md
 	@$(ENV) $(BIN)/python -m tests.simulator run --seeds $(or $(SEEDS),1000) $(ARGS)
 
-explore: setup ## Small configurations over every interleaving: make explore ARGS="--config a", ARGS="--mutants"; docs/SIMULATOR.md
+explore: setup ## Small configurations over every interleaving: make explore ARGS="--config a", ARGS="--config producer", ARGS="--mutants"; docs/SIMULATOR.md
 	@$(ENV) $(BIN)/python -m tests.simulator.explore $(ARGS)
 
 fuzz: setup ## Objects changed, their checksums right again: make fuzz ARGS="--minutes 60", ARGS="--case SEED/NUMBER"

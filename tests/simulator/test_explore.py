@@ -12,19 +12,23 @@ import pytest
 
 from tests.simulator.explore.configurations import CONFIGURATIONS, Configuration
 from tests.simulator.explore.contents import Library
-from tests.simulator.explore.hunting import WHERE, hunt_all
+from tests.simulator.explore.hunting import PRODUCER, WHERE, hunt_all
 from tests.simulator.explore.page import (
     COLUMNS,
     HUNTS,
+    MACHINE,
     PAGE,
     SEARCHES,
     STATES_MAX,
     hunt_words,
+    machine_words,
     read_rows,
     render,
     search_words,
     write_search,
 )
+from tests.simulator.explore.producer.bugs import MUTANTS as OF_THE_PRODUCER
+from tests.simulator.explore.producer.world import SEARCHES as SOUGHT
 from tests.simulator.explore.remembering import searching
 from tests.simulator.explore.search import Result, Search
 from tests.simulator.explore.words import readable
@@ -95,19 +99,20 @@ def test_contents_are_the_same_whatever_the_way_to_them() -> None:
 
 
 def test_the_bugs_to_find_are_of_the_catalogue() -> None:
-    assert WHERE.keys() <= {mutant.name for mutant in MUTANTS}
-    assert set(WHERE.values()) <= CONFIGURATIONS.keys()
+    assert WHERE.keys() <= {mutant.name for mutant in (*MUTANTS, *OF_THE_PRODUCER)}
+    assert set(WHERE.values()) <= {*CONFIGURATIONS, PRODUCER}
 
 
 def test_the_page_is_of_these_configurations_and_bugs() -> None:
     """docs/SIMULATOR.md has a row for each search and each hunt and for no other, in the generator's form and order,
     counted at a named commit: no search with a finding, none cut below the page's limit, every bug found.
     """
-    searches, hunts = read_rows(SEARCHES), read_rows(HUNTS)
+    searches, hunts, machine = read_rows(SEARCHES), read_rows(HUNTS), read_rows(MACHINE)
     assert [row[:2] for row in searches.values()] == [search_words(each) for each in CONFIGURATIONS.values()]
+    assert [row[:2] for row in machine.values()] == [machine_words(each) for each in SOUGHT]
     assert [row[:2] for row in hunts.values()] == [hunt_words(name) for name in WHERE]
     text = PAGE.read_text(encoding="utf-8")
-    for command, rows in ((SEARCHES, searches), (HUNTS, hunts)):
+    for command, rows in ((SEARCHES, searches), (MACHINE, machine), (HUNTS, hunts)):
         assert f"<!-- made by {command} -->\n\n{render(command, rows)}\n<!-- to here -->\n" in text
         for row in rows.values():
             cells = dict(zip(COLUMNS[command], row, strict=True))
@@ -117,6 +122,7 @@ def test_the_page_is_of_these_configurations_and_bugs() -> None:
         cells = dict(zip(COLUMNS[SEARCHES], row, strict=True))
         assert cells["seen whole"] == "yes" or int(cells["states"].replace(",", "")) >= STATES_MAX
     assert not any("**" in cell for row in hunts.values() for cell in row)
+    assert all("yes" in row for row in machine.values())
 
 
 def test_the_smallest_search_counts_what_the_page_says(tmp_path: Path) -> None:

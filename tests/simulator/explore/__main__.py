@@ -13,7 +13,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from tests.numbers import Run
-from tests.simulator.explore.hunting import STATES_MAX, WHERE, hunt_all
+from tests.simulator.explore.hunting import PRODUCER, STATES_MAX, WHERE, hunt_all
 
 _CONSOLE = Console(stderr=True, highlight=False)
 _OUT = Console(width=120, highlight=False)
@@ -31,9 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     from tests.simulator.explore.configurations import CONFIGURATIONS
     from tests.simulator.explore.page import STATES_MAX as WRITTEN_STATES_MAX
+    from tests.simulator.explore.producer.report import explore_producer
     from tests.simulator.explore.report import search_all
 
-    configurations = [CONFIGURATIONS[name] for name in options.config or CONFIGURATIONS]
+    names = options.config or [*CONFIGURATIONS, PRODUCER]
+    configurations = [CONFIGURATIONS[name] for name in names if name != PRODUCER]
     chosen = [
         replace(
             own,
@@ -43,6 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for own in configurations
     ]
+    is_well = True
+    if PRODUCER in names:
+        is_well = explore_producer(
+            arguments,
+            faults=options.faults,
+            states_max=options.limit_states,
+            minutes=options.minutes,
+            write=options.write,
+            out=_OUT,
+            err=_CONSOLE,
+        )
+    if not chosen:
+        return 0 if is_well else 1
     results = search_all(
         chosen,
         arguments,
@@ -52,12 +67,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         out=_OUT,
         err=_CONSOLE,
     )
-    return 1 if any(result.findings for result in results) else 0
+    return 1 if not is_well or any(result.findings for result in results) else 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulator.explore", description=__doc__)
-    parser.add_argument("--config", action="append", default=[], help="only this configuration (repeatable)")
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        help="only this one (repeatable); producer: its machine",
+    )
     parser.add_argument("--faults", type=int, help="faults a schedule, instead of the configuration's own")
     parser.add_argument("--kind", action="append", choices=_KINDS, help="kinds of faults (repeatable)")
     parser.add_argument("--any-order", action="store_true", help="threads of one process interleave as well")

@@ -11,10 +11,14 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 
+from tests.simulator.explore.producer.bugs import MUTANTS as OF_THE_PRODUCER
 from tests.simulator.mutants.catalog import MUTANTS
 from tests.simulator.mutants.mutation import apply_mutant
 
 STATES_MAX = 15_000
+
+PRODUCER = "producer"
+"""The name of the search of the producer's machine, which is none of the store's configurations."""
 
 WHERE = {
     "conflict-is-a-lost-race": "e",
@@ -45,6 +49,9 @@ WHERE = {
     "append-before-add-partitions": "h",
     "a-fenced-commit-is-a-success": "a",
     "the-end-without-waiting": "b",
+    "a-row-stands-for-those-that-wait": PRODUCER,
+    "a-failed-write-may-commit": PRODUCER,
+    **{mutant.name: PRODUCER for mutant in OF_THE_PRODUCER},
 }
 """Which configuration to look for a bug in."""
 
@@ -63,7 +70,9 @@ class Hunt:
 
 def hunt(name: str, configuration: str, states_max: int) -> Hunt:
     """Put the bug into this process for good, and search."""
-    apply_mutant(next(mutant for mutant in MUTANTS if mutant.name == name))
+    apply_mutant(next(mutant for mutant in (*MUTANTS, *OF_THE_PRODUCER) if mutant.name == name))
+    if configuration == PRODUCER:
+        return _hunt_in_the_machine(name)
     from tests.simulator.explore.configurations import CONFIGURATIONS
     from tests.simulator.explore.remembering import searching
     from tests.simulator.explore.search import Search
@@ -74,6 +83,18 @@ def hunt(name: str, configuration: str, states_max: int) -> Hunt:
     found = result.findings[0] if result.findings else None
     text, steps = (found.text, len(found.steps)) if found is not None else ("", 0)
     return Hunt(name, configuration, result.states, steps, result.seconds, text)
+
+
+def _hunt_in_the_machine(name: str) -> Hunt:
+    """Breadth first: the schedule is the shortest one."""
+    from tests.simulator.explore.producer.report import search_in_turn
+
+    states, seconds = 0, 0.0
+    for _, result in search_in_turn():
+        states, seconds = states + result.states, seconds + result.seconds
+        for found in result.findings:
+            return Hunt(name, PRODUCER, states, len(found.steps), seconds, found.text)
+    return Hunt(name, PRODUCER, states, 0, seconds, "")
 
 
 def hunt_all(names: Sequence[str], *, states_max: int = STATES_MAX) -> Iterator[Hunt]:

@@ -1,4 +1,4 @@
-"""The two tables of docs/SIMULATOR.md that the explorer counts: what was searched, and which bugs it found.
+"""The three tables of docs/SIMULATOR.md that the explorer counts: what was searched, and which bugs it found.
 
 Nothing is typed: a search or a hunt that is run with `--write` replaces its own row, which names the commit.
 """
@@ -11,6 +11,9 @@ from pathlib import Path
 
 from tests.simulator.explore.configurations import CONFIGURATIONS, Configuration
 from tests.simulator.explore.hunting import WHERE, Hunt
+from tests.simulator.explore.producer.searching import Result as MachineResult
+from tests.simulator.explore.producer.world import SEARCHES as SOUGHT
+from tests.simulator.explore.producer.world import Sought
 from tests.simulator.explore.search import Result
 from tests.simulator.mutants.mutation import ROOT
 from tests.simulator.mutants.report import shortened
@@ -20,11 +23,13 @@ STATES_MAX = 250_000
 """A search that is written into the page ends here, unless told."""
 
 SEARCHES, HUNTS = "make explore ARGS=--write", 'make explore ARGS="--mutants --write"'
+MACHINE = 'make explore ARGS="--config producer --write"'
 COLUMNS = {
     SEARCHES: (
         *("configuration", "at most", "states", "moves", "ends", "judged", "depth", "runs of the code"),
         *("seen whole", "code"),
     ),
+    MACHINE: ("producer", "at most", "states", "moves", "depth", "machines", "seen whole", "code"),
     HUNTS: ("bug", "configuration", "states", "steps of the schedule", "code", "finding"),
 }
 """Each table by the command that writes it, which stands in the marks around it."""
@@ -36,6 +41,19 @@ def write_search(configuration: Configuration, result: Result, code: str, page: 
     seen = "yes" if result.complete else "no"
     row = (*search_words(configuration), *(f"{count:,}" for count in counts), seen, code)
     _write(page, SEARCHES, {row[0]: row}, [search_words(each)[0] for each in CONFIGURATIONS.values()])
+
+
+def write_machine(sought: Sought, result: MachineResult, code: str, page: Path = PAGE) -> None:
+    """Replace the row of a search of the producer's machine within its own bounds."""
+    counts = (result.states, result.moves, result.depth, result.machines)
+    seen = "yes" if result.complete else "no"
+    row = (*machine_words(sought), *(f"{count:,}" for count in counts), seen, code)
+    _write(page, MACHINE, {row[0]: row}, [machine_words(each)[0] for each in SOUGHT])
+
+
+def machine_words(sought: Sought) -> tuple[str, str]:
+    """How its row begins."""
+    return (f"`{sought.name}`: {sought.setting.words}", sought.bounds.words)
 
 
 def write_hunt(hunt: Hunt, code: str, page: Path = PAGE) -> None:

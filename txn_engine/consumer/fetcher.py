@@ -110,9 +110,8 @@ class Fetcher:
 
     def _opened(self, cursor: Cursor, part: FileSlice) -> OpenFile:
         """The file, to be read from the cursor's position on; it is kept open for the next poll."""
-        file = _whole_file(cursor, part)
-        if cursor.open_file is None or not cursor.open_file.holds(file.key, cursor.position):
-            cursor.open_file = self._files.open(file)
+        if cursor.open_file is None or not _is_open(cursor, part):
+            cursor.open_file = self._files.open(_whole_file(cursor, part))
         return cursor.open_file
 
     def _likely(self, partitions: Sequence[_Partition], max_records: int) -> Iterator[NamedFile]:
@@ -128,7 +127,8 @@ class Fetcher:
                 parts = self._parts(at)
                 while left > 0 and number < len(parts):
                     part = parts[number]
-                    if not taken and not part.is_aborted and not _is_open(at.cursor, part):
+                    is_new = not taken and not part.is_aborted and not _is_open(at.cursor, part)
+                    if is_new and self._files.is_worth_it(part.log_file.file.data_bytes):
                         yield _whole_file(at.cursor, part)
                     step = min(left, _records_in(part) - taken)
                     left, taken = left - step, taken + step
@@ -152,12 +152,17 @@ def _records_in(part: FileSlice) -> int:
 
 def _whole_file(cursor: Cursor, part: FileSlice) -> NamedFile:
     file = part.log_file
-    return NamedFile(cursor.topic, FileSlice(part.partition, file, file.base_offset, file.last_offset + 1))
+    whole = FileSlice(part.partition, file, file.base_offset, file.last_offset + 1)
+    return NamedFile(cursor.topic, whole, _key(cursor, part))
+
+
+def _key(cursor: Cursor, part: FileSlice) -> str:
+    return f"{cursor.topic.prefix(part.partition)}/{part.log_file.file.data_path}"
 
 
 def _is_open(cursor: Cursor, part: FileSlice) -> bool:
     opened = cursor.open_file
-    return opened is not None and opened.holds(_whole_file(cursor, part).key, cursor.position)
+    return opened is not None and opened.holds(_key(cursor, part), cursor.position)
 
 
 def _with_topic(cursor: Cursor, table: pa.Table) -> pa.Table:

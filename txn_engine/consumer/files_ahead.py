@@ -26,11 +26,7 @@ class NamedFile:
 
     topic: Topic
     part: FileSlice
-
-    @property
-    def key(self) -> str:
-        """Where it is: under one key there are the same bytes for ever."""
-        return f"{self.topic.prefix(self.part.partition)}/{self.part.log_file.file.data_path}"
+    key: str  # the same bytes for ever
 
     @property
     def bytes(self) -> int:
@@ -77,6 +73,10 @@ class FilesAhead:
         self._expected: deque[NamedFile] = deque()
         self._under_way: dict[str, tuple[NamedFile, Future[OpenFile]]] = {}
 
+    def is_worth_it(self, data_bytes: int) -> bool:
+        """Whether a file of this size is read ahead: where an object is a file away, small ones are not."""
+        return not self._objects.is_near or data_bytes >= _ALONE_BYTES
+
     def expect(self, files: Iterable[NamedFile]) -> None:
         """These will be opened next, in this order, in all likelihood; what was expected before is not any more."""
         self._likely = iter(files)
@@ -97,10 +97,7 @@ class FilesAhead:
         return self._open_now(file) if opening is None else opening.result()
 
     def read_ahead(self) -> None:
-        """Have as many of the expected files under way as may be.
-
-        Where an object is a file away, small ones are not worth a thread.
-        """
+        """Have as many of the expected files under way as may be."""
         self._expected.extend(islice(self._likely, _AHEAD_FILES - len(self._expected)))
         held = sum(file.bytes for file, _ in self._under_way.values())
         while self._expected and len(self._under_way) < _AHEAD_FILES:
@@ -108,8 +105,7 @@ class FilesAhead:
             if self._under_way and held + file.bytes > _AHEAD_BYTES:
                 return
             self._expected.popleft()
-            is_worth_it = not self._objects.is_near or file.bytes >= _ALONE_BYTES
-            if is_worth_it and file.key not in self._under_way:
+            if file.key not in self._under_way:
                 self._under_way[file.key] = (file, self._workers.submit(self._open_now, file))
                 held += file.bytes
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.exact.arrays import FLOATS, INTEGERS, decimal_types
@@ -57,6 +57,7 @@ def _may_be_taken(text: str, kind: Any) -> bool:
 
 
 @given(texts=st.lists(written, min_size=1, max_size=3), kind=kinds)
+@example(texts=["16.87"], kind=pa.float16())  # 16.875, which lies half of the last digit away
 def test_csv(texts: list[str], kind: Any, folder: Path) -> None:
     """Against fractions: the number that the text is."""
     path = folder / "x.csv"

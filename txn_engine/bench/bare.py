@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage import LARGE, ObjectStore
+from storage.parquet_footer import UNCOMPRESSED, read_footer
 from txn_engine.bench.marks import EntryKinds
 from txn_engine.bench.watched import Call
 
@@ -35,14 +36,14 @@ class BareObject:
     def of(cls, data: bytes) -> BareObject:
         """That of a Parquet object of the engine's."""
         file = pq.ParquetFile(pa.BufferReader(data))
-        columns = [file.metadata.row_group(0).column(n) for n in range(file.metadata.num_columns)]
+        columns = read_footer(data[-8 - int.from_bytes(data[-8:-4], "little") : -8]).row_groups[0].chunks
         settings: dict[str, Any] = {
             "compression": "none",
             "use_dictionary": False,
-            "write_statistics": any(column.is_stats_set for column in columns),
+            "write_statistics": any(column.lowest is not None for column in columns),
             "store_schema": False,
         }
-        if columns[0].compression != "UNCOMPRESSED":
+        if columns[0].codec != UNCOMPRESSED:
             settings |= {
                 "compression": LARGE.compression,
                 "compression_level": LARGE.compression_level,

@@ -48,7 +48,7 @@ def decimals(texts: pa.Array[Any], kind: Any) -> pa.Array[Any]:
 
 
 def floats(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Floats that give back each digit of their text: rounded to as many digits, the float is the text again.
+    """Floats that keep each digit of their text: none is further from it than half of its last digit.
 
     ValueError where any does not fit.
     """
@@ -98,5 +98,5 @@ def _is_kept(text: str, number: float) -> bool:
         return not written and not number
     if len(text) > _CHARS_MAX:
         return False
-    exponent = int(written.as_tuple().exponent)
-    return written == Decimal(number).quantize(Decimal((0, (1,), exponent)), context=_CONTEXT)
+    half_a_digit = Decimal((0, (5,), int(written.as_tuple().exponent) - 1))
+    return abs(_CONTEXT.subtract(written, Decimal(number))) <= half_a_digit

@@ -23,6 +23,7 @@ from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.store_config import StoreConfig, open_store_config
 from txn_engine.log.topics import Survey, TopicRegistry
+from txn_engine.log.turns import WRITER_CHARS
 from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
@@ -76,6 +77,7 @@ class Engine:
 
     All that is not the store comes in as an argument: time (`clock`, `waiting`, `pause` before try 1, 2, ... of a
     store operation), write ids, and what runs tasks beside the caller (`executors(how many at once, name)`).
+    `snapshot_after`: a writer that had to replay more entries than that to open a log leaves a snapshot behind.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class Engine:
         pause: Callable[[int], None] = default_jittered_pause,
         waiting: Waiting = _REAL_WAITING,
         executors: Callable[[int, str], Executor] = ForkSafeExecutor,
+        snapshot_after: int = 1_000,
     ) -> None:
         self._objects = objects = Objects(store, pause)
         self.store = store
@@ -99,7 +102,8 @@ class Engine:
         ]
         self._new_id = new_id
         self._waiting = waiting
-        tools = LogTools(objects, clock, new_id, readers)
+        writer = new_id()[:WRITER_CHARS]
+        tools = LogTools(objects, clock, waiting, new_id, readers, writer, snapshot_after)
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
         self.logs = Logs(tools, self.config, topics, workers)
         self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id, readers), clock)

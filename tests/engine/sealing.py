@@ -22,7 +22,7 @@ def seal(engine: Engine, log: EntryLog, base: int) -> None:
 def is_sealed(engine: Engine, log: EntryLog, base: int) -> bool:
     """Whether the slot holds a seal."""
     key = log.keys.entry(base)
-    return not decode_entry(log.kind, engine.store.get(key), key=key, base_offset=base)
+    return decode_entry(log.kind, engine.store.get(key), key=key, base_offset=base).is_seal
 
 
 def seal_below_end(engine: Engine, log: EntryLog) -> int:

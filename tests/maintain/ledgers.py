@@ -134,7 +134,9 @@ def keys(store: ObjectStore, folder: str) -> list[str]:
 def sealed(store: ObjectStore) -> list[bool]:
     """For each slot of the log, in order, whether it is a seal."""
     return [
-        not decode_entry(USER_LOG, store.get(f"{PREFIX}/log/{name}"), key=name, base_offset=int(name[:20]))
+        decode_entry(
+            USER_LOG, store.get(f"{PREFIX}/log/{name}"), key=name, base_offset=int(name[:20])
+        ).is_seal
         for name in keys(store, "log")
     ]
 

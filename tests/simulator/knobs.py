@@ -27,6 +27,7 @@ class Knobs:
     every_kind: bool = False
     local_store: bool = False
     longest_pause: int = 6 * HOUR
+    snapshot_after: int = 1_000
     only_sites: frozenset[str] | None = None
     without_clients: frozenset[str] = frozenset()
 
@@ -43,5 +44,6 @@ class Knobs:
             transactions=chance.between(12, 36, "knob", "transactions"),
             every_kind=chance.at("knob", "every kind") < 0.2,
             local_store=chance.at("knob", "local store") < 0.2,
+            snapshot_after=(1_000, 12, 3)[chance.between(0, 2, "knob", "snapshot after")],
             longest_pause=(6 * HOUR, 6 * HOUR, 21 * DAY)[chance.between(0, 2, "knob", "pause")],
         )

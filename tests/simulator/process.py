@@ -48,6 +48,7 @@ class Process:
             pause=self._pause_before_try,
             waiting=Waiting(self._monotonic_ms, lambda ms: sleep(ms * MS)),
             executors=lambda threads, name: TaskPool(self, threads, name),
+            snapshot_after=self.world.knobs.snapshot_after,
         )
 
     def connect(self) -> Engine:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -286,8 +286,20 @@ def encode_seal(kind: LogKind, write_id: str) -> bytes:
     return encode_parquet(kind.schema.empty_table(), kind="seal", metadata={"write_id": write_id})
 
 
-def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> list[BatchDescriptor]:
-    """The batches of an entry; none of a seal.
+class Entry(NamedTuple):
+    """An entry's batches, none of a seal, and the id of the bytes."""
+
+    batches: list[BatchDescriptor]
+    write_id: str
+
+    @property
+    def is_seal(self) -> bool:
+        """Whether clean-up has put a seal over the entry."""
+        return not self.batches
+
+
+def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> Entry:
+    """The entry, or seal.
 
     Raises `CorruptObjectError` for a damaged one, one that does not belong in this slot, and one that says what no
     writer may: a right checksum is no reason to go by it. `UnsupportedFormatError` for what a later version wrote.
@@ -298,7 +310,7 @@ def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> l
     file, metadata = opened.file, opened.metadata
     rows = file.metadata.num_rows
     if metadata.get("kind") == "seal" and not rows:
-        return []
+        return Entry([], "")
     if metadata.get("kind") != "entry":
         raise UnsupportedFormatError(
             f"an object of kind {metadata.get('kind')!r}", place=key, expected="an entry"
@@ -314,7 +326,7 @@ def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> l
             f"rows that cannot be read: {error}", place=key, expected="an entry's"
         ) from error
     _check(kind, batches, key, base_offset)
-    return batches
+    return Entry(batches, metadata.get("write_id", ""))
 
 
 def _check(kind: LogKind, batches: Sequence[BatchDescriptor], key: str, base_offset: int) -> None:

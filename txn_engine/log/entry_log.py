@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from storage import LogKeys, PutOutcome
-from txn_engine.clock import Clock
+from txn_engine.clock import Clock, Waiting
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidTimestampError,
@@ -21,9 +21,11 @@ from txn_engine.errors import (
 from txn_engine.ids import IdSource
 from txn_engine.log.entry_format import ENTRY_LIMITS, LogKind, decode_entry, encode_entry
 from txn_engine.log.objects import Objects
+from txn_engine.log.openers_snapshot import OpenersSnapshot
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import EntriesAhead
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot, encode_snapshot
+from txn_engine.log.turns import WRITER_CHARS, Turns
 from txn_engine.protocol.appends import EntryPlan, FirstWriteCheck, allow_first_write, plan_entry
 from txn_engine.protocol.batches import BatchDescriptor, Control
 from txn_engine.protocol.log_time import LATEST_MS
@@ -33,6 +35,7 @@ from txn_engine.protocol.replay import apply
 from txn_engine.protocol.sealed_slots import settle_sealed
 
 MAX_LOST_RACES = 1_000
+_LOOKS_A_TURN = 32
 _RECENT_MS = 3_600_000
 
 
@@ -61,12 +64,22 @@ class _Unsettled:
 
 @dataclass(frozen=True, slots=True)
 class LogTools:
-    """What every log of an engine shares: the store, the clock, the source of write ids, threads for reading ahead."""
+    """What every log of an engine shares: the store, the clock, how to wait, the source of write ids, threads for
+    reading ahead. `writer`: what the write ids of all its entries begin with. `snapshot_after`: how many entries a
+    writer replays before it leaves a snapshot behind.
+    """
 
     objects: Objects
     clock: Clock
+    waiting: Waiting
     new_id: IdSource
     executor: Executor
+    writer: str
+    snapshot_after: int
+
+    def new_entry_id(self) -> str:
+        """A write id for an entry: the engine's own digits, and fresh ones."""
+        return self.writer + self.new_id()[WRITER_CHARS:]
 
 
 class EntryLog:
@@ -81,6 +94,11 @@ class EntryLog:
         self._token = ViewToken()
         self._seen_ms = 0  # when the view was last known to be at the log's end
         self._unsettled: _Unsettled | None = None
+        self._turns = Turns(tools.writer)
+        self._replayed = 0
+        self._openers_snapshot = OpenersSnapshot(
+            tools.objects, self.keys, tools.executor, tools.snapshot_after
+        )
 
     # --- the view -------------------------------------------------------------------------------------------
 
@@ -129,7 +147,7 @@ class EntryLog:
                 newest = self._newest_snapshot(damaged, ahead)
                 if newest.log_end_offset <= loaded_from:
                     break
-                loaded_from = newest.log_end_offset
+                loaded_from, known = newest.log_end_offset, self._replayed
                 try:
                     state = self._follow(newest, ahead)
                 except SealedSlotError:
@@ -138,6 +156,7 @@ class EntryLog:
                     break
                 ahead.check_end(state.log_end_offset)
             self._state = state
+            self._openers_snapshot.opened(state, self._replayed - known)
             return state
         raise CorruptObjectError(
             f"the entries from offset {loaded_from} on are sealed or gone, and no sound snapshot reaches beyond them"
@@ -217,11 +236,13 @@ class EntryLog:
         return EntriesAhead(self._tools.objects, self.keys, self._tools.executor)
 
     def _replay(self, state: PartitionState, key: str, data: bytes) -> PartitionState:
-        batches = decode_entry(self.kind, data, key=key, base_offset=state.log_end_offset)
-        if not batches:
+        entry = decode_entry(self.kind, data, key=key, base_offset=state.log_end_offset)
+        if entry.is_seal:
             raise SealedSlotError(key)
-        self._note_expiry(batches)
-        for batch in batches:
+        self._note_expiry(entry.batches)
+        self._turns.entry(entry.write_id)
+        self._replayed += 1
+        for batch in entry.batches:
             state = apply(state, batch)
         return state
 
@@ -240,15 +261,15 @@ class EntryLog:
         with self._entries_ahead() as ahead:
             while (data := ahead.find(offset)) is not None:
                 key = self.keys.entry(offset)
-                batches = decode_entry(self.kind, data, key=key, base_offset=offset)
-                if not batches:
+                entry = decode_entry(self.kind, data, key=key, base_offset=offset)
+                if entry.is_seal:
                     raise OutcomeUnknownError(
                         "the entries that were to be searched are being sealed",
                         place=key,
                         action="search again",
                     )
-                yield from batches
-                offset = batches[-1].last_offset + 1
+                yield from entry.batches
+                offset = entry.batches[-1].last_offset + 1
 
     def first_slot(self, offset: int) -> int | None:
         """Where the first slot at `offset` or behind it begins; None where there is none. By a listing: for looking
@@ -270,26 +291,49 @@ class EntryLog:
         `OutcomeUnknownError`: the entry may or may not be there; until that is settled this log puts nothing
         else, here or in another slot. Where the slot was sealed meanwhile that is never learned.
         """
-        with self._lock.here():
-            fresh = self._state is None
-            self._settle()
-            for _ in range(MAX_LOST_RACES):
-                state = self._loaded()
-                plan = plan_entry(state, proposals, self._now(), check_first_write)
-                if plan.batches:
-                    verdicts = self._put(plan, proposals)
-                    if verdicts is not None:
-                        return verdicts
-                    fresh = True
-                elif fresh:
-                    return plan.verdicts
-                else:
-                    fresh = True
-                    if self._advance(state) is state:
-                        return plan.verdicts
+        is_fresh = self._await_turn()
+        for _ in range(MAX_LOST_RACES):
+            with self._lock.here():
+                verdicts = self._try(proposals, check_first_write, is_fresh)
+            if verdicts is not None:
+                return verdicts
+            is_fresh = True
+            self._await_turn()
         raise RequestTimedOutError(
             f"{MAX_LOST_RACES} lost races for the log's end", actor="append", place=self.keys.log_prefix
         )
+
+    def _await_turn(self) -> bool:
+        """Let those go first who wait for longer, where puts were lost lately; whether the log's end was looked at
+        since. The lock is free meanwhile: the log's readers here do not wait.
+        """
+        silences = 0
+        for look in range(_LOOKS_A_TURN):
+            with self._lock.here():
+                wait_ms = self._turns.wait_ms(silences)
+            if not wait_ms:
+                return look > 0
+            self._tools.waiting.pause_ms(wait_ms)
+            with self._lock.here():
+                state = self._loaded()
+                silences = silences + 1 if self._advance(state) is state else 0
+        return True
+
+    def _try(
+        self, proposals: Sequence[Proposal], check_first_write: FirstWriteCheck, is_fresh: bool
+    ) -> tuple[Verdict, ...] | None:
+        """Judge them at the log's end as it is known, and put what is legal. None: the end was elsewhere, and is known
+        now. `is_fresh`: it was looked at since the call began.
+        """
+        is_fresh = is_fresh or self._state is None
+        self._settle()
+        state, began_ms = self._loaded(), self._tools.waiting.monotonic_ms()
+        plan = plan_entry(state, proposals, self._now(), check_first_write)
+        if plan.batches:
+            verdicts = self._put(plan, proposals)
+            self._turns.tried(self._tools.waiting.monotonic_ms() - began_ms, won=verdicts is not None)
+            return verdicts
+        return plan.verdicts if is_fresh or self._advance(state) is state else None
 
     def _now(self) -> int:
         """This machine's time, if it can be one: others would bear it for as long as the log is written to."""
@@ -318,7 +362,7 @@ class EntryLog:
         again.
         """
         key = self.keys.entry(plan.base_offset)
-        data = encode_entry(self.kind, plan.batches, self._tools.new_id())
+        data = encode_entry(self.kind, plan.batches, self._tools.new_entry_id())
         try:
             outcome = self._create_entry(key, data)
         except OutcomeUnknownError:
@@ -345,6 +389,8 @@ class EntryLog:
 
     def _win(self, plan: EntryPlan) -> None:
         self._note_expiry(plan.batches)
+        self._turns.entry(self._tools.writer)
+        self._openers_snapshot.written()
         self._state, self._seen_ms = plan.state, self._tools.clock()
 
     def _settle(self) -> None:

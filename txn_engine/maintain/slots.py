@@ -114,5 +114,7 @@ class Slots:
         if data is None:
             raise CorruptObjectError("no such object", place=key, expected="a slot that is filled")
         return Slot(
-            base_offset, tuple(decode_entry(self._kind, data, key=key, base_offset=base_offset)), len(data)
+            base_offset,
+            tuple(decode_entry(self._kind, data, key=key, base_offset=base_offset).batches),
+            len(data),
         )

@@ -112,7 +112,7 @@ class Library:
         base = keys.parse_entry(key)
         if base != before.state.log_end_offset:
             return before, f"{key} landed when the log ended at {before.state.log_end_offset}"
-        batches = decode_entry(kind_of(keys.prefix), data, key=key, base_offset=base)
+        batches = decode_entry(kind_of(keys.prefix), data, key=key, base_offset=base).batches
         state = before.state
         for batch in batches:
             state = apply(state, batch)

@@ -52,7 +52,7 @@ def _object(operation: Operation) -> str:
         return f"{len(operation.data)} bytes"
     base = LogKeys(prefix).parse_entry(operation.key)
     try:
-        batches = decode_entry(kind_of(prefix), operation.data, key=operation.key, base_offset=base)
+        batches = decode_entry(kind_of(prefix), operation.data, key=operation.key, base_offset=base).batches
     except TxnEngineError as error:
         return str(error)
     return "; ".join(map(_batch, batches))

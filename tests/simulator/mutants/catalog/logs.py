@@ -5,11 +5,40 @@ from __future__ import annotations
 from tests.simulator.mutants.mutation import Edit, Mutant
 
 _LOG = "txn_engine/log/entry_log.py"
+_OPENERS = "txn_engine/log/openers_snapshot.py"
 _SETTLE = "storage/settle.py"
 _SNAPSHOT = "txn_engine/log/snapshot_format.py"
 _APPENDS = "txn_engine/protocol/appends.py"
 
 MUTANTS = (
+    Mutant(
+        "an-openers-snapshot-of-what-was-planned",
+        "a writer leaves a snapshot of the state that its put would lead to, before anybody knows who holds the slot",
+        (
+            Edit(
+                _LOG,
+                "            outcome = self._create_entry(key, data)\n        except OutcomeUnknownError:\n"
+                "            self._unsettled =",
+                "            self._openers_snapshot.opened(plan.state, self._replayed)\n"
+                "            self._openers_snapshot.written()\n"
+                "            outcome = self._create_entry(key, data)\n        except OutcomeUnknownError:\n"
+                "            self._unsettled =",
+            ),
+        ),
+        ("lists", "bank", "two_owners", "upkeep"),
+    ),
+    Mutant(
+        "an-openers-snapshot-under-another-end",
+        "a snapshot of the log as it was opened goes under the log's end as it is once its writer has written",
+        (
+            Edit(
+                _OPENERS,
+                "self._keys.snapshot(state.log_end_offset),",
+                "self._keys.snapshot(state.log_end_offset + 1),",
+            ),
+        ),
+        ("lists", "bank", "two_owners", "upkeep"),
+    ),
     Mutant(
         "put-decided-by-status",
         "the outcome of a put is what the store answered: an error or 'taken' means lost",

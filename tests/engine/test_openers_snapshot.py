@@ -1,0 +1,148 @@
+"""The snapshot that a writer leaves behind when it had much to replay: who leaves one, what it holds, whom it hurts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from storage import MemoryStore
+from storage.errors import AccessDeniedError
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from txn_engine import ConsumerGroupMetadata, Engine, TopicPartition
+from txn_engine.log.snapshot_format import decode_snapshot
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.verify import verify_store
+
+ENTRIES = 6
+_NAMES = count()
+
+
+class Shelf(MemoryStore):
+    """Refuses snapshots where it is told to."""
+
+    refuses = False
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if self.refuses and "/snapshots/" in key:
+            raise AccessDeniedError("403", actor="put", place=key, expected="leave", action="ask")
+        return super().put_if_absent(key, data)
+
+    def snapshots(self, topic: str = "payments") -> list[str]:
+        return [info.key for info in self.list(f"topics/{topic}/") if "/snapshots/" in info.key]
+
+
+@pytest.fixture
+def store() -> Iterator[Shelf]:
+    """Six entries in one partition, and no snapshot."""
+    made = Shelf(f"openers-{next(_NAMES)}")
+    with Engine(made, snapshot_after=ENTRIES) as engine:
+        engine.admin.create_topic("payments", schema=SCHEMA)
+        log = engine.partition("payments", 0)
+        for account in range(ENTRIES):
+            log.append(payments(account))
+    assert made.snapshots() == []
+    yield made
+    assert verify_store(made).ok
+
+
+def append(store: MemoryStore, account: int, after: int = ENTRIES - 1) -> None:
+    with Engine(store, snapshot_after=after) as engine:
+        engine.partition("payments", 0).append(payments(account))
+
+
+def test_a_writer_that_had_to_replay_much_leaves_what_it_read(store: Shelf) -> None:
+    """The state in front of what it wrote, as entries read back gave it; and the next one replays little."""
+    append(store, 100)
+    (key,) = store.snapshots()
+    state = decode_snapshot(store.get(key), key=key)
+    assert state.log_end_offset == ENTRIES
+    append(store, 101)
+    assert store.snapshots() == [key]
+    with Engine(store) as engine:
+        assert engine.partition("payments", 0).high_watermark == ENTRIES + 2
+        assert engine.admin.snapshot("payments") == {TopicPartition("payments", 0): ENTRIES + 2}
+
+
+def test_a_writer_that_had_little_to_replay_leaves_none(store: Shelf) -> None:
+    """As many entries as it may replay."""
+    append(store, 100, after=ENTRIES)
+    assert store.snapshots() == []
+
+
+def test_who_reads_leaves_none(store: Shelf) -> None:
+    """Scans, looks at the log, lists and audits."""
+    with Engine(store, snapshot_after=1) as engine:
+        assert len(accounts_in(engine)) == ENTRIES
+        assert engine.partition("payments", 0).high_watermark == ENTRIES
+        engine.admin.list_transactions()
+        engine.admin.describe_producers("payments", 0)
+    assert store.snapshots() == []
+
+
+def test_a_writer_that_writes_nothing_leaves_none(store: Shelf) -> None:
+    """A duplicate of what stands there."""
+    with Engine(store, snapshot_after=1) as engine:
+        log = engine.partition("payments", 0)
+        log.append(payments(7), producer_id=9, producer_epoch=0, base_sequence=0)
+    made = store.snapshots()
+    with Engine(store, snapshot_after=0) as engine:
+        log = engine.partition("payments", 0)
+        assert log.append(payments(7), producer_id=9, producer_epoch=0, base_sequence=0).is_duplicate
+    assert store.snapshots() == made
+
+
+def test_a_refused_snapshot_is_nobodys_failure(store: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+    """It is said in the log, once: the append stands."""
+    store.refuses = True
+    with caplog.at_level("INFO"):
+        append(store, 100)
+    assert [
+        record.message.partition(":")[0] for record in caplog.records if "snapshot" in record.message
+    ] == ["no snapshot was left in topics/payments/0/0/snapshots/"]
+    with Engine(store) as engine:
+        assert accounts_in(engine)[-1] == 100
+
+
+def test_another_opener_was_quicker(store: Shelf) -> None:
+    """One of as much of the log, or of more, is there by then."""
+    with Engine(store, snapshot_after=1) as engine:
+        log = engine.partition("payments", 0)
+        assert log.high_watermark == ENTRIES
+        append(store, 100, after=10)
+        with Engine(store) as quicker:
+            quicker.admin.snapshot("payments")
+        log.append(payments(101))
+    assert len(store.snapshots()) == 1
+
+
+def test_a_damaged_snapshot_at_its_place_stays(store: Shelf) -> None:
+    """Whoever leaves one repairs nothing: it is evidence, and readers pass over it."""
+    with Engine(store) as engine:
+        engine.admin.snapshot("payments")
+    (key,) = store.snapshots()
+    sound = store.get(key)
+    store.put(key, b"no snapshot")
+    append(store, 100)
+    assert store.get(key) == b"no snapshot"
+    with Engine(store) as engine:
+        assert accounts_in(engine)[-1] == 100
+    store.put(key, sound)
+
+
+def test_coordinators_and_groups_leave_theirs(store: Shelf) -> None:
+    """Their logs are opened by every producer and every member of a group."""
+    for _ in range(4):
+        with (
+            Engine(store, snapshot_after=2) as engine,
+            engine.producer(transactional_id="loader") as producer,
+        ):
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction(
+                {TopicPartition("payments", 0): 1}, ConsumerGroupMetadata("group", "member")
+            )
+            producer.commit_transaction()
+    assert store.snapshots(TRANSACTION_STATE_TOPIC)
+    assert store.snapshots(CONSUMER_OFFSETS_TOPIC)

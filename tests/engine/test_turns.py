@@ -1,0 +1,144 @@
+"""Writers of one log take turns once they are in each other's way: whose turn it is, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import pyarrow as pa
+import pytest
+
+from tests.simulator.kernel import MS, SECOND
+from tests.simulator.knobs import Knobs
+from tests.simulator.patches import simulated
+from tests.simulator.process import Process
+from tests.simulator.store import ClientStore
+from tests.simulator.world import World
+from txn_engine.log.turns import Turns
+
+SCHEMA = pa.schema([("id", pa.int64())])
+RECORDS = pa.table({"id": [1]}, schema=SCHEMA)
+
+
+def among(*writers: str, me: str = "me", lost: bool = True, try_ms: int = 10) -> Turns:
+    """One writer's knowledge after these entries, the newest last."""
+    turns = Turns(me)
+    for writer in writers:
+        turns.entry(writer)
+    turns.tried(try_ms, won=not lost)
+    return turns
+
+
+# --- whose turn it is -------------------------------------------------------------------------------------------
+
+
+def test_who_lost_no_race_does_not_wait() -> None:
+    """However many others there are."""
+    assert among("a", "b", "me", lost=False).wait_ms(0) == 0
+
+
+def test_whoever_had_the_end_longest_ago_goes_first() -> None:
+    """The others wait for half of what those before them take, and look again."""
+    assert among("a", "b", "c", me="a").wait_ms(0) == 0
+    assert among("a", "b", "c", me="b").wait_ms(0) == 5
+    assert among("a", "b", "c", me="c").wait_ms(0) == 10
+    assert among("a", "b", "c", me="d").wait_ms(0) == 0, "one that had none yet"
+
+
+def test_who_writes_no_more_is_not_waited_for() -> None:
+    """Two that go on in turn know nothing of the third after three turns each; and silence says it sooner."""
+    assert among("gone", "a", "me", "a", "me").ahead() == 2
+    assert among("gone", *("a", "me") * 4).ahead() == 1
+    turns = among(*"abcdefg", "me")
+    assert [turns.wait_ms(silences) for silences in range(4)] == [35, 15, 5, 0]
+
+
+def test_turns_end_where_nothing_is_lost_any_more() -> None:
+    """After sixteen tries that were the first."""
+    turns = among("a", "me")
+    for _ in range(15):
+        turns.tried(10, won=True)
+    assert turns.wait_ms(0) == 5
+    turns.tried(10, won=True)
+    assert turns.wait_ms(0) == 0
+
+
+@pytest.mark.parametrize("name", ["", "x" * 1_000])
+def test_what_an_entry_says_of_its_writer_is_not_believed(name: str) -> None:
+    """Any text may stand there, and any number of writers: no wait is longer than eight seconds."""
+    turns = among(*(f"{number:08d}{name}" for number in range(500)), "me", try_ms=10**9)
+    assert 0 < turns.wait_ms(0) <= 8_000
+
+
+# --- what comes of it -------------------------------------------------------------------------------------------
+
+
+class DistantStore(ClientStore):
+    """Every call takes 20 to 40 ms; puts to a log are counted."""
+
+    log_puts: ClassVar[int] = 0
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        DistantStore.log_puts += "/log/" in key
+        return super().put_if_absent(key, data)
+
+    def _latency(self, site: str, leg: str) -> int:
+        return self._process.world.chance.between(10 * MS, 20 * MS, "latency", site, leg)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What each writer appended, and the share of puts to the log that were lost."""
+
+    made: list[int]
+    lost: float
+
+
+class CrowdedWorld(World):
+    """Processes that append to one partition as fast as they can."""
+
+    def store_of(self, process: Process) -> ClientStore:
+        return DistantStore(self.shelf, process)
+
+    def append(self, writers: int, seconds: int = 30) -> Appended:
+        """Each begins when the others do."""
+        processes = [self.new_process(f"writer{number}") for number in range(writers)]
+        made, until = [0] * writers, self.kernel.now + seconds * SECOND
+        DistantStore.log_puts = 0
+
+        def write(number: int) -> None:
+            log = processes[number].engine().partition("t", 0)
+            while self.kernel.now < until:
+                log.append(RECORDS)
+                made[number] += 1
+
+        tasks = [process.start("main", partial(write, at)) for at, process in enumerate(processes)]
+        self.kernel.run(lambda: all(task.dead for task in tasks), "the writers")
+        assert not self.kernel.failures
+        return Appended(made, 1 - sum(made) / DistantStore.log_puts)
+
+
+def crowd(seed: int, writers: int) -> Appended:
+    """So many on a partition of their own."""
+    with simulated():
+        world = CrowdedWorld(seed, Knobs(intensity=0.0, skewed_clocks=False))
+        world.set_up_store()
+        world.run_alone(
+            "creator", lambda _, engine: engine.admin.create_topic("t", partitions=1, schema=SCHEMA)
+        )
+        try:
+            return world.append(writers)
+        finally:
+            world.bury()
+
+
+@pytest.mark.parametrize("writers", [2, 8, 16])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_many_are_as_quick_as_one_and_each_gets_its_share(seed: int, writers: int) -> None:
+    """On a store where every call takes its time. Without turns eight lose three puts in four."""
+    alone, many = crowd(seed, 1), crowd(seed, writers)
+    assert alone.lost == 0
+    assert sum(many.made) >= 0.85 * sum(alone.made)
+    assert min(many.made) >= 0.75 * max(many.made)
+    assert many.lost <= 0.35

@@ -48,10 +48,10 @@ class Turns:
         silences: how often in a row nothing had come when it was looked at. Then half of those before us have nothing
         to write.
         """
-        ahead = min(self.ahead(), _AHEAD_MAX) >> silences
-        if not self._left or not ahead:
+        if not self._left:
             return 0
-        return max(round(ahead * self._try_ms / 2), 1)
+        ahead = min(self.ahead(), _AHEAD_MAX) >> silences
+        return max(round(ahead * self._try_ms / 2), 1) if ahead else 0
 
     def ahead(self) -> int:
         """How many writers had their last turn before this one had its own. None for one that had none lately.

@@ -7,8 +7,7 @@ machine its events and has the effects carried out.
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -16,31 +15,24 @@ from typing import Final, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
-from txn_engine.coordinator.groups import check_group_id
 from txn_engine.errors import (
     IllegalStateError,
-    InvalidProducerEpochError,
-    InvalidProducerIdMappingError,
     InvalidRequestError,
-    ProducerFencedError,
     TxnEngineError,
-    UnknownTopicOrPartitionError,
 )
 from txn_engine.log.data_files import EncodedFile, conform
-from txn_engine.log.own_process import OwnProcess
 from txn_engine.log.topics import Topic
 from txn_engine.log.uploads import slices
 from txn_engine.names import NEW_NAME, is_new_name
 from txn_engine.producer import machine as events
+from txn_engine.producer.calls import Calls
 from txn_engine.producer.cell import Cell
-from txn_engine.producer.effects import NO_ANSWER, STORE_ERRORS, Effects, ProducerTools
-from txn_engine.producer.lanes import Lane
+from txn_engine.producer.effects import NO_ANSWER, Effects, ProducerTools
+from txn_engine.producer.first_write import first_write_check
+from txn_engine.producer.group_offsets import GroupOffsets
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.sender import Records, Sender, tables_of
-from txn_engine.producer.states import UNDECIDED, Call, ProducerState, is_fatal_to_a_write
-from txn_engine.protocol.appends import FirstWriteCheck, allow_first_write
-from txn_engine.protocol.partition import PartitionState
-from txn_engine.protocol.proposals import OffsetCommitProposal, Proposal, Refused
+from txn_engine.producer.states import UNDECIDED, Call, ProducerState
 from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow
 from txn_engine.types import (
     ConsumerGroupMetadata,
@@ -92,22 +84,22 @@ class Producer:
         self.transactional_id = transactional_id
         self._tools = tools
         self._logs = tools.logs
-        # Callers queue for it, all but callbacks. Nobody holds it while waiting for writes.
-        self._turn = threading.RLock()
-        self._process = OwnProcess("a producer", "make one in the child, of its own engine")
-        self._cell = Cell(events.new_machine(transactional_id))
-        self._sender = Sender(tools.logs, tools.senders, self._cell, self._first_write_check)
+        self._cell = cell = Cell(events.new_machine(transactional_id))
+        check = first_write_check(tools.coordinator, transactional_id)
+        self._sender = Sender(tools.logs, tools.senders, cell, check)
         self._effects = Effects(
             tools,
-            self._cell,
+            cell,
             self._sender,
             transactional_id=transactional_id or "",
             transaction_timeout_ms=transaction_timeout_ms,
             markers=markers,
             resume=resume,
         )
-        self._broken_off: BaseException | None = None  # a call, until the machine has heard of it
-        self._has_told = False
+        self._calls = Calls(tools.coordinator, cell, self._sender)
+        self._group_offsets = GroupOffsets(
+            tools.logs, tools.groups, cell, self._sender, self._effects, self._calls, check
+        )
 
     # --- who it is ------------------------------------------------------------------------------------------
 
@@ -165,114 +157,6 @@ class Producer:
             "a producer was pickled", expected="each process makes its own", actor=self._actor()
         )
 
-    # --- the frames of calls --------------------------------------------------------------------------------
-
-    def _enter(self, call: Call, *, goes_on: bool = True) -> None:
-        """A call begins. Raises unless the producer's state allows it. `goes_on`: under an id that is kept from
-        expiring, unless the call gives up what there was.
-        """
-        if not self._sender.is_calling_back():  # an end that has begun since waits for a callback
-            self._cell.refuse_while_ending()
-        self._absorb_what_was_broken_off()
-        try:
-            events.allow(self._cell.now, call)
-        except BaseException as error:
-            self._has_told = self._has_told or error is self._cell.now.error
-            raise
-        if goes_on:
-            self._renew()
-
-    def _in_turn(self, call: Call, body: Callable[[], T], *, goes_on: bool = True) -> T:
-        """A transactional call, one at a time, in a state that allows it."""
-        self._refuse_without_an_id()
-        self._refuse_in_a_callback()
-        with self._turn:
-            self._enter(call, goes_on=goes_on)
-            try:
-                return body()
-            except TxnEngineError as error:
-                self._learn_from(error)
-                raise
-
-    def _ending(self, call: Call, end: Callable[[], None]) -> None:
-        """The end of a transaction: no other call until it is over, and no lock held while it waits for writes."""
-        self._refuse_without_an_id()
-        self._refuse_in_a_callback()
-        this_call = object()
-        try:
-            with self._turn:
-                self._refuse_in_a_reader()
-                self._enter(call, goes_on=False)
-                self._cell.begin_ending(this_call)
-            end()
-        finally:
-            if self._cell.ender is this_call:
-                self._cell.ender = None
-
-    def _refuse_without_an_id(self) -> None:
-        if self.transactional_id is None:
-            raise IllegalStateError(
-                "a transactional call",
-                actor="an idempotent producer",
-                expected="a producer made with a transactional_id",
-            )
-
-    def _refuse_in_a_callback(self) -> None:
-        """In this process; and not in a callback, whose thread has the next batches to send (KIP-1118)."""
-        self._process.check()
-        if self._sender.is_calling_back():
-            raise IllegalStateError(
-                "a call that waits for writes, in a callback of one of them",
-                actor=self._actor(),
-                expected="in a callback only produce()",
-                action="call it in another thread",
-            )
-
-    def _refuse_in_a_reader(self) -> None:
-        """The records that `produce` reads belong to the transaction that it began in: they may not end it."""
-        if self._cell.is_handing_over:
-            raise IllegalStateError(
-                "the transaction's end inside the reader that produce() reads",
-                actor=self._actor(),
-                expected="after produce() has returned",
-            )
-
-    def _absorb_what_was_broken_off(self) -> None:
-        """A second Ctrl-C may have ended what the first one, or an error, was to lead to."""
-        if self._broken_off is not None:
-            self._sender.fail(self._broken_off)
-            self._sender.start()  # where the failure was heard of, and the lanes were not
-            self._broken_off = None
-
-    def _learn_from(self, error: TxnEngineError) -> None:
-        """What a call's own error makes of the producer. What the store did not take may be missing from the
-        transaction, even where the caller goes on: it can only abort.
-        """
-        is_open = self.state is ProducerState.IN_TRANSACTION
-        if is_fatal_to_a_write(error) or (is_open and isinstance(error, STORE_ERRORS)):
-            self._broken_off = self._broken_off or error
-            self._absorb_what_was_broken_off()
-
-    def _renew(self) -> None:
-        """Let the id of a job that runs for days not expire: its row is written again once it is a day old.
-
-        Raises, and is finished, where the id is not this producer's any more. A store that does not answer now is
-        asked again by the next call: there are days left.
-        """
-        now = self._cell.now
-        is_new = (
-            now.unfinished is not None and now.unfinished.is_marked
-        )  # its Complete row is not to be waited for
-        if now.transactional_id is None or now.identity == events.NOBODY or now.asked or is_new:
-            return
-        try:
-            self._tools.coordinator.renew(now.transactional_id, *now.identity)
-        except (ProducerFencedError, InvalidProducerIdMappingError) as error:
-            self._learn_from(error)
-            raise
-        except STORE_ERRORS as error:
-            _LOGGER.warning("%s: the transactional id was not renewed: %s", self._actor(), error)
-
     # --- a transaction's frame ------------------------------------------------------------------------------
 
     def init_transactions(self) -> None:
@@ -291,7 +175,7 @@ class Producer:
         def initialise() -> None:
             self._effects.carry_out(self._cell.move(events.init_called))
 
-        self._in_turn(Call.INIT_TRANSACTIONS, initialise, goes_on=False)
+        self._calls.in_turn(Call.INIT_TRANSACTIONS, initialise, goes_on=False)
 
     def begin_transaction(self, run_id: str | None = None) -> None:
         """Begin; nothing is written yet. `run_id` names this run of a load, for `has_committed` of a later one.
@@ -309,7 +193,7 @@ class Producer:
                 )
             self._cell.move(events.begun, run_id)
 
-        self._in_turn(Call.BEGIN_TRANSACTION, begin)
+        self._calls.in_turn(Call.BEGIN_TRANSACTION, begin)
 
     @contextmanager
     def transaction(self, run_id: str | None = None) -> Iterator[Producer]:
@@ -346,7 +230,7 @@ class Producer:
         deadline = waiting.monotonic_ms() + max_block_ms
         while True:
             try:
-                return self._ending(Call.COMMIT_TRANSACTION, self._commit)
+                return self._calls.ending(Call.COMMIT_TRANSACTION, self._commit)
             except NO_ANSWER as error:
                 is_asked = self.state is ProducerState.COMMITTING_TRANSACTION
                 if not is_asked or waiting.monotonic_ms() >= deadline:
@@ -369,7 +253,7 @@ class Producer:
         `InvalidProducerIdMappingError`: nothing is left to abort, and the producer is finished. `IllegalStateError`: no
         transaction.
         """
-        self._ending(Call.ABORT_TRANSACTION, self._abort)
+        self._calls.ending(Call.ABORT_TRANSACTION, self._abort)
 
     def _abort(self) -> None:
         self._effects.carry_out(self._cell.move(events.aborting))
@@ -402,59 +286,13 @@ class Producer:
         producer: again with each call. `IllegalStateError`: no transaction.
         """
         receipt = Receipt()
-        self._hand_over(receipt, lambda: self._send(topic, table, partition, timestamp_ms, receipt))
+        self._calls.handing_over(receipt, lambda: self._send(topic, table, partition, timestamp_ms, receipt))
         return receipt.future
-
-    def _hand_over(self, receipt: Receipt, send: Callable[[], None]) -> None:
-        """Batches as one call's: all of them go out, or the transaction fails.
-
-        While it waits for room others may send from callbacks. A callback itself waits for nobody: nothing ends the
-        transaction before all of its call is in it.
-        """
-        self._process.check()
-        try:
-            if self._sender.is_calling_back():
-                self._cell.begin_callback()
-                try:
-                    self._whole(receipt, send)
-                finally:
-                    self._cell.move(events.callback_ends)
-            else:
-                with self._turn:
-                    outer, self._cell.is_handing_over = self._cell.is_handing_over, True
-                    try:
-                        self._whole(receipt, send)
-                    finally:
-                        self._cell.is_handing_over = outer
-        except BaseException as error:
-            if (
-                not receipt.is_broken_off
-            ):  # an interrupt on the way out: the caller does not know that all was sent
-                self._break_off(receipt, error)
-            raise
-
-    def _whole(self, receipt: Receipt, send: Callable[[], None]) -> None:
-        """A call that fails has failed its transaction before anybody else may end that, or begin another."""
-        try:
-            send()
-            receipt.close()
-        except BaseException as error:
-            self._break_off(receipt, error)
-            raise
-
-    def _break_off(self, receipt: Receipt, error: BaseException) -> None:
-        """The call can only be undone as a whole."""
-        receipt.is_broken_off = True
-        if receipt.has_batches:
-            self._broken_off = self._broken_off or error  # at once: a second Ctrl-C may end what follows
-            self._absorb_what_was_broken_off()
-        if isinstance(error, TxnEngineError):
-            self._learn_from(error)
 
     def _send(
         self, topic: str, table: Records, partition: int | None, timestamp_ms: int | None, receipt: Receipt
     ) -> None:
-        self._enter(Call.PRODUCE)
+        self._calls.enter(Call.PRODUCE)
         info = self._logs.topics.having(topic, 0 if partition is None else partition)
         if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
             raise InvalidRequestError(
@@ -475,7 +313,7 @@ class Producer:
                 if part.num_rows:
                     if not self._sender.is_calling_back():
                         self._sender.wait_for_room(part)
-                    self._enter(Call.PRODUCE, goes_on=False)
+                    self._calls.enter(Call.PRODUCE, goes_on=False)
                     self._want(self._sender.send(info, part, partition, stamp, receipt))
 
     def _want(self, targets: Sequence[TransactionPartition]) -> None:
@@ -495,11 +333,11 @@ class Producer:
         Raises: as `produce`.
         """
         receipt = Receipt()
-        self._hand_over(receipt, lambda: self._send_files(topic, files, receipt))
+        self._calls.handing_over(receipt, lambda: self._send_files(topic, files, receipt))
         return receipt.future
 
     def _send_files(self, topic: Topic, files: Sequence[tuple[int, EncodedFile]], receipt: Receipt) -> None:
-        self._enter(Call.PRODUCE)
+        self._calls.enter(Call.PRODUCE)
         for partition, _ in files:
             topic.check_partition(partition)
         parts = [
@@ -516,28 +354,14 @@ class Producer:
 
         Raises: what finished the producer. `IllegalStateError`: in a callback.
         """
-        self._refuse_in_a_callback()
-        self._absorb_what_was_broken_off()
+        self._calls.refuse_in_a_callback()
+        self._calls.hear_of_what_was_broken_off()
         self._effects.join_what_waits()
         self._sender.wait()
         now = self._cell.now
         if now.state is ProducerState.FATAL_ERROR and now.error is not None:
-            self._has_told = True
+            self._calls.has_told = True
             raise now.error.with_traceback(None)  # as `allow`
-
-    def _first_write_check(self, lane: Lane) -> FirstWriteCheck:
-        """The stalled first write (PROTOCOL.md, section 4): on a view that is not the one from before AddPartitions,
-        ask the coordinator again, for each slot anew, and for the very producer and epoch that the batch is of.
-        """
-        if self.transactional_id is None:
-            return allow_first_write
-        transactional_id = self.transactional_id
-
-        def check(_: PartitionState, __: Proposal) -> None:
-            if lane.log.token is not lane.view_token:
-                self._tools.coordinator.verify(transactional_id, *lane.identity, lane.partition)
-
-        return check
 
     # --- offsets --------------------------------------------------------------------------------------------
 
@@ -551,44 +375,7 @@ class Producer:
         transaction can only abort. `ProducerFencedError`: another instance has the id. `IllegalStateError`: no
         transaction.
         """
-        self._in_turn(Call.SEND_OFFSETS, lambda: self._send_offsets(offsets, group_metadata))
-
-    def _send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int], group_metadata: ConsumerGroupMetadata
-    ) -> None:
-        check_group_id(group_metadata.group_id)
-        if not offsets:
-            return
-        groups = self._tools.groups
-        try:
-            positions = {groups.target(group_metadata, tp): _position(at) for tp, at in offsets.items()}
-        except UnknownTopicOrPartitionError as error:  # the output may not go without its input's offsets
-            self._sender.fail(error)
-            raise
-        group = self._cell.now.groups.current(group_metadata)
-        target = self._logs.group_partition(group.group_id)
-        commits = [groups.row(group, tp, position) for tp, position in positions.items()]
-        (lane,) = self._sender.lanes_for([target])
-        self._effects.join([target])
-        try:
-            proposals = [OffsetCommitProposal(commit, *lane.identity) for commit in commits]
-            verdicts = lane.log.append(proposals, self._first_write_check(lane))
-            written: dict[TopicPartition, int] = {}
-            for commit, verdict in zip(commits, verdicts, strict=True):
-                if isinstance(verdict, Refused):
-                    raise verdict.error
-                written[TopicPartition(commit.key.topic, commit.key.partition)] = verdict.base_offset
-            self._cell.move(events.wrote_offsets, group_metadata, written)
-        except InvalidProducerEpochError as error:
-            # The group coordinator's answer to a fenced producer, which Kafka's client takes as just that.
-            fenced = ProducerFencedError(error.seen, actor=error.actor, expected=error.expected)
-            self._broken_off = self._broken_off or fenced
-            self._absorb_what_was_broken_off()
-            raise fenced from error
-        except BaseException as error:
-            self._broken_off = self._broken_off or error
-            self._absorb_what_was_broken_off()
-            raise
+        self._calls.in_turn(Call.SEND_OFFSETS, lambda: self._group_offsets.send(offsets, group_metadata))
 
     # --- the end --------------------------------------------------------------------------------------------
 
@@ -600,30 +387,18 @@ class Producer:
         Raises: what an idempotent producer's batches failed with, where nobody has heard of it yet.
         `IllegalStateError`: in a callback, or while the transaction is being ended.
         """
-        if not self._process.is_here:  # a thread of the parent may hold any lock
+        if not self._calls.process.is_here:  # a thread of the parent may hold any lock
             self._cell.now = replace(self._cell.now, state=ProducerState.CLOSED)
-            return
-        if self.state is ProducerState.CLOSED:
+        elif self.state is ProducerState.CLOSED:
             self._sender.start()  # where the first call was broken off
-            return
-        self._refuse_in_a_callback()
-        this_call = object()
-        try:
-            with self._turn:
-                self._refuse_in_a_reader()
-                self._absorb_what_was_broken_off()
-                if self.transactional_id is not None:  # from here on nobody else ends the transaction
-                    self._cell.begin_ending(this_call)
-            self._close()
-        finally:
-            if self._cell.ender is this_call:
-                self._cell.ender = None
+        else:
+            self._calls.closing(self._close)
 
     def _close(self) -> None:
         try:
             if self.state in UNDECIDED:
                 self._abort()
-            elif self.transactional_id is None and not self._has_told:
+            elif self.transactional_id is None and not self._calls.has_told:
                 self.flush()
             self._effects.wait_for_completion()
         finally:
@@ -638,7 +413,3 @@ class Producer:
             return
         with suppress(TxnEngineError):  # the error that is under way says more than one of closing
             self.close()
-
-
-def _position(value: OffsetAndMetadata | int) -> OffsetAndMetadata:
-    return OffsetAndMetadata(value) if isinstance(value, int) else value

@@ -52,7 +52,7 @@ MUTANTS = (
         "a first write after a reload, or behind a pause, does not ask the coordinator again",
         (
             Edit(
-                _PRODUCER,
+                "txn_engine/producer/first_write.py",
                 "            if lane.log.token is not lane.view_token:\n",
                 "            if lane.log.token is None:\n",
             ),

@@ -133,9 +133,9 @@ MUTANTS = (
         "a transaction's offsets are committed plainly",
         (
             Edit(
-                _PRODUCER,
-                "            proposals = [OffsetCommitProposal(commit, *lane.identity) for commit in commits]",
-                "            proposals = [OffsetCommitProposal(commit) for commit in commits]",
+                "txn_engine/producer/group_offsets.py",
+                "        proposals = [OffsetCommitProposal(commit, *lane.identity) for commit in commits]",
+                "        proposals = [OffsetCommitProposal(commit) for commit in commits]",
             ),
         ),
         ("pipeline",),

@@ -111,7 +111,7 @@ MUTANTS = (
         (
             Edit(
                 _LOG,
-                "data = encode_entry(self.kind, plan.batches, self._tools.new_id())",
+                "data = encode_entry(self.kind, plan.batches, self._tools.new_entry_id())",
                 'data = encode_entry(self.kind, plan.batches, "0" * 32)',
             ),
         ),
@@ -165,12 +165,15 @@ MUTANTS = (
         (
             Edit(
                 _LOG,
-                "            for _ in range(MAX_LOST_RACES):\n                state = self._loaded()\n"
-                "                plan = plan_entry(state,",
-                "            stale = self._loaded()\n            for _ in range(MAX_LOST_RACES):\n"
-                "                state = self._loaded()\n                stale = replace(stale,"
+                "        is_fresh = self._await_turn()\n",
+                "        is_fresh = self._await_turn()\n        self._stale = self.view()\n",
+            ),
+            Edit(
+                _LOG,
+                "        plan = plan_entry(state,",
+                "        stale = replace(self._stale,"
                 " log_end_offset=state.log_end_offset, last_append_time=state.last_append_time)\n"
-                "                plan = plan_entry(stale,",
+                "        plan = plan_entry(stale,",
             ),
             Edit(_LOG, "from dataclasses import dataclass\n", "from dataclasses import dataclass, replace\n"),
         ),

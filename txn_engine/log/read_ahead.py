@@ -19,6 +19,7 @@ from txn_engine.log.objects import Objects
 
 _ENTRIES_AHEAD = 64
 _ENTRIES_ALONE = 4
+_ENTRIES_ALONE_NEARBY = 256  # to read so many files takes as long as to list a folder of a hundred thousand
 _PAGE = 1_000
 _GUESSED_MAX = 1 << 62
 
@@ -80,6 +81,7 @@ class EntriesAhead:
         self._executor = executor
         self._ahead = ReadAhead(self._find_now, executor)
         self._found = 0
+        self._alone = _ENTRIES_ALONE_NEARBY if objects.is_near else _ENTRIES_ALONE
         self._whole: Future[_Listing] | None = None  # from the log's start
         self._coming: Future[_Listing] | None = None  # from where the replay is
         self._bases: Iterator[int] | None = None  # listed, and not read ahead yet
@@ -91,8 +93,10 @@ class EntriesAhead:
     def begin(self) -> None:
         """Nothing is known of the log: list it and get its first slot, while the caller looks for a snapshot.
 
-        Not where an object is a file away, here and below: a get costs so little there, and a listing so much.
+        Where an object is a file away it is listed once there are some entries: gets cost so little there, and a
+        listing so much.
         """
+        self._alone = _ENTRIES_ALONE
         if not self._objects.is_near:
             self._whole = self._list_from(0)
             self._ahead.expect(self._keys.entry(0))
@@ -115,7 +119,7 @@ class EntriesAhead:
     def find(self, offset: int) -> bytes | None:
         """The entry in the slot that begins there, None where it is empty."""
         key = self._keys.entry(offset)
-        if self._found == _ENTRIES_ALONE and self._bases is None:
+        if self._found == self._alone and self._bases is None:
             self._ahead.expect(key)
             self._coming = self._list_from(offset + 1)
         self._read_ahead()

@@ -40,6 +40,7 @@ from storage.errors import (
     UnknownFormatError,
 )
 from storage.keys import LogKeys, validate_key, validate_name
+from storage.known_parquet import KnownParquet, PlainParquet
 from storage.local import LocalStore
 from storage.memory import MemoryStore
 from storage.opening import open_store
@@ -52,6 +53,8 @@ from storage.store import FolderStore, MappableStore, ObjectInfo, ObjectStore, S
 
 __all__ = [
     "DATA_LIMITS",
+    "KnownParquet",
+    "PlainParquet",
     "JSON_BYTES_MAX",
     "LARGE",
     "ROW_BYTES_MAX",

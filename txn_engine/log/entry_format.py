@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from storage import UNCOMPRESSED, UNREADABLE, ParquetLimits, encode_parquet, open_parquet
+from storage import UNCOMPRESSED, UNREADABLE, KnownParquet, ParquetLimits, encode_parquet, open_parquet
 from txn_engine.errors import CorruptObjectError, UnsupportedFormatError
 from txn_engine.log.objects import store_errors
 from txn_engine.log.row_checks import batch_problem
@@ -146,7 +146,10 @@ def offset_commit_from_dict(values: Mapping[str, Any]) -> OffsetCommit:
 
 @dataclass(frozen=True)
 class LogKind:
-    """A kind of log: its entries' schema, and how the row that an internal topic's entry carries is written."""
+    """A kind of log: its entries' schema, and how the row that an internal topic's entry carries is written.
+
+    known: for one whose columns are all plain.
+    """
 
     name: str
     schema: pa.Schema
@@ -155,9 +158,10 @@ class LogKind:
     row_to_dict: Callable[[Any], dict[str, Any]] | None = None
     row_from_dict: Callable[[Mapping[str, Any]], Any] | None = None
     row_class: type[TransactionRow | OffsetCommit] | None = None
+    known: KnownParquet | None = field(default=None, compare=False, repr=False)
 
 
-USER_LOG = LogKind("user", pa.schema(DESCRIPTOR_FIELDS))
+USER_LOG = LogKind("user", pa.schema(DESCRIPTOR_FIELDS), known=KnownParquet())
 _TRANSACTION_TYPE = pa.struct(TRANSACTION_FIELDS)
 TRANSACTION_LOG = LogKind(
     "transaction",
@@ -306,6 +310,9 @@ def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> E
     Takes less than 256 MiB, whatever the object claims.
     """
     with store_errors():
+        plain = None if kind.known is None else kind.known.read(data, key)
+        if plain is not None:
+            return _entry(kind, plain.columns, plain.write_id, key, base_offset)
         opened = open_parquet(data, key=key, limits=ENTRY_LIMITS)
     file, metadata = opened.file, opened.metadata
     rows = file.metadata.num_rows
@@ -320,13 +327,29 @@ def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> E
             f"columns {file.schema_arrow.names}, {rows} rows", place=key, expected="an entry's"
         )
     try:
-        batches = _batches(kind, file.read(use_threads=False), key)
+        table = file.read(use_threads=False)
+        columns = [column.to_pylist() for column in table.columns]
     except UNREADABLE as error:
-        raise CorruptObjectError(
-            f"rows that cannot be read: {error}", place=key, expected="an entry's"
-        ) from error
+        raise _unreadable(error, key) from error
+    entry = _entry(kind, columns, metadata.get("write_id", ""), key, base_offset)
+    if kind.known is not None:
+        kind.known.learn(data, key, opened, table)
+    return entry
+
+
+def _entry(
+    kind: LogKind, columns: Sequence[Sequence[Any]], write_id: str, key: str, base_offset: int
+) -> Entry:
+    try:
+        batches = _batches(kind, columns, key)
+    except UNREADABLE as error:
+        raise _unreadable(error, key) from error
     _check(kind, batches, key, base_offset)
-    return Entry(batches, metadata.get("write_id", ""))
+    return Entry(batches, write_id)
+
+
+def _unreadable(error: Exception, key: str) -> CorruptObjectError:
+    return CorruptObjectError(f"rows that cannot be read: {error}", place=key, expected="an entry's")
 
 
 def _check(kind: LogKind, batches: Sequence[BatchDescriptor], key: str, base_offset: int) -> None:
@@ -344,8 +367,7 @@ def _check(kind: LogKind, batches: Sequence[BatchDescriptor], key: str, base_off
         expected = batch.last_offset + 1
 
 
-def _batches(kind: LogKind, table: pa.Table, key: str) -> list[BatchDescriptor]:
-    columns = [column.to_pylist() for column in table.columns]
+def _batches(kind: LogKind, columns: Sequence[Sequence[Any]], key: str) -> list[BatchDescriptor]:
     batches: list[BatchDescriptor] = []
     for values in zip(*columns, strict=True):
         if values[6] not in _CONTROLS:

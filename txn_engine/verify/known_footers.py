@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 
 from storage.parquet_footer import Footer
 from storage.parquet_limits import ParquetLimits
+from storage.plain_columns import PlainColumns, plain_columns
 from txn_engine.verify.checksums import CHECKSUM_MARK, DIGITS, TAIL_BYTES, Whole
 from txn_engine.verify.footer_form import FooterForms, Form, forms_like
-from txn_engine.verify.plain_columns import PlainColumns, plain_columns
 
 _KEPT: Final = 64
 _SCHEMAS_KEPT: Final = 8

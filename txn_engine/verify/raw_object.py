@@ -19,11 +19,11 @@ from storage.errors import (
 )
 from storage.parquet_footer import Footer, read_footer
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits, check_claims
+from storage.plain_columns import Cut, PlainColumns
 from storage.store import ObjectStore
 from txn_engine.verify.checksums import FORMAT, JSON_BYTES_MAX, TAIL_BYTES, Whole, check_json, check_parquet
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.known_footers import FooterKey, KnownFooter, KnownFooters
-from txn_engine.verify.plain_columns import Cut, PlainColumns
 from txn_engine.verify.ranged_file import RangedFile
 from txn_engine.verify.store_keys import NO_ANSWER
 

@@ -58,6 +58,9 @@ def _may_be_taken(text: str, kind: Any) -> bool:
 
 @given(texts=st.lists(written, min_size=1, max_size=3), kind=kinds)
 @example(texts=["16.87"], kind=pa.float16())  # 16.875, which lies half of the last digit away
+@example(
+    texts=["9" * 30 + "."], kind=pa.decimal256(41, 11)
+)  # more digits than Python's decimals keep by themselves
 def test_csv(texts: list[str], kind: Any, folder: Path) -> None:
     """Against fractions: the number that the text is."""
     path = folder / "x.csv"

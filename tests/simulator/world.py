@@ -58,6 +58,7 @@ class World:
         self.operations = 0
         self.crashes = 0
         self.stopping = False
+        self.is_healed = False
         self.latest_ms = START_MS  # the latest time that any clock has shown
         self.notes: dict[str, Any] = {}  # what the clients of one workload keep together
         self._restarts: dict[Process, Callable[[], None]] = {}
@@ -86,8 +87,8 @@ class World:
         self.shelf.put_if_absent(STORE_KEY, encode_json(asdict(config), "store"))
 
     def first_skew_ms(self, name: str) -> int:
-        """How far this machine's clock is off, for all lives of the process."""
-        if not self.knobs.skewed_clocks or self.chance.at("skewed", name) < 0.5:
+        """How far this machine's clock is off, for all lives of the process. Once all is healed it is right."""
+        if self.is_healed or not self.knobs.skewed_clocks or self.chance.at("skewed", name) < 0.5:
             return 0
         size = self.chance.spread(1_000, LONGEST_JUMP // MS, "skew", name)
         return size if self.chance.at("ahead", name) < 0.5 else -size
@@ -166,6 +167,7 @@ class World:
     def heal(self) -> None:
         """No more faults; every put that is under way lands; who is left comes to an end."""
         self.plan.enabled = False
+        self.is_healed = True
         self.kernel.note("world", "", HEALED, "", "", "")
         for process in self.processes:
             process.paused_until = min(process.paused_until, self.kernel.now)

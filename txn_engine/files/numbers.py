@@ -82,7 +82,7 @@ def _decimal(text: str, kind: Any) -> Decimal:
         raise ValueError("too long for a number")
     number = Decimal(text)
     unscaled = number.scaleb(kind.scale, _CONTEXT)
-    if unscaled != unscaled.to_integral_value() or abs(unscaled) >= Decimal(10) ** kind.precision:
+    if unscaled != unscaled.to_integral_value() or unscaled.copy_abs() >= Decimal(10) ** kind.precision:
         raise ValueError("digits that the decimal does not keep")
     return number.quantize(Decimal((0, (1,), -kind.scale)), context=_CONTEXT)
 
@@ -99,4 +99,4 @@ def _is_kept(text: str, number: float) -> bool:
     if len(text) > _CHARS_MAX:
         return False
     half_a_digit = Decimal((0, (5,), int(written.as_tuple().exponent) - 1))
-    return abs(_CONTEXT.subtract(written, Decimal(number))) <= half_a_digit
+    return _CONTEXT.subtract(written, Decimal(number)).copy_abs() <= half_a_digit

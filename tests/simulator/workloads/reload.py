@@ -31,11 +31,13 @@ def shape(knobs: Knobs) -> Knobs:
 def set_up(world: World) -> None:
     """Two loaders that begin with their first load again after each crash, as a task that is run again does."""
     world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS))
+    has_elder = world.chance.at("elder") < 0.2
+    if has_elder:
+        world.run_alone("elder runs", _elder_runs)  # before there is an undertaker, whose clock may be ahead
     for number in range(_CLIENTS):
         world.client(f"loader{number}", _loader(number, max(world.knobs.transactions // _CLIENTS, 1)))
     world.client("undertaker", _undertaker, worker=False)
-    if world.chance.at("elder") < 0.2:
-        world.run_alone("elder runs", _elder_runs)
+    if has_elder:
         world.client("elder", _elder)
     add_background(world, TOPICS)
 

@@ -40,7 +40,7 @@ from storage.errors import (
     UnknownFormatError,
 )
 from storage.keys import LogKeys, validate_key, validate_name
-from storage.known_parquet import KnownParquet, PlainParquet
+from storage.known_parquet import KnownParquet
 from storage.local import LocalStore
 from storage.memory import MemoryStore
 from storage.opening import open_store
@@ -53,9 +53,8 @@ from storage.store import FolderStore, MappableStore, ObjectInfo, ObjectStore, S
 
 __all__ = [
     "DATA_LIMITS",
-    "KnownParquet",
-    "PlainParquet",
     "JSON_BYTES_MAX",
+    "KnownParquet",
     "LARGE",
     "ROW_BYTES_MAX",
     "ROW_NULLS_MAX",

@@ -307,20 +307,17 @@ def _no_number(name: str) -> NoReturn:
 
 def checksum_of(data: ObjectBytes, key: str = "") -> str:
     """Return the checksum that stands in the object, after checking that it is the object's."""
-    return _checked(memoryview(data).cast("B"), key)[1]
-
-
-def checksum_place(data: ObjectBytes, key: str) -> int:
-    """Where the checksum's digits stand in the object, after checking that they are the object's."""
-    return _checked(memoryview(data).cast("B"), key)[0]
-
-
-def _checked(view: memoryview, key: str) -> tuple[int, str]:
+    view = memoryview(data).cast("B")
     position, stored = _stored(view, key)
     found = _hash(view, position)
     if found != stored:
         _damaged(key, f"checksum {found} over {len(view)} bytes", f"checksum {stored}")
-    return position, found
+    return found
+
+
+def checksum_place(data: ObjectBytes, key: str = "") -> int:
+    """Return where the digits of the checksum stand in the object, unchecked."""
+    return _stored(memoryview(data).cast("B"), key)[0]
 
 
 def stored_checksum(data: ObjectBytes, key: str = "") -> str:

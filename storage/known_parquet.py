@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from storage.envelope import CHECKSUM_CHARS, OpenedParquet, checksum_place
+from storage.envelope import CHECKSUM_CHARS, OpenedParquet, checksum_place, verify_checksum
 from storage.plain_columns import PlainColumns, plain_columns
 
 _KEPT: Final = 64
@@ -57,7 +57,8 @@ class KnownParquet:
 
         Raises DamagedObjectError as `open_parquet`, where the checksum is not the object's.
         """
-        name = _name(data, checksum_place(data, key))
+        verify_checksum(data, key)
+        name = _name(data)
         known = None if name is None else self._known.get(name.known_by)
         if name is None or known is None or known.plain is None:
             return None
@@ -65,9 +66,9 @@ class KnownParquet:
         columns = None if cut is None else known.plain.values(cut)
         return None if columns is None else PlainParquet(columns, name.write_id)
 
-    def learn(self, data: bytes, key: str, opened: OpenedParquet, table: pa.Table) -> None:
+    def learn(self, data: bytes, opened: OpenedParquet, table: pa.Table) -> None:
         """Arrow has read this table of an object that was opened without complaint: know the next one of its footer."""
-        name = _name(data, checksum_place(data, key))
+        name = _name(data)
         if name is None or name.write_id != opened.metadata.get("write_id"):
             return
         known = self._known.get(name.known_by)
@@ -80,8 +81,9 @@ class KnownParquet:
             known.plain = _plain(data, opened, table)
 
 
-def _name(data: bytes, digits_at: int) -> _Name | None:
+def _name(data: bytes) -> _Name | None:
     """None for a footer that is too large to be kept, or whose digits need not be the values of their names."""
+    digits_at = checksum_place(data)
     footer_at = len(data) - _TAIL_BYTES - int.from_bytes(data[-8:-4], "little")
     if not 0 < footer_at < digits_at or len(data) - footer_at > _TAIL_BYTES_MAX:
         return None

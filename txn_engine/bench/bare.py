@@ -16,8 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage import LARGE, ObjectStore
-from storage.parquet_footer import UNCOMPRESSED, read_footer
+from storage import LARGE, UNCOMPRESSED, ObjectStore, open_parquet
 from txn_engine.bench.marks import EntryKinds
 from txn_engine.bench.watched import Call
 
@@ -35,8 +34,8 @@ class BareObject:
     @classmethod
     def of(cls, data: bytes) -> BareObject:
         """That of a Parquet object of the engine's."""
-        file = pq.ParquetFile(pa.BufferReader(data))
-        columns = read_footer(data[-8 - int.from_bytes(data[-8:-4], "little") : -8]).row_groups[0].chunks
+        opened = open_parquet(data, key="an object of the bench's")
+        file, columns = opened.file, opened.footer.row_groups[0].chunks
         settings: dict[str, Any] = {
             "compression": "none",
             "use_dictionary": False,

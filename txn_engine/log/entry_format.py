@@ -333,7 +333,7 @@ def decode_entry(kind: LogKind, data: bytes, *, key: str, base_offset: int) -> E
         raise _unreadable(error, key) from error
     entry = _entry(kind, columns, metadata.get("write_id", ""), key, base_offset)
     if kind.known is not None:
-        kind.known.learn(data, key, opened, table)
+        kind.known.learn(data, opened, table)
     return entry
 
 

@@ -90,11 +90,13 @@ class LocalStore:
         return Path(self._root).as_uri()
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Write a temporary file, sync it, link it to its name, sync the folder.
+        """Write a temporary file, sync it, link it to its name, sync the folder; nothing where the name is taken.
 
         An error after the link says so, and the object may then be there: settle reads it back.
         """
         final = self._path(key)
+        if _is_file(final):
+            return False  # without a file written and synced for nothing
         temporary, inode = self._write_temporary(key, data)
         try:
             linked = self._link(temporary, final, key)
@@ -674,6 +676,14 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
+
+
+def _is_file(path: str) -> bool:
+    """Whether a file stands there; False where that cannot be seen, which the write then tells."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _fsync_folder(path: str) -> None:

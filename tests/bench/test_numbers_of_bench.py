@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -11,6 +15,7 @@ import pytest
 
 from storage import LARGE, SMALL, LocalStore, ParquetProfile, encode_parquet
 from tests.conftest import S3Bucket
+from tests.servers import REPOSITORY
 from txn_engine import connect
 from txn_engine.bench.bare import BareObject, BareWriter
 from txn_engine.bench.measure import Measured
@@ -67,6 +72,40 @@ def test_on_minio(minio_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> No
     numbers = measure(f"s3://{minio_bucket.name}/bench-{uuid.uuid4().hex}")
     expect(numbers)
     assert (numbers[0].aim, numbers[1].aim) == ("at most 1.1", "at most 1.15")
+
+
+@pytest.mark.spark
+@pytest.mark.minio
+@pytest.mark.slow
+def test_the_whole_command_on_minio(minio_bucket: S3Bucket) -> None:
+    """As it is typed, Spark's scan and the bare one beside it too: the endpoint is on the command line alone."""
+    environment = os.environ | minio_bucket.environment
+    environment.setdefault("TXN_ENGINE_CACHE", str(REPOSITORY / ".cache"))
+    endpoint = environment.pop("TXN_ENGINE_S3_ENDPOINT")
+    url = f"s3://{minio_bucket.name}/bench-{uuid.uuid4().hex}"
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "txn_engine",
+            "bench",
+            "--quick",
+            "--json",
+            "--url",
+            url,
+            "--endpoint",
+            endpoint,
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    numbers = json.loads(done.stdout)["numbers"]
+    assert [number["name"] for number in numbers][-2:] == ["consumer.poll, 0.3 M", "scan by Spark, 0.5 M"]
+    for number in numbers:  # each is told as soon as it is known
+        assert f"{number['name']}: " in done.stderr
 
 
 @pytest.mark.parametrize("profile", [SMALL, LARGE])

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from tests.cli.conftest import GOOD, Answer, Run
 from txn_engine import connect
+from txn_engine.cli.failures import code_and_message
 from txn_engine.cli.interrupts import Interrupted, install
 from txn_engine.cli.main import cli, main
 from txn_engine.coordinator.coordinator import Coordinator
@@ -262,3 +263,12 @@ def test_an_interruption_passes_through_click() -> None:
         assert main(["wait-for-nothing"]) == 143
     finally:
         del cli.commands["wait-for-nothing"]
+
+
+def test_a_java_error_is_a_line_too() -> None:
+    """Py4J hands the whole stack over as the error's text."""
+    stack = "An error occurred while calling o1.load.\n: java.io.IOException: gone\n\tat a.B.c(B.java:1)\nCaused by: x"
+    code, message = code_and_message(RuntimeError(stack))
+    assert code == "INTERNAL_ERROR"
+    assert "java.io.IOException: gone; run it again with --debug" in message
+    assert "B.java" not in message

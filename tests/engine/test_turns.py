@@ -21,9 +21,9 @@ SCHEMA = pa.schema([("id", pa.int64())])
 RECORDS = pa.table({"id": [1]}, schema=SCHEMA)
 
 
-def among(*writers: str, me: str = "me", lost: bool = True, try_ms: int = 10) -> Turns:
+def among(*writers: str, me: str = "me", lost: bool = True, try_ms: int = 10, at_once: int = 1) -> Turns:
     """One writer's knowledge after these entries, the newest last."""
-    turns = Turns(me)
+    turns = Turns(me, at_once)
     for writer in writers:
         turns.entry(writer)
     turns.tried(try_ms, won=not lost)
@@ -46,12 +46,19 @@ def test_whoever_had_the_end_longest_ago_goes_first() -> None:
     assert among("a", "b", "c", me="d").wait_ms(0) == 0, "one that had none yet"
 
 
+def test_some_try_at_once() -> None:
+    """So that the log need not stand still while the one whose turn it is learns that."""
+    assert [among(*"abcde", me=me, at_once=3).wait_ms(0) for me in "abcde"] == [0, 0, 0, 5, 10]
+
+
 def test_who_writes_no_more_is_not_waited_for() -> None:
-    """Two that go on in turn know nothing of the third after three turns each; and silence says it sooner."""
+    """Two that go on in turn know nothing of the third after three turns each; and silence for twice its time says it
+    sooner.
+    """
     assert among("gone", "a", "me", "a", "me").ahead() == 2
     assert among("gone", *("a", "me") * 4).ahead() == 1
     turns = among(*"abcdefg", "me")
-    assert [turns.wait_ms(silences) for silences in range(4)] == [35, 15, 5, 0]
+    assert [turns.wait_ms(silent_ms) for silent_ms in (0, 19, 20, 60, 120, 140)] == [35, 35, 30, 20, 5, 0]
 
 
 def test_turns_end_where_nothing_is_lost_any_more() -> None:
@@ -139,6 +146,6 @@ def test_many_are_as_quick_as_one_and_each_gets_its_share(seed: int, writers: in
     """On a store where every call takes its time. Without turns eight lose three puts in four."""
     alone, many = crowd(seed, 1), crowd(seed, writers)
     assert alone.lost == 0
-    assert sum(many.made) >= 0.85 * sum(alone.made)
+    assert sum(many.made) >= sum(alone.made)
     assert min(many.made) >= 0.75 * max(many.made)
-    assert many.lost <= 0.35
+    assert many.lost <= 0.6

@@ -138,6 +138,15 @@ def test_the_order_of_a_put(store: LocalStore, tape: Tape) -> None:
     assert tape.calls == ["fdatasync TEMP", "replace a/b/2", "fsync a/b"]
 
 
+def test_a_taken_name_costs_no_file(store: LocalStore, tape: Tape) -> None:
+    """Nothing is written or synced for a put that is too late; what stands there is settled by reading it back."""
+    assert store.put_if_absent("a/b/1", b"first")
+    tape.calls.clear()
+    assert not store.put_if_absent("a/b/1", b"second")
+    assert tape.calls == []
+    assert store.get("a/b/1") == b"first"
+
+
 def test_a_folder_made_by_another_process_is_synced_too(store: LocalStore, tape: Tape) -> None:
     """A folder that is already there may not be on the disk yet: its name is synced once all the same."""
     os.makedirs(path_of(store, "a/b"))

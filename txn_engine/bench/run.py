@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +127,14 @@ def _measure(engine: Engine, *, quick: bool, spark: bool) -> list[Measured]:
     prefix = f"bench-{system_clock()}"
     with progress_on_stderr() as progress:
         sizes = writes.QUICK if quick else writes.USUAL
-        numbers = list(writes.write_numbers(engine, prefix, sizes=sizes, progress=progress))
         read = scans.QUICK if quick else scans.USUAL
-        numbers += scans.scan_numbers(engine, prefix, sizes=read, spark=spark, progress=progress)
+        numbers = chain(
+            writes.write_numbers(engine, prefix, sizes=sizes, progress=progress),
+            scans.scan_numbers(engine, prefix, sizes=read, spark=spark, progress=progress),
+        )
+        found = list(map(_told, numbers))
     _delete_topics(engine, prefix)
-    return numbers
+    return found
 
 
 def _measure_spark(engine: Engine, *, quick: bool, part: SparkPart, rows: int | None) -> list[Measured]:
@@ -140,12 +144,17 @@ def _measure_spark(engine: Engine, *, quick: bool, part: SparkPart, rows: int | 
     def progress(what: str, done: int, total: int) -> None:
         errors.print(f"{what}: {done:,} of {total:,}", style="dim")
 
-    found = []
-    for number in spark_numbers(engine, prefix, part=part, rows=rows, quick=quick, progress=progress):
-        errors.print(f"{number.name}: {number.ours:.3g} {number.unit}, ratio {number.ratio:.2f}", style="dim")
-        found.append(number)
+    numbers = spark_numbers(engine, prefix, part=part, rows=rows, quick=quick, progress=progress)
+    found = list(map(_told, numbers))
     _delete_topics(engine, prefix)
     return found
+
+
+def _told(number: Measured) -> Measured:
+    """The number, once it was said on stderr: what was measured is not lost where a later one fails."""
+    line = f"{number.name}: {number.ours:.3g} {number.unit}, ratio {number.ratio:.2f}"
+    Console(stderr=True).print(line, style="dim", highlight=False)
+    return number
 
 
 def _delete_topics(engine: Engine, prefix: str) -> None:

@@ -129,9 +129,11 @@ def _spark_with(
     spark: SparkSession, engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: int
 ) -> Measured:
     from txn_engine.spark import read_topic
+    from txn_engine.spark.opening import read_options
 
     paths = [uri.replace("s3://", "s3a://", 1) if uri.startswith("s3://") else uri for uri in files]
     schema = read_topic(spark, engine, topic).df.schema
+    options = read_options(spark, engine.store)
 
     def ours() -> None:
         frame = read_topic(spark, engine, topic).df.select(*SCHEMA.names)
@@ -139,7 +141,7 @@ def _spark_with(
 
     def bare() -> None:
         wanted = [field for field in schema.fields if field.name in SCHEMA.names]
-        frame = spark.read.schema(type(schema)(wanted)).parquet(*paths)
+        frame = spark.read.schema(type(schema)(wanted)).options(**options).parquet(*paths)
         frame.write.format("noop").mode("overwrite").save()
 
     mine, theirs = paired(ours, bare, rounds)

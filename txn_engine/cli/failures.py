@@ -130,8 +130,13 @@ def code_and_message(error: BaseException) -> tuple[str, str]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return _coded("IO_ERROR", f"{where}{error.strerror or error}")
-    told = f"an error inside txn-engine: {type(error).__name__}: {error}"
+    told = f"an error inside txn-engine: {type(error).__name__}: {_without_java_stack(str(error))}"
     return _coded("INTERNAL_ERROR", f"{told}; run it again with --debug and report what that shows")
+
+
+def _without_java_stack(text: str) -> str:
+    """What Java says of an error, without the hundred calls behind it that Py4J hands over in the same text."""
+    return text.partition("\n\tat ")[0]
 
 
 def _coded(code: str, text: str) -> tuple[str, str]:

@@ -36,6 +36,8 @@ from txn_engine.protocol.sealed_slots import settle_sealed
 
 MAX_LOST_RACES = 1_000
 _LOOKS_A_TURN = 32
+_AT_ONCE = 4
+_AT_ONCE_NEARBY = 2  # a look at a file takes a fraction of a put
 _RECENT_MS = 3_600_000
 
 
@@ -94,7 +96,7 @@ class EntryLog:
         self._token = ViewToken()
         self._seen_ms = 0  # when the view was last known to be at the log's end
         self._unsettled: _Unsettled | None = None
-        self._turns = Turns(tools.writer)
+        self._turns = Turns(tools.writer, _AT_ONCE_NEARBY if tools.objects.is_near else _AT_ONCE)
         self._replayed = 0
         self._openers_snapshot = OpenersSnapshot(
             tools.objects, self.keys, tools.executor, tools.snapshot_after
@@ -307,16 +309,16 @@ class EntryLog:
         """Let those go first who wait for longer, where puts were lost lately; whether the log's end was looked at
         since. The lock is free meanwhile: the log's readers here do not wait.
         """
-        silences = 0
+        silent_ms = 0
         for look in range(_LOOKS_A_TURN):
             with self._lock.here():
-                wait_ms = self._turns.wait_ms(silences)
+                wait_ms = self._turns.wait_ms(silent_ms)
             if not wait_ms:
                 return look > 0
             self._tools.waiting.pause_ms(wait_ms)
             with self._lock.here():
                 state = self._loaded()
-                silences = silences + 1 if self._advance(state) is state else 0
+                silent_ms = silent_ms + wait_ms if self._advance(state) is state else 0
         return True
 
     def _try(

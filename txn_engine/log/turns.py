@@ -23,11 +23,15 @@ _NEWEST_WEIGHS: Final = 0.2
 class Turns:
     """What one writer knows of the others, from the entries that it reads anyway.
 
+    at_once: how many try together. The one whose turn it is learns that from a look, and as long as that takes the log
+    would stand still.
+
     Not safe for threads: its log's lock is held by whoever tells it anything.
     """
 
-    def __init__(self, writer: str) -> None:
+    def __init__(self, writer: str, at_once: int) -> None:
         self._writer = writer
+        self._at_once = at_once
         self._recent: deque[str] = deque(maxlen=_RECENT)
         self._try_ms = 0.0
         self._left = 0
@@ -42,16 +46,17 @@ class Turns:
         self._try_ms += _NEWEST_WEIGHS * (took - self._try_ms) if self._try_ms else took
         self._left = max(self._left - 1, 0) if won else _TURNS_AFTER_A_LOSS
 
-    def wait_ms(self, silences: int) -> int:
+    def wait_ms(self, silent_ms: float) -> int:
         """How long to wait before the log's end is looked at again; 0: it is this writer's turn.
 
-        silences: how often in a row nothing had come when it was looked at. Then half of those before us have nothing
-        to write.
+        silent_ms: for how long nothing had come when it was looked at. Whoever let twice its time pass has nothing to
+        write.
         """
         if not self._left:
             return 0
-        ahead = min(self.ahead(), _AHEAD_MAX) >> silences
-        return max(round(ahead * self._try_ms / 2), 1) if ahead else 0
+        ahead = min(self.ahead(), _AHEAD_MAX) - int(silent_ms / (2 * self._try_ms or 1))
+        waiting_for = ahead - self._at_once + 1
+        return max(round(waiting_for * self._try_ms / 2), 1) if waiting_for > 0 else 0
 
     def ahead(self) -> int:
         """How many writers had their last turn before this one had its own. None for one that had none lately.

@@ -26,8 +26,9 @@ from txn_engine.errors import (
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.log.topics import DELETE_RETENTION_MS, Topic
+from txn_engine.log.topics import Topic
 from txn_engine.partition_log import PartitionLog
+from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.measures import (
     PartitionMeasures,
     group_lag,

@@ -160,11 +160,23 @@ def test_a_tombstone_waits_from_the_row_that_found_it_alone() -> None:
     assert log.state.cleaning == Cleaning(12, 6, 12, log.now)
 
 
+def test_the_logs_own_time_says_whether_a_tombstone_has_waited() -> None:
+    """Whoever planned it may have gone by a clock that was set back since, before anything was written."""
+    log = busy()
+    log.append(CleanProposal(6, 0))
+    log.now += DAY_MS - 1
+    for proposal in (CleanProposal(6, 6, DAY_MS), replace(nothing_kept(log, 3), tombstones_to=6)):
+        assert error(log.append(proposal)[0]) is InvalidRequestError
+    log.now += 1
+    at(log.append(CleanProposal(6, 6, DAY_MS))[0])
+
+
 def test_a_used_horizon_is_due_no_more() -> None:
     """Nothing is looked for again until something was cleaned."""
     log = busy()
     log.append(CleanProposal(6, 0))
-    log.append(CleanProposal(6, 6))
+    log.now += DAY_MS
+    at(log.append(CleanProposal(6, 6))[0])
     assert log.state.cleaning.due_tombstones_to(10 * DAY_MS, DAY_MS) == 6 == log.state.cleaning.tombstones_to
 
 

@@ -41,6 +41,7 @@ from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import ReadAhead
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
+from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.types import CleanupPolicy
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place, raise_if_refused_everywhere
@@ -55,8 +56,6 @@ KAFKA_SCHEMA = pa.schema(
 FOOTER_BYTES_MAX = 1 << 20
 """Of an empty data file."""
 _KEY_TYPES = (pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-DELETE_RETENTION_MS = 86_400_000
-"""Kafka's default of `delete.retention.ms`."""
 CLEANUP_POLICIES: tuple[CleanupPolicy, ...] = ("delete", "compact", "compact,delete")
 TOPIC_FIELDS = (
     "topic",

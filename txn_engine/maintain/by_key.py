@@ -88,7 +88,7 @@ class KeyCompactor:
         if not plan.is_due(self._policy.min_dirty_ratio) or not self._rewrite_all(plan) or self._dry_run:
             return
         cleaned_to = max(plan.end, plan.state.cleaning.cleaned_to)
-        verdict = self._target.log.append_one(CleanProposal(cleaned_to, plan.tombstones_to))
+        verdict = self._target.log.append_one(CleanProposal(cleaned_to, plan.tombstones_to, self._topic.delete_retention_ms))
         self._count.cleaned |= isinstance(verdict, Appended)
 
     def _plan(self, state: PartitionState) -> _Plan:
@@ -138,7 +138,8 @@ class KeyCompactor:
             return True
         outputs = () if merged.output is None else (merged.output,)
         come_to = min(plan.tombstones_to, merged.run[-1].last_offset + 1)
-        verdict = replace_inputs(self._target, RewriteProposal(merged.run, outputs, come_to))
+        rewrite = RewriteProposal(merged.run, outputs, come_to, self._topic.delete_retention_ms)
+        verdict = replace_inputs(self._target, rewrite)
         if verdict is None:
             self._count.overtaken += 1
             return False

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Final, Self
+
+DELETE_RETENTION_MS: Final = 86_400_000
+"""Kafka's default of `delete.retention.ms`."""
 
 
 @dataclass(frozen=True, slots=True)

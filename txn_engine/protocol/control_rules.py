@@ -36,7 +36,7 @@ def judge_control(
     state: PartitionState, proposal: ControlProposal, append_time: int
 ) -> BatchDescriptor | Duplicate:
     """The row to append at the log's end; `Duplicate` where it would change nothing. Raises where it is illegal."""
-    value = _judged(state, proposal)
+    value = _judged(state, proposal, append_time)
     if value is None:
         return _NOTHING_TO_WRITE
     return BatchDescriptor(
@@ -50,7 +50,7 @@ def judge_control(
     )
 
 
-def _judged(state: PartitionState, proposal: ControlProposal) -> ControlValue | None:
+def _judged(state: PartitionState, proposal: ControlProposal, append_time: int) -> ControlValue | None:
     if isinstance(proposal, TrimProposal):
         return _judge_trim(state, proposal)
     if isinstance(proposal, ExpireProposal):
@@ -58,8 +58,8 @@ def _judged(state: PartitionState, proposal: ControlProposal) -> ControlValue | 
     if isinstance(proposal, FloorProposal):
         return _judge_floor(state, proposal)
     if isinstance(proposal, CleanProposal):
-        return _judge_clean(state, proposal)
-    return _judge_rewrite(state, proposal)
+        return _judge_clean(state, proposal, append_time)
+    return _judge_rewrite(state, proposal, append_time)
 
 
 # --- trim -------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def _judge_floor(state: PartitionState, proposal: FloorProposal) -> Floor | None
 # --- rewrite ----------------------------------------------------------------------------------------------
 
 
-def _judge_rewrite(state: PartitionState, rewrite: RewriteProposal) -> Rewrite | None:
+def _judge_rewrite(state: PartitionState, rewrite: RewriteProposal, append_time: int) -> Rewrite | None:
     if not rewrite.inputs or not (rewrite.outputs or rewrite.is_by_key):
         raise InvalidRequestError(
             f"a rewrite of {len(rewrite.inputs)} files into {len(rewrite.outputs)}",
@@ -178,7 +178,7 @@ def _judge_rewrite(state: PartitionState, rewrite: RewriteProposal) -> Rewrite |
     value = Rewrite(tuple(file.file.data_path for file in inputs), tuple(outputs), rewrite.tombstones_to)
     _check_nothing_between(state, inputs, outputs)
     if rewrite.is_by_key:
-        _check_horizon(state, rewrite.tombstones_to)
+        _check_horizon(state, rewrite.tombstones_to, append_time, rewrite.delete_retention_ms)
         _check_outputs_within_inputs(inputs, outputs)
         return value
     _check_outputs_cover_inputs(inputs, outputs)
@@ -281,7 +281,7 @@ def _check_outputs_within_inputs(inputs: Sequence[LogFile], outputs: Sequence[Lo
 # --- clean ------------------------------------------------------------------------------------------------
 
 
-def _judge_clean(state: PartitionState, clean: CleanProposal) -> Clean | None:
+def _judge_clean(state: PartitionState, clean: CleanProposal, append_time: int) -> Clean | None:
     """What another run has cleaned further stays as it is."""
     now = state.cleaning
     cleaned_to = max(now.cleaned_to, clean.cleaned_to)
@@ -293,15 +293,20 @@ def _judge_clean(state: PartitionState, clean: CleanProposal) -> Clean | None:
             f"a partition clean up to offset {cleaned_to}",
             expected=f"at most the last stable offset {state.last_stable_offset}",
         )
-    _check_horizon(state, tombstones_to)
+    _check_horizon(state, tombstones_to, append_time, clean.delete_retention_ms)
     return Clean(cleaned_to, tombstones_to)
 
 
-def _check_horizon(state: PartitionState, tombstones_to: int) -> None:
-    """A tombstone goes only after the records that it supersedes."""
-    limit = max(state.cleaning.tombstones_to, state.cleaning.horizon_to)
+def _check_horizon(
+    state: PartitionState, tombstones_to: int, append_time: int, delete_retention_ms: int
+) -> None:
+    """A tombstone goes only after the records that it supersedes, and has stood alone by the log's own time: the clock
+    that the proposer went by may be another one by now.
+    """
+    limit = state.cleaning.due_tombstones_to(append_time, delete_retention_ms)
     if tombstones_to > limit:
         raise InvalidRequestError(
             f"tombstones left out below offset {tombstones_to}",
-            expected=f"at most {limit}, below which a clean row has found them to stand alone",
+            expected=f"at most {limit}: those that stand alone since {delete_retention_ms} ms, by the log's time",
+            action="compact again: nothing was written",
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from txn_engine.errors import TxnEngineError
 from txn_engine.protocol.batches import NO_PRODUCER_ID, FileRef
+from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.controls import KEEPS_ALL
 from txn_engine.protocol.offset_commits import OffsetCommit
 from txn_engine.protocol.partition import LogFile
@@ -102,12 +103,14 @@ class RewriteProposal:
 
     `tombstones_to` at 0 or above: a rewrite by key. There is one output then, or none; records are left out that later
     committed ones supersede, and tombstones below that offset. The proposer vouches for each of them, and that no
-    tombstone is left below that offset afterwards.
+    tombstone is left below that offset afterwards. `delete_retention_ms`: the topic's; the log's time says when it is
+    over.
     """
 
     inputs: tuple[LogFile, ...]
     outputs: tuple[LogFile, ...]
     tombstones_to: int = KEEPS_ALL
+    delete_retention_ms: int = DELETE_RETENTION_MS
 
     @property
     def is_by_key(self) -> bool:
@@ -120,10 +123,12 @@ class CleanProposal:
     """Below `cleaned_to` no two live records have the same key, and no tombstone is left below `tombstones_to`.
 
     The proposer vouches that it has seen to it: what was true once stays so, since nothing is added below the LSO.
+    `delete_retention_ms`: the topic's; the log's time says when it is over.
     """
 
     cleaned_to: int
     tombstones_to: int
+    delete_retention_ms: int = DELETE_RETENTION_MS
 
 
 ControlProposal = TrimProposal | ExpireProposal | FloorProposal | RewriteProposal | CleanProposal

@@ -10,6 +10,7 @@ _CLEANING = "txn_engine/protocol/cleaning.py"
 _HASH = "txn_engine/maintain/key_hash.py"
 _IN_PROCESS = "txn_engine/maintain/in_process.py"
 _LATEST = "txn_engine/maintain/latest_keys.py"
+_RULES = "txn_engine/protocol/control_rules.py"
 _WHERE = ("compacted",)
 _BITS = "            bits = keys.latest()\n"
 _ABORTED = "[d.log_file for d in state.dead.values() if d.status == 'aborted']"
@@ -145,6 +146,18 @@ MUTANTS: tuple[Mutant, ...] = (
                 _CLEANING,
                 " and now_ms - self.horizon_ms >= delete_retention_ms:\n",
                 ":\n",
+            ),
+        ),
+        _WHERE,
+    ),
+    Mutant(
+        "a-tombstone-goes-by-the-planners-clock",
+        "a tombstone goes by the clock of whoever planned it, which was set back before its row",
+        (
+            Edit(
+                _RULES,
+                "state.cleaning.due_tombstones_to(append_time, delete_retention_ms)",
+                "max(state.cleaning.tombstones_to, state.cleaning.horizon_to)",
             ),
         ),
         _WHERE,

@@ -88,7 +88,8 @@ class KeyCompactor:
         if not plan.is_due(self._policy.min_dirty_ratio) or not self._rewrite_all(plan) or self._dry_run:
             return
         cleaned_to = max(plan.end, plan.state.cleaning.cleaned_to)
-        verdict = self._target.log.append_one(CleanProposal(cleaned_to, plan.tombstones_to, self._topic.delete_retention_ms))
+        clean = CleanProposal(cleaned_to, plan.tombstones_to, self._topic.delete_retention_ms)
+        verdict = self._target.log.append_one(clean)
         self._count.cleaned |= isinstance(verdict, Appended)
 
     def _plan(self, state: PartitionState) -> _Plan:

@@ -196,6 +196,22 @@ def _asks_again_for_the_last_client_epoch(difference: Difference) -> bool:
     )
 
 
+def _holds_the_epoch_that_the_last_fence_ended(difference: Difference) -> bool:
+    """Of a transaction that was aborted since; ours gives it another producer id."""
+    step = difference.step
+    return (
+        isinstance(step, Init)
+        and step.holding is not None
+        and str(difference.ours).endswith(" epoch 0")
+        and all(
+            seen.row is not None
+            and (seen.row.state, seen.row.producer_epoch) == ("CompleteAbort", LAST_EPOCH)
+            and seen.writer == (seen.row.producer_id, LAST_EPOCH - 1)
+            for seen in (difference.ours_saw, difference.kafka_saw)
+        )
+    )
+
+
 def _is_a_newer_decision_at_the_last_epoch(difference: Difference) -> bool:
     step = difference.step
     return (
@@ -366,6 +382,17 @@ REVIEWED = (
         anew=True,
         reason="InitProducerId sent again, whose first answer was epoch 32766. Kafka 4.2 throws as above; here the "
         "answer is given again, as at any epoch.",
+    ),
+    Reviewed(
+        "the-last-fence-is-recovered-from",
+        ("Init",),
+        ours=(None,),
+        kafka=(("UNKNOWN_SERVER_ERROR", "fatal"),),
+        where=_holds_the_epoch_that_the_last_fence_ended,
+        anew=True,
+        reason="InitProducerId of whoever holds epoch 32766, asked again after its first try had fenced what was open. "
+        "Kafka 4.2 throws as above. At any other epoch both give the fence's own; 32767 is no client's, and here the "
+        "producer id is rotated.",
     ),
     Reviewed(
         "the-last-epoch-is-marked",

@@ -29,6 +29,7 @@ RARE: tuple[tuple[int, Kind | None], ...] = (
     (9, "epochs"),
     (13, "epochs"),
     (20, "epochs"),
+    (204, "epochs"),
     (1, "topics"),
     (9, "topics"),
     (102, None),

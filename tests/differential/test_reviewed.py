@@ -144,6 +144,12 @@ GIVEN_AGAIN = Difference(
     failed("UNKNOWN_SERVER_ERROR", "fatal"),
     *_seen(writer=Identity(7, 32_765), row=row("Empty", 32_766)),
 )
+LAST_FENCE = Difference(
+    Init("t0b", "t0", holding="t0a"),
+    Outcome("p1 epoch 0"),
+    failed("UNKNOWN_SERVER_ERROR", "fatal"),
+    *_seen(writer=Identity(7, 32_766), row=row("CompleteAbort", 32_767)),
+)
 LAST_MARKED = Difference(
     Mark(Identity(7, 32_767), PLACE, committed=True, coordinator_epoch=3),
     Outcome("marked"),
@@ -314,6 +320,19 @@ CASES = (
             replace(GIVEN_AGAIN, ours=Outcome("p1 epoch 0")),
             replace(GIVEN_AGAIN, step=Init("t0b", "t0")),
             kafka_alone(GIVEN_AGAIN, row=row("Empty", 12)),
+        ),
+    ),
+    Case(
+        "the-last-fence-is-recovered-from",
+        LAST_FENCE,
+        (
+            both(LAST_FENCE, writer=Identity(7, 32_765)),  # an older holder
+            both(LAST_FENCE, writer=Identity(8, 32_766)),
+            both(LAST_FENCE, row=row("CompleteAbort", 32_766)),  # an epoch is left
+            both(LAST_FENCE, row=row("CompleteCommit", 32_767)),
+            replace(LAST_FENCE, ours=Outcome("p0 epoch 32767")),
+            replace(LAST_FENCE, step=Init("t0b", "t0")),
+            kafka_alone(LAST_FENCE, row=row("CompleteAbort", 12)),
         ),
     ),
     Case(

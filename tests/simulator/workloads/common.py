@@ -29,7 +29,12 @@ def read_topic(engine: Engine, topic: str) -> dict[tuple[str, int], tuple[int, l
 def rest(process: Process, rounds: int) -> None:
     """Wait for the next round: longer and longer, so that hours in which nothing happens cost nothing."""
     world = process.world
-    sleep(round(world.chance.spread(SECOND, MINUTE, "rest", process.name, rounds) * min(1.15**rounds, 100)))
+    sleep(
+        round(
+            world.chance.spread(SECOND, MINUTE, "rest", process.name, rounds)
+            * min(1.15 ** min(rounds, 40), 100)
+        )
+    )
 
 
 def reader(topics: Sequence[str]) -> Body:

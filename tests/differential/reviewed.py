@@ -151,18 +151,19 @@ def _is_open_at_the_last_epoch(difference: Difference) -> bool:
     )
 
 
+def _was_fenced_by_the_last_epoch(difference: Difference) -> bool:
+    """The caller holds the epoch before the last one, which an abort of what it had open has ended."""
+    return all(
+        seen.row is not None
+        and (seen.row.state, seen.row.producer_epoch) == ("CompleteAbort", LAST_EPOCH)
+        and seen.writer == (seen.row.producer_id, LAST_EPOCH - 1)
+        for seen in (difference.ours_saw, difference.kafka_saw)
+    )
+
+
 def _is_an_abort_after_the_last_fence(difference: Difference) -> bool:
     step = difference.step
-    return (
-        isinstance(step, End)
-        and not step.committed
-        and all(
-            seen.row is not None
-            and (seen.row.state, seen.row.producer_epoch) == ("CompleteAbort", LAST_EPOCH)
-            and seen.writer == (seen.row.producer_id, LAST_EPOCH - 1)
-            for seen in (difference.ours_saw, difference.kafka_saw)
-        )
-    )
+    return isinstance(step, End) and not step.committed and _was_fenced_by_the_last_epoch(difference)
 
 
 def _names_an_older_epoch_of_an_exhausted_id(difference: Difference) -> bool:
@@ -203,12 +204,7 @@ def _holds_the_epoch_that_the_last_fence_ended(difference: Difference) -> bool:
         isinstance(step, Init)
         and step.holding is not None
         and str(difference.ours).endswith(" epoch 0")
-        and all(
-            seen.row is not None
-            and (seen.row.state, seen.row.producer_epoch) == ("CompleteAbort", LAST_EPOCH)
-            and seen.writer == (seen.row.producer_id, LAST_EPOCH - 1)
-            for seen in (difference.ours_saw, difference.kafka_saw)
-        )
+        and _was_fenced_by_the_last_epoch(difference)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -153,7 +154,7 @@ def _measure_spark(engine: Engine, *, quick: bool, part: SparkPart, rows: int | 
 def _told(number: Measured) -> Measured:
     """The number, once it was said on stderr: what was measured is not lost where a later one fails."""
     line = f"{number.name}: {number.ours:.3g} {number.unit}, ratio {number.ratio:.2f}"
-    Console(stderr=True).print(line, style="dim", highlight=False)
+    print(line, file=sys.stderr)  # a bar that is there moves out of the way of this, not of another console
     return number
 
 

@@ -21,15 +21,19 @@ import storage
 import txn_engine
 from storage import (
     DATA_LIMITS,
+    LARGE,
+    SMALL,
     DamagedObjectError,
+    ParquetProfile,
     decode_parquet,
     encode_parquet,
     open_parquet,
     parquet_footer,
+    parquet_limits,
 )
 from storage.parquet_footer import Footer, Leaf, read_footer
 from storage.parquet_limits import LimitError, ParquetLimits
-from storage.thrift import ThriftError
+from storage.thrift import ThriftError, small_number
 from tests.fuzz.sealing import parquet_object, resealed, varint
 from txn_engine.log.entry_format import ENTRY_LIMITS
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS
@@ -290,6 +294,65 @@ def mutated(footer: bytes, random: Random) -> bytes:
             case _:
                 del changed[at : at + random.randrange(1, 4)]
     return bytes(changed)
+
+
+PAGES = pa.table(
+    {
+        "id": pa.array([1, 2, None] * 20_000, pa.int64()),
+        "day": pa.array([7] * 60_000, pa.date32()),
+        "note": pa.array(["", None, "c" * 60] * 20_000),
+        "amount": pa.array([1, None, 2] * 20_000, pa.decimal128(18, 2)),
+        "large": pa.array([1, None, 2] * 20_000, pa.decimal256(60, 2)),
+        "rate": pa.array([0.5, None, 2.0] * 20_000),
+        "nothing": pa.array([None] * 60_000, pa.int32()),
+        "lines": pa.array([[1], [], [2, 3]] * 20_000, pa.list_(pa.int32())),
+        "good": pa.array([True, False, None] * 20_000),
+    }
+)
+
+
+def pages_of(data: bytes) -> list[tuple[int, tuple[int, ...]]]:
+    """Where each page's header is, and what the whole reader says of it."""
+    found = []
+    for chunk in read_footer(footer_of(data)).row_groups[0].chunks:
+        at = chunk.at
+        while at < chunk.at + chunk.stored:
+            told = parquet_limits._page(data, at)
+            found.append((at, told))
+            at += told[3] + told[1]
+    return found
+
+
+def as_the_pattern_reads(data: bytes, at: int) -> tuple[int, ...] | None:
+    match = parquet_limits._PAGE.match(data, at)
+    if match is None:
+        return None
+    return (*map(small_number, match.groups()), match.end() - at)
+
+
+@pytest.mark.parametrize("profile", [SMALL, LARGE], ids=["small", "large"])
+def test_a_page_that_arrow_writes_is_read_by_the_pattern(profile: ParquetProfile) -> None:
+    data = encode_parquet(PAGES, kind="data", profile=profile)
+    pages = pages_of(data)
+    assert len(pages) >= 3 * len(PAGES.column_names)
+    for at, told in pages:
+        assert as_the_pattern_reads(data, at) == told
+
+
+def test_whatever_the_pattern_reads_the_whole_reader_reads_alike() -> None:
+    random = Random(15)
+    data = encode_parquet(PAGES, kind="data", profile=LARGE)
+    headers = [data[at : at + told[3]] for at, told in pages_of(data)]
+    alike = refused = 0
+    for _ in range(20_000):
+        header = mutated(random.choice(headers), random) + bytes(16)
+        found = as_the_pattern_reads(header, 0)
+        if found is None:
+            refused += 1
+        else:
+            assert parquet_limits._page(header, 0) == found
+            alike += 1
+    assert alike > 1_000 < refused
 
 
 def test_nobody_asks_arrow_for_a_column_of_a_row_group() -> None:

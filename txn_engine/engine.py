@@ -16,8 +16,11 @@ from txn_engine.consumer.cursors import OffsetReset
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
 from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
+from txn_engine.cuts import CutChanges, CutMaker, changes_between
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.ids import IdSource, new_write_id
+from txn_engine.log.cut_format import Cut
+from txn_engine.log.cuts import CutStore
 from txn_engine.log.entry_log import LogTools
 from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
 from txn_engine.log.objects import Objects, store_errors
@@ -109,7 +112,8 @@ class Engine:
         self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id, readers), clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
-        self.maintenance = Maintenance(self.logs, clock)
+        self._cuts = CutStore(objects, clock, new_id, self.config.store_id)
+        self.maintenance = Maintenance(self.logs, self._cuts, clock)
         self._producer_tools = ProducerTools(self.logs, self.coordinator, self._groups, senders, waiting)
 
     @property
@@ -167,8 +171,9 @@ class Engine:
         start_timestamp: int | None = None,
         end_timestamp: int | None = None,
         isolation_level: IsolationLevel = "read_committed",
+        cut: Cut | int | None = None,
     ) -> Scan:
-        """A bounded read of one topic or several, up to where they are now.
+        """A bounded read of one topic or several, up to where they are now, or as of a cut.
 
         `start_timestamp`, in place of `start`, and `end_timestamp`, in place of `end` (ms): the first offset of that
         time in every partition, as `Consumer.offsets_for_times` has it; the end where there is none.
@@ -182,7 +187,48 @@ class Engine:
             start_timestamp=start_timestamp,
             end_timestamp=end_timestamp,
             isolation_level=isolation_level,
+            cut=None if cut is None else self.find_cut(cut),
         )
+
+    # --- cuts -----------------------------------------------------------------------------------------------
+
+    def cut(self, topics: Iterable[str] | None = None, *, keep_ms: int | None = None) -> Cut:
+        """A cut of these topics, or of all, and of all groups: offsets as of which everything can be read together.
+
+        Guarantee: every committed transaction lies wholly below the cut or wholly at or above it, in all its partitions
+        and groups; what is needed to read as of it is kept until it is deleted. Producers go on meanwhile, and it ends
+        whatever they do. `keep_ms`: after so long clean-up deletes it; None: never.
+        """
+        names = (
+            None if topics is None else list(dict.fromkeys([topics] if isinstance(topics, str) else topics))
+        )
+        if names == []:
+            raise InvalidRequestError("a cut of no topic", expected="some topics, or None for all of them")
+        drive = self.coordinator.write_pending_markers
+        return CutMaker(self.logs, self._cuts, self.clock, self._waiting, drive).make(names, keep_ms)
+
+    def cuts(self) -> list[Cut]:
+        """The cuts that there are, oldest first."""
+        return self._cuts.all()
+
+    def find_cut(self, cut: Cut | int) -> Cut:
+        """The cut, or that of this number, which is there now. Raises `InvalidRequestError` where it is not."""
+        found = self._cuts.get(cut.number if isinstance(cut, Cut) else cut)
+        if isinstance(cut, Cut) and cut != found:
+            raise InvalidRequestError(
+                f"cut {cut.number} of store {cut.store_id}",
+                place=self.url,
+                expected=f"a cut of this store, {self.config.store_id}",
+            )
+        return found
+
+    def delete_cut(self, cut: Cut | int) -> Cut:
+        """Delete a cut. What only it needs may be deleted 24 hours later."""
+        return self._cuts.delete(self.find_cut(cut).number)
+
+    def cut_changes(self, earlier: Cut | int, later: Cut | int) -> CutChanges:
+        """What became visible between two cuts: records by partition, and groups' positions."""
+        return changes_between(self.logs, self.find_cut(earlier), self.find_cut(later))
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """The log of one partition. Raises `UnknownTopicOrPartitionError`."""

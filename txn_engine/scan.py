@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError
+from txn_engine.log.as_of import AsOfCut
+from txn_engine.log.cut_format import Cut
 from txn_engine.log.data_files import begun
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import (
@@ -69,6 +71,7 @@ class Scan:
 
     read_committed: all records of committed transactions and plain producers below the last stable offset,
     each once, none of an aborted one. The same scan gives the same files, as long as they are kept.
+    `cut`: what was below it, as the logs were then; that is kept as long as the cut is.
     """
 
     def __init__(
@@ -82,41 +85,45 @@ class Scan:
         start_timestamp: int | None = None,
         end_timestamp: int | None = None,
         isolation_level: IsolationLevel,
+        cut: Cut | None = None,
     ) -> None:
         check_isolation(isolation_level)
         bounds = _Bounds(start or {}, end or {}, start_timestamp, end_timestamp)
         self._logs = logs
         self._topics = logs.look_up_topics(topics)
         self._isolation: IsolationLevel = isolation_level
+        if cut is not None:
+            if isolation_level != "read_committed":
+                raise InvalidRequestError(
+                    f"isolation level {isolation_level!r} as of cut {cut.number}", expected="'read_committed'"
+                )
+            self._topics = [topic_of_cut(cut, topic) for topic in self._topics]
         targets = [TopicPartition(t.name, p) for t in self._topics for p in _chosen(t, partitions)]
         for offsets in (bounds.start, bounds.end):
             unknown = [str(tp) for tp in offsets if tp not in targets]
             if unknown:
                 raise InvalidRequestError(f"a bound for {unknown[0]}", expected="partitions that are read")
         by_name = {topic.name: topic for topic in self._topics}
-        states = logs.refresh_all(
-            [logs.get(tp.topic, by_name[tp.topic].incarnation, tp.partition) for tp in targets]
-        )
+        states = _states(logs, [(by_name[tp.topic], tp.partition) for tp in targets], cut)
         self._slices: list[tuple[Topic, FileSlice]] = []
         self.start_offsets: dict[TopicPartition, int] = {}
         self.offsets: dict[TopicPartition, int] = {}
         for tp, state in zip(targets, states, strict=True):
             topic = by_name[tp.topic]
-            first, last = self._bounds(topic, tp, state, bounds)
+            stable = end_of(state, isolation_level) if cut is None else cut.offsets[tp]
+            first, last = self._bounds(topic, tp, state, stable, bounds)
             self.start_offsets[tp], self.offsets[tp] = first, last
             chosen = choose_files(state, tp.partition, first, last, isolation_level)
             self._slices += [(topic, part) for part in present_files(logs.tools.objects, topic, chosen)]
 
     def _bounds(
-        self, topic: Topic, tp: TopicPartition, state: PartitionState, bounds: _Bounds
+        self, topic: Topic, tp: TopicPartition, state: PartitionState, stable: int, bounds: _Bounds
     ) -> tuple[int, int]:
-        stable = end_of(state, self._isolation)
-
         def at(time_ms: int) -> int:
             found = first_offset_at(
                 self._logs.tools.objects, topic, state, tp.partition, time_ms, self._isolation
             )
-            return stable if found is None else found
+            return stable if found is None else min(found, stable)
 
         first = bounds.start.get(tp, state.log_start_offset)
         if bounds.start_timestamp is not None:
@@ -223,6 +230,25 @@ def check_isolation(isolation_level: str) -> None:
         raise InvalidRequestError(
             f"isolation level {isolation_level!r}", expected="'read_committed' or 'read_uncommitted'"
         )
+
+
+def topic_of_cut(cut: Cut, topic: Topic) -> Topic:
+    """The topic, with the partitions that it had then. Raises `InvalidRequestError` where the cut is not of it."""
+    found = cut.find(topic.name, topic.incarnation)
+    if found is not None:
+        return replace(topic, partitions=len(found.partitions))
+    is_older = any(each.topic == topic.name for each in cut.topics)
+    raise InvalidRequestError(
+        f"topic {topic.name!r} {'was deleted and made again since' if is_older else 'is not in'} cut {cut.number}",
+        expected="a topic that was there when the cut was made",
+    )
+
+
+def _states(logs: Logs, asked: Sequence[tuple[Topic, int]], cut: Cut | None) -> list[PartitionState]:
+    if cut is None:
+        return logs.refresh_all([logs.get(topic.name, topic.incarnation, number) for topic, number in asked])
+    as_of = AsOfCut(logs.tools, cut)
+    return list(logs.workers.map(lambda at: as_of.state(at[0].name, at[0].incarnation, at[1]), asked))
 
 
 def _chosen(topic: Topic, partitions: Sequence[int] | None) -> Sequence[int]:

@@ -76,8 +76,10 @@ class Cleaner:
             return
         sound = [snapshot.end for snapshot in found if snapshot.sound]
         snapshots.verify(sound[-2:], sound[:-2], state.entries_start)
+        holds = self._target.holds()
         for snapshot in gone:
-            self._delete(self._target.keys.snapshot(snapshot.end), snapshot.bytes, self._snapshots)
+            if not holds.is_open and snapshot.end not in holds.snapshots:
+                self._delete(self._target.keys.snapshot(snapshot.end), snapshot.bytes, self._snapshots)
 
     # --- data files -----------------------------------------------------------------------------------------
 
@@ -86,12 +88,14 @@ class Cleaner:
         names, None where there is no such file.
         """
         oldest: int | None = None
+        gone = []
         for key, size, name in self._data_files():
             dead = state.dead.get(name.data_path)
             if dead is not None and grace_is_over(dead, self._now_ms):
-                self._delete(key, size, self._dead)
+                gone.append((key, size, name))
             elif name.data_path not in state.named:
                 oldest = name.log_end if oldest is None else min(oldest, name.log_end)
+        self._delete_files(gone, self._dead)
         return oldest
 
     def _raise_floor(self, state: PartitionState, oldest_unnamed: int | None) -> int:
@@ -136,9 +140,24 @@ class Cleaner:
         """
         state = self._target.read_back()
         settled = floor if self._dry_run else state.floor
-        for key, size, name in self._data_files():
-            if name.log_end < settled and name.data_path not in state.named:
-                self._delete(key, size, self._orphans)
+        gone = [
+            (key, size, name)
+            for key, size, name in self._data_files()
+            if name.log_end < settled and name.data_path not in state.named
+        ]
+        self._delete_files(gone, self._orphans)
+
+    def _delete_files(self, gone: list[tuple[str, int, DataFileName]], counted: _Deleted) -> None:
+        """Delete these, which the state that was read does not need, unless a cut does. The log forgets such a file
+        like any other: then only the cut's own snapshot still tells of it.
+        """
+        holds = self._target.holds() if gone else None
+        if holds is None or holds.is_open:
+            return
+        held = self._target.files_held(holds)
+        for key, size, name in gone:
+            if name.data_path not in held:
+                self._delete(key, size, counted)
 
     def _data_files(self) -> Iterator[tuple[str, int, DataFileName]]:
         """Key, size and name of what is in the partition's data folder and named as the format says."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from txn_engine.clock import Clock
 from txn_engine.errors import InvalidRequestError, StoreUnavailableError, TxnEngineError
+from txn_engine.log.cuts import CutStore
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic, is_topic_name
@@ -55,8 +56,9 @@ class Maintenance:
     nothing of any partition, or where nothing was done and all that failed is writes it refused.
     """
 
-    def __init__(self, logs: Logs, clock: Clock) -> None:
+    def __init__(self, logs: Logs, cuts: CutStore, clock: Clock) -> None:
         self._logs = logs
+        self._cuts = cuts
         self._clock = clock
 
     def compact(
@@ -132,12 +134,14 @@ class Maintenance:
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> MaintenanceReport[Cleaned]:
-        """Delete snapshots that two newer verified ones make needless, files dead for 24 hours, and orphans.
+        """Delete snapshots that two newer verified ones make needless, files dead for 24 hours, and orphans; cuts that
+        have expired. What a cut needs stays.
 
         A file without an entry is deleted only after a `floor` entry that refuses its name from then on was read back,
         with a replay through it that does not name the file.
         """
         now_ms = self._clock()
+        self._cuts.tend(dry_run=dry_run)
 
         def job(target: Target) -> Cleaned | None:
             return Cleaner(target, policy, now_ms, dry_run=dry_run).run()
@@ -212,14 +216,14 @@ class Maintenance:
             self._logs.check_internal(name, partition)
         for at in self._logs.internal(name):
             if partition in (None, at.partition):
-                yield Target(name, at.partition, self._logs.of(at), self._logs.tools, None)
+                yield Target(name, at.partition, self._logs.of(at), self._logs.tools, self._cuts, None)
 
     def _partitions_of(self, topic: Topic, partition: int | None = None) -> Iterator[Target]:
         if partition is not None:
             topic.check_partition(partition)
         for number in range(topic.partitions) if partition is None else (partition,):
             log = self._logs.get(topic.name, topic.incarnation, number)
-            yield Target(topic.name, number, log, self._logs.tools, topic)
+            yield Target(topic.name, number, log, self._logs.tools, self._cuts, topic)
 
     def _run(
         self,

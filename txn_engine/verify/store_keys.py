@@ -71,6 +71,7 @@ _PROBES = _Folder(
 )
 _PROOF = re.compile(r"([0-9]{20})(?:\.json|-[0-9a-f]{32}\.parquet)")
 _PROOFS = _Folder(folders=((_TOPIC_NAME, _Folder(folders=((NUMBER, _Folder(_PROOF)),))),))
+_CUT = _Folder(re.compile(r"(?:claim|cut|deleted)\.json"))
 _STORE = _Folder(
     re.compile(r"store\.json"),
     (
@@ -78,6 +79,7 @@ _STORE = _Folder(
         (re.compile("producer_ids"), _Folder(COUNTED_OBJECT, most=_MAX_BLOCK)),
         (re.compile("probes"), _PROBES),
         (re.compile("proofs"), _PROOFS),
+        (re.compile("cuts"), _Folder(folders=((re.compile("[0-9]{20}"), _CUT),))),
     ),
 )
 
@@ -188,7 +190,7 @@ def survey_keys(store: ObjectStore, *, most: int | None = None) -> KeySurvey:
     if _read(survey, store, "", most):
         return survey
     survey = KeySurvey(refused=survey.refused)
-    for folder in ("producer_ids", "topics"):
+    for folder in ("cuts", "producer_ids", "topics"):
         _read(survey, store, folder, most)
     return survey
 

@@ -1,0 +1,430 @@
+"""Cuts: what lies inside, what is kept for them, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+import txn_engine
+from storage import MemoryStore, encode_json
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.faults import no_pause
+from txn_engine import Engine, TopicPartition
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    UnknownTopicOrPartitionError,
+)
+from txn_engine.log.as_of import AsOfCut
+from txn_engine.log.cut_format import Cut, Part, cut_key
+from txn_engine.log.cuts import CLAIM_MS
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.maintain.policy import DAY_MS
+from txn_engine.producer import Producer
+from txn_engine.protocol.proposals import MarkerProposal
+from txn_engine.testing import ManualClock
+
+P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
+EAGER = MaintenancePolicy(orphan_age_ms=0, entries_age_ms=0, trim_step=1, min_files=2)
+_IDS = count()
+
+
+def commit(engine: Engine, *accounts: int, partitions: tuple[int, ...] = (0, 1)) -> None:
+    with begun(engine, *accounts, partitions=partitions) as producer:
+        producer.commit_transaction()
+
+
+def begun(
+    engine: Engine, *accounts: int, partitions: tuple[int, ...] = (0, 1), topic: str = "payments"
+) -> Producer:
+    """A transaction with these payments in each of the partitions."""
+    producer = engine.producer(transactional_id=f"load-{next(_IDS)}", markers="deferred")
+    producer.init_transactions()
+    producer.begin_transaction()
+    for partition in partitions:
+        producer.produce(topic, payments(*accounts), partition=partition).result()
+    return producer
+
+
+def mark(engine: Engine, producer: Producer, topic: str, partition: int, *, incarnation: int = 0) -> None:
+    """The marker of its decided transaction, in one partition alone."""
+    (stored,) = [
+        each for each in engine.coordinator.rows() if each.row.transactional_id == producer.transactional_id
+    ]
+    row = stored.row
+    proposal = MarkerProposal(row.producer_id, row.producer_epoch, True, coordinator_epoch=stored.offset)
+    engine.logs.get(topic, incarnation, partition).append_one(proposal)
+
+
+def accounts_at(engine: Engine, cut: Cut | int, topic: str = "payments") -> list[int]:
+    table = engine.scan(topic, cut=cut).to_table(["account_id"])
+    return sorted(table.column("account_id").to_pylist())
+
+
+def position_at(engine: Engine, cut: Cut, group_id: str, at: TopicPartition) -> int | None:
+    as_of = AsOfCut(engine.logs.tools, cut)
+    found = [
+        stored.commit.offset
+        for number in range(len(cut.groups))
+        for key, stored in as_of.group_offsets(number).committed.items()
+        if (key.group_id, key.topic, key.partition) == (group_id, *at)
+    ]
+    return found[0] if found else None
+
+
+# --- what lies inside -----------------------------------------------------------------------------------------
+
+
+def test_it_reads_what_was_committed_then(engine: Engine) -> None:
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    cut = engine.cut()
+    commit(engine, 2)
+    engine.coordinator.write_pending_markers()
+    assert cut.offsets == {P0: 2, P1: 2}
+    assert accounts_at(engine, cut) == accounts_at(engine, 0) == [1, 1]
+    assert accounts_in(engine) == [1, 1, 2, 2]
+    assert accounts_at(engine, engine.cut()) == [1, 1, 2, 2]
+    assert [each.number for each in engine.cuts()] == [0, 1]
+    assert engine.admin.verify().ok
+
+
+def test_what_is_marked_here_and_not_there_is_outside_everywhere(engine: Engine) -> None:
+    """And so is what was committed behind it, with all that stands beside that."""
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    with begun(engine, 2) as half:
+        half.commit_transaction()
+        mark(engine, half, "payments", 0)
+        commit(engine, 3, partitions=(0,))
+        engine.logs.get("payments", 0, 0)
+        assert accounts_in(engine) == [1, 1, 2]
+        cut = engine.cut()
+    assert cut.offsets == {P0: 2, P1: 2}
+    assert accounts_at(engine, cut) == [1, 1]
+
+
+def test_an_open_transaction_draws_those_behind_it_out(engine: Engine) -> None:
+    """The second one is committed in both, and behind an open one in the first: it is outside in the second too."""
+    with begun(engine, 1, partitions=(0,)) as still_open:
+        commit(engine, 2)
+        commit(engine, 3, partitions=(1,))
+        engine.coordinator.write_pending_markers()
+        cut = engine.cut()
+        assert cut.offsets == {P0: 0, P1: 0}
+        still_open.abort_transaction()
+    engine.coordinator.write_pending_markers()
+    assert accounts_at(engine, cut) == []
+    assert accounts_at(engine, engine.cut()) == [2, 2, 3]
+
+
+def test_records_and_positions_are_inside_together(engine: Engine) -> None:
+    """A transaction that is marked in its output and not in the group's log: as of the cut there is neither."""
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    engine.admin.create_topic("totals", partitions=1, schema=SCHEMA)
+    consumer = engine.consumer(group_id="sums")
+    consumer.subscribe(["payments"])
+    consumer.poll()
+    with engine.producer(transactional_id="sum", markers="deferred") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce("totals", payments(9), partition=0).result()
+        producer.send_offsets_to_transaction({P0: 2, P1: 2}, consumer.group_metadata())
+        producer.commit_transaction()
+        mark(engine, producer, "totals", 0)
+        cut = engine.cut()
+        assert accounts_at(engine, cut, "totals") == []
+        assert position_at(engine, cut, "sums", P0) is None
+        engine.coordinator.write_pending_markers()
+    later = engine.cut()
+    assert accounts_at(engine, later, "totals") == [9]
+    assert position_at(engine, later, "sums", P0) == 2
+
+
+def test_a_position_is_that_of_the_rows_below(engine: Engine) -> None:
+    """A later plain commit stands behind an open transaction's: as of the cut the group is where it was before."""
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    consumer = engine.consumer(group_id="sums")
+    consumer.assign([P0, P1])
+    consumer.poll()
+    consumer.commit({P0: 1})
+    with engine.producer(transactional_id="sum") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({P1: 1}, consumer.group_metadata())
+        consumer.commit({P0: 2})
+        cut = engine.cut()
+        assert position_at(engine, cut, "sums", P0) == 1
+        producer.commit_transaction()
+    assert position_at(engine, engine.cut(), "sums", P0) == 2
+
+
+def test_partitions_and_topics_that_came_later_are_above_it(engine: Engine) -> None:
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    cut = engine.cut()
+    engine.admin.add_partitions_to_topic("payments", 3)
+    engine.admin.create_topic("refunds", partitions=1, schema=SCHEMA)
+    commit(engine, 2, partitions=(0, 2))
+    engine.coordinator.write_pending_markers()
+    assert accounts_at(engine, cut) == [1, 1]
+    with pytest.raises(InvalidRequestError, match="is not in cut 0"):
+        engine.scan("refunds", cut=cut)
+    later = engine.cut()
+    assert accounts_at(engine, later) == [1, 1, 2, 2]
+    assert later.offsets[TopicPartition("refunds", 0)] == 0
+
+
+def test_a_cut_of_one_topic_minds_that_topic_alone(engine: Engine) -> None:
+    engine.admin.create_topic("refunds", partitions=1, schema=SCHEMA)
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    with begun(engine, 5, partitions=(0,), topic="refunds"):
+        cut = engine.cut(["payments"])
+    assert set(cut.offsets) == {P0, P1}
+    assert accounts_at(engine, cut) == [1, 1]
+
+
+# --- what is kept ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def old(clock: ManualClock) -> Iterator[Engine]:
+    """An engine on a topic that keeps records for a day."""
+    store = MemoryStore(f"cuts-{next(_IDS)}")
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic(
+            "payments", partitions=2, schema=SCHEMA, key="account_id", retention_ms=DAY_MS
+        )
+        yield engine
+
+
+def age(engine: Engine, clock: ManualClock, days: int) -> None:
+    """Days of maintenance, each with all its jobs."""
+    for _ in range(days):
+        clock.advance(DAY_MS)
+        commit(engine, 99)
+        engine.coordinator.write_pending_markers()
+        engine.admin.snapshot()
+        engine.maintenance.compact(policy=EAGER)
+        engine.maintenance.retain(policy=EAGER)
+        report = engine.maintenance.clean(policy=EAGER)
+        engine.maintenance.seal()
+        assert report.failures == ()
+
+
+def data_files(engine: Engine) -> int:
+    return sum("/data/" in info.key for info in engine.store.list(""))
+
+
+def test_it_is_read_after_compaction_retention_and_clean_up(old: Engine, clock: ManualClock) -> None:
+    for account in range(4):
+        commit(old, account)
+    old.coordinator.write_pending_markers()
+    cut = old.cut()
+    before = old.scan("payments", cut=cut).to_table()
+    age(old, clock, days=6)
+    assert 0 not in accounts_in(old)
+    assert old.scan("payments", cut=cut).to_table().equals(before)
+    assert old.admin.verify().ok
+
+    held = data_files(old)
+    old.delete_cut(cut)
+    clock.advance(DAY_MS - 1)
+    old.maintenance.clean(policy=EAGER)
+    assert data_files(old) == held
+    clock.advance(1)
+    old.maintenance.clean(policy=EAGER)
+    assert data_files(old) < held
+    assert old.admin.verify().ok
+
+
+def test_the_next_cut_goes_on_from_the_last(old: Engine, clock: ManualClock) -> None:
+    """Also where the entries between them were sealed."""
+    commit(old, 1)
+    old.coordinator.write_pending_markers()
+    old.cut()
+    age(old, clock, days=4)
+    commit(old, 7)
+    old.coordinator.write_pending_markers()
+    assert 7 in accounts_at(old, old.cut())
+
+
+def test_an_expired_cut_is_deleted_by_clean_up(engine: Engine, clock: ManualClock) -> None:
+    cut = engine.cut(keep_ms=DAY_MS)
+    kept = engine.cut()
+    engine.maintenance.clean()
+    assert engine.cuts() == [cut, kept]
+    clock.advance(DAY_MS)
+    engine.maintenance.clean(dry_run=True)
+    assert engine.cuts() == [cut, kept]
+    engine.maintenance.clean()
+    assert engine.cuts() == [kept]
+    clock.advance(DAY_MS)
+    engine.maintenance.clean()
+    left = [info.key for info in engine.store.list("cuts/") if info.key.startswith(f"cuts/{0:020d}")]
+    assert left == [cut_key(0, Part.CLAIM), cut_key(0, Part.DELETED)]
+    with txn_engine.connect(engine.url, clock=clock) as another:
+        assert another.cuts() == [kept]
+        assert another.cut().number == 2
+
+
+def test_while_a_cut_is_made_nothing_is_deleted(old: Engine, clock: ManualClock) -> None:
+    for account in range(4):
+        commit(old, account)
+    old.coordinator.write_pending_markers()
+    age(old, clock, days=1)
+    clock.advance(DAY_MS)
+    before = data_files(old)
+    number = old._cuts.claim()
+    with Engine(old.store, clock=clock, pause=no_pause) as another:
+        another.maintenance.clean(policy=EAGER)
+        assert data_files(old) == before
+        old._cuts.give_up(number)
+        another.maintenance.clean(policy=EAGER)
+        assert data_files(old) < before
+
+
+def test_an_old_claim_is_given_up_and_its_maker_told(old: Engine, clock: ManualClock) -> None:
+    number = old._cuts.claim()
+    assert old._cuts.holds("payments", 0, 0).is_open
+    clock.advance(CLAIM_MS - 1)
+    old.maintenance.clean()
+    assert old._cuts.holds("payments", 0, 0).is_open
+    clock.advance(1)
+    old.maintenance.clean()
+    assert not old._cuts.holds("payments", 0, 0).is_open
+    late = Cut(number, old.config.store_id, 0, -1, True, (), old.cut().groups, ())
+    with pytest.raises(OutcomeUnknownError, match="was given up"):
+        old._cuts.settle(late)
+    assert [cut.number for cut in old.cuts()] == [1]
+
+
+# --- what cannot be read ----------------------------------------------------------------------------------------
+
+
+def test_a_cut_that_is_not_there(engine: Engine) -> None:
+    with pytest.raises(InvalidRequestError, match="there is no cut 0"):
+        engine.scan("payments", cut=0)
+    cut = engine.cut()
+    engine.delete_cut(cut)
+    for use in (lambda: engine.scan("payments", cut=cut), lambda: engine.delete_cut(0)):
+        with pytest.raises(InvalidRequestError, match="cut 0 was deleted"):
+            use()
+    for number in (-1, True, "0"):
+        with pytest.raises(InvalidRequestError, match="the number of a cut"):
+            engine.find_cut(number)  # type: ignore[arg-type]
+
+
+def test_a_cut_of_another_store(engine: Engine, clock: ManualClock) -> None:
+    with txn_engine.connect(f"memory://cuts-{next(_IDS)}", clock=clock) as another:
+        another.admin.create_topic("payments", partitions=2, schema=SCHEMA)
+        foreign = another.cut()
+    engine.cut()
+    with pytest.raises(InvalidRequestError, match=f"cut 0 of store {foreign.store_id}"):
+        engine.scan("payments", cut=foreign)
+    engine.store.put(cut_key(1, Part.CLAIM), another.store.get(cut_key(0, Part.CLAIM)))
+    engine.store.put(cut_key(1, Part.CUT), another.store.get(cut_key(0, Part.CUT)))
+    with txn_engine.connect(engine.url, clock=clock) as later, pytest.raises(CorruptObjectError):
+        later.find_cut(1)
+
+
+def test_a_topic_that_was_made_again(engine: Engine) -> None:
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    cut = engine.cut()
+    engine.admin.delete_topic("payments")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        engine.scan("payments", cut=cut)
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA)
+    with pytest.raises(InvalidRequestError, match="was deleted and made again since cut 0"):
+        engine.scan("payments", cut=cut)
+    assert engine.cut_changes(cut, engine.cut()).gone == ("payments",)
+
+
+def test_bounds_and_isolation_as_of_a_cut(engine: Engine) -> None:
+    for account in range(3):
+        commit(engine, account)
+    engine.coordinator.write_pending_markers()
+    cut = engine.cut()
+    commit(engine, 7)
+    engine.coordinator.write_pending_markers()
+    scan = engine.scan("payments", cut=cut, start={P0: 2}, partitions=[0])
+    assert scan.to_table(["account_id"]).column("account_id").to_pylist() == [2]
+    assert scan.offsets == {P0: cut.offsets[P0]}
+    with pytest.raises(InvalidRequestError, match="'read_committed'"):
+        engine.scan("payments", cut=cut, isolation_level="read_uncommitted")
+    with pytest.raises(InvalidRequestError, match="a cut of no topic"):
+        engine.cut([])
+    with pytest.raises(UnknownTopicOrPartitionError):
+        engine.cut(["nowhere"])
+    with pytest.raises(InvalidRequestError, match="keep_ms"):
+        engine.cut(keep_ms=0)
+    assert [each.number for each in engine.cuts()] == [0]  # what failed has given its claim up
+
+
+@pytest.mark.parametrize("damage", ["bytes", "fields", "number"])
+def test_a_damaged_cut_is_named_and_stops_clean_up(engine: Engine, damage: str) -> None:
+    """What it holds back nobody knows."""
+    engine.cut()
+    key = cut_key(0, Part.CUT)
+    if damage == "bytes":
+        engine.store.put(key, engine.store.get(key).replace(b"offsets", b"offsetz", 1))
+    elif damage == "fields":
+        engine.store.put(key, encode_json({"number": 0}, "cut"))
+    else:
+        engine.store.put(cut_key(1, Part.CLAIM), engine.store.get(cut_key(0, Part.CLAIM)))
+        engine.store.put(cut_key(1, Part.CUT), engine.store.get(key))
+    with txn_engine.connect(engine.url) as another:
+        for use in (another.cuts, another.cut, another.maintenance.clean):
+            with pytest.raises(CorruptObjectError, match=r"cuts/0{19}[01]/cut\.json"):
+                use()
+
+
+def test_what_compaction_by_key_has_passed_is_waited_for(engine: Engine) -> None:
+    """A transaction that is marked here alone, its key superseded: the markers are written, then the cut is made."""
+    engine.admin.create_topic(
+        "balances", partitions=2, schema=SCHEMA, key="account_id", cleanup_policy="compact"
+    )
+    with begun(engine, 1, topic="balances") as half:
+        half.commit_transaction()
+        mark(engine, half, "balances", 0)
+        commit_to_balances(engine)
+        engine.maintenance.compact("balances", 0, policy=MaintenancePolicy(min_files=2, min_dirty_ratio=0))
+        cut = engine.cut()
+    assert accounts_at(engine, cut, "balances") == [1, 1]
+
+
+def commit_to_balances(engine: Engine) -> None:
+    with begun(engine, 1, partitions=(0,), topic="balances") as producer:
+        producer.commit_transaction()
+        mark(engine, producer, "balances", 0)
+
+
+def test_changes_between_two(engine: Engine) -> None:
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    earlier = engine.cut()
+    commit(engine, 2, 3, partitions=(1,))
+    engine.coordinator.write_pending_markers()
+    consumer = engine.consumer(group_id="sums")
+    consumer.assign([P0])
+    consumer.poll()
+    consumer.commit()
+    changes = engine.cut_changes(earlier, engine.cut())
+    (partition,) = changes.partitions
+    assert (partition.partition, partition.start_offset, partition.end_offset, partition.records) == (
+        1,
+        2,
+        5,
+        2,
+    )
+    (position,) = changes.positions
+    assert (position.group_id, position.partition, position.before, position.after) == ("sums", 0, -1, 2)
+    with pytest.raises(InvalidRequestError, match="the earlier one first"):
+        engine.cut_changes(1, 0)

@@ -1,0 +1,169 @@
+"""A log as it was: its state at an earlier end of it, the snapshot that keeps that state, and what a cut says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from storage import LogKeys
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, OutcomeUnknownError, StoreAccessError
+from txn_engine.log.cut_format import Cut
+from txn_engine.log.entry_format import OFFSETS_LOG, USER_LOG, LogKind, decode_entry
+from txn_engine.log.entry_log import LogTools
+from txn_engine.log.objects import Objects
+from txn_engine.log.read_ahead import EntriesAhead
+from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot, encode_snapshot
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
+from txn_engine.log.topics import partition_prefix
+from txn_engine.protocol.batches import BatchDescriptor
+from txn_engine.protocol.offset_commits import GroupOffsets
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.protocol.replay import apply
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRows:
+    """A slot that holds an entry: where it begins, and its rows."""
+
+    base_offset: int
+    batches: tuple[BatchDescriptor, ...]
+
+    @property
+    def end(self) -> int:
+        """Where the next slot begins."""
+        return self.batches[-1].last_offset + 1
+
+
+class EarlierLog:
+    """One log, read afresh from the store: nothing here comes from a view that somebody holds."""
+
+    def __init__(self, tools: LogTools, keys: LogKeys, kind: LogKind) -> None:
+        self._tools = tools
+        self._objects: Objects = tools.objects
+        self._keys = keys
+        self._kind = kind
+
+    def slots(self, start: int) -> Iterator[SlotRows]:
+        """The slots from the one that begins at `start`, up to the first that is empty.
+
+        Raises `OutcomeUnknownError` for a slot that is sealed.
+        """
+        offset = start
+        with EntriesAhead(self._objects, self._keys, self._tools.executor) as ahead:
+            while (data := ahead.find(offset)) is not None:
+                key = self._keys.entry(offset)
+                entry = decode_entry(self._kind, data, key=key, base_offset=offset)
+                if entry.is_seal:
+                    raise OutcomeUnknownError(
+                        "an entry that is needed was sealed",
+                        place=key,
+                        expected="entries that a snapshot or a cut does not hold yet",
+                        action="try again",
+                    )
+                slot = SlotRows(offset, tuple(entry.batches))
+                yield slot
+                offset = slot.end
+
+    def newest_snapshot(self, at_most: int) -> PartitionState:
+        """The state of the newest sound snapshot that ends there or before; the empty state where there is none."""
+        found = self._objects.ours(self._keys.snapshots_prefix, self._keys.parse_snapshot)
+        for end in sorted((end for _, end in found if end <= at_most), reverse=True):
+            try:
+                state = self.snapshot(end)
+            except (CorruptObjectError, StoreAccessError):
+                continue
+            return state
+        return PartitionState()
+
+    def snapshot(self, end: int) -> PartitionState:
+        """The state that the snapshot at `end` keeps. Raises `CorruptObjectError` where it is gone or damaged."""
+        if end == 0:
+            return PartitionState()
+        key = self._keys.snapshot(end)
+        data = self._objects.find(key, max_bytes=SNAPSHOT_LIMITS.object_bytes)
+        if data is None:
+            raise CorruptObjectError("no such object", place=key, expected="the snapshot that a cut names")
+        state = decode_snapshot(data, key=key)
+        if state.log_end_offset != end:
+            raise CorruptObjectError(
+                f"a state at {state.log_end_offset}", place=key, expected=f"one at {end}"
+            )
+        return state
+
+    def state_at(self, end: int) -> PartitionState:
+        """The state that replaying the log up to `end` gives, where one of its slots begins or the log ends."""
+        state = self.newest_snapshot(end)
+        for slot in self.slots(state.log_end_offset):
+            if slot.base_offset >= end:
+                break
+            state = replayed(state, slot.batches)
+        if state.log_end_offset != end:
+            raise missing_entry(self._keys, state.log_end_offset)
+        return state
+
+    def keep_snapshot(self, state: PartitionState) -> None:
+        """Let the snapshot of this state stand, which was built from entries read back.
+
+        The same log gives the same state, so one that is there must hold this one: anything else is damage.
+        """
+        if state.log_end_offset == 0:
+            return
+        key = self._keys.snapshot(state.log_end_offset)
+        there = self._objects.find(key, max_bytes=SNAPSHOT_LIMITS.object_bytes)
+        if there is None:
+            outcome = self._objects.create(
+                key, encode_snapshot(state), max_bytes=SNAPSHOT_LIMITS.object_bytes
+            )
+            there = None if outcome.won else outcome.winner
+        if there is not None and decode_snapshot(there, key=key) != state:
+            raise CorruptObjectError(
+                "another state", place=key, expected="the state that replaying the log gives"
+            )
+
+
+def missing_entry(keys: LogKeys, offset: int) -> CorruptObjectError:
+    """For a log that was read up to this offset, and that went on there once."""
+    return CorruptObjectError(
+        "no such object, or one of another length",
+        place=keys.entry(offset),
+        expected="the entry that was there",
+        action="run `txn-engine verify`",
+    )
+
+
+def replayed(state: PartitionState, batches: Iterable[BatchDescriptor]) -> PartitionState:
+    """The state after these rows."""
+    for batch in batches:
+        state = apply(state, batch)
+    return state
+
+
+class AsOfCut:
+    """The logs of a cut, as they were then."""
+
+    def __init__(self, tools: LogTools, cut: Cut) -> None:
+        self.cut = cut
+        self._tools = tools
+
+    def state(self, topic: str, incarnation: int, partition: int) -> PartitionState:
+        """The state of a topic's partition in which every file below the cut is decided. None of those that it lists
+        is deleted while the cut is there.
+        """
+        return self._snapshot(topic, incarnation, partition, USER_LOG)
+
+    def group_offsets(self, partition: int) -> GroupOffsets:
+        """The offsets that one partition of `__consumer_offsets` kept: by the committed rows below the cut."""
+        offsets = self._snapshot(CONSUMER_OFFSETS_TOPIC, 0, partition, OFFSETS_LOG).group_offsets
+        for producer_id in self.cut.groups[partition].committed:
+            offsets = offsets.with_marker(producer_id, committed=True)
+        return GroupOffsets(offsets.committed)
+
+    def _snapshot(self, topic: str, incarnation: int, partition: int, kind: LogKind) -> PartitionState:
+        log = self.cut.log(topic, incarnation, partition)
+        if log is None:
+            raise InvalidRequestError(
+                f"partition {partition} of topic {topic!r}, which cut {self.cut.number} does not have",
+                expected="a partition that there was when the cut was made",
+            )
+        keys = LogKeys(partition_prefix(topic, incarnation, partition))
+        return EarlierLog(self._tools, keys, kind).snapshot(log.snapshot)

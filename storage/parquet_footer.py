@@ -226,13 +226,29 @@ def _text(raw: bytes) -> str:
 _PATH = Shape({1: LIST}, frozenset((1,)), {1: BINARY})
 _USUAL_BYTES_MAX: Final = 1_024
 _V: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_SIZES: Final = (8, 4, 16, *(size for size in range(65) if size not in (8, 4, 16)))
+SHORT_VALUE: Final = b"(?:%b)" % b"|".join(re.escape(bytes([size])) + b".{%d}" % size for size in _SIZES)
+"""A value of up to 64 bytes, behind its length; for a pattern in which a dot is any byte."""
+
+
+def usual_statistics(value: bytes) -> bytes:
+    """A pattern of statistics as Arrow writes them, of their highest and their lowest value: `value`, twice.
+
+    Both as older readers look for them, or not; how many nulls there are; unless all are, both values and whether each
+    is exact.
+    """
+    old = rb"(?:\x18%b\x18%b\x16|\x36)" % (SHORT_VALUE, SHORT_VALUE)
+    return rb"%b%b(?:\x28%b\x18%b[\x11\x12]{2})?" % (old, _V, value, value)
+
+
 _COUNTS: Final = rb"(?:%b)" % b"|".join(re.escape(bytes([16 * n + I64])) + _V * n for n in range(9))
-# A column as Arrow writes one without statistics: its type, PLAIN and RLE; its path; its codec, values, sizes, place,
-# its pages' encoding, and how many levels there are of each.
+# A column as Arrow writes one: its type, PLAIN and RLE; its path; its codec, values, sizes, place, its statistics, if
+# any, its pages' encoding, and how many levels there are of each.
 _USUAL = re.compile(
     rb"\x26%b\x1c\x15%b\x19\x25\x06\x00\x19(.+?)" % (_V, _V)
     + rb"\x15(%b)\x16(%b)\x16%b\x16(%b)\x26(%b)" % (_V, _V, _V, _V, _V)
-    + rb"\x49\x1c\x15%b\x15%b\x15%b\x00" % (_V, _V, _V)
+    + rb"(?:\x49|\x3c%b\x00\x19)" % usual_statistics(b"(%b)" % SHORT_VALUE)
+    + rb"\x1c\x15%b\x15%b\x15%b\x00" % (_V, _V, _V)
     + rb"(?:\x3c(?:\x16%b\x19|\x29)%b\x19%b\x00)?\x00\x00" % (_V, _COUNTS, _COUNTS),
     re.DOTALL,
 )
@@ -251,10 +267,17 @@ def _usual_chunk(raw: bytes, at: int) -> tuple[Chunk, int] | None:
     found = _USUAL.match(raw, at, at + _USUAL_BYTES_MAX)
     if found is None:
         return None
-    path, codec, values, stored, place = found.groups()
+    path, codec, values, stored, place, highest, lowest = found.groups()
     if not _is_path(path):  # it goes on behind something that looks like what stands behind one
         return None
-    chunk = Chunk(small_number(codec), small_number(values), small_number(stored), small_number(place))
+    chunk = Chunk(
+        small_number(codec),
+        small_number(values),
+        small_number(stored),
+        small_number(place),
+        lowest=None if lowest is None else lowest[1:],
+        highest=None if highest is None else highest[1:],
+    )
     return chunk, found.end()
 
 

@@ -16,7 +16,16 @@ from typing import Final, TypeAlias
 
 import pyarrow.parquet as pq
 
-from storage.parquet_footer import STATISTICS, UNCOMPRESSED, ZSTD, Chunk, Footer, Leaf
+from storage.parquet_footer import (
+    SHORT_VALUE,
+    STATISTICS,
+    UNCOMPRESSED,
+    ZSTD,
+    Chunk,
+    Footer,
+    Leaf,
+    usual_statistics,
+)
 from storage.thrift import I32, STRUCT, Shape, ThriftError, read_struct, small_number
 
 Window: TypeAlias = Callable[[int], tuple[bytes | bytearray | memoryview, int]]
@@ -203,20 +212,11 @@ def _walk(chunk: Chunk, path: str, window: Window, size: int) -> tuple[int, int,
 # --- page headers ---------------------------------------------------------------------------------------------
 
 _VARINT = rb"(?:[\x80-\xff]{0,3}[\x00-\x7f]|[\x80-\xff]{4}[\x00-\x0f])"  # of 32 bits
-_SIZES = (8, 4, 16, *(size for size in range(65) if size not in (8, 4, 16)))
-_VALUE = b"(?:%b)" % b"|".join(re.escape(bytes([size])) + b".{%d}" % size for size in _SIZES)
-# The highest and the lowest value as older readers look for them, or not; how many nulls; unless all are, both values
-# and whether each is exact.
-_VALUES = rb"(?:(?:\x18%b\x18%b\x16|\x36)%b(?:\x28%b\x18%b[\x11\x12]{2})?)?" % (
-    *(_VALUE,) * 2,
-    _VARINT,
-    *(_VALUE,) * 2,
-)
 # Type 0 (a data page), both sizes, a checksum or none; values, PLAIN, RLE levels twice; no statistics, empty ones, or
 # those that Arrow writes.
 _PAGE = re.compile(
     rb"\x15\x00\x15(%b)\x15(%b)(?:\x2c|\x15%b\x1c)\x15(%b)\x15\x00\x15\x06\x15\x06" % ((_VARINT,) * 4)
-    + rb"(?:\x1c%b\x00)?\x00\x00" % _VALUES,
+    + rb"(?:\x1c(?:%b)?\x00)?\x00\x00" % usual_statistics(SHORT_VALUE),
     re.DOTALL,
 )
 _DATA_PAGE = Shape({1: I32, 2: I32, 3: I32, 4: I32, 5: STRUCT}, frozenset((1, 2, 3, 4)), {5: STATISTICS})

@@ -101,19 +101,8 @@ def test_a_part_that_cannot_be_read_is_not_passed_over(
     assert table.column("account_id").to_pylist() == list(range(4, 25))
 
 
-def test_offsets_go_on_from_part_to_part(ledger: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that begins before the last one ends is damage."""
-    read = data_files._read
-    monkeypatch.setattr(
-        data_files,
-        "_read",
-        lambda opened, groups, columns, key: read(opened, [min(groups[0], 1)], columns, key),
-    )
-    with pytest.raises(CorruptObjectError, match="out of order"):
-        ledger.scan(TOPIC).to_table()
-
-
-def test_times_and_files_with_gaps(engine: Engine, clock: ManualClock) -> None:
+def with_gaps(engine: Engine, clock: ManualClock) -> None:
+    """A compacted topic, whose first file's offsets have gaps."""
     engine.admin.create_topic(
         "latest", partitions=1, schema=SCHEMA, key="account_id", cleanup_policy="compact"
     )
@@ -122,6 +111,39 @@ def test_times_and_files_with_gaps(engine: Engine, clock: ManualClock) -> None:
         load(engine, *range(turn, 12), topic="latest")
     load(engine, 99, topic="latest")
     assert engine.maintenance.compact("latest", policy=ALWAYS).failures == ()
+
+
+def test_offsets_go_on_from_part_to_part(
+    engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part that begins before the last one ends is damage."""
+    with_gaps(engine, clock)
+    read = data_files._read
+    monkeypatch.setattr(
+        data_files,
+        "_read",
+        lambda opened, groups, columns, key: read(opened, [min(groups[0], 1)], columns, key),
+    )
+    with pytest.raises(CorruptObjectError, match="out of order"):
+        engine.scan("latest").to_table()
+
+
+def test_offsets_of_a_file_without_gaps_are_counted(ledger: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log has said what they are."""
+    read, asked = data_files._read, set[str]()
+
+    def noting(opened: object, groups: list[int], columns: list[str], key: str) -> pa.Table:
+        asked.update(columns)
+        return read(opened, groups, columns, key)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(data_files, "_read", noting)
+    table = ledger.scan(TOPIC, start={ONLY: 4}).to_table(["account_id", "_offset"])
+    assert table.column("_offset").to_pylist() == table.column("account_id").to_pylist() == list(range(4, 25))
+    assert asked == {"account_id"}
+
+
+def test_times_and_files_with_gaps(engine: Engine, clock: ManualClock) -> None:
+    with_gaps(engine, clock)
     assert accounts_in(engine, "latest") == [*range(12), 99]
     at = TopicPartition("latest", 0)
     consumer = engine.consumer()

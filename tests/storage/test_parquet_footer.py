@@ -145,11 +145,14 @@ def test_a_sound_footer_is_read_as_arrow_reads_it(
     assert without_statistics(read_footer(footer_of(data))) == as_arrow_reads(data)
 
 
+@pytest.mark.parametrize("statistics", [False, True], ids=["bare", "statistics"])
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_the_usual_column_is_read_as_any_other(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_column_is_read_as_any_other(
+    codec: str, statistics: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The short way for columns as Arrow writes them says what the long way says."""
     sink = io.BytesIO()
-    pq.write_table(TABLE, sink, use_dictionary=False, write_statistics=False, compression=codec)
+    pq.write_table(TABLE, sink, use_dictionary=False, write_statistics=statistics, compression=codec)
     footer = footer_of(sink.getvalue())
     monkeypatch.setattr(parquet_footer, "_any_chunk", None)
     usual = read_footer(footer)

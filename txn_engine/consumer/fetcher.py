@@ -14,9 +14,6 @@ from txn_engine.log.reading import FileSlice, choose_files, end_of, present_file
 from txn_engine.protocol.partition import PartitionState
 
 
-_POLLS_AHEAD = 8
-
-
 @dataclass(slots=True)
 class _Partition:
     """A partition as one read finds it, with the files that it has for the reader."""
@@ -40,7 +37,6 @@ class Fetcher:
         self._policy = policy
         self._files = FilesAhead(self._objects, logs.workers)
         self._next = 0
-        self._polls = 0  # one after the other, each of which gave something
 
     def read(
         self, cursors: Sequence[Cursor], states: Sequence[PartitionState], max_records: int
@@ -54,7 +50,6 @@ class Fetcher:
             for cursor, state in zip(cursors, states, strict=True)
         ]
         if all(at.has_nothing for at in partitions):
-            self._polls = 0
             return None
         before = [cursor.position for cursor in cursors]
         self._files.expect(self._likely(partitions, max_records))
@@ -65,13 +60,11 @@ class Fetcher:
                 cursor.position, cursor.open_file = position, None  # nobody has seen what was read
             raise
         self._files.read_ahead()
-        self._polls += 1
         return pa.concat_tables(tables, promote_options="default") if tables else None
 
     def forget(self) -> None:
         """Nothing is read any more."""
         self._files.forget()
-        self._polls = 0
 
     def _read(self, partitions: Sequence[_Partition], max_records: int) -> list[pa.Table]:
         tables: list[pa.Table] = []
@@ -122,12 +115,12 @@ class Fetcher:
         return cursor.open_file
 
     def _likely(self, partitions: Sequence[_Partition], max_records: int) -> Iterator[NamedFile]:
-        """The files that this poll opens, and those of the next ones, if they find nothing new: of one at first, and of
-        more of them the more there were already. Aborted ones, which may be gone, are not among them.
+        """The files that this poll opens, and those of a next one that finds nothing new. Aborted ones, which may be
+        gone, are not among them.
         """
         places = [(0, 0)] * len(partitions)  # a file of the partition, how many of its records are taken
         first = self._next
-        for _ in range(min(2 + self._polls, _POLLS_AHEAD)):
+        for _ in range(2):
             left = max_records
             for index in _in_turn(first, len(partitions)):
                 at, (number, taken) = partitions[index], places[index]

@@ -9,7 +9,7 @@ from html import escape
 
 _COLOURS = ("#2f81d6", "#d9822b", "#3a9d5d", "#b05cc8")
 _WIDTH, _HEIGHT = 420, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 46, 44
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 22, 46, 44
 _COLUMNS = 2
 _STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#444}.title{font-weight:600;font-size:13px}"

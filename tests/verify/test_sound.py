@@ -9,6 +9,7 @@ import pytest
 
 from storage.errors import StoreUnreachableError
 from storage.memory import MemoryStore
+from tests.verify.cut_damage import a_topic, with_cut
 from tests.verify.raw_ledger import Ledger, Row, java_partition, marker
 from tests.verify.sealed_damage import commit_behind_seals
 from tests.verify.story import (
@@ -608,3 +609,14 @@ def test_the_last_epoch_may_be_decided_twice() -> None:
     assert found.offset == 5
     assert elsewhere is not None
     assert elsewhere.offset == 6
+
+
+def test_sound_cuts_have_no_findings() -> None:
+    """Also one that was deleted, whose snapshot is gone, and one that was given up."""
+    story = healthy()
+    with_cut(story)
+    with_cut(story, number=1, topics=[a_topic(snapshots=[1])])
+    story.ledger.json(f"cuts/{1:020d}/deleted.json", "cut_deleted", {"number": 1, "deleted_ms": 0})
+    with_cut(story, number=2, is_void=True, topics=[])
+    with_cut(story, number=3, topics=[a_topic(incarnation=7)])  # of a topic that was deleted since
+    assert verify_store(story.ledger.store).findings == ()

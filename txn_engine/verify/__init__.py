@@ -1,7 +1,7 @@
 """The auditor: judges a store from its raw objects, sharing no code with the engine's read path (docs/FORMAT.md).
 
 `verify_store` replays every log by the rules of the protocol as written down, not as the engine implements them, and
-reports what does not hold (PROTOCOL.md, section 7).
+reports what does not hold (PROTOCOL.md, section 8).
 """
 
 from txn_engine.verify.codes import CODES, GROUPS, Code, Severity

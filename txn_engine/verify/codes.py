@@ -258,6 +258,11 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "the log behind this snapshot lost its last entries: restore them from a copy",
             ),
             "snapshot-misplaced": Code("A snapshot that ends inside an entry.", "9", _SNAPSHOT),
+            "cut-unreadable": Code(
+                "A cut names a snapshot that is not there, or an offset that its log does not have.",
+                "cuts",
+                "restore the snapshot from a copy, or `txn-engine cuts delete` and make another cut",
+            ),
         },
     }
 )

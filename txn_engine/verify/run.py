@@ -13,6 +13,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.suggested import command
 from txn_engine.verify.audit_folder import AuditFolder, KeptAudit
 from txn_engine.verify.coordinator_audit import CoordinatorAudit, OpenTransaction
+from txn_engine.verify.cut_audit import CutAudit
 from txn_engine.verify.decisions import Decision
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule, HighestOffsets
@@ -53,7 +54,7 @@ def verify_store(
     groups_of: Collection[str] = (),
     data_from: Mapping[Place, int] | None = None,
 ) -> VerifyReport:
-    """Audit a store from its raw objects: replay everything, judge every invariant (PROTOCOL.md, section 7).
+    """Audit a store from its raw objects: replay everything, judge every invariant (PROTOCOL.md, section 8).
 
     Guarantee: never changes the store and never raises for damage, which is what findings are for; a store in use
     gives no false ones. The same objects give the same report. Memory: one partition's live state at a time (16 bytes
@@ -196,6 +197,7 @@ class _Run:
         self._rules += log_rules(self._coordinator, self._markers, self._layout, self._ids)
         self._group_rules += [*self._rules, GroupRule(self._counts[GROUPS])]
         self._offsets = HighestOffsets()
+        self._cuts = CutAudit(bench.reader, bench.findings)
         self._log_ends: dict[Place, int | None] = {}  # None: not judged to its end
         self._whole: set[Place] = set()  # judged from offset 0 on
         self._open: list[OpenTransaction] = []
@@ -210,12 +212,13 @@ class _Run:
         return self._coordinator.owner_of(producer_id)
 
     def read_everything(self) -> None:
-        """Coordinator, topics, groups, data, and the coordinator's log once more.
+        """Cuts, coordinator, topics, groups, data, and the coordinator's log once more.
 
-        In this order a topic that a complete transaction names is there or has left a tombstone, an offset that was
-        committed is below the log end read later, a complete transaction shows in every partition read later, and a
-        marker's decision stands in the log read last: also while others write.
+        In this order what a cut names is in a log read later, a topic that a complete transaction names is there or has
+        left a tombstone, an offset that was committed is below the log end read later, a complete transaction shows in
+        every partition read later, and a marker's decision stands in the log read last: also while others write.
         """
+        self._cuts.read()
         self._coordinator.advance()
         self._take_over()
         self._layouts.run(self._layout)
@@ -251,6 +254,7 @@ class _Run:
         for opened in self._open:
             self._judge_hanging(opened)
         self._offsets.judge(self._log_ends, self._audit.findings)
+        self._cuts.judge(self._log_ends)
         owned = self._coordinator.highest_id
         self._layouts.judge_blocks(max(self._ids.highest, owned), owned)
         self._coordinator.judge_open(self.now_ms)

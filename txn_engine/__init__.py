@@ -61,12 +61,13 @@ from txn_engine.types import (
 if TYPE_CHECKING:
     from txn_engine.consumer import Consumer
     from txn_engine.engine import Engine, connect
+    from txn_engine.log.cut_format import Cut
     from txn_engine.producer import Producer
 else:
 
     def __getattr__(name: str) -> object:
         """Import the engine, and pyarrow with it, at its first use: help and the parse of a DAG do without."""
-        if name not in ("Consumer", "Engine", "Producer", "connect"):
+        if name not in ("Consumer", "Cut", "Engine", "Producer", "connect"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from txn_engine import engine
 
@@ -82,6 +83,7 @@ __all__ = [
     "Consumer",
     "ConsumerGroupMetadata",
     "CorruptObjectError",
+    "Cut",
     "Engine",
     "GroupIdNotFoundError",
     "HangingTransaction",

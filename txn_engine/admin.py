@@ -585,7 +585,7 @@ class Admin:
         groups_of: Collection[str] = (),
         data_from: Mapping[Place, int] | None = None,
     ) -> VerifyReport:
-        """Replay everything from the raw objects and check every invariant (PROTOCOL.md, section 7).
+        """Replay everything from the raw objects and check every invariant (PROTOCOL.md, section 8).
 
         The arguments are those of `verify.verify_store`.
         """

@@ -31,8 +31,9 @@ from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
-from txn_engine.scan import Scan
+from txn_engine.scan import Scan, first_offset_behind
 from txn_engine.types import IsolationLevel, MarkerMode, ProducerIdAndEpoch, TopicPartition
+from txn_engine.unreadable import Listing
 
 URL_VARIABLE = "TXN_ENGINE_URL"
 _NEAR, _FAR = (16, 16, 16), (128, 32, 16)
@@ -156,6 +157,7 @@ class Engine:
             self._groups,
             self._new_id,
             self._waiting,
+            self.find_cut,
             group_id=group_id,
             isolation_level=isolation_level,
             auto_offset_reset=auto_offset_reset,
@@ -207,8 +209,8 @@ class Engine:
         drive = self.coordinator.write_pending_markers
         return CutMaker(self.logs, self._cuts, self.clock, self._waiting, drive).make(names, keep_ms)
 
-    def cuts(self) -> list[Cut]:
-        """The cuts that there are, oldest first."""
+    def cuts(self) -> Listing[Cut]:
+        """The cuts that there are, oldest first; in `unreadable` those that are damaged."""
         return self._cuts.all()
 
     def find_cut(self, cut: Cut | int) -> Cut:
@@ -222,9 +224,17 @@ class Engine:
             )
         return found
 
-    def delete_cut(self, cut: Cut | int) -> Cut:
-        """Delete a cut. What only it needs may be deleted 24 hours later."""
-        return self._cuts.delete(self.find_cut(cut).number)
+    def delete_cut(self, cut: Cut | int) -> None:
+        """Delete a cut; a damaged one by its number. What only it needs may be deleted 24 hours later."""
+        self._cuts.delete(self.find_cut(cut).number if isinstance(cut, Cut) else cut)
+
+    def offsets_behind_cut(
+        self, cut: Cut | int, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition that is not inside: where to begin with what came since."""
+        found, wanted = self.find_cut(cut), list(partitions)
+        topics = {topic.name: topic for topic in self.logs.look_up_topics(tp.topic for tp in wanted)}
+        return {tp: first_offset_behind(found, topics[tp.topic], tp.partition) for tp in wanted}
 
     def cut_changes(self, earlier: Cut | int, later: Cut | int) -> CutChanges:
         """What became visible between two cuts: records by partition, and groups' positions."""

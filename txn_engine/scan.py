@@ -244,6 +244,12 @@ def topic_of_cut(cut: Cut, topic: Topic) -> Topic:
     )
 
 
+def first_offset_behind(cut: Cut, topic: Topic, partition: int) -> int:
+    """The first offset of a partition that is not inside. All of one that was added since is outside."""
+    topic_of_cut(cut, topic)
+    return cut.offsets.get(TopicPartition(topic.name, partition), 0)
+
+
 def _states(logs: Logs, asked: Sequence[tuple[Topic, int]], cut: Cut | None) -> list[PartitionState]:
     if cut is None:
         return logs.refresh_all([logs.get(topic.name, topic.incarnation, number) for topic, number in asked])

@@ -128,6 +128,9 @@ def test_maintainer_does_every_job(as_role: As, maintained: Engine, tmp_path: Pa
     for number in range(3):
         produce(maintained, f"loader-{number}")
     run_every_job(maintained)
+    made = maintained.cut()
+    assert maintained.scan("payments", cut=made).files()
+    maintained.delete_cut(made)
     assert not maintained.maintenance.remove_deleted_topics().failures
     assert check_exactly_once(maintained, PROOF, report_folder=tmp_path, record=True).proof is not None
     bucket = as_role("maintainer")
@@ -139,6 +142,7 @@ def test_maintainer_does_every_job(as_role: As, maintained: Engine, tmp_path: Pa
         "store.json",
         "producer_ids/",
         "proofs/",
+        "cuts/",
     ):
         with pytest.raises(S3Error, match="AccessDenied"):
             bucket.client().remove_object(bucket.name, keys_of(bucket, part)[0])

@@ -380,10 +380,21 @@ def test_a_damaged_cut_is_named_and_stops_clean_up(engine: Engine, damage: str) 
     else:
         engine.store.put(cut_key(1, Part.CLAIM), engine.store.get(cut_key(0, Part.CLAIM)))
         engine.store.put(cut_key(1, Part.CUT), engine.store.get(key))
+    bad = 1 if damage == "number" else 0
     with txn_engine.connect(engine.url) as another:
-        for use in (another.cuts, another.cut, another.maintenance.clean):
-            with pytest.raises(CorruptObjectError, match=r"cuts/0{19}[01]/cut\.json"):
-                use()
+        (named,) = another.cuts().unreadable
+        assert named.place == f"cut {bad}"
+        report = another.maintenance.clean()
+        assert {type(failure.error) for failure in report.failures} <= {CorruptObjectError}
+        with pytest.raises(CorruptObjectError, match=r"cuts/0{19}[01]/cut\.json"):
+            another._cuts.holds("payments", 0, 0)
+        with pytest.raises(CorruptObjectError):
+            another.find_cut(bad)
+        made = another.cut()
+        another.delete_cut(bad)
+        assert another.cuts().unreadable == ()
+        assert another.cuts()[-1] == made
+        assert not another._cuts.holds("payments", 0, 0).is_open
 
 
 def test_what_compaction_by_key_has_passed_is_waited_for(engine: Engine) -> None:
@@ -428,3 +439,22 @@ def test_changes_between_two(engine: Engine) -> None:
     assert (position.group_id, position.partition, position.before, position.after) == ("sums", 0, -1, 2)
     with pytest.raises(InvalidRequestError, match="the earlier one first"):
         engine.cut_changes(1, 0)
+
+
+def test_a_consumer_goes_on_behind_a_cut(engine: Engine) -> None:
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    cut = engine.cut()
+    commit(engine, 2)
+    engine.coordinator.write_pending_markers()
+    engine.admin.add_partitions_to_topic("payments", 3)
+    commit(engine, 3, partitions=(2,))
+    engine.coordinator.write_pending_markers()
+    consumer = engine.consumer(group_id="since")
+    consumer.subscribe(["payments"])
+    consumer.seek_to_cut(cut.number)
+    table = consumer.poll()
+    assert table is not None
+    assert sorted(table.column("account_id").to_pylist()) == [2, 2, 3]
+    with pytest.raises(InvalidRequestError, match="there is no cut 9"):
+        consumer.seek_to_cut(9)

@@ -27,27 +27,52 @@ transactions = st.lists(st.dictionaries(st.sampled_from(PARTITIONS), spans, min_
 offsets = st.fixed_dictionaries({at: st.integers(0, HIGHEST) for at in PARTITIONS})
 
 
-@given(found=transactions, stable=offsets, slots=st.sets(st.integers(1, HIGHEST)))
+positions = st.dictionaries(
+    st.sampled_from("ab"),
+    st.lists(st.tuples(st.integers(0, HIGHEST), st.just("c"), st.integers(0, HIGHEST))),
+    max_size=2,
+)
+
+
+def is_ahead(vector: Mapping[str, int], read: Mapping[str, list[tuple[int, str, int]]]) -> bool:
+    """Whether a row inside says that somebody has read what is outside."""
+    return any(
+        row < vector[place] and position > vector[at]
+        for at, rows in read.items()
+        for position, place, row in rows
+    )
+
+
+@given(found=transactions, stable=offsets, slots=st.sets(st.integers(1, HIGHEST)), read=positions)
 def test_it_is_the_highest_vector_that_tears_nothing(
-    found: list[dict[str, Span]], stable: dict[str, int], slots: set[int]
+    found: list[dict[str, Span]],
+    stable: dict[str, int],
+    slots: set[int],
+    read: dict[str, list[tuple[int, str, int]]],
 ) -> None:
     keyed = {TransactionKey(number, 0): places for number, places in enumerate(found)}
     by_partition = {
         at: {key: places[at] for key, places in keyed.items() if at in places} for at in PARTITIONS
     }
     boundaries = {"c": [0, *sorted(slots)]}
-    vector = lowered(stable, by_partition, boundaries)
-    allowed = (range(stable["a"] + 1), range(stable["b"] + 1), [at for at in boundaries["c"] if at <= stable["c"]])
+    vector = lowered(stable, by_partition, boundaries, read)
+    allowed = (
+        range(stable["a"] + 1),
+        range(stable["b"] + 1),
+        [at for at in boundaries["c"] if at <= stable["c"]],
+    )
     sound = [
         each
         for each in (dict(zip(PARTITIONS, tried, strict=True)) for tried in product(*allowed))
-        if not any(is_torn(each, places) for places in found)
+        if not any(is_torn(each, places) for places in found) and not is_ahead(each, read)
     ]
     assert vector in sound
     assert all(each[at] <= vector[at] for each in sound for at in PARTITIONS)
 
 
-def records(producer_id: int, base: int, *, epoch: int = 0, sequence: int = 0, count: int = 2) -> BatchDescriptor:
+def records(
+    producer_id: int, base: int, *, epoch: int = 0, sequence: int = 0, count: int = 2
+) -> BatchDescriptor:
     return BatchDescriptor(
         base, base + count - 1, 0, producer_id, epoch, sequence, is_transactional=True, record_count=count
     )
@@ -89,5 +114,5 @@ def test_what_began_in_sealed_entries_is_hidden(batches: tuple[BatchDescriptor, 
     (span,) = seen(*batches, is_whole=False).spans.values()
     assert span.first == HIDDEN
     found = {"a": {TransactionKey(7, 0): span}, "b": {TransactionKey(7, 0): Span(5, 6)}}
-    assert lowered({"a": 20, "b": 5}, found, {})["a"] == HIDDEN
-    assert lowered({"a": 20, "b": 6}, found, {})["a"] == 20
+    assert lowered({"a": 20, "b": 5}, found, {}, {})["a"] == HIDDEN
+    assert lowered({"a": 20, "b": 6}, found, {}, {})["a"] == 20

@@ -23,7 +23,6 @@ from txn_engine.errors import (
     UnknownTopicOrPartitionError,
     UnstableOffsetCommitError,
 )
-from txn_engine.maintain.maintenance import Maintenance
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.scan import Scan
 from txn_engine.spark import TopicRead, read_topic
@@ -83,7 +82,7 @@ def test_a_compacted_topic(spark: SparkSession, ledger: Engine) -> None:
     load(ledger, 30, 30)
     load(ledger, 60, 30)
     before = ledger.scan("payments").to_table()
-    Maintenance(ledger.logs, ledger.clock).compact("payments", policy=MaintenancePolicy(min_files=2))
+    ledger.maintenance.compact("payments", policy=MaintenancePolicy(min_files=2))
     read = read_topic(spark, ledger, "payments")
     assert (read.file_count, read.record_count) == (3, 90)
     same_rows(rows(read), before)
@@ -93,6 +92,23 @@ def test_a_compacted_topic(spark: SparkSession, ledger: Engine) -> None:
     scanned = ledger.scan("payments", start=start, end=end).to_table()
     assert 0 < scanned.num_rows == cut.record_count < 90
     same_rows(rows(cut), scanned)
+
+
+def test_a_read_as_of_a_cut(spark: SparkSession, ledger: Engine) -> None:
+    load(ledger, 0, 30)
+    load(ledger, 30, 30)
+    made = ledger.cut()
+    inside = ledger.scan("payments").to_table()
+    load(ledger, 60, 30)
+    ledger.maintenance.compact("payments", policy=MaintenancePolicy(min_files=2))
+    read = read_topic(spark, ledger, "payments", cut=made)
+    same_rows(rows(read), inside)
+    assert dict(read.offsets.end) == made.offsets
+    same_rows(rows(read_topic(spark, ledger, "payments", cut=made.number)), inside)
+    with pytest.raises(InvalidRequestError, match="one of group_id and cut"):
+        read_topic(spark, ledger, "payments", cut=made, group_id="sums")
+    with pytest.raises(InvalidRequestError, match="there is no cut 7"):
+        read_topic(spark, ledger, "payments", cut=7)
 
 
 def test_columns_are_pruned_and_predicates_pushed_down(spark: SparkSession, ledger: Engine) -> None:

@@ -14,7 +14,7 @@ from txn_engine.cli.output import Column, Output, Row, columns
 from txn_engine.cli.transactions import one_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from txn_engine.admin import ResetTarget
     from txn_engine.engine import Engine
@@ -111,6 +111,7 @@ def _known(value: int) -> int | None:
     examples=(
         "txn-engine groups reset-offsets balances --topic payments --to-earliest",
         "txn-engine groups reset-offsets balances --topic payments:0,2 --to-offset 1000 --execute",
+        "txn-engine groups reset-offsets balances --all-topics --to-cut 12 --execute",
     ),
 )
 @click.argument("group", required=False)
@@ -134,6 +135,7 @@ def _known(value: int) -> int | None:
     help="To the last stable offset; records of transactions still open stay ahead.",
 )
 @click.option("--to-offset", type=int, metavar="OFFSET", help="To this offset, in each partition named.")
+@click.option("--to-cut", type=int, metavar="N", help="Behind what is inside cut N (`cuts list`).")
 @execute_options
 @common_options
 def reset_offsets(
@@ -144,6 +146,7 @@ def reset_offsets(
     to_earliest: bool,
     to_latest: bool,
     to_offset: int | None,
+    to_cut: int | None,
     execute: bool,
     place: Place,
     out: Output,
@@ -154,8 +157,8 @@ def reset_offsets(
     offsets of the group pending.
     """
     name = one_name(group, named, "GROUP")
-    if [to_earliest, to_latest, to_offset is not None].count(True) != 1:
-        raise click.UsageError("give one of --to-earliest, --to-latest and --to-offset")
+    if [to_earliest, to_latest, to_offset is not None, to_cut is not None].count(True) != 1:
+        raise click.UsageError("give one of --to-earliest, --to-latest, --to-offset and --to-cut")
     if bool(scopes) == all_topics:
         raise click.UsageError("give either --topic or --all-topics")
     parsed = [_scope(text) for text in scopes]
@@ -163,7 +166,10 @@ def reset_offsets(
         partitions = _named(engine, parsed) if parsed else _all_partitions(engine, name, out)
         end: ResetTarget = "latest" if to_latest else "earliest"
         at = end if to_offset is None else to_offset
-        moves = engine.admin.reset_offsets(name, dict.fromkeys(partitions, at), execute=execute)
+        offsets: Mapping[TopicPartition, ResetTarget] = dict.fromkeys(partitions, at)
+        if to_cut is not None:
+            offsets = engine.offsets_behind_cut(to_cut, partitions)
+        moves = engine.admin.reset_offsets(name, offsets, execute=execute)
     if execute:
         out.done()
     rows = [

@@ -13,6 +13,7 @@ from txn_engine.cli.bench import bench
 from txn_engine.cli.command import SETTINGS, Root
 from txn_engine.cli.consume import consume
 from txn_engine.cli.coordinator import coordinator
+from txn_engine.cli.cuts import cuts
 from txn_engine.cli.demo import demo
 from txn_engine.cli.doctor import doctor
 from txn_engine.cli.dump_log import dump_log
@@ -67,6 +68,7 @@ for command in (
     consume,
     transactions,
     groups,
+    cuts,
     coordinator,
     verify,
     quality,

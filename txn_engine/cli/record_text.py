@@ -102,6 +102,11 @@ def _timed(value: Any, binary: BinaryText) -> Any:
     return _value(value.as_py(), binary)
 
 
+def time_text(time_ms: int) -> str:
+    """A time in UTC, from milliseconds since the epoch."""
+    return _moment(time_ms, 1_000)
+
+
 def _moment(value: int, per_second: int) -> str:
     seconds, fraction = divmod(value, per_second)
     days, second = divmod(seconds, 86_400)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 import pyarrow as pa
@@ -21,12 +21,13 @@ from txn_engine.errors import (
     UnstableOffsetCommitError,
 )
 from txn_engine.ids import IdSource
+from txn_engine.log.cut_format import Cut
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import check_start, end_of, first_offset_at
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
-from txn_engine.scan import check_isolation
+from txn_engine.scan import check_isolation, first_offset_behind
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, OffsetAndMetadata, TopicPartition
 
 DEFAULT_MAX_RECORDS = 100_000
@@ -49,6 +50,7 @@ class Consumer:
         groups: GroupCoordinator,
         new_id: IdSource,
         waiting: Waiting,
+        find_cut: Callable[[Cut | int], Cut],
         *,
         group_id: str | None,
         isolation_level: IsolationLevel,
@@ -60,6 +62,7 @@ class Consumer:
         self.member_id = new_id()
         self._logs = logs
         self._waiting = waiting
+        self._find_cut = find_cut
         self._isolation: IsolationLevel = isolation_level
         self._assignment = Assignment(logs)
         self._fetcher = Fetcher(logs, self._policy)
@@ -110,6 +113,20 @@ class Consumer:
         if group is not None and not group.names(partition):
             group.tell(Fetched(group.row_of(cursor.key), (cursor.key,)))
         cursor.position, cursor.open_file = offset, None
+
+    def seek_to_cut(self, cut: Cut | int) -> None:
+        """Go on behind a cut, in every partition that is read: from the first offset that is not inside.
+
+        Raises:
+            OffsetOutOfRangeError: a log begins further on by now.
+            InvalidRequestError: there is no such cut, or it is not of a topic that is read.
+        """
+        self._open()
+        found = self._find_cut(cut)
+        cursors = [self._cursor(tp) for tp in self.assignment()]
+        offsets = [first_offset_behind(found, each.topic, each.partition) for each in cursors]
+        for tp, offset in zip(self.assignment(), offsets, strict=True):
+            self.seek(tp, offset)
 
     def seek_to_committed(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Begin again where the group is, as a new consumer would: in these partitions, or in all that are read.

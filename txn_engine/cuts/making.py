@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,6 +18,7 @@ from txn_engine.errors import (
     ConcurrentTransactionsError,
     InvalidRequestError,
     OutcomeUnknownError,
+    TxnEngineError,
     UnknownTopicOrPartitionError,
 )
 from txn_engine.log.as_of import EarlierLog, missing_entry, replayed
@@ -51,6 +53,15 @@ class _Seen:
         """The last slot that begins at this offset or before."""
         return self.slots[bisect_right(self.slots, offset) - 1]
 
+    def leaves_out_behind(self, offset: int) -> bool:
+        """Whether compaction by key may have left out what is below the offset for what is above it: at the last stable
+        offset it has not.
+        """
+        end = self.state.log_end_offset
+        return offset < self.state.last_stable_offset and any(
+            offset <= row < end for row in self.spans.left_out
+        )
+
     def committed_behind(self, state: PartitionState) -> tuple[int, ...]:
         """Whose commits are pending in an earlier state, and were committed by the first look."""
         decided: dict[int, bool] = {}
@@ -82,14 +93,13 @@ class CutMaker:
         if keep_ms is not None and (type(keep_ms) is not int or keep_ms <= 0):
             raise InvalidRequestError(f"keep_ms={keep_ms!r:.40}", expected="milliseconds above 0, or None")
         number = self._store.claim()
-        is_made = False
         try:
             cut = self._patiently(partial(self._try, number, topics, keep_ms))
             self._store.settle(cut)
-            is_made = True
-        finally:
-            if not is_made:
+        except BaseException:
+            with suppress(TxnEngineError):  # clean-up does it after an hour
                 self._store.give_up(number)
+            raise
         return cut
 
     def _patiently(self, attempt: Callable[[], Cut]) -> Cut:
@@ -110,6 +120,7 @@ class CutMaker:
             {at: each.state.last_stable_offset for at, each in seen.items()},
             {at: each.spans.spans for at, each in seen.items()},
             {at: each.slots for at, each in seen.items() if at.topic == CONSUMER_OFFSETS_TOPIC},
+            _positions(seen),
         )
         self._check(seen, vector)
         kept = self._logs.workers.map(_kept, seen, seen.values(), vector.values())
@@ -179,21 +190,20 @@ class CutMaker:
         now_ms, most_ms = self._clock(), self._logs.config.limits.max_transaction_timeout_ms
         is_whole = all(each.spans.is_whole for each in seen.values())
         for at, each in seen.items():
-            cleaned_to = each.state.cleaning.cleaned_to
             if vector[at] < each.low:
-                seen_there = (
+                trouble = (
                     "a transaction that is open or unmarked elsewhere begins in entries that were sealed"
                 )
             elif not is_whole and each.state.has_late_transaction(now_ms, most_ms):
-                seen_there = (
-                    "a transaction is open for longer than any may be, and entries of other logs are sealed"
+                trouble = (
+                    "a transaction is open for longer than any may be, and entries of some log are sealed"
                 )
-            elif vector[at] < cleaned_to:
-                seen_there = f"a transaction begins that is unmarked elsewhere, and keys are compacted to {cleaned_to}"
+            elif each.leaves_out_behind(vector[at]):
+                trouble = "a transaction is unmarked elsewhere, and keys were compacted since it began"
             else:
                 continue
             raise ConcurrentTransactionsError(
-                seen_there,
+                trouble,
                 actor="cut",
                 place=f"{at.topic}-{at.partition}",
                 action="run `txn-engine coordinator markers`, look for hanging transactions, then cut again",
@@ -222,6 +232,21 @@ class CutMaker:
             tuple(groups),
             tuple(coordinator_ends),
         )
+
+
+def _positions(
+    seen: Mapping[TransactionPartition, _Seen],
+) -> dict[TransactionPartition, list[tuple[int, TransactionPartition, int]]]:
+    """By partition to where groups have read it, and which rows say so. A position behind the log's end at the second
+    look was read by nobody: somebody made it up, and no cut waits for it.
+    """
+    found: dict[TransactionPartition, list[tuple[int, TransactionPartition, int]]] = {}
+    for group_log, each in seen.items():
+        for row, partition, position in each.spans.commits:
+            there = seen.get(partition)
+            if there is not None and position <= there.slots[-1]:
+                found.setdefault(partition, []).append((position, group_log, row))
+    return found
 
 
 def _partitions_of(topics: Sequence[Topic]) -> list[TransactionPartition]:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from storage import InvalidKeyError
-from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.errors import CorruptObjectError
 from txn_engine.log.objects import check_fields, checked_number, checked_text
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS
 from txn_engine.log.topics import is_topic_name
@@ -159,15 +159,16 @@ def _columns(logs: tuple[LogCut, ...]) -> dict[str, list[int]]:
 
 
 def decoded_cut(held: Mapping[str, Any], key: str, number: int, store_id: str) -> Cut | None:
-    """The cut that the object holds, None for a void one. `CorruptObjectError` for what no writer leaves;
-    `InvalidRequestError` for one of another store.
-    """
+    """The cut that the object holds, None for a void one. `CorruptObjectError` for what no writer leaves here."""
     check_fields(held, _FIELDS, key=key, kind=Part.CUT.kind)
     checked_number(held, "number", number, number, key=key)
     other = checked_text(held, "store_id", key=key)
     if other != store_id:
-        raise InvalidRequestError(
-            f"cut {number} of store {other}", place=key, expected=f"one of this store, {store_id}"
+        raise CorruptObjectError(
+            f"a cut of store {other}",
+            place=key,
+            expected=f"one of this store, {store_id}",
+            action="move it away: its offsets say nothing here",
         )
     if _flag(held, "is_void", key):
         return None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from storage import JSON_BYTES_MAX
 from txn_engine.clock import Clock
-from txn_engine.errors import InvalidRequestError, OutcomeUnknownError
+from txn_engine.errors import InvalidRequestError, OutcomeUnknownError, TxnEngineError
 from txn_engine.ids import IdSource
 from txn_engine.log.cut_format import (
     CUTS_PREFIX,
@@ -29,6 +30,7 @@ from txn_engine.log.objects import Objects, checked_number, decode_json, encode_
 from txn_engine.log.own_process import OwnLock
 from txn_engine.protocol.controls import GRACE_MS
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Listing, Unreadable
 
 CLAIM_MS: Final = 3_600_000
 """After so long a claim is given up by clean-up."""
@@ -49,14 +51,20 @@ class Holds:
 @dataclass(slots=True)
 class _Known:
     """What is known of one number; what there is of it never changes. Of a deleted cut that holds nothing any more the
-    claim is left, and that it was deleted: no number is given out twice.
+    claim is left, and that it was deleted: no number is given out twice. `damage`: why nobody knows what it was.
     """
 
-    claimed_ms: int | None = None
+    claimed_ms: int = 0
     is_settled: bool = False
     cut: Cut | None = None
     deleted_ms: int | None = None
     is_gone: bool = False
+    damage: TxnEngineError | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its maker may be about to look, or to put it."""
+        return not self.is_settled and not self.is_gone
 
     def is_held(self, now_ms: int) -> bool:
         """Whether it is a cut that holds something back: one that was deleted does for as long as dead files stay."""
@@ -108,27 +116,30 @@ class CutStore:
         if type(number) is not int or not 0 <= number <= _INT64_MAX:
             raise InvalidRequestError(f"cut {number!r:.40}", expected="the number of a cut")
         with self._lock.here():
-            known = self._known.get(number) or _Known()
-            if known.cut is None and not known.is_gone:
-                known.is_settled, known.cut = self._read_cut(number)
-            deleted_ms = self._read_time(number, Part.DELETED, "deleted_ms")
-        if known.cut is None or deleted_ms is not None:
+            known = self._known.get(number)
+        deleted_ms = self._read_time(number, Part.DELETED, "deleted_ms")
+        cut = known.cut if known is not None and known.cut is not None else self._read_cut(number)[1]
+        if cut is None or deleted_ms is not None:
             raise InvalidRequestError(
                 f"there is no cut {number}" if deleted_ms is None else f"cut {number} was deleted",
                 place=self._objects.store.url,
                 expected="one that `txn-engine cuts list` shows",
             )
-        return known.cut
+        return cut
 
-    def all(self) -> list[Cut]:
+    def all(self) -> Listing[Cut]:
         """The cuts that there are, oldest first."""
         with self._lock.here():
             self._list()
-            return [
-                known.cut
-                for _, known in sorted(self._known.items())
-                if known.cut is not None and known.deleted_ms is None
-            ]
+            there = [(n, each) for n, each in sorted(self._known.items()) if each.deleted_ms is None]
+        return Listing(
+            [known.cut for _, known in there if known.cut is not None],
+            [
+                Unreadable(f"cut {n}", WHOLE_TOPIC, each.damage)
+                for n, each in there
+                if each.damage is not None
+            ],
+        )
 
     def newest_over(self, topics: Mapping[str, int] | None) -> Cut | None:
         """The newest cut that holds something and is of all topics, or at least of these incarnations."""
@@ -145,21 +156,28 @@ class CutStore:
                     return cut
         return None
 
-    def delete(self, number: int) -> Cut:
-        """Delete the cut; what only it needs may go after 24 hours."""
-        cut = self.get(number)
+    def delete(self, number: int) -> None:
+        """Delete the cut; what only it needs may go after 24 hours. One that is damaged can be deleted too."""
+        with suppress(*DAMAGE):
+            self.get(number)
         self._put(number, Part.DELETED, {"deleted_ms": self._clock()})
-        return cut
 
     # --- upkeep ----------------------------------------------------------------------------------------------
 
     def holds(self, topic: str, incarnation: int, partition: int) -> Holds:
-        """What must stay of this partition. To be asked after its state was read, by which something is deleted."""
+        """What must stay of this partition. To be asked after its state was read, by which something is deleted.
+
+        Raises the error of a damaged cut: what it needs nobody knows.
+        """
         now_ms = self._clock()
         with self._lock.here():
             self._look_on()
-            is_open = any(not known.is_settled and not known.is_gone for known in self._known.values())
-            held = [known.cut for known in self._known.values() if known.cut and known.is_held(now_ms)]
+            every = list(self._known.values())
+        for known in every:
+            if known.damage is not None:
+                raise known.damage
+        is_open = any(known.is_open for known in every)
+        held = [known.cut for known in every if known.cut is not None and known.is_held(now_ms)]
         logs = [cut.log(topic, incarnation, partition) for cut in held]
         return Holds(is_open, frozenset(log.snapshot for log in logs if log is not None))
 
@@ -175,7 +193,7 @@ class CutStore:
         with self._lock.here():
             now_ms, known = self._clock(), dict(self._known)
         for number, each in known.items():
-            if each.claimed_ms is not None and not each.is_settled and now_ms - each.claimed_ms >= CLAIM_MS:
+            if each.is_open and now_ms - each.claimed_ms >= CLAIM_MS:
                 self.give_up(number)
             if each.deleted_ms is not None and now_ms - each.deleted_ms >= GRACE_MS and not each.is_gone:
                 self._objects.remove(cut_key(number, Part.CUT))
@@ -195,12 +213,11 @@ class CutStore:
         for number in sorted(listed):
             while len(self._known) <= number:
                 missed = len(self._known)
-                self._known[missed] = self._read_number(missed, listed.get(missed, set())) or _Known(
-                    is_gone=True
-                )
+                found = self._read_number(missed, listed.get(missed, set()))
+                self._known[missed] = found or _Known(is_gone=True)
             known = self._known[number]
             if Part.DELETED in listed[number] and known.deleted_ms is None:
-                known.deleted_ms = self._read_time(number, Part.DELETED, "deleted_ms")
+                known.deleted_ms, known.damage = self._read_deleted(number), None
         self._is_listed = True
         self._look_on()
 
@@ -209,8 +226,8 @@ class CutStore:
         if not self._is_listed:
             return self._list()
         for number, known in self._known.items():
-            if not known.is_settled and not known.is_gone:
-                known.is_settled, known.cut = self._read_cut(number)
+            if known.is_open:
+                self._learn(number, known)
         while (next_one := self._read_number(len(self._known), set())) is not None:
             self._known[len(self._known)] = next_one
         return None
@@ -219,13 +236,31 @@ class CutStore:
         """What there is of a number; None where nobody has claimed it."""
         if Part.DELETED in listed and Part.CUT not in listed:
             return _Known(is_gone=True)
-        claimed_ms = self._read_time(number, Part.CLAIM, "created_ms")
+        try:
+            claimed_ms = self._read_time(number, Part.CLAIM, "created_ms")
+        except DAMAGE:
+            claimed_ms = 0  # of an age that nobody waits for; `verify` names it
         if claimed_ms is None and Part.CUT not in listed:
             return None
-        is_settled, cut = self._read_cut(number)
-        if not is_settled and self._read_time(number, Part.DELETED, "deleted_ms") is not None:
-            return _Known(is_gone=True)
-        return _Known(claimed_ms, is_settled, cut)
+        known = _Known(claimed_ms or 0)
+        self._learn(number, known)
+        return known
+
+    def _learn(self, number: int, known: _Known) -> None:
+        """Read what became of a claim. One whose cut is no more, or damaged, may have been deleted."""
+        try:
+            known.is_settled, known.cut = self._read_cut(number)
+        except DAMAGE as error:
+            known.is_settled, known.damage = True, error
+        if (known.is_open or known.damage is not None) and self._read_deleted(number) is not None:
+            known.is_gone, known.damage = True, None
+
+    def _read_deleted(self, number: int) -> int | None:
+        """When it was deleted, None where it was not. Something damaged there says that it was, and not when."""
+        try:
+            return self._read_time(number, Part.DELETED, "deleted_ms")
+        except DAMAGE:
+            return self._clock()
 
     def _read_cut(self, number: int) -> tuple[bool, Cut | None]:
         """Whether it is settled what this number is, and the cut, if it is one."""

@@ -8,11 +8,15 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from txn_engine.protocol.batches import BatchDescriptor, Control
+from txn_engine.protocol.controls import KEEPS_ALL, Rewrite, decode_control
+from txn_engine.protocol.offset_commits import OffsetCommit
+from txn_engine.protocol.transaction_rows import TransactionPartition
 
 P = TypeVar("P", bound=Hashable)
+T = TypeVar("T", bound=tuple[Any, ...])
 
 HIDDEN = -1
 """Where a transaction's first record stands that the entries which were read do not hold."""
@@ -32,6 +36,14 @@ class Span(NamedTuple):
     end: int
 
 
+class CommitSeen(NamedTuple):
+    """A row of group offsets: where it stands, and the partition and the offset up to which its reader has read."""
+
+    row: int
+    partition: TransactionPartition
+    position: int
+
+
 class MarkerSeen(NamedTuple):
     """A marker, by its offset."""
 
@@ -45,19 +57,31 @@ class SpansSeen:
     """The transactions of one partition, by its rows in their order.
 
     `is_whole`: the rows begin where the partition does, or where another cut has. Where they do not, what a
-    transaction that reaches behind them has there is `HIDDEN`.
+    transaction that reaches behind them has there is `HIDDEN`. `left_out`: where the rows stand by which compaction by
+    key left records out.
     """
 
     is_whole: bool
     spans: dict[TransactionKey, Span] = field(default_factory=dict)
     markers: list[MarkerSeen] = field(default_factory=list)
+    commits: list[CommitSeen] = field(default_factory=list)
+    left_out: list[int] = field(default_factory=list)
     _open: dict[int, TransactionKey] = field(default_factory=dict)
 
     def see(self, batch: BatchDescriptor) -> None:
         """The next row."""
         if batch.control.is_marker:
             self._see_marker(batch)
-        elif batch.control is Control.NONE and batch.is_transactional:
+            return
+        if batch.control in (Control.REWRITE, Control.CLEAN):
+            value = decode_control(batch)
+            if not isinstance(value, Rewrite) or value.tombstones_to != KEEPS_ALL:
+                self.left_out.append(batch.base_offset)
+        if isinstance(batch.row, OffsetCommit):
+            key = batch.row.key
+            at = TransactionPartition(key.topic, key.incarnation, key.partition)
+            self.commits.append(CommitSeen(batch.base_offset, at, batch.row.offset))
+        if batch.control is Control.NONE and batch.is_transactional:
             self._see_records(batch)
 
     def _see_records(self, batch: BatchDescriptor) -> None:
@@ -85,13 +109,16 @@ def lowered(
     stable: Mapping[P, int],
     spans: Mapping[P, Mapping[TransactionKey, Span]],
     boundaries: Mapping[P, Sequence[int]],
+    positions: Mapping[P, Sequence[tuple[int, P, int]]],
 ) -> dict[P, int]:
-    """The highest vector at or below `stable` that cuts none of these transactions in two.
+    """The highest vector at or below `stable` that cuts none of these transactions in two, and is below no position.
 
     Every transaction of `spans` lies wholly below the vector, or wholly at or above it, in all its partitions.
-    `boundaries`: for those partitions that have some, ascending, the offsets that are allowed there; 0 always is.
-    Ends after at most one step for each transaction in each of its partitions. A transaction whose first record is
-    `HIDDEN` and that must lie above makes the offset there `HIDDEN`.
+    `positions`: of a partition, offsets to which somebody has read it, each with the partition and the row that say so:
+    where the vector is below such an offset, it is not above that row. `boundaries`: for those partitions that have
+    some, ascending, the offsets that are allowed there; 0 always is. Ends after at most one step for each transaction
+    in each of its partitions, and for each position. A transaction whose first record is `HIDDEN` and that must lie
+    above makes the offset there `HIDDEN`.
     """
     places: dict[TransactionKey, list[tuple[P, Span]]] = defaultdict(list)
     inside: dict[P, list[tuple[int, TransactionKey]]] = {}
@@ -100,25 +127,31 @@ def lowered(
         for key, span in found.items():
             places[key].append((partition, span))
     vector = {partition: _aligned(offset, boundaries.get(partition)) for partition, offset in stable.items()}
+    read_to = {partition: sorted(found) for partition, found in positions.items()}
     above: set[TransactionKey] = set()
-    todo = list(inside)
+    todo = list(vector)
+
+    def lower(place: P, offset: int) -> None:
+        if offset < vector[place]:
+            vector[place] = _aligned(offset, boundaries.get(place))
+            todo.append(place)
+
     while todo:
         partition = todo.pop()
-        for key in _reaching(inside[partition], vector[partition]):
-            if key in above:
-                continue
-            above.add(key)
-            for place, span in places[key]:
-                if span.first < vector[place]:
-                    vector[place] = _aligned(span.first, boundaries.get(place))
-                    todo.append(place)
+        for _, key in _reaching(inside.get(partition, []), vector, partition):
+            if key not in above:
+                above.add(key)
+                for place, span in places[key]:
+                    lower(place, span.first)
+        for _, place, row in _reaching(read_to.get(partition, []), vector, partition):
+            lower(place, row)
     return vector
 
 
-def _reaching(inside: list[tuple[int, TransactionKey]], offset: int) -> Iterable[TransactionKey]:
-    """Those that reach above the offset; each is given once."""
-    while inside and inside[-1][0] > offset:
-        yield inside.pop()[1]
+def _reaching(found: list[T], vector: Mapping[P, int], partition: P) -> Iterable[T]:
+    """Those whose first number is above the vector there; each is given once."""
+    while found and found[-1][0] > vector[partition]:
+        yield found.pop()
 
 
 def _aligned(offset: int, boundaries: Sequence[int] | None) -> int:

@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from txn_engine.log.cut_format import Cut
 from txn_engine.log.data_files import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP
 from txn_engine.log.topics import Topic
 from txn_engine.quality.rows import FileRows
@@ -63,6 +64,7 @@ def read_topic(
     start_timestamp: int | None = None,
     end_timestamp: int | None = None,
     isolation_level: IsolationLevel = "read_committed",
+    cut: Cut | int | None = None,
     **connect_kwargs: Any,
 ) -> TopicRead:
     """What a topic holds from the group's position (else `start`, else its beginning) to `end`, else to its end now.
@@ -77,9 +79,12 @@ def read_topic(
 
     `topic`: a list of names reads them all, with a column `_topic`; their columns must be the same.
 
+    `cut`: what is inside, as of then; `start` and `end` choose a part of it. A group has no position as of then.
+
     Raises:
         UnknownTopicOrPartitionError, OffsetOutOfRangeError: no such topic or bound.
-        InvalidRequestError: topics with other columns than the first one's, two starts or two ends.
+        InvalidRequestError: topics with other columns than the first one's, two starts or two ends; no such cut, or
+            one with a group.
         UnstableOffsetCommitError: a transaction with offsets of this group is undecided; try again.
         SparkSessionError: an s3:// store, and a session without the S3A jars; a session of Spark Connect.
     """
@@ -92,10 +97,16 @@ def read_topic(
         schemas = [spark_schema(info.schema, topic=info.name) for info in infos]
         check_told_apart(spark, infos[0].schema, topic=names[0])
         check_same_columns(dict(zip(names, schemas, strict=True)))
-        with engine.consumer(group_id=group_id, isolation_level=isolation_level) as consumer:
-            consumer.subscribe(names)
-            begin = {tp: at.offset for tp, at in consumer.positions().items()} | dict(start or {})
-            group = None if group_id is None else consumer.group_metadata()
+        if cut is not None and group_id is not None:
+            raise InvalidRequestError(
+                f"group {group_id!r} as of a cut", actor="read_topic", expected="one of group_id and cut"
+            )
+        begin, group = dict(start or {}), None
+        if cut is None:
+            with engine.consumer(group_id=group_id, isolation_level=isolation_level) as consumer:
+                consumer.subscribe(names)
+                begin = {tp: at.offset for tp, at in consumer.positions().items()} | begin
+                group = None if group_id is None else consumer.group_metadata()
         scan = engine.scan(
             names,
             start=begin if start_timestamp is None else start,
@@ -103,6 +114,7 @@ def read_topic(
             start_timestamp=start_timestamp,
             end_timestamp=end_timestamp,
             isolation_level=isolation_level,
+            cut=cut,
         )
         files = [file for file in scan.files() if file.end_row > file.first_row]
         offsets = ReadOffsets(tuple(names), Map(scan.start_offsets), Map(scan.offsets), group)

@@ -35,6 +35,11 @@ MARKED = {
     "two-snapshots": "only after that snapshot *and a newer one* were read back and verified ▲",
     "damaged-snapshots": "A reader never deletes a damaged one ▲",
     "orphans": "**Orphans** ▲",
+    "cuts-by-offsets": "never by what the store says of it now ▲",
+    "lowered": "**Lowered until nothing is torn** ▲",
+    "read-inside": "Nobody inside has read what is outside** ▲",
+    "claims": "**Claim, then look; read, then ask** ▲",
+    "passed-by-compaction": "would come down to ▲",
 }
 """By name: the words that lead to the mark on the page. They stand there once."""
 

@@ -7,6 +7,7 @@ from tests.simulator.mutants.catalog import (
     clients,
     compaction,
     coordinator,
+    cuts,
     disks,
     groups,
     logs,
@@ -23,4 +24,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *groups.MUTANTS,
     *cleaning.MUTANTS,
     *compaction.MUTANTS,
+    *cuts.MUTANTS,
 )

@@ -337,8 +337,8 @@ MUTANTS = (
         (
             Edit(
                 _DELETING,
-                "            if name.log_end < settled and name.data_path not in state.named:\n",
-                "            if name.data_path not in state.named:\n",
+                "            if name.log_end < settled and name.data_path not in state.named\n",
+                "            if name.data_path not in state.named\n",
             ),
         ),
         ("seals", "upkeep"),

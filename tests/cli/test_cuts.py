@@ -1,0 +1,58 @@
+"""`cuts`: what it prints, for people and for programs, and the one line for what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Run
+
+
+def test_a_cut_is_made_listed_described_and_deleted(run: Run, payments: str, good: Path) -> None:
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    made = run("cuts", "create", "--keep-days", "7")
+    assert (made.code, made.stdout) == (0, "created cut 0 of 1 topic, 2 partitions\n")
+    lines = [line.split() for line in run("cuts", "list").stdout.splitlines()]
+    assert lines[0] == ["CUT", "CREATED", "EXPIRES", "TOPICS", "PARTITIONS"]
+    assert (lines[1][0], lines[1][3:]) == ("0", ["all", "2"])
+    offsets = run("cuts", "describe", "0", "--json").json["offsets"]
+    assert offsets == [
+        {"topic": "payments", "partition": 0, "offset": 3},
+        {"topic": "payments", "partition": 1, "offset": 0},
+    ]
+    assert run("cuts", "delete", "0").stdout == "deleted cut 0\n"
+    assert run("cuts", "list", "--json").json == {"cuts": []}
+    assert "cut 0 was deleted" in run("cuts", "describe", "0").error
+
+
+def test_what_changed_between_two(run: Run, payments: str, good: Path) -> None:
+    assert run("cuts", "create", "--topic", payments).code == 0
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
+    assert run("cuts", "create").code == 0
+    found = run("cuts", "diff", "0", "1", "--json").json
+    assert found["partitions"] == [
+        {"topic": "payments", "partition": 0, "start_offset": 0, "end_offset": 3, "records": 3}
+    ]
+    assert [(row["group"], row["partition"], row["before"], row["after"]) for row in found["groups"]] == [
+        ("audit", 0, None, 3),
+        ("audit", 1, None, 0),
+    ]
+    assert "RECORDS" in run("cuts", "diff", "0", "1").stdout
+    assert "the earlier one first" in run("cuts", "diff", "1", "0").error
+
+
+def test_a_group_is_moved_behind_a_cut(run: Run, payments: str, good: Path) -> None:
+    assert run("cuts", "create").code == 0
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    assert run("consume", payments, "--group", "audit", "--format", "jsonl").code == 0
+    moved = run("groups", "reset-offsets", "audit", "--all-topics", "--to-cut", "0", "--execute", "--json")
+    assert [(row["partition"], row["new_offset"]) for row in moved.json["offsets"]] == [(0, 0), (1, 0)]
+    assert (
+        "there is no cut 7" in run("groups", "reset-offsets", "audit", "--all-topics", "--to-cut", "7").error
+    )
+
+
+def test_what_cannot_be_cut(run: Run, payments: str) -> None:
+    assert "'nowhere' does not exist" in run("cuts", "create", "--topic", "nowhere").error
+    assert run("cuts", "create", "--keep-days", "0").code == 2
+    assert run("cuts", "describe", "x").code == 2

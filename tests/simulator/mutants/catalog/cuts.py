@@ -1,0 +1,119 @@
+"""Bugs in cuts: what lies inside, what is kept for them, who was first."""
+
+from __future__ import annotations
+
+from tests.simulator.mutants.mutation import Edit, Mutant
+
+_RULE = "txn_engine/protocol/cuts.py"
+_MAKING = "txn_engine/cuts/making.py"
+_DELETING = "txn_engine/maintain/deleting.py"
+_WORKLOADS = ("cuts",)
+
+MUTANTS = (
+    Mutant(
+        "a-cut-at-the-stable-offsets",
+        "a cut is the vector of last stable offsets at the first look",
+        (
+            Edit(
+                _MAKING,
+                "        vector = lowered(\n            {",
+                "        vector = (lambda stable, *_: stable)(\n            {",
+            ),
+        ),
+        _WORKLOADS,
+        marked="cuts-by-offsets",
+    ),
+    Mutant(
+        "a-cut-lowered-once",
+        "whoever reaches above a cut is drawn out, and not who reaches above what that leaves",
+        (Edit(_RULE, "            todo.append(place)\n", "            pass\n"),),
+        _WORKLOADS,
+        marked="lowered",
+    ),
+    Mutant(
+        "a-cut-before-what-its-readers-read",
+        "a group's position inside a cut may be ahead of the cut",
+        (Edit(_MAKING, "            _positions(seen),\n", "            {},\n"),),
+        _WORKLOADS,
+        marked="read-inside",
+    ),
+    Mutant(
+        "a-cut-goes-by-what-is-open-now",
+        "a transaction counts only as long as it has no marker in the log that is read",
+        (
+            Edit(
+                _RULE,
+                "        elif not committed:\n            del self.spans[key]",
+                "        else:\n            del self.spans[key]",
+            ),
+        ),
+        _WORKLOADS,
+        marked="cuts-by-offsets",
+    ),
+    Mutant(
+        "a-cut-below-compaction",
+        "a cut comes down to an offset since which compaction by key left records out",
+        (
+            Edit(
+                _MAKING, "            elif each.leaves_out_behind(vector[at]):\n", "            elif False:\n"
+            ),
+        ),
+        _WORKLOADS,
+        marked="passed-by-compaction",
+    ),
+    Mutant(
+        "a-cut-of-groups-at-the-first-look",
+        "the group offsets of a cut are those at the first look, rows above the cut among them",
+        (
+            Edit(
+                _MAKING,
+                "seen.log.state_at(offset) if at.topic == CONSUMER_OFFSETS_TOPIC else seen.state",
+                "seen.state",
+            ),
+        ),
+        _WORKLOADS,
+    ),
+    Mutant(
+        "a-cut-forgets-pending-commits",
+        "commits that were pending at the cut and committed later do not count",
+        (
+            Edit(
+                _MAKING,
+                "seen.slot_at(offset), seen.committed_behind(state))",
+                "seen.slot_at(offset), ())",
+            ),
+        ),
+        _WORKLOADS,
+    ),
+    Mutant(
+        "a-cut-holds-no-files",
+        "clean-up deletes files that only a cut needs",
+        (Edit(_DELETING, "            if name.data_path not in held:\n", "            if True:\n"),),
+        _WORKLOADS,
+        marked="claims",
+    ),
+    Mutant(
+        "a-cut-holds-no-forgotten-files",
+        "clean-up deletes files that only a cut needs, once the log has forgotten them",
+        (
+            Edit(
+                _DELETING,
+                "            if name.data_path not in held:\n",
+                "            if name.data_path not in held or counted is self._orphans:\n",
+            ),
+        ),
+        _WORKLOADS,
+    ),
+    Mutant(
+        "a-cut-holds-no-snapshots",
+        "clean-up deletes snapshots that a cut names",
+        (
+            Edit(
+                _DELETING,
+                "if not holds.is_open and snapshot.end not in holds.snapshots:",
+                "if not holds.is_open:",
+            ),
+        ),
+        _WORKLOADS,
+    ),
+)

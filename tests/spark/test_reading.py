@@ -103,7 +103,7 @@ def test_a_read_as_of_a_cut(spark: SparkSession, ledger: Engine) -> None:
     ledger.maintenance.compact("payments", policy=MaintenancePolicy(min_files=2))
     read = read_topic(spark, ledger, "payments", cut=made)
     same_rows(rows(read), inside)
-    assert dict(read.offsets.end) == made.offsets
+    assert dict(read.offsets.end).items() <= made.offsets.items()
     same_rows(rows(read_topic(spark, ledger, "payments", cut=made.number)), inside)
     with pytest.raises(InvalidRequestError, match="one of group_id and cut"):
         read_topic(spark, ledger, "payments", cut=made, group_id="sums")

@@ -104,7 +104,7 @@ def _timed(value: Any, binary: BinaryText) -> Any:
 
 def time_text(time_ms: int) -> str:
     """A time in UTC, from milliseconds since the epoch."""
-    return _moment(time_ms, 1_000)
+    return f"{_moment(time_ms, 1_000)}Z"
 
 
 def _moment(value: int, per_second: int) -> str:

@@ -1,0 +1,206 @@
+"""What changed between two cuts: the two ways to learn it agree, and no step shows a record twice."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
+from txn_engine import Engine
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    CorruptObjectError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+)
+from txn_engine.log.as_of import EarlierLog
+from txn_engine.log.cut_format import Cut
+from txn_engine.tables.changes import Changes, StepKind, Visible
+from txn_engine.tables.files import TableFile
+from txn_engine.testing import ManualClock
+
+Record = tuple[int, int]
+FOLDER = "topics/payments/0/"
+SEEN: Counter[str] = Counter()
+
+
+class Records:
+    """The records of each data file, by partition and offset: read while it was there."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._deltas: dict[str, list[int]] = {}
+
+    def look(self) -> None:
+        for info in self._engine.store.list(FOLDER):
+            path = info.key.removeprefix(FOLDER)
+            if "/data/" in path and path not in self._deltas:
+                table = pq.read_table(io.BytesIO(self._engine.store.get(info.key)), columns=["_offset_delta"])
+                self._deltas[path] = table.column(0).to_pylist()
+
+    def of(self, files: Iterable[TableFile]) -> list[Record]:
+        return [
+            (file.partition, file.log_file.base_offset + delta)
+            for file in files
+            for delta in self._deltas[file.path]
+        ]
+
+
+def by_path(files: Iterable[TableFile]) -> dict[str, TableFile]:
+    return {each.path: each for each in files}
+
+
+def applied(changes: Changes, before: dict[str, TableFile], kept: Iterable[str] = ()) -> set[str]:
+    """The paths of a table's files after the changes."""
+    files = set(before)
+    for step in changes.steps(set(kept)):
+        added = set(by_path(step.added))
+        assert not added & files
+        assert files | added >= set(step.removed)
+        files = (files | added) - set(step.removed)
+    return files
+
+
+def check_steps(
+    changes: Changes, records: Records, before: dict[str, TableFile], earlier: Cut, later: Cut
+) -> None:
+    """What each kind of step may do to the records, and that who follows the table is given every new one once."""
+    every = {each.path: each for each in changes.passing}
+    ends = [log.offset for log in earlier.topics[0].partitions]
+    table = dict(before)
+    order = list(StepKind)
+    steps = changes.steps(set(every))
+    assert [order.index(step.kind) for step in steps] == sorted({order.index(step.kind) for step in steps})
+    given: list[Record] = []
+    SEEN["passing"] += len(every)
+    for step in steps:
+        SEEN[step.kind] += 1
+        had = records.of(table.values())
+        table = {path: file for path, file in table.items() if path not in step.removed} | by_path(step.added)
+        has = records.of(table.values())
+        assert len(set(has)) == len(has)
+        if step.kind is StepKind.APPEND:
+            given = records.of(step.added)
+            assert set(has) == set(had) | set(given)
+            assert all(partition >= len(ends) or offset >= ends[partition] for partition, offset in given)
+        elif step.kind is StepKind.REPLACE:
+            assert set(has) == set(had)
+        else:
+            assert set(has) < set(had) or (step.kind is StepKind.OVERWRITE and set(has) <= set(had))
+        if step.kind is StepKind.DELETE:
+            assert not step.added
+    new = [
+        record
+        for record in records.of(table.values())
+        if record[0] >= len(ends) or record[1] >= ends[record[0]]
+    ]
+    assert set(new) <= set(given)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 5, 6, 9])
+def test_both_ways_lead_from_one_cut_to_another(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ManualClock()
+    with engine_on(clock=clock) as engine:
+        ledger, records = Ledger(engine, clock, seed), Records(engine)
+        topic = engine.logs.topics.look_up("payments")
+        cuts: list[Cut] = []
+        for _ in range(12):
+            for _ in range(ledger.random.randint(1, 4)):
+                ledger.step()
+                records.look()
+            try:
+                cut = ledger.cut()
+                Visible(engine.logs, topic).at(cut)
+            except ConcurrentTransactionsError:
+                SEEN["refused"] += 1
+                continue
+            cuts.append(cut)
+        visible = Visible(engine.logs, topic)
+        files = {cut.number: by_path(visible.at(cut)) for cut in cuts}
+        for cut in cuts:
+            scanned = engine.scan("payments", cut=cut).files()
+            assert [f"{engine.store.uri(FOLDER + path)}" for path in files[cut.number]] == [
+                each.uri for each in scanned
+            ]
+            assert all((each.first_row, each.end_row) == (0, each.record_count) for each in scanned)
+        pairs = [(a, b) for at, a in enumerate(cuts) for b in cuts[at + 1 :]]
+        for a, b in pairs[:: max(1, len(pairs) // 20)]:
+            changes = visible.changes(a, b)
+            assert applied(changes, files[a.number]) == set(files[b.number])
+            assert applied(changes, files[a.number], by_path(changes.passing)) == set(files[b.number])
+            check_steps(changes, records, files[a.number], a, b)
+            with monkeypatch.context() as patched:
+                patched.setattr(EarlierLog, "slots", sealed)
+                compared = visible.changes(a, b)
+            assert applied(compared, files[a.number]) == set(files[b.number])
+            assert applied(compared, files[a.number], by_path(compared.passing)) == set(files[b.number])
+            check_steps(compared, records, files[a.number], a, b)
+        ledger.close()
+
+
+def sealed(*_: object) -> None:
+    raise OutcomeUnknownError("sealed")
+
+
+def test_a_merge_of_old_files_with_new_ones_is_shown_in_two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who follows the table is given the new records alone; where the new files are gone it is an overwrite."""
+    clock = ManualClock()
+    with engine_on(clock=clock) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        append(engine, 1)
+        first = engine.cut()
+        append(engine, 2)
+        append(engine, 3)
+        engine.maintenance.compact(policy=EAGER)
+        append(engine, 4)
+        second = engine.cut()
+        visible = Visible(engine.logs, engine.logs.topics.look_up("payments"))
+        for is_sealed in (False, True):
+            with monkeypatch.context() as patched:
+                if is_sealed:
+                    patched.setattr(EarlierLog, "slots", sealed)
+                changes = visible.changes(first, second)
+            passing = by_path(changes.passing)
+            assert [each.log_file.base_offset for each in changes.passing] == [1, 2]
+            assert {each.died_ms for each in changes.passing} == {clock()}
+            append_step, replace_step = changes.steps(set(passing))
+            assert (append_step.kind, replace_step.kind) == (StepKind.APPEND, StepKind.REPLACE)
+            assert sorted(each.log_file.base_offset for each in append_step.added) == [1, 2, 4]
+            assert set(replace_step.removed) == set(by_path(visible.at(first))) | set(passing)
+            kinds = [step.kind for step in changes.steps(set(list(passing)[:1]))]
+            assert kinds == [StepKind.APPEND, StepKind.OVERWRITE]
+
+
+def test_an_earlier_cut_is_refused(engine_pair: tuple[Engine, Cut, Cut]) -> None:
+    engine, first, second = engine_pair
+    visible = Visible(engine.logs, engine.logs.topics.look_up("payments"))
+    with pytest.raises(InvalidRequestError, match=r"cut 0 after cut 1 \(at payments-0\)"):
+        visible.changes(second, first)
+    assert visible.changes(first, first).steps(()) == []
+
+
+def test_a_missing_entry_is_named(engine_pair: tuple[Engine, Cut, Cut]) -> None:
+    engine, first, second = engine_pair
+    engine.store.delete(engine.logs.get("payments", 0, 0).keys.entry(1))
+    visible = Visible(engine.logs, engine.logs.topics.look_up("payments"))
+    with pytest.raises(CorruptObjectError, match=r"log/00000000000000000001.parquet"):
+        visible.changes(first, second)
+
+
+@pytest.fixture
+def engine_pair() -> Iterator[tuple[Engine, Cut, Cut]]:
+    """Two cuts, with a record more in the second one."""
+    with engine_on() as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        append(engine, 1)
+        first = engine.cut()
+        append(engine, 2)
+        yield engine, first, engine.cut()
+
+
+def append(engine: Engine, *accounts: int) -> None:
+    engine.partition("payments", 0).append(rows(*accounts))

@@ -51,7 +51,7 @@ MUTANTS = (
                 "            if self._confirmed.get(key, 0) < 0:\n",
             ),
         ),
-        _WORKLOADS,
+        ("power",),
         local=True,
     ),
 )

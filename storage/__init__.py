@@ -43,7 +43,7 @@ from storage.keys import LogKeys, validate_key, validate_name
 from storage.known_parquet import KnownParquet
 from storage.local import LocalStore
 from storage.memory import MemoryStore
-from storage.opening import open_store
+from storage.opening import open_store, overlap
 from storage.parquet_footer import UNCOMPRESSED
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.proof import PutIfAbsentProof, prove_put_if_absent
@@ -101,6 +101,7 @@ __all__ = [
     "encode_parquet_parts",
     "open_parquet",
     "open_store",
+    "overlap",
     "prove_put_if_absent",
     "row_too_large",
     "settle_put_if_absent",

@@ -50,6 +50,21 @@ def open_store(
     raise _invalid(f"{scheme!r} is not a kind of store", text)
 
 
+def overlap(one: ObjectStore, other: ObjectStore) -> bool:
+    """Whether both are the same place, or one lies in the other: their objects would be among each other's."""
+    first, second = (store.uri("x")[:-1] for store in (one, other))
+    return _server(one) == _server(other) and (first.startswith(second) or second.startswith(first))
+
+
+def _server(store: ObjectStore) -> str | None:
+    """Which server's bucket it is; None for what no server has, and for AWS."""
+    if not store.url.startswith("s3:"):
+        return None
+    from storage.s3 import S3Store
+
+    return store.config.endpoint if isinstance(store, S3Store) else None
+
+
 def _file_path(rest: str, url: str) -> str:
     host, slash, path = rest.partition("/")
     if host not in ("", "localhost") or not slash:

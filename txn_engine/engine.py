@@ -10,6 +10,8 @@ from typing import Self
 from storage import ObjectStore, open_store
 from storage.settle import default_jittered_pause
 from txn_engine.admin import Admin
+from txn_engine.backup import BackupMaker, Cuts, Manifest, Progress
+from txn_engine.backup.copying import silent
 from txn_engine.clock import Clock, Waiting, system_clock
 from txn_engine.consumer import Consumer
 from txn_engine.consumer.cursors import OffsetReset
@@ -110,7 +112,8 @@ class Engine:
         tools = LogTools(objects, clock, waiting, new_id, readers, writer, snapshot_after)
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
         self.logs = Logs(tools, self.config, topics, workers)
-        self.coordinator = Coordinator(self.logs, ProducerIds(objects, clock, new_id, readers), clock)
+        producer_ids = ProducerIds(objects, clock, new_id, readers, self.config.first_block)
+        self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
         self._cuts = CutStore(objects, clock, new_id, self.config.store_id)
@@ -239,6 +242,26 @@ class Engine:
     def cut_changes(self, earlier: Cut | int, later: Cut | int) -> CutChanges:
         """What became visible between two cuts: records by partition, and groups' positions."""
         return changes_between(self.logs, self.find_cut(earlier), self.find_cut(later))
+
+    # --- backups --------------------------------------------------------------------------------------------
+
+    def backup(
+        self, to: str | ObjectStore, *, cut: int | None = None, progress: Progress = silent
+    ) -> Manifest:
+        """A backup of all topics and groups in the place of this URL, as of the cut of this number or of a fresh one.
+
+        Guarantee: once it returns the backup is whole; it is incremental, and goes on where an earlier call was cut
+        off. Producers go on meanwhile. `txn_engine.backup.restore` restores it. For a URL access and endpoint come from
+        the environment, as in `connect`.
+        """
+        with store_errors():
+            place = open_store(to) if isinstance(to, str) else to
+        maker = BackupMaker(
+            self.logs,
+            Cuts(self.find_cut, lambda keep_ms: self.cut(keep_ms=keep_ms), self.delete_cut),
+            self.clock,
+        )
+        return maker.make(place, cut, progress)
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """The log of one partition. Raises `UnknownTopicOrPartitionError`."""

@@ -63,7 +63,7 @@ def signals_are_heard() -> Iterator[None]:
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No store and no credentials from the machine that runs the tests."""
     for name in list(os.environ):
-        if name.startswith(("TXN_ENGINE_URL", "TXN_ENGINE_S3", "AWS_")):
+        if name.startswith(("TXN_ENGINE_URL", "TXN_ENGINE_S3", "TXN_ENGINE_BACKUP", "AWS_")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "80")
 

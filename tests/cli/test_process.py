@@ -199,12 +199,15 @@ def commands() -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("path", list(commands()), ids=" ".join)
 def test_help_teaches(run: Run, path: list[str]) -> None:
-    """Every command says what it does, takes --url, --json and --debug, and shows an example of itself."""
+    """Every command says what it does, takes --url unless its argument is one, --json and --debug, and shows an example
+    of itself.
+    """
     text = run(*path, "--help").stdout
     assert max(len(line) for line in text.splitlines()) <= 110
     if "COMMAND [ARGS]" in text:
         return
-    for option in ("--url", "--json", "--debug", "TXN_ENGINE_URL"):
+    store = () if "[OPTIONS] URL" in text else ("--url", "TXN_ENGINE_URL")
+    for option in (*store, "--json", "--debug"):
         assert option in text
     assert "Examples:" in text
     assert f"txn-engine {' '.join(path)}" in text.partition("Examples:")[2]

@@ -38,6 +38,8 @@ def try_call(words: list[str]) -> None:
     command: click.Command = cli
     context = click.Context(cli, info_name=PROGRAM)
     while isinstance(command, click.Group):
+        if command.invoke_without_command and words[0].startswith("-"):
+            break
         name, *words = words
         found = command.get_command(context, name)
         if found is None:

@@ -129,3 +129,42 @@ def marker_at_the_last_offset(story: Story) -> str:
     row = {**ledger.placed(marker(0, 3, "abort", 99), LAST_OFFSET), "last_offset": LAST_OFFSET}
     ledger.put_entry(key, "payments", [row])
     return key
+
+
+# --- a store that is restored -----------------------------------------------------------------------------
+
+
+def restored_from_block(story: Story, block: object = 5, *, finished: bool = True) -> None:
+    """The same ledger, whose ids would begin with that block."""
+    counts = {"__transaction_state": story.ledger.internal_partitions}
+    counts["__consumer_offsets"] = story.ledger.internal_partitions
+    story.ledger.json(
+        "store.json", "store", {"internal_partitions": counts, "restored": {"first_block": block}}
+    )
+    if finished:
+        story.ledger.json("restored.json", "restored", {"finished_ms": 0})
+
+
+@damage("restore-unfinished", "producer-id-block")
+def restore_cut_off(story: Story) -> str:
+    restored_from_block(story, finished=False)
+    return "restored.json"
+
+
+@damage("producer-id-block")
+def block_below_the_first_of_a_restored_store(story: Story) -> str:
+    restored_from_block(story)
+    return f"producer_ids/{0:020d}.json"
+
+
+@damage("object-damaged")
+def restored_store_without_its_first_block(story: Story) -> str:
+    restored_from_block(story, "many")
+    return "store.json"
+
+
+@damage("object-damaged", "producer-id-block")
+def end_of_a_restore_with_a_changed_byte(story: Story) -> str:
+    restored_from_block(story)
+    story.ledger.flip("restored.json", at=-20)
+    return "restored.json"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from txn_engine.cli import interrupts
+from txn_engine.cli.backup import backup, restore
 from txn_engine.cli.bench import bench
 from txn_engine.cli.command import SETTINGS, Root
 from txn_engine.cli.consume import consume
@@ -69,6 +70,8 @@ for command in (
     transactions,
     groups,
     cuts,
+    backup,
+    restore,
     coordinator,
     verify,
     quality,

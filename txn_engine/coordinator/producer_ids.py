@@ -25,9 +25,15 @@ _BLOCK = re.compile(r"producer_ids/([0-9]{20})\.json")
 
 
 class ProducerIds:
-    """Ids that nobody else has or will have. A block does not survive a fork: the child is refused."""
+    """Ids that nobody else has or will have. A block does not survive a fork: the child is refused.
 
-    def __init__(self, objects: Objects, clock: Clock, new_id: IdSource, readers: Executor) -> None:
+    first_block: where the store's blocks begin.
+    """
+
+    def __init__(
+        self, objects: Objects, clock: Clock, new_id: IdSource, readers: Executor, first_block: int
+    ) -> None:
+        self._first_block = first_block
         self._objects = objects
         self._clock = clock
         self._new_id = new_id
@@ -40,7 +46,7 @@ class ProducerIds:
         """An id may be needed soon: where an object is a round trip away, look meanwhile where a block is free."""
         with self._lock.here():
             if not self._free and not self._objects.is_near:
-                self._seen = self._readers.submit(_highest_claim, self._objects), self._clock()
+                self._seen = self._readers.submit(highest_block, self._objects), self._clock()
 
     def take(self) -> int:
         """An id for the caller alone, for ever: what is not used is lost, and there are enough."""
@@ -53,7 +59,7 @@ class ProducerIds:
         """The first free block behind the highest that is a claim. What stands in its way is passed over, damaged or
         not: nobody gets its ids.
         """
-        block = self._highest_seen() + 1
+        block = max(self._highest_seen() + 1, self._first_block)
         for _ in range(_IN_THE_WAY_MAX):
             if block >= _BLOCKS:
                 raise CorruptObjectError(
@@ -73,7 +79,7 @@ class ProducerIds:
         seen, self._seen = self._seen, None
         if seen is not None and 0 <= self._clock() - seen[1] < _SEEN_LATELY_MS:
             return seen[0].result()
-        return _highest_claim(self._objects)
+        return highest_block(self._objects)
 
     def _claims(self, block: int) -> bool:
         claim = {
@@ -100,7 +106,7 @@ def unreadable_blocks(objects: Objects) -> list[CorruptObjectError]:
     return wrong
 
 
-def _highest_claim(objects: Objects) -> int:
+def highest_block(objects: Objects) -> int:
     """-1 where there is none. Blocks are claimed one after the other: behind a gap may stand what never was a claim."""
     blocks = sorted(_blocks(objects))
     while blocks and blocks[-1] != len(blocks) - 1:

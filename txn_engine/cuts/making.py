@@ -113,6 +113,7 @@ class CutMaker:
 
     def _try(self, number: int, names: Sequence[str] | None, keep_ms: int | None) -> Cut:
         topics, ends = self._first_look(names)
+        coordinator = self._logs.refresh_all(map(self._logs.of, self._logs.internal(TRANSACTION_STATE_TOPIC)))
         incarnations = {topic.name: topic.incarnation for topic in topics}
         before = self._store.newest_over(None if names is None else incarnations)
         seen = self._second_look(names, topics, ends, before)
@@ -125,7 +126,6 @@ class CutMaker:
         self._check(seen, vector)
         kept = self._logs.workers.map(_kept, seen, seen.values(), vector.values())
         logs = dict(zip(seen, kept, strict=True))
-        coordinator = self._logs.refresh_all(map(self._logs.of, self._logs.internal(TRANSACTION_STATE_TOPIC)))
         return self._cut(number, names, keep_ms, logs, [state.log_end_offset for state in coordinator])
 
     # --- two looks ------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from txn_engine.log.read_ahead import EntriesAhead
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot, encode_snapshot
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.log.topics import partition_prefix
+from txn_engine.protocol.as_of_cut import offsets_as_of
 from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.offset_commits import GroupOffsets
 from txn_engine.protocol.partition import PartitionState
@@ -154,9 +155,7 @@ class AsOfCut:
     def group_offsets(self, partition: int) -> GroupOffsets:
         """The offsets that one partition of `__consumer_offsets` kept: by the committed rows below the cut."""
         offsets = self._snapshot(CONSUMER_OFFSETS_TOPIC, 0, partition, OFFSETS_LOG).group_offsets
-        for producer_id in self.cut.groups[partition].committed:
-            offsets = offsets.with_marker(producer_id, committed=True)
-        return GroupOffsets(offsets.committed)
+        return offsets_as_of(offsets, self.cut.groups[partition].committed)
 
     def _snapshot(self, topic: str, incarnation: int, partition: int, kind: LogKind) -> PartitionState:
         log = self.cut.log(topic, incarnation, partition)

@@ -22,6 +22,7 @@ from txn_engine.log.objects import (
 from txn_engine.protocol.log_time import bounded_time
 
 STORE_KEY = "store.json"
+RESTORED_KEY = "restored.json"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 CONSUMER_OFFSETS_TOPIC = "__consumer_offsets"
 MAX_PARTITIONS = 10_000
@@ -41,8 +42,26 @@ class StoreLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class Restoring:
+    """What a store was restored from: which backup of which place, of which store at which of its cuts, and when.
+
+    first_block: of its producer ids. No life of the store it is of, nor one restored before, has given any so high.
+    """
+
+    backup_id: str
+    number: int
+    store_id: str
+    cut: int
+    restored_ms: int
+    first_block: int
+
+
+@dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """The store's format, limits, internal partition counts, and the proof that it can keep the protocol."""
+    """The store's format, limits, internal partition counts, and the proof that it can keep the protocol.
+
+    restored: None for a store that was not.
+    """
 
     store_id: str
     created_ms: int
@@ -51,6 +70,12 @@ class StoreConfig:
     internal_partitions: Mapping[str, int] = field(
         default_factory=lambda: {TRANSACTION_STATE_TOPIC: 50, CONSUMER_OFFSETS_TOPIC: 50}
     )
+    restored: Restoring | None = None
+
+    @property
+    def first_block(self) -> int:
+        """The block of producer ids with which the store begins."""
+        return 0 if self.restored is None else self.restored.first_block
 
 
 def read_store_config(objects: Objects) -> StoreConfig | None:
@@ -62,20 +87,43 @@ def read_store_config(objects: Objects) -> StoreConfig | None:
 def open_store_config(objects: Objects, clock: Clock, new_id: IdSource) -> StoreConfig:
     """The store's configuration; a fresh store is proven and set up first.
 
-    Raises `StoreAccessError` for a store that does not keep put-if-absent: nothing is set up there.
+    Raises `StoreAccessError` for a store that does not keep put-if-absent: nothing is set up there; and
+    `InvalidRequestError` for one that a restore has not finished.
     """
     config = read_store_config(objects)
-    if config is not None:
-        return config
-    if objects.folders("topics"):
-        return _set_up_meanwhile(objects)
-    proof = _prove(objects.store)
-    fresh = StoreConfig(new_id(), clock(), proof)
-    outcome = objects.create(STORE_KEY, encode_json(asdict(fresh), "store"), max_bytes=JSON_BYTES_MAX)
+    if config is None and objects.folders("topics"):
+        config = _set_up_meanwhile(objects)
+    if config is None:
+        proof = prove(objects.store)
+        config = create_store_config(objects, StoreConfig(new_id(), clock(), proof))
+    if config.restored is not None and not is_restored(objects):
+        raise InvalidRequestError(
+            f"backup {config.restored.number} is being restored here, or that was cut off",
+            place=objects.store.url,
+            expected="a restore that has come to its end",
+            action="run the `txn-engine restore` again: it goes on; or empty the place",
+        )
+    return config
+
+
+def create_store_config(objects: Objects, config: StoreConfig) -> StoreConfig:
+    """Let this be the store's configuration, put if there is none; the one that there is."""
+    values = {name: value for name, value in asdict(config).items() if value is not None}
+    outcome = objects.create(STORE_KEY, encode_json(values, "store"), max_bytes=JSON_BYTES_MAX)
     return _decode(outcome.winner)
 
 
-def _prove(store: ObjectStore) -> dict[str, Any]:
+def is_restored(objects: Objects) -> bool:
+    """Whether the restore that began the store has come to its end."""
+    data = objects.find(RESTORED_KEY, max_bytes=JSON_BYTES_MAX)
+    if data is None:
+        return False
+    decode_json(data, key=RESTORED_KEY, kind="restored", needed=())
+    return True
+
+
+def prove(store: ObjectStore) -> dict[str, Any]:
+    """What shows that the store keeps put-if-absent. Raises `StoreAccessError` where it does not."""
     with store_errors():
         return asdict(prove_put_if_absent(store))
 
@@ -94,9 +142,8 @@ def _set_up_meanwhile(objects: Objects) -> StoreConfig:
 
 
 def _decode(data: bytes) -> StoreConfig:
-    values = decode_json(
-        data, key=STORE_KEY, kind="store", needed=[each.name for each in fields(StoreConfig)]
-    )
+    needed = [each.name for each in fields(StoreConfig) if each.name != "restored"]
+    values = decode_json(data, key=STORE_KEY, kind="store", needed=needed)
     limits, counts = values["limits"], values["internal_partitions"]
     named = [each.name for each in fields(StoreLimits)]
     for part, names in ((limits, named), (counts, _INTERNAL_TOPICS), (values["put_if_absent_proof"], ())):
@@ -109,4 +156,17 @@ def _decode(data: bytes) -> StoreConfig:
         values["put_if_absent_proof"],
         StoreLimits(**{name: checked_number(limits, name, 1, _INT64_MAX, key=STORE_KEY) for name in named}),
         {name: checked_number(counts, name, 1, _PARTITIONS_MAX, key=STORE_KEY) for name in _INTERNAL_TOPICS},
+        None if values.get("restored") is None else _restoring(values["restored"]),
     )
+
+
+def _restoring(held: Any) -> Restoring:
+    check_fields(held, [each.name for each in fields(Restoring)], key=STORE_KEY, kind="store")
+    if not isinstance(held, dict):
+        raise CorruptObjectError(f"restored {held!r:.80}", place=STORE_KEY, expected="a JSON object")
+    number, cut, restored_ms, first_block = (
+        checked_number(held, name, 0, _INT64_MAX, key=STORE_KEY)
+        for name in ("number", "cut", "restored_ms", "first_block")
+    )
+    backup_id, store_id = (checked_text(held, name, key=STORE_KEY) for name in ("backup_id", "store_id"))
+    return Restoring(backup_id, number, store_id, cut, bounded_time(restored_ms), first_block)

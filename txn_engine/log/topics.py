@@ -159,7 +159,8 @@ def topic_key(name: str, incarnation: int) -> str:
     return f"topics/{name}/{incarnation}.json"
 
 
-def _growth_key(name: str, incarnation: int, number: int) -> str:
+def growth_key(name: str, incarnation: int, number: int) -> str:
+    """The object that says how many partitions an incarnation has since it has grown so often."""
     return f"topics/{name}/{incarnation}/partitions/{number:020d}.json"
 
 
@@ -227,6 +228,16 @@ class TopicRegistry:
             gone = "was deleted" if latest.incarnation >= 0 else "does not exist"
             raise UnknownTopicOrPartitionError(f"topic {name!r} {gone}", place=self._objects.store.url)
         return topic, latest.growths
+
+    def incarnation(self, name: str, incarnation: int) -> Topic | None:
+        """That incarnation as its own object says, with as many partitions as it was made with, also where it was
+        deleted since; None for a tombstone. Raises `CorruptObjectError` where there is no such object.
+        """
+        key = topic_key(name, incarnation)
+        data = self._find(key)
+        if data is None:
+            raise _lost(key, f"something that names incarnation {incarnation}")
+        return _decode(data, key, name, incarnation)
 
     def is_current(self, name: str, incarnation: int) -> bool:
         """Whether this incarnation is still the topic of its name, as of now: one look at the store."""
@@ -311,7 +322,7 @@ class TopicRegistry:
                 "created_ms": self._clock(),
                 "write_id": self._new_id(),
             }
-            key = _growth_key(name, topic.incarnation, growths)
+            key = growth_key(name, topic.incarnation, growths)
             if not self._create(key, encode_json(growth, "partitions")).won:
                 continue
             if not self.is_current(name, topic.incarnation):
@@ -321,9 +332,7 @@ class TopicRegistry:
     def _grown(self, created: Topic, ahead: ReadAhead) -> tuple[Topic, int]:
         """The topic, which is as its own object says, with the partitions it has by now; and how often it has grown."""
         growths, partitions = 0, created.partitions
-        while (
-            data := ahead.find(key := _growth_key(created.name, created.incarnation, growths))
-        ) is not None:
+        while (data := ahead.find(key := growth_key(created.name, created.incarnation, growths))) is not None:
             growth = decode_json(data, key=key, kind="partitions", needed=["partitions"])
             partitions = checked_number(growth, "partitions", partitions + 1, MAX_PARTITIONS, key=key)
             growths += 1
@@ -412,7 +421,7 @@ class TopicRegistry:
     def _expect(self, ahead: ReadAhead, name: str, incarnation: int) -> None:
         """What there is of a topic that is there, has not grown and was not deleted: asked for in one round."""
         if not self._objects.is_near:
-            first = _growth_key(name, incarnation, 0)
+            first = growth_key(name, incarnation, 0)
             ahead.expect(topic_key(name, incarnation), topic_key(name, incarnation + 1), first)
 
 

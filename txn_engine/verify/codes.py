@@ -37,6 +37,11 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "format",
                 _RESTORE,
             ),
+            "restore-unfinished": Code(
+                "A restore has begun the store and not come to its end: nobody can open it.",
+                "format",
+                "run the `txn-engine restore` again: it goes on",
+            ),
             "object-misnamed": Code(
                 "A folder with objects of the format, of a partition or an incarnation that the store does not have.",
                 "format",

@@ -23,6 +23,7 @@ from txn_engine.verify.store_keys import (
     COUNTED_OBJECT,
     GROWTHS,
     INTERNAL,
+    MAX_BLOCK,
     NUMBER,
     KeySurvey,
     foreign_part,
@@ -103,6 +104,7 @@ class LayoutAudit:
         self._findings = findings
         self._keys = keys
         self._misplaced: set[str] = set()  # folders already called so
+        self._first_block = 0  # of producer ids
 
     def check_names(self, only: Sequence[str] | None) -> None:
         """Raise for a topic that the store has not."""
@@ -152,6 +154,7 @@ class LayoutAudit:
         held = self._json("store.json", "store", "the store's own object")
         if held is None:
             return counts
+        self._judge_restored(held.get("restored"))
         found = held.get("internal_partitions")
         for name in INTERNAL:
             count = found.get(name) if isinstance(found, dict) else None
@@ -163,6 +166,31 @@ class LayoutAudit:
                     "object-damaged", "store.json", seen, expected=f"a partition count of {name}"
                 )
         return counts
+
+    def _judge_restored(self, restored: object) -> None:
+        """Of a store that was restored: whether that has come to its end, and with which block its ids begin."""
+        if restored is None:
+            return
+        first = restored.get("first_block") if isinstance(restored, dict) else None
+        if type(first) is not int or not 0 <= first <= MAX_BLOCK:
+            seen = f"restored {restored!r}"[:200]
+            self._findings.add(
+                "object-damaged", "store.json", seen, expected="the first block of producer ids"
+            )
+            return
+        self._first_block = first
+        found = self._reader.read("restored.json", lambda raw: raw.json("restored"))
+        if found is None:
+            self._findings.add(
+                "restore-unfinished",
+                "restored.json",
+                "no such object, and store.json says that the store is being restored",
+                expected="an object that says that all of it is there",
+            )
+        elif isinstance(found, Damaged):
+            self._findings.add(
+                "object-damaged", "restored.json", found.reason, expected="the object as it was written"
+            )
 
     def _read_topic(self, name: str, layout: Layout) -> None:
         folder = f"topics/{name}"
@@ -340,7 +368,7 @@ class LayoutAudit:
 
     def _judge_listed_blocks(self) -> int:
         """The number that the next block has."""
-        due = 0
+        due = self._first_block
         for info in self._reader.listing("producer_ids"):
             match = COUNTED_OBJECT.fullmatch(info.key.removeprefix("producer_ids/"))
             if match is None or foreign_part(info.key) is not None:
@@ -352,7 +380,14 @@ class LayoutAudit:
                 self._findings.add(
                     "producer-id-block", f"producer_ids/{due:020d}.json", seen, expected=expected
                 )
-            due = number + 1
+            if number < self._first_block:
+                expected = (
+                    f"blocks from {self._first_block} on: the store it was restored from gave out those below"
+                )
+                self._findings.add(
+                    "producer-id-block", info.key, f"block {number}", expected=expected, severity="error"
+                )
+            due = max(due, number + 1)
             held = self._json(info.key, "producer_ids", "a producer id block")
             wanted = (number * BLOCK_IDS, BLOCK_IDS)
             if held is not None and (held.get("first_producer_id"), held.get("count")) != wanted:

@@ -14,7 +14,7 @@ from storage.store import FolderStore, ObjectStore
 INTERNAL: Final = ("__transaction_state", "__consumer_offsets")
 MAX_OFFSET: Final = 2**63 - 1
 BLOCK_IDS: Final = 1_000
-_MAX_BLOCK: Final = 2**63 // BLOCK_IDS - 1
+MAX_BLOCK: Final = 2**63 // BLOCK_IDS - 1
 _MAX_GROWTH: Final = 9_999  # each makes a topic larger, and 10,000 partitions are the most
 NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 """An incarnation's, or a partition's."""
@@ -73,10 +73,10 @@ _PROOF = re.compile(r"([0-9]{20})(?:\.json|-[0-9a-f]{32}\.parquet)")
 _PROOFS = _Folder(folders=((_TOPIC_NAME, _Folder(folders=((NUMBER, _Folder(_PROOF)),))),))
 _CUT = _Folder(re.compile(r"(?:claim|cut|deleted)\.json"))
 _STORE = _Folder(
-    re.compile(r"store\.json"),
+    re.compile(r"(?:store|restored)\.json"),
     (
         (re.compile("topics"), _TOPICS),
-        (re.compile("producer_ids"), _Folder(COUNTED_OBJECT, most=_MAX_BLOCK)),
+        (re.compile("producer_ids"), _Folder(COUNTED_OBJECT, most=MAX_BLOCK)),
         (re.compile("probes"), _PROBES),
         (re.compile("proofs"), _PROOFS),
         (re.compile("cuts"), _Folder(folders=((re.compile("[0-9]{20}"), _CUT),))),

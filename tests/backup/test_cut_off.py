@@ -1,0 +1,210 @@
+"""A process that dies at any write of a backup or a restore, before or after that took effect: the next one goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from storage import MemoryStore, ObjectStore, StorageError, open_store
+from tests.backup.conftest import accounts_in, begun, fresh_store, load, opened, places_in, restored, write
+from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
+from txn_engine import Engine
+from txn_engine.backup import backups, check_backup, restore
+from txn_engine.backup.place import PLACE_KEY
+from txn_engine.errors import InvalidRequestError, TxnEngineError
+from txn_engine.log.store_config import RESTORED_KEY, STORE_KEY
+from txn_engine.testing import ManualClock
+from txn_engine.verify import verify_store
+
+
+@dataclass
+class Mishap:
+    """What happens at the n-th put that any of the stores gets: the process dies, or one call fails."""
+
+    at: int
+    fault: Fault
+    dies: bool
+    puts: int = 0
+    has_happened: bool = False
+
+    def wrap(self, store: ObjectStore) -> FaultyStore:
+        return FaultyStore(store, decide=self._decide, error=self._error)  # type: ignore[arg-type]
+
+    def _decide(self, operation: Operation, _: str, __: int) -> Fault | None:
+        if self.has_happened:
+            return "before" if self.dies else None
+        if operation != "put_if_absent":
+            return None
+        self.puts += 1
+        self.has_happened = self.puts > self.at
+        return self.fault if self.has_happened else None
+
+    def _error(self, operation: Operation, key: str) -> BaseException:
+        kind = ProcessDiedError if self.dies else StorageError
+        return kind(f"{operation} {key}")
+
+
+def each_put(attempt: Callable[[Mishap], object], fault: Fault, *, dies: bool) -> int:
+    """Let it happen at each put in turn, until one attempt needs no more; how many puts that takes."""
+    for at in range(1_000):
+        mishap = Mishap(at, fault, dies)
+        try:
+            attempt(mishap)
+        except (ProcessDiedError, TxnEngineError):
+            assert mishap.has_happened
+        if not mishap.has_happened:
+            return at
+    raise AssertionError("it never comes to its end")
+
+
+@pytest.fixture
+def lived(engine: Engine) -> Engine:
+    load(engine, "one", 1, 2)
+    load(engine, "two", 3)
+    consumer = engine.consumer(group_id="sums")
+    consumer.subscribe(["payments"])
+    consumer.poll()
+    consumer.commit()
+    late = begun(engine, "late", "late-run")
+    write(late, 9)
+    late.commit_transaction()
+    return engine
+
+
+@pytest.mark.parametrize(("fault", "dies"), [("before", True), ("after", True), ("after", False)])
+def test_a_backup_that_is_cut_off_is_none_and_the_next_goes_on(
+    lived: Engine, clock: ManualClock, fault: Fault, dies: bool
+) -> None:
+    """Each into a place of its own: cut off once, and gone on with."""
+    inside, files = accounts_in(lived), len(lived.scan("payments").files())
+
+    def attempt(mishap: Mishap) -> None:
+        place = fresh_store()
+        with opened(mishap.wrap(lived.store), clock) as engine:
+            try:
+                engine.backup(mishap.wrap(place))
+            finally:
+                arrived = sum("/data/" in info.key for info in place.list(""))
+                done, _ = backups(place) if _has_begun(place) else ([], [])
+                asked = FaultyStore(lived.store)
+                with opened(asked, clock) as another:
+                    made = another.backup(place)
+                read = [key for operation, key, _ in asked.calls if operation == "get" and "/data/" in key]
+                assert len(read) == (0 if done else files - arrived)
+                assert made.number == len(done)
+                assert not check_backup(place).damaged
+        last.append(place)
+
+    last: list[MemoryStore] = []
+    puts = each_put(attempt, fault, dies=dies)
+    assert puts > 12
+    with restored(last[-1], clock) as again:
+        assert accounts_in(again) == inside
+
+
+def _has_begun(place: MemoryStore) -> bool:
+    return any(info.key == PLACE_KEY for info in place.list(""))
+
+
+@pytest.mark.parametrize(("fault", "dies"), [("before", True), ("after", True), ("after", False)])
+def test_a_restore_that_is_cut_off_is_no_store_and_the_next_goes_on(
+    lived: Engine, place: MemoryStore, clock: ManualClock, fault: Fault, dies: bool
+) -> None:
+    lived.backup(place)
+    before, ids = places_in(lived), set()
+    tries = 0
+
+    def attempt(mishap: Mishap) -> None:
+        """Into a place of its own: cut off once, looked at, and finished."""
+        nonlocal tries
+        tries += 1
+        target = fresh_store()
+        try:
+            restore(place, mishap.wrap(target), clock=clock)
+        finally:
+            left = {info.key for info in target.list("")}
+            if STORE_KEY in left and RESTORED_KEY not in left:
+                with pytest.raises(InvalidRequestError, match="is being restored here"):
+                    opened(target, clock)
+                codes = {finding.code for finding in verify_store(target, workers=0).findings}
+                assert "restore-unfinished" in codes
+            if RESTORED_KEY not in left:
+                ids.add(restore(place, target, clock=clock).store_id)
+            with opened(target, clock) as engine:
+                assert places_in(engine) == before
+                assert not engine.admin.verify().findings
+
+    puts = each_put(attempt, fault, dies=dies)
+    assert puts > 15
+    assert len(ids) >= (puts - 2 if dies else 0)
+
+
+def test_two_restores_at_once_make_one_store(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """The second begins when the first has begun its last log, and overtakes it."""
+    lived.backup(place)
+    target = fresh_store()
+    others: list[str] = []
+
+    def decide(operation: Operation, key: str, _: int) -> Fault | None:
+        if key == RESTORED_KEY and operation == "put_if_absent" and not others:
+            others.append(restore(place, target, clock=clock).store_id)
+        return None
+
+    first = restore(place, FaultyStore(target, decide=decide), clock=clock)
+    assert others == [first.store_id]
+    with opened(target, clock) as engine:
+        assert not engine.admin.verify().findings
+
+
+@pytest.mark.parametrize("who_is_first", ["set up", "restore"])
+def test_of_a_restore_and_a_store_that_is_set_up_one_has_the_place(
+    lived: Engine, place: MemoryStore, clock: ManualClock, who_is_first: str
+) -> None:
+    lived.backup(place)
+    name = fresh_store().url.removeprefix("memory://")
+    target = open_store(f"memory://{name}")
+    met: list[object] = []
+
+    def other() -> None:
+        if who_is_first == "set up":
+            opened(target, clock).close()
+        else:
+            met.append(restore(place, target, clock=clock))
+
+    def decide(operation: Operation, key: str, _: int) -> Fault | None:
+        if key == STORE_KEY and operation == "put_if_absent" and not met:
+            met.append(None)
+            other()
+        return None
+
+    if who_is_first == "set up":
+        with pytest.raises(InvalidRequestError, match="somebody else has begun store"):
+            restore(place, FaultyStore(target, decide=decide), clock=clock)
+        assert {info.key for info in target.list("")} == {STORE_KEY}
+    else:
+        with opened(FaultyStore(target, decide=decide), clock) as engine:
+            assert accounts_in(engine) == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_backup_that_fails_lets_go_of_its_cut(lived: Engine, place: MemoryStore) -> None:
+    refuse = FaultyStore(place, decide=lambda operation, key, _: "before" if "/data/" in key else None)
+    with pytest.raises(TxnEngineError):
+        lived.backup(refuse)
+    assert lived.cuts() == []
+    first = lived.backup(place)
+    assert [cut.number for cut in lived.cuts()] == [first.cut]
+    second = lived.backup(place)
+    assert [cut.number for cut in lived.cuts()] == [second.cut]
+    kept = lived.cut()
+    third = lived.backup(place, cut=kept.number)
+    fourth = lived.backup(place)
+    assert [cut.number for cut in lived.cuts()] == [third.cut, fourth.cut]
+
+
+def test_a_store_that_says_that_it_stored_and_did_not_is_found_out(lived: Engine, place: MemoryStore) -> None:
+    lies = FaultyStore(place, decide=lambda operation, key, _: "lost" if "/data/" in key else None)
+    with pytest.raises(TxnEngineError, match="though the store said that it was stored"):
+        lived.backup(lies)
+    assert backups(place) == ([], [])

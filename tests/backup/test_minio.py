@@ -1,0 +1,92 @@
+"""Backups on a real S3 server, from one bucket to another, by users who have the policies and nothing else."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+import pytest
+from minio import MinioAdmin
+from minio.error import S3Error
+
+from storage import open_store
+from storage.store import ObjectStore
+from tests.backup.conftest import SCHEMA, accounts_in, has_committed, load
+from tests.conftest import S3Bucket, fresh_bucket
+from tests.deploy.conftest import admin, minio_setup
+from tests.servers import MinioServer
+from txn_engine import Engine, connect
+from txn_engine.backup import check_backup, restore
+
+pytestmark = [pytest.mark.minio]
+
+__all__ = ["admin", "minio_setup"]
+
+
+def store_in(bucket: S3Bucket, as_user: S3Bucket | None = None) -> ObjectStore:
+    user = as_user or bucket
+    return open_store(
+        bucket.url,
+        endpoint=bucket.endpoint,
+        access_key=user.access_key,
+        secret_key=user.secret_key,
+        region="us-east-1",
+    )
+
+
+def engine_in(bucket: S3Bucket, as_user: S3Bucket | None = None) -> Engine:
+    user = as_user or bucket
+    keys = {"access_key": user.access_key, "secret_key": user.secret_key}
+    return connect(bucket.url, endpoint=bucket.endpoint, region="us-east-1", **keys)
+
+
+@pytest.fixture
+def ledger(minio_bucket: S3Bucket) -> Iterator[Engine]:
+    with engine_in(minio_bucket) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        load(engine, "one", 1, 2)
+        yield engine
+
+
+def test_from_bucket_to_bucket(ledger: Engine, minio_server: MinioServer) -> None:
+    backups, target = fresh_bucket(minio_server), fresh_bucket(minio_server)
+    first = ledger.backup(store_in(backups))
+    load(ledger, "two", 3)
+    second = ledger.backup(store_in(backups))
+    assert (first.counts.new_files, second.counts.new_files, second.counts.files) == (2, 2, 4)
+    assert not check_backup(store_in(backups)).damaged
+    restore(store_in(backups), store_in(target))
+    with engine_in(target) as again:
+        assert accounts_in(again) == [1, 1, 2, 2, 3, 3]
+        assert has_committed(again, "loader", "one", "two", "three") == [True, True, False]
+        assert not again.admin.verify().findings
+
+
+def test_who_backs_up_deletes_nothing(
+    ledger: Engine, minio_bucket: S3Bucket, minio_server: MinioServer, admin: MinioAdmin, minio_setup
+) -> None:
+    """A maintainer of the ledger, and of the bucket that a restore fills, with `backups` on that of the backups."""
+    backups, target = fresh_bucket(minio_server), fresh_bucket(minio_server)
+    key, secret = f"keeper-{secrets.token_hex(4)}", secrets.token_hex(16)
+    user = S3Bucket(minio_bucket.name, minio_bucket.endpoint, key, secret)
+    statements = [
+        each
+        for role, bucket in (("maintainer", minio_bucket), ("maintainer", target), ("backups", backups))
+        for each in minio_setup.policy_of(role, bucket.name)["Statement"]
+    ]
+    for number, each in enumerate(statements):
+        each["Sid"] = f"S{number}"
+    admin.policy_add(key, policy={"Version": "2012-10-17", "Statement": statements})
+    admin.user_add(key, secret)
+    admin.policy_set(key, user=key)
+    with engine_in(minio_bucket, user) as engine:
+        engine.backup(store_in(backups, user))
+        engine.backup(store_in(backups, user))
+    assert not check_backup(store_in(backups, user)).damaged
+    restore(store_in(backups, user), store_in(target, user))
+    with engine_in(target, user) as again:
+        assert accounts_in(again) == [1, 1, 2, 2]
+    client = S3Bucket(backups.name, backups.endpoint, key, secret).client()
+    for found in backups.client().list_objects(backups.name, recursive=True):
+        with pytest.raises(S3Error, match="AccessDenied"):
+            client.remove_object(backups.name, str(found.object_name))

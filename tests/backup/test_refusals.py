@@ -1,0 +1,285 @@
+"""What cannot be backed up or restored: one error that says so, and nothing half done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from storage import MemoryStore, ObjectStore, encode_json
+from tests.backup.conftest import (
+    SCHEMA,
+    accounts_in,
+    begun,
+    fresh_store,
+    load,
+    opened,
+    restored,
+    set_up,
+    write,
+)
+from txn_engine import Engine
+from txn_engine.backup import backups, check_backup, restore
+from txn_engine.backup.manifest import encoded_manifest
+from txn_engine.backup.place import PLACE_KEY, manifest_key
+from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.maintain.policy import DAY_MS
+from txn_engine.testing import ManualClock
+
+
+def keys(store: ObjectStore) -> list[str]:
+    return [info.key for info in store.list("")]
+
+
+def flipped(data: bytes) -> bytes:
+    at = len(data) // 2
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_only_what_is_new_is_copied(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    load(engine, "one", 1)
+    first = engine.backup(place)
+    assert (first.counts.new_files, first.counts.files) == (2, 2)
+    again = engine.backup(place)
+    assert (again.number, again.counts.new_files, again.counts.new_bytes) == (1, 0, 0)
+    before = set(keys(place))
+    for number in range(3):
+        load(engine, f"more-{number}", number)
+    third = engine.backup(place)
+    assert (third.counts.new_files, third.counts.files) == (6, 8)
+    added = set(keys(place)) - before
+    assert sum("/data/" in key for key in added) == 6
+    policy = MaintenancePolicy(orphan_age_ms=0, entries_age_ms=0, trim_step=1, min_files=2)
+    assert engine.maintenance.compact(policy=policy).partitions
+    fourth = engine.backup(place)
+    assert (fourth.counts.new_files, fourth.counts.files) == (2, 2)
+    for number, expected in ((0, [1, 1]), (2, [0, 0, 1, 1, 1, 1, 2, 2]), (3, [0, 0, 1, 1, 1, 1, 2, 2])):
+        with restored(place, clock, number) as later:
+            assert accounts_in(later) == expected
+
+
+def test_every_damaged_object_is_named_and_refuses_the_restore(
+    engine: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    load(engine, "one", 1)
+    consumer = engine.consumer(group_id="sums")
+    consumer.subscribe(["payments"])
+    consumer.poll()
+    consumer.commit()
+    engine.backup(place)
+    whole = {key: place.get(key) for key in keys(place)}
+    assert len(whole) > 6
+    for key, data in whole.items():
+        for wrong in (flipped(data), data[:-7], None):
+            place.delete(key)
+            if wrong is not None:
+                place.put(key, wrong)
+            target = fresh_store()
+            with pytest.raises((CorruptObjectError, InvalidRequestError)) as error:
+                restore(place, target, clock=clock)
+            if key not in (PLACE_KEY, manifest_key(0)):
+                assert key in str(error.value)
+                (found,) = check_backup(place).damaged
+                assert key in str(found)
+            if keys(target):
+                with pytest.raises(InvalidRequestError, match="is being restored here"):
+                    opened(target, clock)
+            place.put(key, data)
+    assert not check_backup(place).damaged
+    with restored(place, clock) as again:
+        assert accounts_in(again) == [1, 1]
+
+
+def test_only_an_empty_place_is_restored_into(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    load(engine, "one", 1)
+    engine.backup(place)
+    load(engine, "two", 2)
+    engine.backup(place)
+    other = fresh_store()
+    set_up(other)
+    for key in (
+        "topics/payments/0.json",
+        "cuts/x",
+        "producer_ids/0.json",
+        "proofs/p/0/0.json",
+        "restored.json",
+    ):
+        full = fresh_store()
+        full.put(key, b"something")
+        with pytest.raises(InvalidRequestError, match="expected an empty place"):
+            restore(place, full, clock=clock)
+        assert keys(full) == [key]
+    before = keys(other)
+    for store in (engine.store, other):
+        with pytest.raises(InvalidRequestError, match="is here"):
+            restore(place, store, clock=clock)
+    assert keys(other) == before
+    foreign = fresh_store()
+    foreign.put(".DS_Store", b"x")
+    restore(place, foreign, clock=clock)
+    with pytest.raises(InvalidRequestError, match="is here"):
+        restore(place, foreign, clock=clock)
+
+
+def test_a_restore_that_was_begun_is_gone_on_with_as_it_was_begun(
+    engine: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    load(engine, "one", 1)
+    engine.backup(place)
+    load(engine, "two", 2)
+    engine.backup(place)
+    target = fresh_store()
+    restore(place, target, number=0, clock=clock)
+    target.delete("restored.json")
+    with pytest.raises(InvalidRequestError, match="a restore of backup 0 was begun here"):
+        restore(place, target, number=1, clock=clock)
+    elsewhere = fresh_store()
+    engine.backup(elsewhere)
+    with pytest.raises(InvalidRequestError, match="a restore from other backups was begun here"):
+        restore(elsewhere, target, clock=clock)
+    assert restore(place, target, clock=clock).backup.number == 0
+    with opened(target, clock) as again:
+        assert accounts_in(again) == [1, 1]
+
+
+def test_what_stands_in_a_restored_log_already_must_be_what_belongs_there(
+    engine: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    load(engine, "one", 1)
+    engine.backup(place)
+    target = fresh_store()
+    restore(place, target, clock=clock)
+    target.delete("restored.json")
+    (snapshot, *_) = [key for key in keys(target) if "/snapshots/" in key]
+    other = fresh_store()
+    restore(place, other, clock=clock)
+    (entry, *_) = [key for key in keys(target) if key.endswith("/log/00000000000000000002.parquet")]
+    for key, strange in ((snapshot, "/snapshots/"), (entry, "/log/")):
+        held = target.get(key)
+        (wrong, *_) = [each for each in keys(other) if strange in each and other.get(each) != held][-1:]
+        target.put(key, other.get(wrong))
+        with pytest.raises(CorruptObjectError):
+            restore(place, target, clock=clock)
+        target.put(key, held)
+    restore(place, target, clock=clock)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda engine, place: engine.backup(engine.store), "neither inside the store nor around it"),
+        (lambda engine, place: engine.backup(place, cut=7), "there is no cut 7"),
+        (lambda engine, place: engine.backup(place, cut=engine.cut(["payments"]).number), "of some topics"),
+        (lambda engine, place: restore(engine.store, place), "there are no backups here"),
+        (lambda engine, place: check_backup(place), "there are no backups here"),
+        (lambda engine, place: backups(place), "there are no backups here"),
+    ],
+)
+def test_wrong_calls(
+    engine: Engine, place: MemoryStore, make: Callable[[Engine, MemoryStore], object], words: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=words):
+        make(engine, place)
+    assert not set(keys(place)) - {PLACE_KEY}
+
+
+def test_a_place_is_one_stores(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    engine.backup(place)
+    with pytest.raises(InvalidRequestError, match="there is no backup 3"):
+        restore(place, fresh_store(), number=3, clock=clock)
+    other = fresh_store()
+    set_up(other)
+    with opened(other, clock) as another:
+        with pytest.raises(InvalidRequestError, match="backups of store"):
+            another.backup(place)
+        with pytest.raises(InvalidRequestError, match="a store is here"):
+            another.backup(engine.store)
+        another.cut()
+        with pytest.raises(InvalidRequestError, match="there is no cut 5"):
+            another.backup(fresh_store(), cut=5)
+
+
+def test_a_backup_that_was_cut_off_cannot_be_restored(
+    engine: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    engine.backup(place)
+    place.delete(manifest_key(0))
+    with pytest.raises(InvalidRequestError, match="there is no finished backup"):
+        restore(place, fresh_store(), clock=clock)
+
+
+def test_a_cut_that_is_too_old(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """What tells which runs are inside is sealed: refused, rather than a run that is done again or never."""
+    hanging = begun(engine)
+    write(hanging, 7, partition=0)
+    load(engine, "outside", 1)
+    cut = engine.cut()
+    hanging.abort_transaction()
+    engine.coordinator.write_pending_markers()
+    policy = MaintenancePolicy(orphan_age_ms=0, entries_age_ms=0, trim_step=1, min_files=2)
+    for day in range(3):
+        clock.advance(DAY_MS)
+        load(engine, f"day-{day}", day)
+        engine.admin.snapshot()
+        engine.maintenance.retain(policy=policy)
+        engine.maintenance.seal()
+    with pytest.raises(InvalidRequestError, match=f"above cut {cut.number} are sealed"):
+        engine.backup(place, cut=cut.number)
+    engine.backup(place)
+    with restored(place, clock) as again:
+        assert accounts_in(again) == [0, 0, 1, 1, 1, 1, 2, 2]
+
+
+def test_a_manifest_is_not_believed(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """One that checks itself and says what no writer does."""
+    load(engine, "one", 1)
+    manifest = engine.backup(place)
+    held = encoded_manifest(manifest)
+    log = next(each for each in held["logs"] if each["topic"] == "payments")
+    strange: list[dict[str, object]] = [
+        {"objects": [{"key": "store.json", "bytes": 1, "checksum": "0" * 32}]},
+        {"objects": [{"key": "topics/../x/0.json", "bytes": 1, "checksum": "0" * 32}]},
+        {"objects": [{"key": "topics/__transaction_state/0.json", "bytes": 1, "checksum": "0" * 32}]},
+        {"objects": "none"},
+        {"logs": []},
+        {"logs": [*held["logs"], {**log, "topic": "../../etc"}]},
+        {"logs": [*held["logs"], {**log, "states": ["../store", ""]}]},
+        {"logs": [*held["logs"], {**log, "offsets": [0]}]},
+        {"logs": [*held["logs"], {**log, "incarnation": -1}]},
+        {"number": 1},
+        {"store_id": "another"},
+        {"next_block": 1 << 62},
+        {"counts": {}},
+        {"limits": {}},
+    ]
+    for change in strange:
+        place.put(manifest_key(0), encode_json({**held, **change}, "backup"))
+        target = fresh_store()
+        with pytest.raises(CorruptObjectError):
+            restore(place, target, clock=clock)
+        assert keys(target) == []
+    wrong_state = {**log, "states": log["states"][::-1], "bytes": log["bytes"][::-1]}
+    others = [each for each in held["logs"] if each is not log]
+    moved = {**wrong_state, "offsets": [log["offsets"][0] + 1, log["offsets"][1]]}
+    place.put(manifest_key(0), encode_json({**held, "logs": [*others, moved]}, "backup"))
+    with pytest.raises(CorruptObjectError, match="a state at"):
+        restore(place, fresh_store(), clock=clock)
+
+
+def test_a_topic_that_was_made_again_since_the_cut(
+    engine: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    load(engine, "one", 1)
+    cut = engine.cut()
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+    engine.backup(place, cut=cut.number)
+    with restored(place, clock) as again:
+        assert accounts_in(again) == [1, 1]
+    clock.advance(2 * DAY_MS)
+    engine.maintenance.remove_deleted_topics()
+    elsewhere = fresh_store()
+    with pytest.raises(CorruptObjectError):
+        engine.backup(elsewhere, cut=cut.number)
+    assert backups(elsewhere) == ([], [])

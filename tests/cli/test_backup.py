@@ -1,0 +1,74 @@
+"""`backup` and `restore`: what they print, for people and for programs, and the one line for what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def backed_up(run: Run, payments: str, good: Path, tmp_path: Path) -> str:
+    """Where a backup of three payments is."""
+    url = f"file://{tmp_path}/backups"
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    made = run("backup", "--to", url)
+    assert made.code == 0, made.stderr
+    assert made.stdout.startswith("made backup 0 at cut 0: 1 new data files of 1, ")
+    return url
+
+
+def test_a_store_is_backed_up_listed_verified_and_restored(run: Run, backed_up: str, tmp_path: Path) -> None:
+    again = run("backup", "--to", backed_up, "--json").json
+    assert (again["backup"], again["new_files"], again["files"]) == (1, 0, 1)
+    lines = [line.split() for line in run("backup", "list", backed_up, store="").stdout.splitlines()]
+    assert lines[0] == ["BACKUP", "CREATED", "CUT", "TOPICS", "FILES", "BYTES", "NEW-FILES", "NEW-BYTES"]
+    assert [line[0] for line in lines[1:]] == ["0", "1"]
+    found = run("backup", "list", backed_up, "--json", store="").json
+    assert [each["topics"] for each in found["backups"]] == [["payments"], ["payments"]]
+    assert found["damaged"] == []
+    read = run("backup", "verify", backed_up, "--number", "0", store="")
+    assert (read.code, read.stdout.split(",")[0]) == (0, "all 3 objects are whole")
+    target = f"file://{tmp_path}/restored"
+    made = run("restore", "--from", backed_up, "--json", store=target).json
+    assert (made["backup"], made["url"], made["topics"]) == (1, target, ["payments"])
+    assert run("verify", store=target).code == 0
+    records = run("consume", "payments", "--from-beginning", "--format", "jsonl", store=target)
+    assert len(records.stdout.splitlines()) == 3
+
+
+def test_what_is_damaged_is_named(run: Run, backed_up: str, tmp_path: Path) -> None:
+    (file,) = (tmp_path / "backups").rglob("data/*.parquet")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.chmod(0o600)
+    file.write_bytes(data)
+    read = run("backup", "verify", backed_up, store="")
+    assert read.code == 1
+    assert file.name in read.stderr
+    assert read.stdout.startswith("1 of 3 objects is damaged")
+    (named,) = run("backup", "verify", backed_up, "--json", store="").json["damaged"]
+    assert file.name in named
+    refused = run("restore", "--from", backed_up, store=f"file://{tmp_path}/restored")
+    assert (refused.code, file.name in refused.error) == (1, True)
+    assert "is being restored here" in run("topics", "list", store=f"file://{tmp_path}/restored").error
+    (manifest,) = (tmp_path / "backups" / "backups").iterdir()
+    manifest.chmod(0o600)
+    manifest.write_bytes(b"{}")
+    listed = run("backup", "list", backed_up, store="")
+    assert (listed.code, manifest.name in listed.error) == (1, True)
+
+
+def test_one_line_for_what_cannot_be(run: Run, backed_up: str, tmp_path: Path) -> None:
+    nowhere = f"file://{tmp_path}/nowhere"
+    assert run("backup").code == 2
+    assert "there is no cut 9" in run("backup", "--to", backed_up, "--cut", "9").error
+    assert "no such folder" in run("backup", "list", nowhere, store="").error
+    assert "no such folder" in run("restore", "--from", nowhere, store=f"file://{tmp_path}/new").error
+    assert "there is no backup 7" in run("backup", "verify", backed_up, "--number", "7", store="").error
+    assert run("restore", store=f"file://{tmp_path}/new").code == 2
+    full = run("restore", "--from", backed_up, store=backed_up)
+    assert "neither inside the backups nor around them" in full.error
+    assert run("backup", "everything").code == 2

@@ -1,0 +1,101 @@
+"""Whether a backup is what it was: every object that it needs is read."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from storage import ObjectStore
+from txn_engine.backup.copying import Progress, data_files, for_each, read_checked, silent
+from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef
+from txn_engine.backup.place import BackupPlace
+from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError, UnsupportedFormatError
+from txn_engine.log.logs import ForkSafeExecutor
+
+_DAMAGE = (CorruptObjectError, UnsupportedFormatError, StoreAccessError)
+_NEAR, _FAR = 16, 32
+_LOGS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class BackupCheck:
+    """What was read of a backup: how many objects and bytes, and an error for each that is damaged or gone."""
+
+    backup: Manifest
+    objects: int
+    bytes: int
+    damaged: tuple[TxnEngineError, ...]
+
+
+def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
+    """The backups that there are in a place, oldest first; and what is wrong with those that are damaged."""
+    place = BackupPlace.open(store)
+    found: list[Manifest] = []
+    damaged: list[TxnEngineError] = []
+    for number in place.numbers():
+        try:
+            manifest = place.find(number)
+        except _DAMAGE as error:
+            damaged.append(error)
+        else:
+            found += [] if manifest is None else [manifest]
+    return found, damaged
+
+
+def check_backup(store: ObjectStore, number: int | None = None, progress: Progress = silent) -> BackupCheck:
+    """Read every object of the backup of this number, or of the newest. One that is damaged hides no other.
+
+    Raises `InvalidRequestError` where there is no such backup, `CorruptObjectError` where its manifest is damaged.
+    """
+    place = BackupPlace.open(store)
+    manifest = place.manifest(number)
+    executor = ForkSafeExecutor(_NEAR if place.objects.is_near else _FAR, "txn-backup")
+    try:
+        return _Check(place, manifest, executor, progress).run()
+    finally:
+        executor.shutdown()
+
+
+class _Check:
+    def __init__(
+        self, place: BackupPlace, manifest: Manifest, executor: ForkSafeExecutor, progress: Progress
+    ) -> None:
+        self._place = place
+        self._manifest = manifest
+        self._executor = executor
+        self._progress = progress
+        self._damaged: dict[str, TxnEngineError] = {}  # by key; several threads note some
+        self._lock = threading.Lock()
+        self._objects = self._bytes = 0
+
+    def run(self) -> BackupCheck:
+        for_each(self._manifest.objects, self._executor, self._check_object)
+        for log in self._manifest.logs:
+            if log.state.checksum:
+                self._check_log(log)
+        damaged = tuple(error for _, error in sorted(self._damaged.items()))
+        return BackupCheck(self._manifest, self._objects, self._bytes, damaged)
+
+    def _check_log(self, log: LogRef) -> None:
+        files: list[ObjectRef] = []
+
+        def state() -> None:
+            found = self._place.state(log)
+            files.extend([] if log.is_internal else data_files(log, found))
+
+        self._note(log.state.key, log.state.bytes, state)
+        for_each(files, self._executor, self._check_object)
+
+    def _check_object(self, wanted: ObjectRef) -> None:
+        self._note(wanted.key, wanted.bytes, lambda: read_checked(self._place.objects, wanted))
+
+    def _note(self, key: str, size: int, read: Callable[[], object]) -> None:
+        try:
+            read()
+        except _DAMAGE as error:
+            self._damaged[key] = error
+        with self._lock:
+            self._objects += 1
+            self._bytes += size
+        self._progress("objects", self._bytes, self._manifest.counts.file_bytes)

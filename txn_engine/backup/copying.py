@@ -1,0 +1,140 @@
+"""Copying objects from one store to another: several at once, none believed that is not what it should be."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import Executor, Future
+from itertools import takewhile
+
+from storage import checksum_of
+from txn_engine.backup.manifest import LogRef, ObjectRef
+from txn_engine.errors import CorruptObjectError
+from txn_engine.log.objects import Objects, store_errors
+from txn_engine.protocol.partition import PartitionState
+
+Progress = Callable[[str, int, int], None]
+"""Told what is done, how many bytes of it, and of how many."""
+
+
+def silent(_what: str, _done: int, _total: int) -> None:
+    """Tell nobody."""
+
+
+_BYTES_AT_ONCE = 256 << 20
+_OBJECTS_AT_ONCE = 64
+
+
+class Copier:
+    """Copies from `source` to `target`, under the same keys.
+
+    Memory: the objects that are under way, of 256 MiB at most, or one that is larger. `advance` is told of each whose
+    bytes have come, by one thread at a time.
+    """
+
+    def __init__(
+        self, source: Objects, target: Objects, executor: Executor, advance: Callable[[int], None]
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._executor = executor
+        self._advance = advance
+        self._lock = threading.Lock()
+
+    def copy(self, wanted: Iterable[ObjectRef], there: dict[str, int]) -> None:
+        """Bring these over, and return once they stand there.
+
+        there: keys and sizes of what the target has of them already, which is read and compared instead. Raises
+        `CorruptObjectError` for an object that is damaged on either side, or gone.
+        """
+        for_each(wanted, self._executor, lambda each: self._copy_one(each, each.key in there))
+
+    def _copy_one(self, wanted: ObjectRef, is_there: bool) -> None:
+        if is_there:
+            read_checked(self._target, wanted)
+        else:
+            data = bytes(read_checked(self._source, wanted))
+            outcome = self._target.create(wanted.key, data, max_bytes=wanted.bytes)
+            if not outcome.won:
+                raise CorruptObjectError(
+                    "another object",
+                    place=self._target.uri(wanted.key),
+                    expected=f"none, or one of checksum {wanted.checksum}",
+                    action="find out who put it there, and move it away",
+                )
+        with self._lock:
+            self._advance(wanted.bytes)
+
+
+def for_each(wanted: Iterable[ObjectRef], executor: Executor, work: Callable[[ObjectRef], None]) -> None:
+    """Do the work for each of these objects, several at once, by their bytes. The first error is raised, once those
+    under way have come to their end.
+    """
+    ahead: deque[tuple[int, Future[None]]] = deque()
+    held = 0
+    try:
+        for each in wanted:
+            while ahead and (held + each.bytes > _BYTES_AT_ONCE or len(ahead) >= _OBJECTS_AT_ONCE):
+                size, first = ahead.popleft()
+                held -= size
+                first.result()
+            ahead.append((each.bytes, executor.submit(work, each)))
+            held += each.bytes
+        while ahead:
+            ahead.popleft()[1].result()
+    finally:
+        for _, left in ahead:
+            left.cancel()
+
+
+def read_checked(objects: Objects, wanted: ObjectRef) -> bytes | memoryview:
+    """The object, byte for byte the one that is meant. `CorruptObjectError` for any other."""
+    place = objects.uri(wanted.key)
+    data = objects.read(wanted.key, max_bytes=wanted.bytes)
+    if len(data) != wanted.bytes:
+        raise _not_it(place, f"{len(data)} bytes", f"{wanted.bytes}")
+    with store_errors():
+        checksum = checksum_of(data, place)
+    if checksum != wanted.checksum:
+        raise _not_it(place, f"checksum {checksum}", wanted.checksum)
+    return data
+
+
+def _not_it(place: str, seen: str, expected: str) -> CorruptObjectError:
+    return CorruptObjectError(
+        seen, place=place, expected=expected, action="restore the object from a copy; do not delete it"
+    )
+
+
+def data_files(log: LogRef, state: PartitionState) -> Iterator[ObjectRef]:
+    """The data files of a log, by their keys."""
+    for _, each in sorted(state.live.items()):
+        file = each.file
+        yield ObjectRef(f"{log.prefix}/{file.data_path}", file.data_bytes, file.checksum)
+
+
+def check_arrived(objects: Objects, wanted: Collection[ObjectRef]) -> None:
+    """Raise `CorruptObjectError` unless a listing shows each of these, in its size. They lie in one folder."""
+    found = listed(objects, wanted)
+    for each in wanted:
+        size = found.get(each.key)
+        if size != each.bytes:
+            seen = "no such object" if size is None else f"{size} bytes"
+            raise CorruptObjectError(
+                f"{seen}, though the store said that it was stored",
+                place=objects.uri(each.key),
+                expected=f"{each.bytes} bytes",
+                action="run `txn-engine doctor` against this store, then begin again",
+            )
+
+
+def listed(objects: Objects, wanted: Collection[ObjectRef]) -> dict[str, int]:
+    """Which of these there are, all of one folder, and their sizes, by their keys."""
+    if not wanted:
+        return {}
+    keys = {each.key for each in wanted}
+    first, last = min(keys), max(keys)
+    folder = first.rpartition("/")[0]
+    found = takewhile(lambda info: info.key <= last, objects.infos(folder, start_after=first[:-1]))
+    return {info.key: info.size for info in found if info.key in keys}

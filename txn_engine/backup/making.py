@@ -1,0 +1,260 @@
+"""Making a backup: a cut, the states of all logs as of it, the data files that they name, and a manifest, last
+(docs/FORMAT.md, "Backups").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+from storage import ObjectStore, overlap
+from txn_engine.backup.copying import Copier, Progress, check_arrived, data_files, listed
+from txn_engine.backup.manifest import Counts, LogRef, Manifest, ObjectRef, StateRef
+from txn_engine.backup.place import BackupPlace
+from txn_engine.backup.states import StatesAsOf
+from txn_engine.backup.topic_objects import topic_objects
+from txn_engine.clock import Clock
+from txn_engine.coordinator.producer_ids import highest_block
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
+from txn_engine.log.cut_format import Cut, CutTopic
+from txn_engine.log.logs import Logs
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from txn_engine.log.topics import Topic
+from txn_engine.protocol.partition import PartitionState
+
+KEEP_MS = 8 * 86_400_000
+"""How long the cut of a backup holds what it needs, where no later backup comes to its end before. As long as it is
+there the next cut reads on from it.
+"""
+_LOGS_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """How a backup comes to a cut: one of this number, a fresh one that is kept for so long; and away with it."""
+
+    find: Callable[[int], Cut]
+    make: Callable[[int], Cut]
+    delete: Callable[[int], None]
+
+
+class BackupMaker:
+    """Makes backups of one store."""
+
+    def __init__(self, logs: Logs, cuts: Cuts, clock: Clock) -> None:
+        self._logs = logs
+        self._cuts = cuts
+        self._clock = clock
+
+    def make(self, store: ObjectStore, cut: int | None, progress: Progress) -> Manifest:
+        """A backup in the place that `store` is, as of this cut, or of a fresh one. Producers go on.
+
+        Guarantee: once this returns the backup is whole, and every object of it was seen there in its size. Of one
+        that was cut off the next run takes over what has come, once it has read it. What an earlier backup has is not
+        copied again, nor looked at.
+        """
+        _check_apart(self._logs.tools.objects.store, store)
+        place = BackupPlace.claim(store, self._logs.config.store_id, self._clock(), self._logs.tools.new_id())
+        found = self._cuts.make(KEEP_MS) if cut is None else self._given(cut)
+        try:
+            run = _Run(self._logs, place, found, self._clock, progress)
+            made = run.run(made_cut=cut is None)
+        except BaseException:
+            if cut is None:
+                self._let_go(found.number)
+            raise
+        if run.before is not None and run.before.made_cut:
+            self._let_go(run.before.cut)
+        return made
+
+    def _given(self, number: int) -> Cut:
+        found = self._cuts.find(number)
+        if not found.every_topic:
+            raise InvalidRequestError(
+                f"cut {number}, which is of some topics",
+                actor="backup",
+                expected="a cut of all topics",
+                action="leave --cut out, or make one by `txn-engine cuts create` without --topic",
+            )
+        return found
+
+    def _let_go(self, number: int) -> None:
+        with suppress(TxnEngineError):  # it expires
+            self._cuts.delete(number)
+
+
+@dataclass(frozen=True, slots=True)
+class _FilesOf:
+    """A log's data files: how many and how large, and those that no earlier backup has."""
+
+    files: int
+    bytes: int
+    new: list[ObjectRef]
+
+
+class _Run:
+    """One backup under way. `before`: the newest in the place."""
+
+    def __init__(self, logs: Logs, place: BackupPlace, cut: Cut, clock: Clock, progress: Progress) -> None:
+        self._logs = logs
+        self._place = place
+        self._cut = cut
+        self._clock = clock
+        self._progress = progress
+        self._states = StatesAsOf(logs, cut)
+        self.before = place.newest()
+        self._known = {_place_of(log): log for log in self.before.logs} if self.before else {}
+        self._files = self._bytes = self._new_files = self._new_bytes = self._done = 0
+
+    def run(self, *, made_cut: bool) -> Manifest:
+        refs = self._keep_states()
+        self._copy_files(refs)
+        objects = self._copy_topics()
+        return self._finish(refs, objects, made_cut)
+
+    # --- states ---------------------------------------------------------------------------------------------
+
+    def _keep_states(self) -> list[LogRef]:
+        """Put the state of every log into the place, a few at a time in memory."""
+        refs = []
+        for number, state in enumerate(self._states.ids()):
+            at = (TRANSACTION_STATE_TOPIC, 0, number)
+            refs.append(self._keep(*at, self._cut.coordinator_ends[number], state))
+        groups = range(len(self._cut.groups))
+        refs += self._logs.workers.map(self._keep_groups, groups)
+        for topic in self._cut.topics:
+            found = self._topic(topic)
+            numbers = range(len(topic.partitions))
+            refs += self._logs.workers.map(partial(self._keep_partition, found, topic), numbers)
+        return refs
+
+    def _keep_groups(self, number: int) -> LogRef:
+        return self._keep(
+            CONSUMER_OFFSETS_TOPIC, 0, number, self._cut.groups[number].offset, self._states.groups(number)
+        )
+
+    def _keep_partition(self, topic: Topic, inside: CutTopic, number: int) -> LogRef:
+        state = self._states.partition(topic, number, self._put_file)
+        log = self._keep(topic.name, topic.incarnation, number, inside.partitions[number].offset, state)
+        self._progress("states", number + 1, len(inside.partitions))
+        return log
+
+    def _keep(
+        self, topic: str, incarnation: int, partition: int, offset: int, state: PartitionState
+    ) -> LogRef:
+        log = LogRef(topic, incarnation, partition, offset, StateRef())
+        if state.log_end_offset == 0:
+            return log
+        known = self._known.get(_place_of(log))
+        ref = self._place.put_state(state, StateRef() if known is None else known.state)
+        return LogRef(topic, incarnation, partition, offset, ref)
+
+    def _topic(self, inside: CutTopic) -> Topic:
+        found = self._logs.topics.incarnation(inside.topic, inside.incarnation)
+        if found is None:
+            raise CorruptObjectError(
+                f"a tombstone where cut {self._cut.number} has a topic",
+                actor="backup",
+                place=f"topic {inside.topic}, incarnation {inside.incarnation}",
+                expected="the topic",
+            )
+        return found
+
+    def _put_file(self, ref: ObjectRef, data: bytes) -> None:
+        if not self._place.objects.create(ref.key, data, max_bytes=len(data)).won:
+            raise self._place.damaged(ref.key, "another object", "a fresh name for every data file")
+
+    # --- data files -----------------------------------------------------------------------------------------
+
+    def _copy_files(self, refs: Sequence[LogRef]) -> None:
+        """What the states in the place name, and no earlier backup has: looked for, then copied, some logs at once."""
+        logs = [log for log in refs if not log.is_internal and log.state.checksum]
+        new: list[LogRef] = []
+        for some in _some(logs):
+            for log, found in zip(some, self._logs.workers.map(self._files_of, some), strict=True):
+                self._files += found.files
+                self._bytes += found.bytes
+                self._new_files += len(found.new)
+                self._new_bytes += sum(each.bytes for each in found.new)
+                if found.new:
+                    new.append(log)
+        copier = Copier(self._logs.tools.objects, self._place.objects, self._logs.workers, self._advanced)
+        for some in _some(new):
+            wanted = [found.new for found in self._logs.workers.map(self._files_of, some)]
+            there: dict[str, int] = {}
+            for sizes in self._logs.workers.map(partial(listed, self._place.objects), wanted):
+                there |= sizes
+            copier.copy(chain.from_iterable(wanted), there)
+            list(self._logs.workers.map(partial(check_arrived, self._place.objects), wanted))
+
+    def _files_of(self, log: LogRef) -> _FilesOf:
+        files = list(data_files(log, self._place.state(log)))
+        size = sum(each.bytes for each in files)
+        known = self._known.get(_place_of(log))
+        if known is None:
+            return _FilesOf(len(files), size, files)
+        if known.state == log.state:
+            return _FilesOf(len(files), size, [])
+        there = set(data_files(known, self._place.state(known)))
+        return _FilesOf(len(files), size, [each for each in files if each not in there])
+
+    def _advanced(self, size: int) -> None:
+        self._done += size
+        self._progress("data files", self._done, self._new_bytes)
+
+    # --- the rest -------------------------------------------------------------------------------------------
+
+    def _copy_topics(self) -> list[ObjectRef]:
+        objects = topic_objects(self._logs, self._cut)
+        known = set(self.before.objects) if self.before else set()
+        new = [each for each in objects if each not in known]
+        Copier(self._logs.tools.objects, self._place.objects, self._logs.workers, _no_one).copy(new, {})
+        return objects
+
+    def _finish(self, refs: Sequence[LogRef], objects: Sequence[ObjectRef], made_cut: bool) -> Manifest:
+        config = self._logs.config
+        number = 0 if self.before is None else self.before.number + 1
+        while True:
+            manifest = Manifest(
+                number,
+                config.store_id,
+                self._clock(),
+                self._cut.number,
+                self._cut.created_ms,
+                made_cut,
+                config.limits,
+                max(highest_block(self._logs.tools.objects) + 1, config.first_block),
+                tuple(refs),
+                tuple(objects),
+                Counts(self._files, self._bytes, self._new_files, self._new_bytes),
+            )
+            if self._place.put_manifest(manifest, self._logs.tools.new_id()):
+                return manifest
+            number += 1  # another backup has come to its end meanwhile
+
+
+def _some(logs: Sequence[LogRef]) -> Iterator[Sequence[LogRef]]:
+    for begin in range(0, len(logs), _LOGS_AT_ONCE):
+        yield logs[begin : begin + _LOGS_AT_ONCE]
+
+
+def _place_of(log: LogRef) -> tuple[str, int, int]:
+    return log.topic, log.incarnation, log.partition
+
+
+def _no_one(_: int) -> None:
+    """Told of nothing."""
+
+
+def _check_apart(one: ObjectStore, other: ObjectStore) -> None:
+    """Raise where one of the two lies in the other: the objects of either would be strange there."""
+    if overlap(one, other):
+        raise InvalidRequestError(
+            f"a backup of {one.url} in {other.url}",
+            actor="backup",
+            expected="a place that is neither inside the store nor around it",
+            action="name another place",
+        )

@@ -1,0 +1,236 @@
+"""`txn-engine backup` and `restore`: a copy of a store as of a cut, and a store of such a copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txn_engine.cli.command import SETTINGS, Command, Group, Place, common_options, output_options
+from txn_engine.cli.output import Output, columns
+from txn_engine.cli.record_text import time_text
+
+if TYPE_CHECKING:
+    from storage import ObjectStore
+    from txn_engine.backup import Manifest
+
+_LIST = columns("BACKUP>", "CREATED", "CUT>", "TOPICS>", "FILES>", "BYTES>", "NEW-FILES>", "NEW-BYTES>")
+
+
+class _BackupGroup(Group):
+    """A command that has commands of its own, and examples."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, as they would be typed."""
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Examples"):
+            for example in (
+                "txn-engine backup --url s3://ledger --to s3://ledger-backups",
+                "txn-engine backup --url file:///srv/ledger --to file:///mnt/backups/ledger --json",
+                "txn-engine backup list s3://ledger-backups",
+            ):
+                formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+backups_endpoint = click.option(
+    "--backup-endpoint",
+    envvar="TXN_ENGINE_BACKUP_S3_ENDPOINT",
+    show_envvar=True,
+    metavar="URL",
+    help="Where the S3 of the backups is, when it is another one than the store's.",
+)
+
+
+@click.group(
+    cls=_BackupGroup,
+    invoke_without_command=True,
+    context_settings=SETTINGS,
+    short_help="Copy all topics and groups, as of a cut, to another place.",
+)
+@click.option(
+    "--to",
+    "to_url",
+    metavar="URL",
+    help="Where the backups of this store are: file:///folder or s3://bucket/prefix.",
+)
+@click.option(
+    "--cut",
+    type=int,
+    metavar="N",
+    help="As of this cut, of all topics; without this as of a fresh one, which goes when the next backup is done.",
+)
+@backups_endpoint
+@common_options
+@click.pass_context
+def backup(
+    ctx: click.Context,
+    to_url: str | None,
+    cut: int | None,
+    backup_endpoint: str | None,
+    place: Place,
+    out: Output,
+) -> None:
+    """Back up the store: all committed records below a cut, groups' positions as of it, and which runs had committed.
+
+    Producers go on. Only data files that no earlier backup has are copied; one that was cut off goes on where it was.
+    Each is checked as it is read, and seen at its place, before the backup counts. `restore` makes a store of it.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    if to_url is None:
+        raise click.UsageError("name the place of the backups: --to URL")
+    with place.open() as engine, out.progress("backing up", unit="bytes") as advance:
+        made = engine.backup(
+            _open(to_url, backup_endpoint or place.endpoint, create=True),
+            cut=cut,
+            progress=lambda what, done, total: advance(description=what, completed=done, total=total),
+        )
+    out.done()
+    counts = made.counts
+    out.line(
+        f"made backup {made.number} at cut {made.cut}: {counts.new_files:,} new data files of {counts.files:,}, "
+        f"{counts.new_bytes:,} bytes of {counts.file_bytes:,}",
+        **_fields(made),
+    )
+
+
+@backup.command(
+    "list",
+    context_settings=SETTINGS,
+    short_help="List the backups of a place.",
+    examples=("txn-engine backup list s3://ledger-backups",),
+)
+@click.argument("backups_url", metavar="URL")
+@backups_endpoint
+@output_options
+def list_backups(backups_url: str, backup_endpoint: str | None, out: Output) -> None:
+    """List the backups at URL, the oldest first. One that was cut off is none."""
+    from txn_engine.backup import backups
+
+    found, damaged = backups(_open(backups_url, backup_endpoint, create=False))
+    rows = [_fields(each) if out.as_json else _listed(each) for each in found]
+    out.table("backups", _LIST, rows, damaged=list(map(str, damaged)))
+    if damaged:
+        for error in damaged[1:]:
+            out.note(str(error))
+        raise damaged[0]
+
+
+@backup.command(
+    context_settings=SETTINGS,
+    short_help="Read every object of a backup, and name what is damaged.",
+    examples=("txn-engine backup verify s3://ledger-backups --number 12",),
+)
+@click.argument("backups_url", metavar="URL")
+@click.option("--number", type=int, metavar="N", help="This backup; without it the newest.")
+@backups_endpoint
+@output_options
+def verify(backups_url: str, number: int | None, backup_endpoint: str | None, out: Output) -> None:
+    """Read every object that a backup at URL needs. Exit code 1 where one is damaged or gone; each is named."""
+    from txn_engine.backup import check_backup
+
+    store = _open(backups_url, backup_endpoint, create=False)
+    with out.progress("reading", unit="bytes") as advance:
+        found = check_backup(
+            store,
+            number,
+            lambda what, done, total: advance(description=what, completed=done, total=max(done, total)),
+        )
+    for error in found.damaged:
+        out.note(str(error))
+    count = len(found.damaged)
+    told = f"{count} of {found.objects:,} objects {'is' if count == 1 else 'are'} damaged"
+    out.line(
+        f"{told if count else f'all {found.objects:,} objects are whole'}, {found.bytes:,} bytes, "
+        f"of backup {found.backup.number}",
+        **_fields(found.backup),
+        objects=found.objects,
+        bytes=found.bytes,
+        damaged=list(map(str, found.damaged)),
+    )
+    if found.damaged:
+        raise click.exceptions.Exit(1)
+
+
+@click.command(
+    cls=Command,
+    context_settings=SETTINGS,
+    short_help="Make a store of a backup, in an empty place.",
+    examples=(
+        "txn-engine restore --from s3://ledger-backups --url s3://ledger-2",
+        "txn-engine restore --from file:///mnt/backups/ledger --number 12 --url file:///srv/ledger-2",
+    ),
+)
+@click.option(
+    "--from",
+    "from_url",
+    required=True,
+    metavar="URL",
+    help="Where the backups are, as `backup --to` was told.",
+)
+@click.option("--number", type=int, metavar="N", help="This backup; without it the newest.")
+@backups_endpoint
+@common_options
+def restore(
+    from_url: str, number: int | None, backup_endpoint: str | None, place: Place, out: Output
+) -> None:
+    """Restore a backup into the empty place that --url names, as a store of its own.
+
+    Records keep their offsets and groups their positions; a load asks by its run id whether it is inside. Transactional
+    ids have expired: producers begin anew. A restore that was cut off is no store; the same command goes on with it.
+    """
+    from txn_engine import backup as backups
+
+    target = place.open_store(set_up=True)
+    source = _open(from_url, backup_endpoint or place.endpoint, create=False)
+    with out.progress("restoring", unit="bytes") as advance:
+        restored = backups.restore(
+            source,
+            target,
+            number=number,
+            progress=lambda what, done, total: advance(description=what, completed=done, total=total),
+        )
+    out.done()
+    out.line(
+        f"restored backup {restored.backup.number} as store {restored.store_id} at {restored.url}",
+        url=restored.url,
+        store_id=restored.store_id,
+        **{name: value for name, value in _fields(restored.backup).items() if name != "store_id"},
+    )
+
+
+def _open(url: str, endpoint: str | None, *, create: bool) -> ObjectStore:
+    from storage import open_store
+    from txn_engine.log.objects import store_errors
+
+    with store_errors():
+        return open_store(url, endpoint=endpoint, create=create)
+
+
+def _fields(made: Manifest) -> dict[str, Any]:
+    return {
+        "backup": made.number,
+        "store_id": made.store_id,
+        "created_ms": made.created_ms,
+        "cut": made.cut,
+        "cut_ms": made.cut_ms,
+        "topics": made.topics,
+        "files": made.counts.files,
+        "file_bytes": made.counts.file_bytes,
+        "new_files": made.counts.new_files,
+        "new_bytes": made.counts.new_bytes,
+    }
+
+
+def _listed(made: Manifest) -> dict[str, Any]:
+    counts = made.counts
+    return {
+        "backup": made.number,
+        "created": time_text(made.created_ms),
+        "cut": made.cut,
+        "topics": len(made.topics),
+        "files": counts.files,
+        "bytes": counts.file_bytes,
+        "new_files": counts.new_files,
+        "new_bytes": counts.new_bytes,
+    }

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import LongType, StructField, StructType
 
+from tests.field_ids import field_ids
 from tests.spark.conftest import balances_of, load, payments, sums
 from txn_engine.engine import Engine
 from txn_engine.errors import (
@@ -58,6 +59,8 @@ def test_rows_and_offsets_go_together(spark: SparkSession, ledger: Engine) -> No
     )
     written = ledger.scan("balances").to_table()
     assert balances_of(ledger) == sums(payments(0, 200))
+    ids = {"account_id": 1, "turnover": 2, "payments": 3}
+    assert list(field_ids(ledger.store, "balances").values()) == [ids] * result.files
     assert (result.records, result.files) == (7, len(result.batches))
     assert result.partitions == tuple(sorted(set(written.column("_partition").to_pylist())))
     expected = choose_partitions(written.column("account_id").combine_chunks(), 2, 0).tolist()

@@ -312,6 +312,7 @@ class Ledger:
         deltas: Sequence[int] | None = None,
         stamps: Sequence[int] | None = None,
         keys: Sequence[tuple[int, int | None]] | None = None,
+        field_ids: Sequence[int | None] | None = None,
     ) -> Row:
         """Write a data file and return the row that names it. `keys`: the account and the amount of each record."""
         count = count if keys is None else len(keys)
@@ -319,7 +320,9 @@ class Ledger:
         write_id = self.write_id()
         path = f"data/{end:020d}-p{pid}-e{epoch}-{write_id}.parquet"
         stamp = self.now_ms
-        data = encode_records(count, stamp, write_id, deltas=deltas, stamps=stamps, keys=keys)
+        data = encode_records(
+            count, stamp, write_id, deltas=deltas, stamps=stamps, keys=keys, field_ids=field_ids
+        )
         self.store.put(f"topics/{topic}/0/{partition}/{path}", data)
         return {
             "producer_id": pid,
@@ -443,6 +446,7 @@ def encode_records(
     stamps: Sequence[int] | None = None,
     schema: pa.Schema = PAYMENTS,
     keys: Sequence[tuple[int, int | None]] | None = None,
+    field_ids: Sequence[int | None] | None = None,
 ) -> bytes:
     """A data file of so many payments, empty ones but for `keys`: account and amount of each."""
     columns: list[Any] = [pa.nulls(count, field.type) for field in schema]
@@ -453,6 +457,13 @@ def encode_records(
     columns.append(pa.array(range(count) if deltas is None else deltas, pa.int64()))
     columns.append(pa.array([stamp] * count if stamps is None else stamps, pa.timestamp("ms", tz="UTC")))
     table = pa.table(columns, names=[*schema.names, "_offset_delta", "_timestamp"])
+    if field_ids is not None:
+        fields = zip(table.schema, field_ids, strict=True)
+        named = [
+            field if number is None else field.with_metadata({"PARQUET:field_id": str(number)})
+            for field, number in fields
+        ]
+        table = table.cast(pa.schema(named))
     return encode_parquet(table, kind="data", metadata={"write_id": write_id})
 
 

@@ -254,6 +254,16 @@ def data_file_of_another_schema(story: Story) -> str:
     return _named_as(story, schema=schema)
 
 
+@damage("data-file-field-ids")
+def data_file_with_the_ids_of_two_columns_exchanged(story: Story) -> str:
+    return _named_as(story, field_ids=[2, 1, 3, 2_147_483_001, 2_147_483_002])
+
+
+@damage("data-file-field-ids")
+def data_file_whose_times_have_the_id_of_a_column_to_come(story: Story) -> str:
+    return _named_as(story, field_ids=[1, 2, 3, 2_147_483_001, 4])
+
+
 @damage("data-file-misnamed")
 def data_file_of_an_aborted_try(story: Story) -> str:
     ledger = story.ledger

@@ -13,9 +13,10 @@ import pytest
 from storage import LARGE, encode_parquet
 from storage.memory import MemoryStore
 from tests.fuzz.sealing import parquet_object, resealed, taken_apart
-from tests.verify.raw_ledger import Ledger, encode_records, schema_of
+from tests.verify.raw_ledger import PAYMENTS, Ledger, encode_records, schema_of
 from txn_engine.verify import data_file_audit, log_walk
-from txn_engine.verify.data_file_audit import FileDecoder
+from txn_engine.verify.data_file_audit import FileDecoder, RecordSchema
+from txn_engine.verify.field_ids import WrongId
 from txn_engine.verify.findings import Place
 from txn_engine.verify.known_footers import KnownFooters
 from txn_engine.verify.limits import ENTRY
@@ -191,6 +192,21 @@ def test_facts_of_a_file_that_is_cut_are_those_of_one_that_is_read(given: dict[s
         seen = found(file(**given))
     with nothing_known():
         assert seen == found(file(**given))
+
+
+def test_field_ids_are_looked_at_in_every_footer() -> None:
+    """Files that differ in nothing but one id are of another schema, and the wrong ones are found among right ones."""
+    right, wrong = [1, 2, 3, 2_147_483_001, 2_147_483_002], [1, 3, 2, 2_147_483_001, 2_147_483_002]
+    decode = FileDecoder(RecordSchema(PAYMENTS), {})
+    store = MemoryStore()
+    seen = []
+    with nothing_known():
+        for ids in (right, right, right, None, wrong, wrong, wrong, right):
+            data = file(field_ids=ids)
+            store.put("a/key", data)
+            seen.append(fetch(store, "a/key", len(data), decode)[1].wrong_id)
+    problem = WrongId("column 'amount' with field id 3", "2, or none", is_old=False)
+    assert seen == [None, None, None, None, problem, problem, problem, None]
 
 
 def test_write_ids_and_checksums_are_each_objects_own() -> None:

@@ -62,6 +62,24 @@ def test_batches_without_a_producer() -> None:
     assert texts(verify_store(ledger.store)) == []
 
 
+def test_files_with_field_ids_stand_beside_files_without() -> None:
+    """Files are written with ids by now; those of before have none."""
+    ledger = empty()
+    for field_ids in ([1, 2, 3, 2_147_483_001, 2_147_483_002], None):
+        ledger.entry("payments", 0, ledger.batch("payments", 0, field_ids=field_ids))
+    assert texts(verify_store(ledger.store)) == []
+
+
+def test_ids_of_the_table_that_was_produced_are_no_damage() -> None:
+    """Files of before took over what the caller's columns had of ids: named, for Iceberg's readers go by them."""
+    ledger = empty()
+    ledger.entry("payments", 0, ledger.batch("payments", 0, field_ids=[7, 1, 2, None, None]))
+    report = verify_store(ledger.store)
+    (found,) = report.findings
+    assert (found.code, found.severity) == ("data-file-field-ids", "warning")
+    assert report.ok
+
+
 def test_the_producer_id_rotates_where_epochs_run_out() -> None:
     """The Prepare row keeps the old id at epoch 32767, the Complete row carries the next one at 0."""
     ledger = empty()

@@ -36,6 +36,7 @@ from txn_engine.errors import (
     UnsupportedFormatError,
 )
 from txn_engine.exact import InexactError, require_whole
+from txn_engine.log.field_ids import with_field_ids, with_own_id
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.file_names import DataFileName
@@ -138,12 +139,12 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 @lru_cache(maxsize=256)
 def physical_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of a topic's data files."""
+    """The schema of a topic's data files, with field ids."""
     own = (
         pa.field(OFFSET_DELTA, pa.int64(), nullable=False),
         pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
     )
-    return pa.schema([*schema, *own])
+    return pa.schema([*with_field_ids(schema), *map(with_own_id, own)])
 
 
 @lru_cache(maxsize=256)

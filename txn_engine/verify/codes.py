@@ -113,6 +113,12 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
             ),
             "data-file-timestamps": Code("A file's timestamps lie outside its row's bounds.", "2", _REPORT),
             "data-file-schema": Code("A file's columns are not its topic's.", "format", _REPORT),
+            "data-file-field-ids": Code(
+                "A file's Parquet field ids, by which Iceberg's readers go, are not those of its topic's columns. A "
+                "warning where the file is of before there were ids, and has those of the table that was produced.",
+                "format",
+                _REPORT,
+            ),
         },
         "Producers": {
             "epoch-falls": Code("A record follows one of a higher epoch of its producer.", "7", _REPORT),

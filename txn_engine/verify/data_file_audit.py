@@ -17,6 +17,7 @@ from storage.parquet_limits import DATA_LIMITS
 from storage.store import ObjectInfo
 from txn_engine.verify.audited_partition import GRACE_MS, Ranges
 from txn_engine.verify.descriptors import MalformedError, parse_data_path
+from txn_engine.verify.field_ids import WrongId, wrong_field_id
 from txn_engine.verify.file_table import DataFile, FileTable
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.known_footers import KnownFooters
@@ -46,6 +47,7 @@ class RecordSchema:
         pq.write_table(pa.Table.from_batches([], schema=whole), sink, store_schema=False)
         stored = pq.read_schema(pa.BufferReader(sink.getvalue()))
         self._right: pa.Schema | None = None
+        self._identified: pa.Schema | None = None
         self.digest = xxhash.xxh3_128_hexdigest(whole.serialize())
         self._names = whole.names
         self._types = [{first.type, second.type} for first, second in zip(whole, stored, strict=True)]
@@ -62,6 +64,15 @@ class RecordSchema:
         self._right = found
         return None
 
+    def wrong_id(self, found: pa.Schema) -> WrongId | None:
+        """The first field id that is wrong; of columns that are right."""
+        if found is self._identified:
+            return None
+        wrong = wrong_field_id(found)
+        if wrong is None:
+            self._identified = found
+        return wrong
+
 
 @dataclass(slots=True)
 class FileFacts:
@@ -70,6 +81,7 @@ class FileFacts:
     checksum: str
     write_id: str
     schema_problem: tuple[str, str] | None
+    wrong_id: WrongId | None
     records: int = 0
     first_delta: int = -1
     last_delta: int = -1
@@ -132,8 +144,11 @@ class FileDecoder:
         for name, kind in _OWN_TYPES:
             if columns.get_field_index(name) < 0 or columns.field(name).type != kind:
                 raise MalformedError(f"no column {name!r} of type {kind}")
-        problem = self.schema.problem(columns) if self.schema else None
-        facts = FileFacts(found.checksum, found.write_id, problem)
+        problem = wrong_id = None
+        if self.schema is not None:
+            problem = self.schema.problem(columns)
+            wrong_id = self.schema.wrong_id(columns) if problem is None else None
+        facts = FileFacts(found.checksum, found.write_id, problem, wrong_id)
         ranges = self.ranges.get(raw.key)
         if found.cut is not None:
             stored_deltas, stored_times = found.cut
@@ -245,6 +260,8 @@ class DataFileAudit:
             self._note("data-file-swapped", file, seen, f"{named.write_id}, as in its name")
         if found.schema_problem is not None:
             self._note("data-file-schema", file, *found.schema_problem)
+        if (wrong := found.wrong_id) is not None:
+            self._note("data-file-field-ids", file, wrong.seen, wrong.expected, warning=wrong.is_old)
         span = file.last_offset - file.base_offset
         if found.records != file.record_count:
             self._note("data-file-records", file, f"{found.records} records", f"{file.record_count}")

@@ -131,7 +131,7 @@ class KnownFooters:
             return
         if key.write_id is not None and key.write_id != known.write_id:
             return
-        if self._schema is not None and self._schema.equals(known.schema):
+        if self._schema is not None and self._schema.equals(known.schema, check_metadata=True):
             known.schema = self._schema  # the same object: what was found right is not looked at again
         self._schema = known.schema
         if len(self._known) >= _KEPT:

@@ -1,0 +1,75 @@
+"""Parquet field ids of a topic's data files: by them columns are told apart where names do not do (docs/FORMAT.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from types import MappingProxyType
+from typing import Any, Final
+
+import pyarrow as pa
+
+_KEY: Final = b"PARQUET:field_id"
+OWN_IDS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "_offset_delta": 2_147_483_001,
+        "_timestamp": 2_147_483_002,
+        "log_partition": 2_147_483_003,
+        "log_base_offset": 2_147_483_004,
+    }
+)
+"""Of what is not a topic's column: the first two are in data files, the others are columns of the Iceberg view alone.
+
+No topic has so many columns that it gets there; Iceberg keeps those above 2,147,483,447 for itself.
+"""
+
+
+def with_field_ids(schema: pa.Schema) -> list[pa.Field[Any]]:
+    """A topic's columns with their ids, and with no other metadata.
+
+    Columns have 1 to n in their order. What is inside them goes on from there, depth first: a struct's members, a
+    list's elements, a map's keys and values.
+    """
+    inside = count(len(schema) + 1)
+    return [_with_id(field, number, inside) for number, field in enumerate(schema, 1)]
+
+
+def with_own_id(field: pa.Field[Any]) -> pa.Field[Any]:
+    """The field of this name, which is not a topic's column, with its id."""
+    return field.with_metadata({_KEY: str(OWN_IDS[field.name]).encode()})
+
+
+def field_id(field: pa.Field[Any]) -> int:
+    """The id that the field was given."""
+    return int((field.metadata or {})[_KEY])
+
+
+def _with_id(field: pa.Field[Any], number: int, inside: Iterator[int]) -> pa.Field[Any]:
+    metadata = {_KEY: str(number).encode()}
+    return pa.field(field.name, _inside(field.type, inside), field.nullable, metadata)
+
+
+def _inside(kind: Any, ids: Iterator[int]) -> Any:
+    """The type with ids for what is inside it."""
+    if pa.types.is_struct(kind):
+        return pa.struct([_with_id(kind.field(at), next(ids), ids) for at in range(kind.num_fields)])
+    if pa.types.is_map(kind):
+        key: Any = _with_id(kind.key_field, next(ids), ids)
+        item: Any = _with_id(kind.item_field, next(ids), ids)
+        return pa.map_(key, item, kind.keys_sorted)
+    for is_such, such in _LISTS:
+        if is_such(kind):
+            return such(_with_id(kind.value_field, next(ids), ids))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_with_id(kind.value_field, next(ids), ids), kind.list_size)
+    if isinstance(kind, pa.BaseExtensionType):
+        _inside(kind.storage_type, ids)  # which are counted, though Arrow takes none for them
+    return kind
+
+
+_LISTS: Final[tuple[tuple[Any, Any], ...]] = (
+    (pa.types.is_list, pa.list_),
+    (pa.types.is_large_list, pa.large_list),
+    (pa.types.is_list_view, pa.list_view),
+    (pa.types.is_large_list_view, pa.large_list_view),
+)

@@ -1,0 +1,48 @@
+"""Parquet field ids in data files: right where they are, and not asked for (docs/FORMAT.md, "Data files")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain, count
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+_FIELD_ID: Final = b"PARQUET:field_id"
+_OF_OWN_COLUMNS: Final = (2_147_483_001, 2_147_483_002)
+
+
+class WrongId(NamedTuple):
+    """A field whose id is another than its column's. `is_old`: the file's writer gave no ids of its own."""
+
+    seen: str
+    expected: str
+    is_old: bool
+
+
+def wrong_field_id(columns: pa.Schema) -> WrongId | None:
+    """The first field with a wrong id in a data file with these columns; the last two are not its topic's."""
+    topics = len(columns) - len(_OF_OWN_COLUMNS)
+    own = [(column.name, column) for column in columns]
+    inside = chain.from_iterable(_inside(column.name, column.type) for column in columns)
+    numbers = chain(range(1, topics + 1), _OF_OWN_COLUMNS, count(topics + 1))
+    for (path, field), right in zip(chain(own, inside), numbers, strict=False):
+        found = (field.metadata or {}).get(_FIELD_ID)
+        if found is not None and found != str(right).encode():
+            is_old = not any(_FIELD_ID in (column.metadata or {}) for column in list(columns)[topics:])
+            return WrongId(f"column {path!r} with field id {found.decode()}", f"{right}, or none", is_old)
+    return None
+
+
+def _inside(path: str, kind: Any) -> Iterator[tuple[str, pa.Field[Any]]]:
+    """What is inside a type, each before what is inside that; a map's entries are nothing of their own."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_map(kind):
+        members = [kind.key_field, kind.item_field]
+    else:
+        members = [kind.field(at) for at in range(kind.num_fields)]
+    for member in members:
+        below = f"{path}.{member.name}"
+        yield below, member
+        yield from _inside(below, member.type)

@@ -1,7 +1,7 @@
 # The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: docs help setup demo airflow airflow-numbers test check-fast live simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
+.PHONY: docs help setup demo airflow airflow-numbers test check-fast live readers simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
@@ -23,13 +23,17 @@ airflow: setup ## A whole Airflow on 127.0.0.1 with the DAGs, the pages and paym
 live: setup minio ## The long real runs: SIGKILL of the scheduler, Postgres, `make airflow` itself (ARGS="-k postgres")
 	@$(ENV) $(BIN)/pytest -m live -s tests/live tests/dags tests/spark $(ARGS)
 
+readers: setup minio ## Delta and Iceberg views read by eight engines of others, each in an environment of its own (1.6 GB, built once)
+	@.ci/setup-readers
+	@$(ENV) $(BIN)/pytest -m readers tests/readers $(ARGS)
+
 test: ## The tests, on the real MinIO, Spark, Airflow and Kafka (MinIO is built once, in about 5 minutes); runs of minutes: make live
 	@.ci/setup-uv
 	@.ci/setup-minio >/dev/null 2>&1 & .ci/setup
 	@$(ENV) $(BIN)/pytest $(WORKERS) --durations=30 $(ARGS)
 
 check-fast: setup ## For every save, within 90 s: the pure core, Kafka's rules, storage in memory and on disk
-	@$(ENV) $(BIN)/pytest $(WORKERS) -q -m "not (minio or slow or spark or airflow or kafka or live)" tests/protocol tests/kafka_rules tests/storage $(ARGS)
+	@$(ENV) $(BIN)/pytest $(WORKERS) -q -m "not (minio or slow or spark or airflow or kafka or live or readers)" tests/protocol tests/kafka_rules tests/storage $(ARGS)
 
 bench: setup ## The numbers, each against its bare limit in the same run
 	@$(ENV) $(BIN)/python -m tests.numbers bench $(ARGS)

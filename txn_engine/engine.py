@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Self
 
@@ -22,7 +22,7 @@ from txn_engine.cuts import CutChanges, CutMaker, changes_between
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.cut_format import Cut
-from txn_engine.log.cuts import CutStore
+from txn_engine.log.cuts import CutNumber, CutStore
 from txn_engine.log.entry_log import LogTools
 from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
 from txn_engine.log.objects import Objects, store_errors
@@ -215,6 +215,12 @@ class Engine:
     def cuts(self) -> Listing[Cut]:
         """The cuts that there are, oldest first; in `unreadable` those that are damaged."""
         return self._cuts.all()
+
+    def newest_cuts(self) -> Iterator[CutNumber]:
+        """What became of the numbers whose cuts were not deleted, newest first, each read when it is asked for: for who
+        needs the newest few of many. One made or deleted a moment ago may be missed.
+        """
+        return self._cuts.newest()
 
     def find_cut(self, cut: Cut | int) -> Cut:
         """The cut, or that of this number, which is there now. Raises `InvalidRequestError` where it is not."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from txn_engine_airflow.operators import (
         TxnAbortOperator,
         TxnConsumeOperator,
+        TxnCutOperator,
         TxnProduceOperator,
         TxnSparkConsumeOperator,
     )
@@ -27,6 +28,7 @@ else:
         "operators": (
             "TxnAbortOperator",
             "TxnConsumeOperator",
+            "TxnCutOperator",
             "TxnProduceOperator",
             "TxnSparkConsumeOperator",
         ),
@@ -50,6 +52,7 @@ __all__ = [
     "TransactionFinalSensor",
     "TxnAbortOperator",
     "TxnConsumeOperator",
+    "TxnCutOperator",
     "TxnEngineHook",
     "TxnProduceOperator",
     "TxnSparkConsumeOperator",

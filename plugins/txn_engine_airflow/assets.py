@@ -28,6 +28,8 @@ COORDINATOR_TOPIC = "__transaction_state"
 producer with `markers="deferred"` emits it, through `topic_alias(COORDINATOR_TOPIC, conn_id)`, once it has committed.
 """
 
+CUTS = "__cuts"
+"""No topic, but named as one: the event says that a cut of the store stands, and has its number."""
 
 CONSUMED_ALIAS = AssetAlias("txn_spark_consume")
 """New output of `txn_spark_consume`, of whichever topic: starts `txn_verify_exactly_once`."""

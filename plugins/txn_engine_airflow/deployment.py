@@ -21,6 +21,9 @@ processor makes, offers what its own environment names.
                                the least that group_offsets_days of txn_maintain may be; default: 7, as Kafka keeps them
     TXN_ENGINE_ENTRIES_DAYS    the least that its entries_days may be; default: 1
     TXN_ENGINE_ORPHAN_DAYS     the least that its orphan_days may be; default: 1
+    TXN_ENGINE_CUT_MINUTES     how old the newest cut of all topics is before txn_write_markers makes the next one;
+                               0: it makes none; default: 60
+    TXN_ENGINE_CUT_DAYS        for how long it has them kept; default: 7
     TXN_ENGINE_TRANSFORMS      module:function, with commas: what may be run beside the engine's own transform;
                                default: none
     TXN_ENGINE_SUITES          files of suites that vote before the commit, with colons: a run of txn_spark_consume is
@@ -63,6 +66,8 @@ SUITES_VARIABLE = "TXN_ENGINE_SUITES"
 VERIFY_SUITES_VARIABLE = "TXN_ENGINE_VERIFY_SUITES"
 SPARK_PARAMS_VARIABLE = "TXN_ENGINE_SPARK_PARAMS"
 SPARK_CONF_VARIABLE = "TXN_ENGINE_SPARK_CONF"
+CUT_MINUTES_VARIABLE = "TXN_ENGINE_CUT_MINUTES"
+CUT_DAYS_VARIABLE = "TXN_ENGINE_CUT_DAYS"
 
 OWN_JOB: Mapping[str, str] = {
     "topic": "payments",
@@ -86,6 +91,8 @@ AGES: Mapping[str, tuple[str, float]] = {
 }
 """By param of `txn_maintain`: what names the least that it may be, and the least where nothing does."""
 DAYS_MAX = 3_650
+CUT_MINUTES_MAX = 525_600
+_MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 
 _SIZE, _COUNT, _FLAG = "[1-9][0-9]{0,5}[kmgKMG]?", "[1-9][0-9]{0,5}", "true|false"
 _WORD = "[A-Za-z0-9][A-Za-z0-9._+-]{0,63}"
@@ -243,12 +250,7 @@ def days_min(param: str) -> float:
     Raises `AirflowFailException` where the environment has no such number.
     """
     variable, default = AGES[param]
-    text = os.environ.get(variable) or str(default)
-    if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", text) and 0 < float(text) <= DAYS_MAX:
-        return float(text)
-    raise AirflowFailException(
-        f"{variable} is {_shown(text)}; expected days, more than 0 and at most {DAYS_MAX}"
-    )
+    return _number(variable, default, "days", DAYS_MAX)
 
 
 def permitted_days(param: str, days: float) -> float:
@@ -257,6 +259,24 @@ def permitted_days(param: str, days: float) -> float:
     if days >= least:
         return days
     raise _refusal(param, days, AGES[param][0], f"at least {least:g}, as {{}} says")
+
+
+# --- cuts ---------------------------------------------------------------------------------------------------
+
+
+def cut_every_ms() -> int:
+    """How old the newest cut is before the next one is due; 0: none is made by itself.
+
+    Raises `AirflowFailException` where the environment has no such number.
+    """
+    if os.environ.get(CUT_MINUTES_VARIABLE) == "0":
+        return 0
+    return max(1, int(_number(CUT_MINUTES_VARIABLE, 60, "minutes", CUT_MINUTES_MAX) * _MINUTE_MS))
+
+
+def cut_keep_ms() -> int:
+    """For how long such a cut is kept. Raises `AirflowFailException` where the environment has no such number."""
+    return max(1, int(_number(CUT_DAYS_VARIABLE, 7, "days", DAYS_MAX) * _DAY_MS))
 
 
 # --- Spark --------------------------------------------------------------------------------------------------
@@ -345,6 +365,15 @@ def deployment_spark_conf() -> dict[str, str]:
 
 
 # --- what all of them share ---------------------------------------------------------------------------------
+
+
+def _number(variable: str, default: float, unit: str, most: int) -> float:
+    text = os.environ.get(variable) or f"{default:g}"
+    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,9})?", text) and 0 < float(text) <= most:
+        return float(text)
+    raise AirflowFailException(
+        f"{variable} is {_shown(text)}; expected {unit}, more than 0 and at most {most}"
+    )
 
 
 def _listed(variable: str) -> tuple[str, ...]:

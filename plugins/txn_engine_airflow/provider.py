@@ -9,7 +9,7 @@ from typing import Any
 
 _NAME = "txn-engine"
 _PACKAGE = "txn_engine_airflow"
-_OPERATORS = ("produce", "consume", "spark_consume", "abort")
+_OPERATORS = ("produce", "consume", "spark_consume", "cut", "abort")
 
 
 def get_provider_info() -> dict[str, Any]:

@@ -100,6 +100,7 @@ def test_payments_become_balances(store: Engine, run_example: RunExample) -> Non
     run = run_example("example_txn_pipeline")
     assert run.state == "success", run.errors
     assert accounts(store, "example_balances") == list(range(100))
+    assert (run.xcom("cut"), run.xcom("compare")) == (0, 250.0)
     watch = run_example("example_txn_watch")
     assert watch.state == "success", watch.errors
     assert watch.xcom("tell")["records"] == 100

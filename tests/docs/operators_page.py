@@ -29,6 +29,7 @@ def page() -> str:
         package.TxnProduceOperator,
         package.TxnConsumeOperator,
         package.TxnSparkConsumeOperator,
+        package.TxnCutOperator,
         package.TxnAbortOperator,
         package.NewRecordsSensor,
         package.GroupCaughtUpSensor,

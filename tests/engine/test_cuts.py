@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 
 import pytest
 
 import txn_engine
-from storage import MemoryStore, encode_json
+from storage import MemoryStore, ObjectInfo, encode_json
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.faults import no_pause
 from txn_engine import Engine, TopicPartition
@@ -272,6 +272,57 @@ def test_an_expired_cut_is_deleted_by_clean_up(engine: Engine, clock: ManualCloc
     with txn_engine.connect(engine.url, clock=clock) as another:
         assert another.cuts() == [kept]
         assert another.cut().number == 2
+
+
+class CountingStore(MemoryStore):
+    """Counts what is read."""
+
+    reads = 0
+
+    def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
+        self.reads += 1
+        return super().get(key, max_bytes=max_bytes)
+
+    def head(self, key: str) -> ObjectInfo:
+        self.reads += 1
+        return super().head(key)
+
+
+def test_the_newest_cuts_are_read_without_those_before_them(url: str, clock: ManualClock) -> None:
+    """Of 300 numbers the newest ten cost no more than of 30; a deleted one is passed over, whoever deleted it."""
+    with txn_engine.connect(url, clock=clock) as engine:
+        for _ in range(300):
+            engine._cuts.give_up(engine._cuts.claim())
+        engine._cuts.claim()
+        cuts = [engine.cut() for _ in range(4)]
+        engine.delete_cut(cuts[2])
+    store = CountingStore(url.removeprefix("memory://"))
+    with Engine(store, clock=clock, pause=no_pause) as another:
+        store.reads = 0
+        first = list(islice(another.newest_cuts(), 10))
+        assert store.reads <= 2 * 9 + 10 * 2 + 2
+        assert [each.number for each in first] == [304, 302, 301, 300, *range(299, 293, -1)]
+        assert [each.cut for each in first] == [cuts[3], cuts[1], cuts[0], *[None] * 7]
+        assert {each.claimed_ms for each in first} == {clock()}
+        another.delete_cut(cuts[3])
+        made = another.cut()
+        store.reads = 0
+        again = [each.cut for each in islice(another.newest_cuts(), 3)]
+        assert again == [made, cuts[1], cuts[0]]
+        assert store.reads <= 6  # the end, and what is new
+        assert [each.number for each in another.newest_cuts()][-1] == 0
+
+
+def test_a_damaged_cut_is_among_the_newest(engine: Engine) -> None:
+    engine.cut()
+    engine.cut()
+    key = cut_key(0, Part.CUT)
+    engine.store.put(key, engine.store.get(key).replace(b"offsets", b"offsetz", 1))
+    with txn_engine.connect(engine.url) as another:
+        newest, damaged = another.newest_cuts()
+        assert (newest.error is None, damaged.cut) == (True, None)
+        assert newest.cut == another.find_cut(1)
+        assert isinstance(damaged.error, CorruptObjectError)
 
 
 def test_while_a_cut_is_made_nothing_is_deleted(old: Engine, clock: ManualClock) -> None:

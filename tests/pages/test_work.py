@@ -31,6 +31,8 @@ NO_ROWS = {"columns": ["topic", "partition"], "rows": [], "rows_left_out": 0}
         ("txn_write_markers", {"find_pending": [[{"partition": 1}]], "write_markers": [{"transactions": 1_200},
                                {"transactions": 56}], "check_complete": [{"transactions": 1_256}]},
          "completed 1,256 transactions"),
+        ("txn_write_markers", {"find_pending": [[]], "make_cut": [{"cut": 1_012, "offsets": NO_ROWS}]},
+         "made cut 1,012"),
         ("txn_compute_lso", {"write_snapshots": [{"payments": 2, "till": 1}],
                              "last_stable_offsets": [NO_ROWS | {"rows_left_out": 90}]}, "wrote 3 snapshots"),
         ("txn_spark_consume", {"consume": [{"records": 4, "committed_before": False, "input": {"records": 50}}]},

@@ -7,7 +7,7 @@ then looks for claims and cuts. So what was alive when a cut looked is seen to b
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -34,6 +34,7 @@ from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Listing, Unreadable
 
 CLAIM_MS: Final = 3_600_000
 """After so long a claim is given up by clean-up."""
+_NEWEST_LISTED: Final = 128
 _INT64_MAX: Final = 2**63 - 1
 
 
@@ -46,6 +47,18 @@ class Holds:
 
     is_open: bool
     snapshots: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class CutNumber:
+    """What became of a number that was claimed: a cut, the error of a damaged one, or neither, where its maker is still
+    at it or made none. `claimed_ms`: when that began; 0 where nobody knows.
+    """
+
+    number: int
+    claimed_ms: int
+    cut: Cut | None
+    error: TxnEngineError | None
 
 
 @dataclass(slots=True)
@@ -82,6 +95,8 @@ class CutStore:
         self._lock = OwnLock()
         self._known: dict[int, _Known] = {}  # of every number from 0 up to the last that was claimed
         self._is_listed = False
+        self._apart: dict[int, _Known] = {}  # of numbers that were looked at while those before them were not
+        self._claimed_below = 0
 
     # --- making one -----------------------------------------------------------------------------------------
 
@@ -140,6 +155,22 @@ class CutStore:
                 if each.damage is not None
             ],
         )
+
+    def newest(self) -> Iterator[CutNumber]:
+        """The numbers whose cuts were not deleted, newest first, each read when it is asked for: what it costs does not
+        grow with how many there were before. What was made or deleted during the call may be missed.
+        """
+        with self._lock.here():
+            above, step = self._find_end(), _NEWEST_LISTED
+        while above:
+            low = max(0, above - step)
+            listed = self._listed(low, above)
+            for number in reversed(range(low, above)):
+                with self._lock.here():
+                    known = self._look_at(number, listed.get(number, set()))
+                if known is not None:
+                    yield CutNumber(number, known.claimed_ms, known.cut, known.damage)
+            above, step = low, step * 4
 
     def newest_over(self, topics: Mapping[str, int] | None) -> Cut | None:
         """The newest cut that holds something and is of all topics, or at least of these incarnations."""
@@ -207,9 +238,7 @@ class CutStore:
         Numbers have no gap. A listing says where to look, and that something was deleted, which is for ever; the end is
         a number that the store itself says nobody has claimed.
         """
-        listed: dict[int, set[Part]] = defaultdict(set)
-        for _, (number, part) in self._objects.ours(CUTS_PREFIX, parse_cut_key):
-            listed[number].add(part)
+        listed = self._listed(0, _INT64_MAX)
         for number in sorted(listed):
             while len(self._known) <= number:
                 missed = len(self._known)
@@ -220,6 +249,43 @@ class CutStore:
                 known.deleted_ms, known.damage = self._read_deleted(number), None
         self._is_listed = True
         self._look_on()
+
+    def _listed(self, low: int, above: int) -> dict[int, set[Part]]:
+        """What a listing has of the numbers from `low` on that are below `above`."""
+        listed: dict[int, set[Part]] = defaultdict(set)
+        start_after = cut_key(low - 1, Part.DELETED) if low else None
+        for _, (number, part) in self._objects.ours(CUTS_PREFIX, parse_cut_key, start_after=start_after):
+            if number >= above:
+                break
+            listed[number].add(part)
+        return listed
+
+    def _find_end(self) -> int:
+        """The first number that nobody has claimed: there is no gap before it."""
+        low, step = self._claimed_below, 1
+        while self._objects.exists(cut_key(low + step - 1, Part.CLAIM)):
+            low, step = low + step, step * 2
+        high = low + step - 1
+        while low < high:
+            middle = (low + high) // 2
+            if self._objects.exists(cut_key(middle, Part.CLAIM)):
+                low = middle + 1
+            else:
+                high = middle
+        self._claimed_below = low
+        return low
+
+    def _look_at(self, number: int, listed: set[Part]) -> _Known | None:
+        """What there is of a number by itself; None where that was deleted."""
+        if Part.DELETED in listed:
+            self._apart.pop(number, None)
+            return None
+        known = self._known.get(number) or self._apart.get(number)
+        if known is None or known.is_open:
+            known = self._read_number(number, listed)
+            if known is not None:
+                self._apart[number] = known
+        return None if known is None or known.is_gone or known.deleted_ms is not None else known
 
     def _look_on(self) -> None:
         """Know what was claimed meanwhile, and what became of claims that are open."""

@@ -3,7 +3,8 @@
 
 `load` makes payments and commits them in one transaction, named after the DAG run's logical date; it does so once for
 each date. `sum_up` hands them to a function, batch by batch, and commits what that returns together with the position
-of its group. `caught_up` waits in the triggerer until the group has everything that was committed, and `end_old_load`
+of its group. `caught_up` waits in the triggerer until the group has everything that was committed, `cut` makes a cut of
+both topics, and `compare` holds their sums against each other as of it, whatever is loaded meanwhile. `end_old_load`
 aborts what a producer of another kind may have left open.
 """
 
@@ -18,6 +19,7 @@ from txn_engine_airflow import (
     GroupCaughtUpSensor,
     TxnAbortOperator,
     TxnConsumeOperator,
+    TxnCutOperator,
     TxnEngineHook,
     TxnProduceOperator,
 )
@@ -78,8 +80,22 @@ def example_txn_pipeline() -> None:
     caught_up = GroupCaughtUpSensor(
         task_id="caught_up", topic=PAYMENTS, group_id=GROUP, poke_interval=5, timeout=600
     )
+    cut = TxnCutOperator(task_id="cut", topics=[PAYMENTS, BALANCES], keep_days=1)
+
+    @task
+    def compare(number: int) -> str:
+        import pyarrow.compute as pc
+
+        with TxnEngineHook().engine() as engine:
+            tables = [engine.scan(topic, cut=number).to_table(["amount"]) for topic in (PAYMENTS, BALANCES)]
+        paid, summed = (pc.sum(table.column("amount")).as_py() for table in tables)
+        if paid != summed:
+            raise ValueError(f"as of cut {number}: {paid} was paid, {summed} summed up")
+        return str(paid)
+
     end_old_load = TxnAbortOperator(task_id="end_old_load", transactional_id="example_old_load")
-    make_topics() >> load >> consume >> caught_up
+    make_topics() >> load >> consume >> caught_up >> cut
+    compare(cut.output)  # type: ignore[arg-type]
     load >> end_old_load
 
 

@@ -135,6 +135,12 @@ def _verified(values: Sequence[Any]) -> _Part:
     return _Part(1, told, told)
 
 
+def _cut(values: Sequence[Any]) -> _Part:
+    (value,) = values
+    told = f"made cut {value['cut']:,}"
+    return _Part(1, told, told)
+
+
 _TASKS: Mapping[str, Mapping[str, _Read]] = {
     "txn_coordinator_sweep": {
         "abort_timed_out_transactions": _counted(
@@ -147,6 +153,7 @@ _TASKS: Mapping[str, Mapping[str, _Read]] = {
         "write_markers": _counted(
             "transaction", "completed", "complete", lambda value: value["transactions"]
         ),
+        "make_cut": _cut,
     },
     "txn_compute_lso": {
         "write_snapshots": _counted("snapshot", "wrote", "write", lambda value: sum(value.values())),

@@ -304,6 +304,7 @@ def test_the_newest_cuts_are_read_without_those_before_them(url: str, clock: Man
         assert [each.number for each in first] == [304, 302, 301, 300, *range(299, 293, -1)]
         assert [each.cut for each in first] == [cuts[3], cuts[1], cuts[0], *[None] * 7]
         assert {each.claimed_ms for each in first} == {clock()}
+        assert [each.number for each in first if each.is_open] == [300]
         another.delete_cut(cuts[3])
         made = another.cut()
         store.reads = 0

@@ -44,6 +44,7 @@ PATHS = {
     "partition": "partition?topic=payments&partition=0",
     "groups": "groups",
     "group": "group?group=balances",
+    "cuts": "cuts",
     "quality": "quality",
 }
 API = (
@@ -59,6 +60,8 @@ API = (
     "records?topic=payments&partition=0&offset=0",
     "groups",
     "group?group=balances",
+    "cuts",
+    "cut?number=0",
     "reports",
     "report?dag=x&run=y",
 )

@@ -43,6 +43,7 @@ def build(url: str) -> None:
         _abort(engine)
         _undecided(engine)
         _consume(engine)
+        engine.cut(keep_ms=7 * 24 * HOUR_MS)
         _open(engine)
 
 

@@ -21,6 +21,7 @@ QUERIES = {
     "/api/partition": "?topic=payments&partition=0",
     "/api/records": "?topic=payments&partition=0&offset=0",
     "/api/group": "?group=balances",
+    "/api/cut": "?number=0",
 }
 FILLED = {
     "/static/{name}": "/static/main.js",

@@ -14,6 +14,7 @@ from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.cli.main import cli
 from txn_engine.clock import system_clock
 from txn_engine_airflow import tables
+from txn_engine_airflow.pages.cuts_seen import SeenCuts
 from txn_engine_airflow.pages.moment import Moment, look
 from txn_engine_airflow.pages.views_groups import describe_group, group_lines
 from txn_engine_airflow.pages.views_overview import overview
@@ -57,7 +58,7 @@ def busy() -> Iterator[Engine]:
 
 @pytest.fixture
 def moment(busy: Engine) -> Moment:
-    return look(busy, busy.logs.topics.survey())
+    return look(busy, busy.logs.topics.survey(), SeenCuts())
 
 
 def command(*arguments: str) -> Any:
@@ -154,7 +155,7 @@ def test_what_was_deleted_unread_is_part_of_the_lag_and_said(busy: Engine) -> No
         engine.maintenance.retain()
         (at,) = engine.admin.describe_group("slow").partitions
         assert (at.lag, at.gone_offsets) == (8, 5)  # the trim is a row too
-        (line,) = group_lines(look(engine, engine.logs.topics.survey()))
+        (line,) = group_lines(look(engine, engine.logs.topics.survey(), SeenCuts()))
         assert (line.lag, line.gone) == (8, 5)
     told = CliRunner().invoke(
         cli, ["groups", "describe", "slow", "--url", "memory://gone"], catch_exceptions=False

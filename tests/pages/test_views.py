@@ -11,6 +11,7 @@ from tests.pages import busy_store
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.testing import ManualClock
+from txn_engine_airflow.pages.cuts_seen import SeenCuts
 from txn_engine_airflow.pages.moment import Moment, look
 from txn_engine_airflow.pages.tails import TailRows
 from txn_engine_airflow.pages.views_groups import describe_group, group_lines
@@ -27,7 +28,7 @@ DAY_MS = 86_400_000
 
 
 def seen(engine: Engine) -> Moment:
-    return look(engine, engine.logs.topics.survey())
+    return look(engine, engine.logs.topics.survey(), SeenCuts())
 
 
 def kinds_of(engine: Engine, topic: str = "payments") -> list[str]:

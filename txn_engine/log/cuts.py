@@ -51,14 +51,16 @@ class Holds:
 
 @dataclass(frozen=True, slots=True)
 class CutNumber:
-    """What became of a number that was claimed: a cut, the error of a damaged one, or neither, where its maker is still
-    at it or made none. `claimed_ms`: when that began; 0 where nobody knows.
+    """What became of a number that was claimed: a cut, the error of a damaged one, or neither, where none was made.
+
+    claimed_ms: when that began; 0 where nobody knows. is_open: its maker may still be at it.
     """
 
     number: int
     claimed_ms: int
     cut: Cut | None
     error: TxnEngineError | None
+    is_open: bool = False
 
 
 @dataclass(slots=True)
@@ -169,7 +171,7 @@ class CutStore:
                 with self._lock.here():
                     known = self._look_at(number, listed.get(number, set()))
                 if known is not None:
-                    yield CutNumber(number, known.claimed_ms, known.cut, known.damage)
+                    yield CutNumber(number, known.claimed_ms, known.cut, known.damage, known.is_open)
             above, step = low, step * 4
 
     def newest_over(self, topics: Mapping[str, int] | None) -> Cut | None:

@@ -14,6 +14,7 @@ from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.types import HangingTransaction
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, raise_if_refused_everywhere
+from txn_engine_airflow.pages.cuts_seen import SeenCuts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Moment:
     """The store as it was at `now_ms`. `transactions`: the latest row of every id that has not expired.
 
     unreadable: the topics and partitions that cannot be read; nothing of them is in the rest.
-    foreign: folders below `topics/` that are no topic's.
+    foreign: folders below `topics/` that are no topic's. cuts: the newest, as they were seen a little earlier.
     """
 
     url: str
@@ -41,6 +42,7 @@ class Moment:
     hanging: tuple[HangingTransaction, ...]
     unreadable: tuple[Unreadable, ...]
     foreign: tuple[str, ...]
+    cuts: SeenCuts
 
     def states(self) -> Iterator[PartitionState]:
         """Those of all topics' partitions and of the groups' logs."""
@@ -70,7 +72,7 @@ class Moment:
                 raise each.error
 
 
-def look(engine: Engine, survey: Survey) -> Moment:
+def look(engine: Engine, survey: Survey, cuts: SeenCuts) -> Moment:
     """Look at the end of every log: one small read each, all at once. Topics that are gone since are left out.
 
     What is damaged is named, and hides nothing else. Raises where the store does not answer, or refuses all of it.
@@ -105,6 +107,7 @@ def look(engine: Engine, survey: Survey) -> Moment:
         hanging=_hanging(engine, [*groups.states.values(), *users.states.values()], now_ms),
         unreadable=tuple(unreadable),
         foreign=survey.foreign,
+        cuts=cuts,
     )
 
 

@@ -23,6 +23,8 @@ PAGES = {
     "partition": ("partition", "Partition"),
     "groups": ("groups", "Groups"),
     "group": ("group", "Group"),
+    "cuts": ("cuts", "Cuts"),
+    "cut": ("cut", "Cut"),
     "quality": ("quality", "Quality"),
     "report": ("report", "Report"),
 }

@@ -23,6 +23,7 @@ from txn_engine_airflow.pages.records import RECORDS_MAX, sample
 from txn_engine_airflow.pages.routing import ReadRoute
 from txn_engine_airflow.pages.store_poller import StorePoller
 from txn_engine_airflow.pages.tails import TailRows
+from txn_engine_airflow.pages.views_cuts import describe_cut, list_cuts
 from txn_engine_airflow.pages.views_groups import describe_group
 from txn_engine_airflow.pages.views_overview import damage_lines, topic_lines
 from txn_engine_airflow.pages.views_partition import describe_partition, describe_topic
@@ -200,8 +201,32 @@ def group(poller: StorePollerDep, group: Name) -> Response:
     return as_json(found)
 
 
+@router.get("/cuts")
+def cuts(poller: StorePollerDep) -> Response:
+    """The newest cuts."""
+    return as_json(list_cuts(poller.sight(wait_ms=FIRST_LOOK_MS).moment))
+
+
+@router.get("/cut")
+def cut(poller: StorePollerDep, number: Annotated[int, Query(ge=0, le=MAX_OFFSET)]) -> Response:
+    """One of the newest cuts, and what is inside."""
+    moment = poller.sight(wait_ms=FIRST_LOOK_MS).moment
+    known = moment.cuts.find(number)
+    if known is not None and known.error is not None:
+        raise known.error
+    if known is None or known.cut is None:
+        raise HTTPException(
+            404,
+            f"Cut {number} is not among the newest; `txn-engine cuts describe {number}` shows an older one.",
+        )
+    found = describe_cut(moment, known.cut, poller.cut_readings.ask(known.cut))
+    if not found.is_read:
+        poller.read_now()
+    return as_json(found)
+
+
 def _rows(poller: StorePoller, log: EntryLog) -> TailRows | None:
     rows = poller.tails.ask(log)
     if rows is None:
-        poller.ask_for_tails()
+        poller.read_now()
     return rows

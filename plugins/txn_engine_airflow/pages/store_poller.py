@@ -22,6 +22,7 @@ from txn_engine.log.topics import Survey
 from txn_engine_airflow.connection import StoreConnection
 from txn_engine_airflow.hook import connect_to
 from txn_engine_airflow.pages.clock_check import ClockCheck
+from txn_engine_airflow.pages.cuts_seen import CutReadings, SeenCuts, look_at_cuts
 from txn_engine_airflow.pages.dag_runs import DagRuns, Run, last_runs, verifications
 from txn_engine_airflow.pages.moment import Moment, look
 from txn_engine_airflow.pages.proofs import KeptProofs, ProofAlbum
@@ -37,6 +38,7 @@ WATCHED_FOR_MS = 120_000
 TOPICS_EVERY_MS = 12_000
 AIRFLOW_EVERY_MS = 9_000
 PROOFS_EVERY_MS = 15_000
+CUTS_EVERY_MS = 15_000
 WAITING_MAX = 2
 REOPEN_AFTER_FAILURES = 3
 
@@ -117,6 +119,7 @@ class StorePoller:
         self._album = ProofAlbum()
         self._proofs_ms = 0
         self._proofs = KeptProofs()
+        self._cuts: tuple[int, SeenCuts] | None = None
         self._clock_check = ClockCheck(clock, monotonic_ms)
         self._seen: tuple[int, int] | None = None
         self._took_ms = 0
@@ -124,6 +127,7 @@ class StorePoller:
         self.whole_trouble = ""
         """What is wrong with looking at the store, its place too: for those who may view its connection."""
         self.tails = Tails(monotonic_ms)
+        self.cut_readings = CutReadings(monotonic_ms)
 
     # --- what requests call ---------------------------------------------------------------------------------
 
@@ -201,8 +205,8 @@ class StorePoller:
             self._wake.set()
             self._wait_for_a_look(deadline - monotonic_ms(), number)
 
-    def ask_for_tails(self) -> None:
-        """Somebody waits for the rows of a log: read them now."""
+    def read_now(self) -> None:
+        """Somebody waits for the rows of a log, or for what is inside a cut: read that now."""
         self._wake.set()
 
     def _wait_for_a_look(self, wait_ms: int, number: int = 1) -> None:
@@ -255,7 +259,9 @@ class StorePoller:
         began_ms = monotonic_ms()
         if self._survey is None or began_ms - self._survey[0] >= TOPICS_EVERY_MS:
             self._survey = began_ms, engine.logs.topics.survey_each()
-        moment = look(engine, self._survey[1])
+        if self._cuts is None or began_ms - self._cuts[0] >= CUTS_EVERY_MS:
+            self._cuts = began_ms, look_at_cuts(engine, SeenCuts() if self._cuts is None else self._cuts[1])
+        moment = look(engine, self._survey[1], self._cuts[1])
         self._look_at_proofs(engine, moment)
         seen = began_ms, monotonic_ms()
         groups = group_lines(moment)
@@ -263,6 +269,7 @@ class StorePoller:
         self._seen = seen
         self._clock_trouble = self._clock_check.trouble(moment.states())
         self.tails.follow()
+        self.cut_readings.follow(engine)
 
     def _look_at_proofs(self, engine: Engine, moment: Moment) -> None:
         now_ms = monotonic_ms()
@@ -287,8 +294,9 @@ class StorePoller:
         return self._engine
 
     def _close(self) -> None:
-        engine, self._engine, self._survey = self._engine, None, None
+        engine, self._engine, self._survey, self._cuts = self._engine, None, None, None
         self.tails.forget()
+        self.cut_readings.forget()
         self._album, self._proofs_ms = ProofAlbum(), 0
         if engine is not None:
             engine.close()

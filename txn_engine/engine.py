@@ -116,7 +116,7 @@ class Engine:
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
-        self._cuts = CutStore(objects, clock, new_id, self.config.store_id)
+        self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers)
         self.maintenance = Maintenance(self.logs, self._cuts, clock)
         self._producer_tools = ProducerTools(self.logs, self.coordinator, self._groups, senders, waiting)
 

@@ -168,7 +168,7 @@ def test_batches_begin_where_the_entries_start(world: World) -> None:
     found = world.log.batches()
     next(found)
     seal(world.other, world.their_log, start + 1)
-    with pytest.raises(OutcomeUnknownError, match="being sealed"):
+    with pytest.raises(OutcomeUnknownError, match="was sealed"):
         list(found)
 
 

@@ -115,7 +115,7 @@ class CutMaker:
         topics, ends = self._first_look(names)
         coordinator = self._logs.refresh_all(map(self._logs.of, self._logs.internal(TRANSACTION_STATE_TOPIC)))
         incarnations = {topic.name: topic.incarnation for topic in topics}
-        before = self._store.newest_over(None if names is None else incarnations)
+        before = self._store.newest_over(None if names is None else incarnations, number)
         seen = self._second_look(names, topics, ends, before)
         vector = lowered(
             {at: each.state.last_stable_offset for at, each in seen.items()},

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from storage import LogKeys
-from txn_engine.errors import CorruptObjectError, InvalidRequestError, OutcomeUnknownError, StoreAccessError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreAccessError
 from txn_engine.log.cut_format import Cut
-from txn_engine.log.entry_format import OFFSETS_LOG, USER_LOG, LogKind, decode_entry
+from txn_engine.log.entry_format import OFFSETS_LOG, USER_LOG, LogKind
 from txn_engine.log.entry_log import LogTools
+from txn_engine.log.left_snapshot import leave_snapshot
 from txn_engine.log.objects import Objects
-from txn_engine.log.read_ahead import EntriesAhead
-from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot, encode_snapshot
+from txn_engine.log.slots import SlotRows, slots_from
+from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.log.topics import partition_prefix
 from txn_engine.protocol.as_of_cut import offsets_as_of
@@ -20,19 +20,6 @@ from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.offset_commits import GroupOffsets
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.replay import apply
-
-
-@dataclass(frozen=True, slots=True)
-class SlotRows:
-    """A slot that holds an entry: where it begins, and its rows."""
-
-    base_offset: int
-    batches: tuple[BatchDescriptor, ...]
-
-    @property
-    def end(self) -> int:
-        """Where the next slot begins."""
-        return self.batches[-1].last_offset + 1
 
 
 class EarlierLog:
@@ -49,21 +36,7 @@ class EarlierLog:
 
         Raises `OutcomeUnknownError` for a slot that is sealed.
         """
-        offset = start
-        with EntriesAhead(self._objects, self._keys, self._tools.executor) as ahead:
-            while (data := ahead.find(offset)) is not None:
-                key = self._keys.entry(offset)
-                entry = decode_entry(self._kind, data, key=key, base_offset=offset)
-                if entry.is_seal:
-                    raise OutcomeUnknownError(
-                        "an entry that is needed was sealed",
-                        place=key,
-                        expected="entries that a snapshot or a cut does not hold yet",
-                        action="try again",
-                    )
-                slot = SlotRows(offset, tuple(entry.batches))
-                yield slot
-                offset = slot.end
+        return slots_from(start, self._objects, self._keys, self._kind, self._tools.executor)
 
     def newest_snapshot(self, at_most: int) -> PartitionState:
         """The state of the newest sound snapshot that ends there or before; the empty state where there is none."""
@@ -103,23 +76,8 @@ class EarlierLog:
         return state
 
     def keep_snapshot(self, state: PartitionState) -> None:
-        """Let the snapshot of this state stand, which was built from entries read back.
-
-        The same log gives the same state, so one that is there must hold this one: anything else is damage.
-        """
-        if state.log_end_offset == 0:
-            return
-        key = self._keys.snapshot(state.log_end_offset)
-        there = self._objects.find(key, max_bytes=SNAPSHOT_LIMITS.object_bytes)
-        if there is None:
-            outcome = self._objects.create(
-                key, encode_snapshot(state), max_bytes=SNAPSHOT_LIMITS.object_bytes
-            )
-            there = None if outcome.won else outcome.winner
-        if there is not None and decode_snapshot(there, key=key) != state:
-            raise CorruptObjectError(
-                "another state", place=key, expected="the state that replaying the log gives"
-            )
+        """Let the snapshot of this state stand, which was built from entries read back."""
+        leave_snapshot(self._objects, self._keys, state)
 
 
 def missing_entry(keys: LogKeys, offset: int) -> CorruptObjectError:

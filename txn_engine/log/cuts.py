@@ -6,36 +6,42 @@ then looks for claims and cuts. So what was alive when a cut looked is seen to b
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from sys import intern
+from typing import Any, Final, TypeVar
 
 from storage import JSON_BYTES_MAX
 from txn_engine.clock import Clock
-from txn_engine.errors import InvalidRequestError, OutcomeUnknownError, TxnEngineError
-from txn_engine.ids import IdSource
-from txn_engine.log.cut_format import (
-    CUTS_PREFIX,
-    NEVER,
-    Cut,
-    Part,
-    cut_key,
-    decoded_cut,
-    encoded_cut,
-    parse_cut_key,
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidRequestError,
+    OutcomeUnknownError,
+    StoreAccessError,
+    TxnEngineError,
+    UnsupportedFormatError,
 )
+from txn_engine.ids import IdSource
+from txn_engine.log.cut_format import NEVER, Cut, Part, cut_key, decoded_cut, encoded_cut
+from txn_engine.log.cut_keys import CutKeys, Parts
 from txn_engine.log.objects import Objects, checked_number, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
+from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.protocol.controls import GRACE_MS
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Listing, Unreadable
+
+Found = TypeVar("Found")
 
 CLAIM_MS: Final = 3_600_000
 """After so long a claim is given up by clean-up."""
 _NEWEST_LISTED: Final = 128
 _INT64_MAX: Final = 2**63 - 1
+_AT_ONCE: Final = 64
+_FIRST_LOOK_BACK: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,53 +69,80 @@ class CutNumber:
     is_open: bool = False
 
 
-@dataclass(slots=True)
-class _Known:
-    """What is known of one number; what there is of it never changes. Of a deleted cut that holds nothing any more the
-    claim is left, and that it was deleted: no number is given out twice. `damage`: why nobody knows what it was.
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What clean-up has to know of a cut, a fraction of what it holds: a store may have ten thousand.
+
+    snapshots: by topic and incarnation, the snapshot of each partition.
     """
 
-    claimed_ms: int = 0
+    expires_ms: int
+    snapshots: Mapping[tuple[str, int], array[int]]
+
+    def snapshot(self, topic: str, incarnation: int, partition: int) -> int | None:
+        ends = self.snapshots.get((topic, incarnation), ())
+        return ends[partition] if partition < len(ends) else None
+
+
+_NOTHING: Final = _Needs(NEVER, {})
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a number that may hold something back. What there is of it never changes, so that nothing is
+    read twice; what could not be read is asked for again.
+
+    is_settled: there is the cut, or that there will be none. deleted_ms, needs: None as long as nobody has read them.
+    """
+
     is_settled: bool = False
-    cut: Cut | None = None
+    is_deleted: bool = False
     deleted_ms: int | None = None
-    is_gone: bool = False
-    damage: TxnEngineError | None = None
+    needs: _Needs | None = None
 
     @property
-    def is_open(self) -> bool:
-        """Whether its maker may be about to look, or to put it."""
-        return not self.is_settled and not self.is_gone
+    def is_unread(self) -> bool:
+        return self.is_settled and (self.needs is None or (self.is_deleted and self.deleted_ms is None))
 
-    def is_held(self, now_ms: int) -> bool:
-        """Whether it is a cut that holds something back: one that was deleted does for as long as dead files stay."""
-        return self.cut is not None and (self.deleted_ms is None or now_ms - self.deleted_ms < GRACE_MS)
+    def is_over(self, now_ms: int) -> bool:
+        """Whether it was deleted for so long that it holds nothing: it does for as long as dead files stay."""
+        return self.deleted_ms is not None and now_ms - self.deleted_ms >= GRACE_MS
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether clean-up is to delete it."""
+        return not self.is_deleted and self.needs is not None and NEVER < self.needs.expires_ms <= now_ms
 
 
 class CutStore:
     """The cuts of one store. Threads may share it."""
 
-    def __init__(self, objects: Objects, clock: Clock, new_id: IdSource, store_id: str) -> None:
+    def __init__(
+        self, objects: Objects, clock: Clock, new_id: IdSource, store_id: str, readers: Executor
+    ) -> None:
         self._objects = objects
         self._clock = clock
         self._new_id = new_id
         self._store_id = store_id
+        self._readers = readers
+        self._keys = CutKeys(objects, readers)
         self._lock = OwnLock()
-        self._known: dict[int, _Known] = {}  # of every number from 0 up to the last that was claimed
-        self._is_listed = False
-        self._apart: dict[int, _Known] = {}  # of numbers that were looked at while those before them were not
+        self._next: int | None = None  # to be claimed here
+        self._newest: Cut | None = None  # that was made or looked for here
+        self._became: dict[int, CutNumber] = {}  # of the newest numbers that were asked for
         self._claimed_below = 0
+        self._known: dict[int, _Known] = {}  # every number that may hold something, once there are ends
+        self._ends: set[int] = set()  # where numbers that were claimed end: one, where nobody meddled
 
     # --- making one -----------------------------------------------------------------------------------------
 
     def claim(self) -> int:
         """A number that nobody else has. From now on clean-up deletes nothing that a cut of this number may need."""
         with self._lock.here():
-            while True:
-                self._look_on()
-                number = len(self._known)
-                if self._put(number, Part.CLAIM, {"created_ms": self._clock()}):
-                    return number
+            number = self._keys.first_unused(0) if self._next is None else self._next
+            while not self._put(number, Part.CLAIM, {"created_ms": self._clock()}):
+                number = self._keys.first_unused(number + 1)
+            self._next = number + 1
+            return number
 
     def settle(self, cut: Cut) -> None:
         """Let the cut stand. Raises `OutcomeUnknownError` where clean-up gave its claim up."""
@@ -121,6 +154,7 @@ class CutStore:
                 expected="to be the first to write it",
                 action="make another cut; this one holds nothing",
             )
+        self._newest = cut
 
     def give_up(self, number: int) -> None:
         """Let there be no cut of this number; where it stands already, nothing happens."""
@@ -132,13 +166,11 @@ class CutStore:
         """The cut of this number. Raises `InvalidRequestError` where there is none, or it was deleted."""
         if type(number) is not int or not 0 <= number <= _INT64_MAX:
             raise InvalidRequestError(f"cut {number!r:.40}", expected="the number of a cut")
-        with self._lock.here():
-            known = self._known.get(number)
-        deleted_ms = self._read_time(number, Part.DELETED, "deleted_ms")
-        cut = known.cut if known is not None and known.cut is not None else self._read_cut(number)[1]
-        if cut is None or deleted_ms is not None:
+        deleted = self._readers.submit(self._read_time, number, Part.DELETED, "deleted_ms")
+        _, cut = self._read_cut(number)
+        if deleted.result() is not None or cut is None:
             raise InvalidRequestError(
-                f"there is no cut {number}" if deleted_ms is None else f"cut {number} was deleted",
+                f"there is no cut {number}" if deleted.result() is None else f"cut {number} was deleted",
                 place=self._objects.store.url,
                 expected="one that `txn-engine cuts list` shows",
             )
@@ -148,51 +180,81 @@ class CutStore:
         """The cuts that there are, oldest first."""
         with self._lock.here():
             self._list()
-            there = [(n, each) for n, each in sorted(self._known.items()) if each.deleted_ms is None]
-        return Listing(
-            [known.cut for _, known in there if known.cut is not None],
-            [
-                Unreadable(f"cut {n}", WHOLE_TOPIC, each.damage)
-                for n, each in there
-                if each.damage is not None
-            ],
-        )
+            there = sorted(
+                number for number, known in self._known.items() if known.is_settled and not known.is_deleted
+            )
+        cuts: list[Cut] = []
+        unreadable: list[Unreadable] = []
+        for number, found in self._read_each(self._read_or_damage, there):
+            if isinstance(found, Cut):
+                cuts.append(found)
+            elif found is not None:
+                unreadable.append(Unreadable(f"cut {number}", WHOLE_TOPIC, found))
+        return Listing(cuts, unreadable)
 
     def newest(self) -> Iterator[CutNumber]:
         """The numbers whose cuts were not deleted, newest first, each read when it is asked for: what it costs does not
         grow with how many there were before. What was made or deleted during the call may be missed.
         """
         with self._lock.here():
-            above, step = self._find_end(), _NEWEST_LISTED
-        while above:
-            low = max(0, above - step)
-            listed = self._listed(low, above)
-            for number in reversed(range(low, above)):
-                with self._lock.here():
-                    known = self._look_at(number, listed.get(number, set()))
-                if known is not None:
-                    yield CutNumber(number, known.claimed_ms, known.cut, known.damage, known.is_open)
-            above, step = low, step * 4
+            high = self._claimed_below = self._keys.first_free(self._claimed_below)
+        step = _NEWEST_LISTED
+        while high > 0:
+            low, above = max(0, high - step), high
+            for number, parts in sorted(self._keys.listed(low, above).items(), reverse=True):
+                if Part.DELETED not in parts:
+                    yield self._became_of(number)
+            high, step = low, step * 4
 
-    def newest_over(self, topics: Mapping[str, int] | None) -> Cut | None:
-        """The newest cut that holds something and is of all topics, or at least of these incarnations."""
-        now_ms = self._clock()
-        with self._lock.here():
-            self._list()
-            for _, known in sorted(self._known.items(), reverse=True):
-                cut = known.cut
-                if cut is None or not known.is_held(now_ms):
-                    continue
-                if cut.every_topic or (
-                    topics and all(cut.find(*each) is not None for each in topics.items())
-                ):
-                    return cut
+    def _became_of(self, number: int) -> CutNumber:
+        found = self._became.get(number)
+        if found is None:
+            found = self._read_number(number)
+            if found.error is None and not found.is_open:
+                self._became[number] = found
+                for oldest in sorted(self._became)[:-_NEWEST_LISTED]:
+                    self._became.pop(oldest, None)
+        return found
+
+    def _read_number(self, number: int) -> CutNumber:
+        try:
+            claimed_ms = self._read_time(number, Part.CLAIM, "created_ms") or 0
+        except DAMAGE:
+            claimed_ms = 0  # `verify` names it
+        try:
+            is_settled, cut = self._read_cut(number)
+        except DAMAGE as error:
+            return CutNumber(number, claimed_ms, None, error)
+        return CutNumber(number, claimed_ms, cut, None, not is_settled)
+
+    def newest_over(self, topics: Mapping[str, int] | None, below: int) -> Cut | None:
+        """The newest cut below this number that can be read and is of all topics, or at least of these incarnations;
+        whether it was deleted is no matter. As many are read as it takes, from the newest down.
+        """
+        low, step = below, _FIRST_LOOK_BACK
+        while low > 0:
+            low, high = max(0, low - step), low
+            for _, found in self._read_each(self._read_or_damage, self._settled(low, high)):
+                if isinstance(found, Cut) and _covers(found, topics):
+                    self._newest = found
+                    return found
+            step *= 4
         return None
+
+    def _settled(self, low: int, high: int) -> Sequence[int]:
+        """The numbers from `low` up to `high`, newest first; of many those that may be cuts, by their keys."""
+        if high - low <= _FIRST_LOOK_BACK:
+            return range(high - 1, low - 1, -1)
+        listed = self._keys.listed(low, high)
+        return sorted((number for number, parts in listed.items() if Part.CUT in parts), reverse=True)
 
     def delete(self, number: int) -> None:
         """Delete the cut; what only it needs may go after 24 hours. One that is damaged can be deleted too."""
-        with suppress(*DAMAGE):
+        with suppress(CorruptObjectError, UnsupportedFormatError):
             self.get(number)
+        self._delete(number)
+
+    def _delete(self, number: int) -> None:
         self._put(number, Part.DELETED, {"deleted_ms": self._clock()})
 
     # --- upkeep ----------------------------------------------------------------------------------------------
@@ -200,133 +262,127 @@ class CutStore:
     def holds(self, topic: str, incarnation: int, partition: int) -> Holds:
         """What must stay of this partition. To be asked after its state was read, by which something is deleted.
 
-        Raises the error of a damaged cut: what it needs nobody knows.
+        Raises the error of a cut that cannot be read: what it needs nobody knows.
         """
         now_ms = self._clock()
         with self._lock.here():
             self._look_on()
-            every = list(self._known.values())
-        for known in every:
-            if known.damage is not None:
-                raise known.damage
-        is_open = any(known.is_open for known in every)
-        held = [known.cut for known in every if known.cut is not None and known.is_held(now_ms)]
-        logs = [cut.log(topic, incarnation, partition) for cut in held]
-        return Holds(is_open, frozenset(log.snapshot for log in logs if log is not None))
+            unread = self._learn()
+            if unread:
+                raise unread[min(unread)]
+            known = list(self._known.values())
+        is_open = any(not each.is_settled for each in known)
+        held = (each.needs for each in known if each.needs is not None and not each.is_over(now_ms))
+        ends = (needs.snapshot(topic, incarnation, partition) for needs in held)
+        return Holds(is_open, frozenset(end for end in ends if end is not None))
 
     def tend(self, *, dry_run: bool) -> tuple[int, ...]:
         """Delete cuts that have expired, give up old claims, and remove what was in cuts that hold nothing any more.
         Returns the numbers of the expired ones.
         """
-        expired = tuple(cut.number for cut in self.all() if NEVER < cut.expires_ms <= self._clock())
+        with self._lock.here():
+            self._list()
+            self._learn()
+            now_ms, known = self._clock(), dict(sorted(self._known.items()))
+        expired = tuple(number for number, each in known.items() if each.has_expired(now_ms))
         if dry_run:
             return expired
-        for number in expired:
-            self._put(number, Part.DELETED, {"deleted_ms": self._clock()})
-        with self._lock.here():
-            now_ms, known = self._clock(), dict(self._known)
-        for number, each in known.items():
-            if each.is_open and now_ms - each.claimed_ms >= CLAIM_MS:
-                self.give_up(number)
-            if each.deleted_ms is not None and now_ms - each.deleted_ms >= GRACE_MS and not each.is_gone:
-                self._objects.remove(cut_key(number, Part.CUT))
+        over = [number for number, each in known.items() if each.is_over(now_ms)]
+        unsettled = [number for number, each in known.items() if not each.is_settled]
+        for job, numbers in (
+            (self._delete, expired),
+            (self._give_up_if_old, unsettled),
+            (self._remove, over),
+        ):
+            for _ in self._read_each(job, numbers):
+                pass
         return expired
+
+    def _remove(self, number: int) -> None:
+        self._objects.remove(cut_key(number, Part.CUT))
+        self._known.pop(number, None)
+
+    def _give_up_if_old(self, number: int) -> None:
+        """A claim whose time nobody can read is older than any; one that is refused now may be somebody's."""
+        try:
+            claimed_ms = self._read_time(number, Part.CLAIM, "created_ms")
+        except CorruptObjectError:
+            claimed_ms = 0
+        except DAMAGE:
+            return
+        if claimed_ms is not None and self._clock() - claimed_ms >= CLAIM_MS:
+            self.give_up(number)
 
     # --- looking at the store --------------------------------------------------------------------------------
 
     def _list(self) -> None:
-        """Know what there is of every number that was claimed before this call.
-
-        Numbers have no gap. A listing says where to look, and that something was deleted, which is for ever; the end is
-        a number that the store itself says nobody has claimed.
-        """
-        listed = self._listed(0, _INT64_MAX)
-        for number in sorted(listed):
-            while len(self._known) <= number:
-                missed = len(self._known)
-                found = self._read_number(missed, listed.get(missed, set()))
-                self._known[missed] = found or _Known(is_gone=True)
-            known = self._known[number]
-            if Part.DELETED in listed[number] and known.deleted_ms is None:
-                known.deleted_ms, known.damage = self._read_deleted(number), None
-        self._is_listed = True
+        """Know of every number that was claimed before this call, and which of them were deleted."""
+        start = min(
+            (number for number, known in self._known.items() if known.needs is not _NOTHING),
+            default=max(self._ends, default=0),
+        )
+        listed = self._keys.listed(start)
+        for number, parts in listed.items():
+            self._note(number, parts)
+        self._ends = {end for end in self._ends if end < start}
+        self._ends |= {start, *(number + 1 for number in listed)} - listed.keys()
         self._look_on()
 
-    def _listed(self, low: int, above: int) -> dict[int, set[Part]]:
-        """What a listing has of the numbers from `low` on that are below `above`."""
-        listed: dict[int, set[Part]] = defaultdict(set)
-        start_after = cut_key(low - 1, Part.DELETED) if low else None
-        for _, (number, part) in self._objects.ours(CUTS_PREFIX, parse_cut_key, start_after=start_after):
-            if number >= above:
-                break
-            listed[number].add(part)
-        return listed
-
-    def _find_end(self) -> int:
-        """The first number that nobody has claimed: there is no gap before it."""
-        low, step = self._claimed_below, 1
-        while self._objects.exists(cut_key(low + step - 1, Part.CLAIM)):
-            low, step = low + step, step * 2
-        high = low + step - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self._objects.exists(cut_key(middle, Part.CLAIM)):
-                low = middle + 1
-            else:
-                high = middle
-        self._claimed_below = low
-        return low
-
-    def _look_at(self, number: int, listed: set[Part]) -> _Known | None:
-        """What there is of a number by itself; None where that was deleted."""
-        if Part.DELETED in listed:
-            self._apart.pop(number, None)
-            return None
-        known = self._known.get(number) or self._apart.get(number)
-        if known is None or known.is_open:
-            known = self._read_number(number, listed)
-            if known is not None:
-                self._apart[number] = known
-        return None if known is None or known.is_gone or known.deleted_ms is not None else known
-
     def _look_on(self) -> None:
-        """Know what was claimed meanwhile, and what became of claims that are open."""
-        if not self._is_listed:
+        """Know of every number that was claimed before this call, and what became of claims that are open."""
+        if not self._ends:
             return self._list()
-        for number, known in self._known.items():
-            if known.is_open:
-                self._learn(number, known)
-        while (next_one := self._read_number(len(self._known), set())) is not None:
-            self._known[len(self._known)] = next_one
+        for end in sorted(self._ends):
+            free = self._keys.first_free(end)
+            self._known |= {number: _Known() for number in range(end, free) if number not in self._known}
+            self._ends = (self._ends - {end}) | {free}
+        unsettled = [number for number, known in self._known.items() if not known.is_settled]
+        for number, parts in self._read_each(self._keys.parts, unsettled):
+            self._note(number, parts)
         return None
 
-    def _read_number(self, number: int, listed: set[Part]) -> _Known | None:
-        """What there is of a number; None where nobody has claimed it."""
-        if Part.DELETED in listed and Part.CUT not in listed:
-            return _Known(is_gone=True)
-        try:
-            claimed_ms = self._read_time(number, Part.CLAIM, "created_ms")
-        except DAMAGE:
-            claimed_ms = 0  # of an age that nobody waits for; `verify` names it
-        if claimed_ms is None and Part.CUT not in listed:
-            return None
-        known = _Known(claimed_ms or 0)
-        self._learn(number, known)
-        return known
+    def _note(self, number: int, parts: Parts) -> None:
+        """What there is of a number. What has no claim is none; of what was deleted long ago the cut is gone."""
+        if not parts or (Part.DELETED in parts and Part.CUT not in parts):
+            self._known.pop(number, None)
+            return
+        known = self._known.setdefault(number, _Known())
+        known.is_settled |= Part.CUT in parts
+        known.is_deleted |= Part.DELETED in parts
 
-    def _learn(self, number: int, known: _Known) -> None:
-        """Read what became of a claim. One whose cut is no more, or damaged, may have been deleted."""
+    def _learn(self) -> dict[int, TxnEngineError]:
+        """Read of each number what nobody has read yet; the errors of those that cannot be read."""
+        unread = [number for number, known in self._known.items() if known.is_unread]
+        found = self._read_each(self._learn_one, unread)
+        return {number: error for number, error in found if error is not None}
+
+    def _learn_one(self, number: int) -> TxnEngineError | None:
+        """A damaged cut that was deleted holds nothing; one that the store refuses does until it is over."""
+        known = self._known[number]
+        if known.is_deleted and known.deleted_ms is None:
+            known.deleted_ms = self._read_deleted(number)
         try:
-            known.is_settled, known.cut = self._read_cut(number)
+            known.is_settled, cut = (True, None) if known.is_over(self._clock()) else self._read_cut(number)
         except DAMAGE as error:
-            known.is_settled, known.damage = True, error
-        if (known.is_open or known.damage is not None) and self._read_deleted(number) is not None:
-            known.is_gone, known.damage = True, None
+            if isinstance(error, StoreAccessError) or not known.is_deleted:
+                return error
+            cut = None
+        if known.is_settled:
+            known.needs = _NOTHING if cut is None else _needs_of(cut)
+        return None
+
+    def _read_each(self, read: Callable[[int], Found], numbers: Sequence[int]) -> Iterator[tuple[int, Found]]:
+        """What is read of each number, several at once."""
+        for at in range(0, len(numbers), _AT_ONCE):
+            some = numbers[at : at + _AT_ONCE]
+            yield from zip(some, self._readers.map(read, some), strict=True)
 
     def _read_deleted(self, number: int) -> int | None:
-        """When it was deleted, None where it was not. Something damaged there says that it was, and not when."""
+        """When it was deleted. Something damaged there says that it was, and not when; None: the store refuses that."""
         try:
             return self._read_time(number, Part.DELETED, "deleted_ms")
+        except StoreAccessError:
+            return None
         except DAMAGE:
             return self._clock()
 
@@ -336,6 +392,15 @@ class CutStore:
         if held is None:
             return False, None
         return True, decoded_cut(held, cut_key(number, Part.CUT), number, self._store_id)
+
+    def _read_or_damage(self, number: int) -> Cut | TxnEngineError | None:
+        newest = self._newest
+        if newest is not None and newest.number == number:
+            return newest
+        try:
+            return self._read_cut(number)[1]
+        except DAMAGE as error:
+            return error
 
     def _read_time(self, number: int, part: Part, name: str) -> int | None:
         held = self._read(number, part, (name,))
@@ -352,3 +417,19 @@ class CutStore:
         """Whether the object is ours; False where another stands there."""
         data = encode_json({"number": number, **fields, "write_id": self._new_id()}, part.kind)
         return self._objects.create(cut_key(number, part), data, max_bytes=JSON_BYTES_MAX).won
+
+
+def _covers(cut: Cut, topics: Mapping[str, int] | None) -> bool:
+    """Whether the cut is of all topics, or at least of these incarnations."""
+    return cut.every_topic or (
+        topics is not None and all(cut.find(*each) is not None for each in topics.items())
+    )
+
+
+def _needs_of(cut: Cut) -> _Needs:
+    topics = {
+        (intern(each.topic), each.incarnation): array("q", [log.snapshot for log in each.partitions])
+        for each in cut.topics
+    }
+    groups = array("q", [log.snapshot for log in cut.groups])
+    return _Needs(cut.expires_ms, {**topics, (CONSUMER_OFFSETS_TOPIC, 0): groups})

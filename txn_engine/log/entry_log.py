@@ -20,11 +20,13 @@ from txn_engine.errors import (
 )
 from txn_engine.ids import IdSource
 from txn_engine.log.entry_format import ENTRY_LIMITS, LogKind, decode_entry, encode_entry
+from txn_engine.log.left_snapshot import leave_snapshot
 from txn_engine.log.objects import Objects
 from txn_engine.log.openers_snapshot import OpenersSnapshot
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import EntriesAhead
-from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot, encode_snapshot
+from txn_engine.log.slots import slots_from
+from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot
 from txn_engine.log.turns import WRITER_CHARS, Turns
 from txn_engine.protocol.appends import EntryPlan, FirstWriteCheck, allow_first_write, plan_entry
 from txn_engine.protocol.batches import BatchDescriptor, Control
@@ -259,19 +261,9 @@ class EntryLog:
 
         Raises `OutcomeUnknownError` where a slot is sealed while it reads.
         """
-        offset = self.refresh().entries_start if start is None else start
-        with self._entries_ahead() as ahead:
-            while (data := ahead.find(offset)) is not None:
-                key = self.keys.entry(offset)
-                entry = decode_entry(self.kind, data, key=key, base_offset=offset)
-                if entry.is_seal:
-                    raise OutcomeUnknownError(
-                        "the entries that were to be searched are being sealed",
-                        place=key,
-                        action="search again",
-                    )
-                yield from entry.batches
-                offset = entry.batches[-1].last_offset + 1
+        begin = self.refresh().entries_start if start is None else start
+        for slot in slots_from(begin, self._tools.objects, self.keys, self.kind, self._tools.executor):
+            yield from slot.batches
 
     def first_slot(self, offset: int) -> int | None:
         """Where the first slot at `offset` or behind it begins; None where there is none. By a listing: for looking
@@ -416,20 +408,11 @@ class EntryLog:
 
     def write_snapshot(self) -> int | None:
         """Write a snapshot at the log's end, built from entries read back, from an older snapshot on; its offset, or
-        None where it stands already.
-
-        The same log gives the same state, so a snapshot that is there must hold this one: anything else is damage.
+        None where one stands already.
         """
-        reader = EntryLog(self._tools, self.keys.prefix, self.kind)
-        state = reader.refresh()
-        key = self.keys.snapshot(state.log_end_offset)
-        if state.log_end_offset == 0 or self._find_snapshot(key) is not None:
+        state = EntryLog(self._tools, self.keys.prefix, self.kind).refresh()
+        end, objects = state.log_end_offset, self._tools.objects
+        if end == 0 or objects.exists(self.keys.snapshot(end)):
             return None
-        outcome = self._tools.objects.create(
-            key, encode_snapshot(state), max_bytes=SNAPSHOT_LIMITS.object_bytes
-        )
-        if not outcome.won and decode_snapshot(outcome.winner, key=key) != state:
-            raise CorruptObjectError(
-                "another state", place=key, expected="the state that replaying the log gives"
-            )
-        return state.log_end_offset
+        leave_snapshot(objects, self.keys, state)
+        return end

@@ -11,8 +11,8 @@ from concurrent.futures import Executor
 
 from storage import LogKeys
 from txn_engine.errors import IllegalStateError, TxnEngineError
+from txn_engine.log.left_snapshot import leave_snapshot
 from txn_engine.log.objects import Objects
-from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, encode_snapshot
 from txn_engine.protocol.partition import PartitionState
 
 _LOG = logging.getLogger(__name__)
@@ -49,11 +49,7 @@ class OpenersSnapshot:
         try:
             if self._is_needless(state.log_end_offset):
                 return  # another opener was quicker
-            self._objects.create(
-                self._keys.snapshot(state.log_end_offset),
-                encode_snapshot(state),
-                max_bytes=SNAPSHOT_LIMITS.object_bytes,
-            )
+            leave_snapshot(self._objects, self._keys, state)
         except TxnEngineError as error:
             _LOG.info("no snapshot was left in %s: %s", self._keys.snapshots_prefix, error)
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.log.entry_format import OFFSETS_LOG
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.maintain.reports import Cleaned
-from txn_engine.maintain.snapshots import deletable
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.controls import GRACE_MS
 from txn_engine.protocol.file_names import DataFileName, parse_data_path
@@ -70,16 +70,21 @@ class Cleaner:
     def _clean_snapshots(self, state: PartitionState) -> None:
         """Delete those that are older than two which were verified just now, and not kept for another reason."""
         snapshots = self._target.snapshots
-        found = snapshots.read_all()
-        gone = deletable(found, state.entries_start)
+        newest = snapshots.newest_sound(2)
+        if len(newest) < 2 or snapshots.all[:2] == newest:
+            return
+        holds = self._target.holds()
+        if holds.is_open:
+            return
+        below = newest[0].end
+        if self._target.log.kind is OFFSETS_LOG:
+            below = min(below, state.entries_start)  # a later cut may still come down to any that is not
+        gone = snapshots.deletable(below, state.entries_start, holds.snapshots)
         if not gone:
             return
-        sound = [snapshot.end for snapshot in found if snapshot.sound]
-        snapshots.verify(sound[-2:], sound[:-2], state.entries_start)
-        holds = self._target.holds()
+        snapshots.verify(newest, state.entries_start)
         for snapshot in gone:
-            if not holds.is_open and snapshot.end not in holds.snapshots:
-                self._delete(self._target.keys.snapshot(snapshot.end), snapshot.bytes, self._snapshots)
+            self._delete(self._target.keys.snapshot(snapshot.end), snapshot.bytes, self._snapshots)
 
     # --- data files -----------------------------------------------------------------------------------------
 
@@ -154,7 +159,7 @@ class Cleaner:
         holds = self._target.holds() if gone else None
         if holds is None or holds.is_open:
             return
-        held = self._target.files_held(holds)
+        held = self._target.files_held(holds, [name for _, _, name in gone])
         for key, size, name in gone:
             if name.data_path not in held:
                 self._delete(key, size, counted)

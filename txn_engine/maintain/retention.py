@@ -78,13 +78,11 @@ def _verified_snapshots(
     target: Target, state: PartitionState, policy: MaintenancePolicy, cutoff_ms: int
 ) -> tuple[VerifiedSnapshot, ...]:
     """The newest snapshot of that age and the one behind it, verified; none where moving there gains too little."""
-    sound = [snapshot for snapshot in target.snapshots.read_all() if snapshot.sound]
-    old = [index for index, snapshot in enumerate(sound[:-1]) if snapshot.append_time <= cutoff_ms]
-    if not old or sound[old[-1]].end - state.entries_start <= policy.trim_step:
+    snapshots = target.snapshots
+    found = snapshots.two_at(cutoff_ms)
+    if not found or found[0].end - state.entries_start <= policy.trim_step:
         return ()
-    ends = [snapshot.end for snapshot in sound]
-    kept = old[-1]
-    return target.snapshots.verify(ends[kept : kept + 2], ends[:kept], state.entries_start)
+    return snapshots.verify(found, state.entries_start)
 
 
 def _report(target: Target, plan: _Plan) -> Trimmed:

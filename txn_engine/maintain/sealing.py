@@ -64,7 +64,7 @@ def _is_entry(slot: Slot) -> bool:
 
 def _check_snapshots(target: Target, entries_start: int) -> None:
     """The last look before what cannot be undone: the trim was legal when it was written, but that may be long ago."""
-    sound = [each for each in target.snapshots.read_all() if each.sound and each.end > entries_start]
+    sound = target.snapshots.newest_sound(_SNAPSHOTS_NEEDED, above=entries_start)
     if len(sound) < _SNAPSHOTS_NEEDED:
         raise CorruptObjectError(
             f"{len(sound)} sound snapshots beyond offset {entries_start}",

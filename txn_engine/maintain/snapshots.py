@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, takewhile
 
 from storage import LogKeys
 from txn_engine.errors import CorruptObjectError, StoreAccessError
@@ -20,43 +20,98 @@ from txn_engine.protocol.replay import apply
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot that was read: up to which offset, and the log's time there. `sound` is False for a damaged one."""
+    """A snapshot that is there: up to which offset, and of how many bytes."""
 
     end: int
     bytes: int
-    sound: bool
-    append_time: int = -1
 
 
 class Snapshots:
-    """Reads and checks the snapshots of one partition. Deletes nothing."""
+    """The snapshots of one partition as a listing gives them, oldest first, each read only where it is asked what is in
+    it: a cut a minute leaves ten thousand in a week. Deletes nothing.
+    """
 
     def __init__(self, tools: LogTools, keys: LogKeys, slots: Slots) -> None:
         self._objects = tools.objects
         self._keys = keys
         self._slots = slots
+        self.all = [
+            Snapshot(end, info.size)
+            for info, end in self._objects.ours(keys.snapshots_prefix, keys.parse_snapshot)
+        ]
+        self._times: dict[int, int | None] = {}
 
-    def read_all(self) -> list[Snapshot]:
-        """All that are there, oldest first, each read back as a whole. Objects of other names are left alone."""
-        found = []
-        for info, end in self._objects.ours(self._keys.snapshots_prefix, self._keys.parse_snapshot):
-            state = self._sound(end)
-            at = -1 if state is None else state.last_append_time
-            found.append(Snapshot(end, info.size, state is not None, at))
-        return found
+    def newest_sound(self, count: int, above: int = -1) -> list[Snapshot]:
+        """The newest that are whole and end above that offset, oldest first; fewer where there are not so many."""
+        found = (each for each in reversed(self.all) if each.end > above and self._time(each) is not None)
+        return list(islice(found, count))[::-1]
 
-    def verify(
-        self, ends: Sequence[int], older: Sequence[int], entries_start: int
-    ) -> tuple[VerifiedSnapshot, ...]:
-        """What vouches for the snapshots at `ends` (ascending): each is what a replay of the log gives.
+    def two_at(self, cutoff_ms: int) -> list[Snapshot]:
+        """The newest sound one of that time of the log or before that is not the last, and the one behind it; none
+        where there are no such two. By bisection: the log's time does not go back.
+        """
+        low, high = 0, len(self.all)
+        while low < high:
+            middle = (low + high) // 2
+            found = self._sound_between(middle, high)
+            if found is None or (self._time(self.all[found]) or 0) > cutoff_ms:
+                high = middle
+            else:
+                low = found + 1
+        if low == 0:
+            return []
+        behind = self._sound_between(low, len(self.all))
+        if behind is not None:
+            return [self.all[low - 1], self.all[behind]]
+        newest = self.newest_sound(2)
+        return newest if len(newest) == 2 else []
 
-        The replay begins at the newest sound one of `older` whose entries are still there, else at the log's first
-        entry. Where that is sealed, the first of `ends` is taken as it was read: all that is left to compare it with
+    def _sound_between(self, low: int, high: int) -> int | None:
+        return next((at for at in range(low, high) if self._time(self.all[at]) is not None), None)
+
+    def _time(self, snapshot: Snapshot) -> int | None:
+        """The log's time there; None for a damaged one."""
+        if snapshot.end not in self._times:
+            state = self._sound(snapshot.end)
+            self._times[snapshot.end] = None if state is None else state.last_append_time
+        return self._times[snapshot.end]
+
+    def deletable(self, below: int, entries_start: int, held: Collection[int]) -> list[Snapshot]:
+        """Of those that end below, and that no cut needs: which nobody needs once two newer sound ones were verified.
+
+        What stays is the oldest one from which the entries that are left can be replayed, and of each later day of the
+        log its first: `entries_start` moves from one of them to the next.
+        """
+        return [
+            snapshot
+            for at, snapshot in enumerate(self.all)
+            if snapshot.end < below
+            and snapshot.end not in held
+            and (snapshot.end < entries_start or not self._is_first_of_a_day(at, entries_start))
+        ]
+
+    def _is_first_of_a_day(self, at: int, entries_start: int) -> bool:
+        time_ms = self._time(self.all[at])
+        if time_ms is None:
+            return False
+        earlier = (self.all[before] for before in range(at - 1, -1, -1))
+        for snapshot in takewhile(lambda each: each.end >= entries_start, earlier):
+            before_ms = self._time(snapshot)
+            if before_ms is not None:
+                return before_ms // DAY_MS < time_ms // DAY_MS
+        return True
+
+    def verify(self, snapshots: Sequence[Snapshot], entries_start: int) -> tuple[VerifiedSnapshot, ...]:
+        """What vouches for these snapshots (ascending): each is what a replay of the log gives.
+
+        The replay begins at the newest sound one before them whose entries are still there, else at the log's first
+        entry. Where that is sealed, the first of them is taken as it was read: all that is left to compare it with
         is the one that follows it. Raises `CorruptObjectError` for one that is damaged or differs.
         """
-        state = self._begin(ends[0], [end for end in older if end >= entries_start])
+        first = snapshots[0].end
+        state = self._begin(first, [each.end for each in self.all if entries_start <= each.end < first])
         verified = []
-        for end in ends:
+        for end in (each.end for each in snapshots):
             last_entry = self._slots.last_below(entries_start, end)
             for slot in self._slots.walk(state.log_end_offset, end):
                 for batch in slot.batches:
@@ -91,21 +146,3 @@ class Snapshots:
         except (CorruptObjectError, StoreAccessError):
             return None
         return state if state.log_end_offset == end else None
-
-
-def deletable(snapshots: Sequence[Snapshot], entries_start: int) -> list[Snapshot]:
-    """Those that nobody needs once the two newest sound ones were verified.
-
-    Beside these two stay the oldest one from which the entries that are left can be replayed, and of each later day of
-    the log its first: `entries_start` moves from one of them to the next.
-    """
-    sound = [snapshot for snapshot in snapshots if snapshot.sound]
-    if len(sound) < 2:
-        return []
-    replayable = [snapshot for snapshot in sound if snapshot.end >= entries_start]
-    kept = {snapshot.end for snapshot in replayable[:1]}
-    for before, later in pairwise(replayable):
-        if before.append_time // DAY_MS < later.append_time // DAY_MS:
-            kept.add(later.end)
-    two_newer = sound[-2].end
-    return [snapshot for snapshot in snapshots if snapshot.end < two_newer and snapshot.end not in kept]

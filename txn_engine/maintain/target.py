@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from storage import LogKeys
@@ -12,6 +14,7 @@ from txn_engine.log.objects import Objects
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.slots import Slots
 from txn_engine.maintain.snapshots import Snapshots
+from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.partition import PartitionState
 
 
@@ -51,11 +54,29 @@ class Target:
         incarnation = 0 if self.records is None else self.records.incarnation
         return self.cuts.holds(self.topic, incarnation, self.partition)
 
-    def files_held(self, holds: Holds) -> frozenset[str]:
-        """The paths of the files that cuts need."""
+    def files_held(self, holds: Holds, asked: Sequence[DataFileName]) -> frozenset[str]:
+        """The paths of those of these files that cuts need.
+
+        A file is unknown to the log's states, then undecided, live, dead, and forgotten, in this order and each once.
+        So the state in the middle of all that are held tells of each file whether it is held there, or on which side it
+        can be: of ten thousand snapshots some dozen are read, one at a time.
+        """
         log = EarlierLog(self.tools, self.keys, self.log.kind)
-        states = [log.snapshot(end) for end in sorted(holds.snapshots)]
-        return frozenset(file.file.data_path for state in states for file in state.live.values())
+        ends = sorted(holds.snapshots)
+        held: set[str] = set()
+        todo = [(0, len(ends), list(asked))]
+        while todo:
+            low, high, names = todo.pop()
+            if low == high or not names:
+                continue
+            middle = (low + high) // 2
+            state = log.snapshot(ends[middle])
+            by_place = defaultdict(list)
+            for name in names:
+                by_place[_place_in_time(state, name)].append(name)
+            held.update(name.data_path for name in by_place[0])
+            todo += [(low, middle, by_place[-1]), (middle + 1, high, by_place[1])]
+        return frozenset(held)
 
     def read_back(self) -> PartitionState:
         """The state that the store gives now: nothing in it comes from a view or a plan of this process.
@@ -63,3 +84,14 @@ class Target:
         What is deleted or sealed is decided on this alone.
         """
         return EntryLog(self.tools, self.keys.prefix, self.log.kind).refresh()
+
+
+def _place_in_time(state: PartitionState, name: DataFileName) -> int:
+    """Whether the file is live in this state (0), or can only be in an earlier one (-1), or in a later one (1)."""
+    base_offset = state.named.get(name.data_path)
+    if base_offset is None:
+        return -1 if name.log_end < state.floor else 1
+    if name.data_path in state.dead:
+        return -1
+    log_file = state.live.get(base_offset)
+    return 0 if log_file is not None and log_file.file.data_path == name.data_path else 1

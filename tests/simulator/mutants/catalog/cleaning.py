@@ -215,7 +215,7 @@ MUTANTS = (
             Edit(
                 _SEALING,
                 "    entries_start = target.read_back().entries_start\n",
-                "    entries_start = max(\n        [target.read_back().entries_start, *(s.end for s in target.snapshots.read_all())]\n    )\n",
+                "    entries_start = max(\n        [target.read_back().entries_start, *(s.end for s in target.snapshots.all)]\n    )\n",
             ),
             Edit(_SEALING, "    _check_snapshots(target, entries_start)\n", ""),
         ),
@@ -227,9 +227,9 @@ MUTANTS = (
         "a snapshot is deleted although one newer one alone is there",
         (
             Edit(
-                "txn_engine/maintain/snapshots.py",
-                "    two_newer = sound[-2].end\n",
-                "    two_newer = sound[-1].end\n",
+                "txn_engine/maintain/deleting.py",
+                "        below = newest[0].end\n",
+                "        below = newest[1].end\n",
             ),
         ),
         ("seals", "decay", "upkeep"),

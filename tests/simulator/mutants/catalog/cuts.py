@@ -110,8 +110,8 @@ MUTANTS = (
         (
             Edit(
                 _DELETING,
-                "if not holds.is_open and snapshot.end not in holds.snapshots:",
-                "if not holds.is_open:",
+                "snapshots.deletable(below, state.entries_start, holds.snapshots)",
+                "snapshots.deletable(below, state.entries_start, ())",
             ),
         ),
         _WORKLOADS,

@@ -33,8 +33,13 @@ MUTANTS = (
         (
             Edit(
                 _OPENERS,
-                "self._keys.snapshot(state.log_end_offset),",
-                "self._keys.snapshot(state.log_end_offset + 1),",
+                "from txn_engine.log.left_snapshot import leave_snapshot\n",
+                "from txn_engine.log.snapshot_format import encode_snapshot\n",
+            ),
+            Edit(
+                _OPENERS,
+                "leave_snapshot(self._objects, self._keys, state)",
+                "self._objects.create(\n                self._keys.snapshot(state.log_end_offset + 1), encode_snapshot(state), max_bytes=1 << 30\n            )",
             ),
         ),
         ("lists", "bank", "two_owners", "upkeep"),
@@ -198,9 +203,18 @@ MUTANTS = (
         (
             Edit(
                 _LOG,
-                "        reader = EntryLog(self._tools, self.keys.prefix, self.kind)\n        state = reader.refresh()\n"
-                "        key = self.keys.snapshot(state.log_end_offset)",
-                "        state = self.refresh()\n        key = self.keys.snapshot(state.log_end_offset + 1)",
+                "        state = EntryLog(self._tools, self.keys.prefix, self.kind).refresh()\n",
+                "        state = self.refresh()\n",
+            ),
+            Edit(
+                _LOG,
+                "        leave_snapshot(objects, self.keys, state)\n",
+                "        objects.create(self.keys.snapshot(end + 1), encode_snapshot(state), max_bytes=1 << 30)\n",
+            ),
+            Edit(
+                _LOG,
+                "import SNAPSHOT_LIMITS, decode_snapshot\n",
+                "import SNAPSHOT_LIMITS, decode_snapshot, encode_snapshot\n",
             ),
             Edit(
                 _LOG,

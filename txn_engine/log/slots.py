@@ -1,0 +1,51 @@
+"""A log's slots, read one after the other from the store: nothing here comes from a view that somebody holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from storage import LogKeys
+from txn_engine.errors import OutcomeUnknownError
+from txn_engine.log.entry_format import LogKind, decode_entry
+from txn_engine.log.objects import Objects
+from txn_engine.log.read_ahead import EntriesAhead
+from txn_engine.protocol.batches import BatchDescriptor
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRows:
+    """A slot that holds an entry: where it begins, and its rows."""
+
+    base_offset: int
+    batches: tuple[BatchDescriptor, ...]
+
+    @property
+    def end(self) -> int:
+        """Where the next slot begins."""
+        return self.batches[-1].last_offset + 1
+
+
+def slots_from(
+    start: int, objects: Objects, keys: LogKeys, kind: LogKind, executor: Executor
+) -> Iterator[SlotRows]:
+    """The slots from the one that begins at `start`, up to the first that is empty.
+
+    Raises `OutcomeUnknownError` for a slot that is sealed, or is being sealed while it reads.
+    """
+    offset = start
+    with EntriesAhead(objects, keys, executor) as ahead:
+        while (data := ahead.find(offset)) is not None:
+            key = keys.entry(offset)
+            entry = decode_entry(kind, data, key=key, base_offset=offset)
+            if entry.is_seal:
+                raise OutcomeUnknownError(
+                    "an entry that is needed was sealed",
+                    place=key,
+                    expected="entries from the one that was asked for on",
+                    action="try again: what was sealed stands in a snapshot",
+                )
+            slot = SlotRows(offset, tuple(entry.batches))
+            yield slot
+            offset = slot.end

@@ -26,6 +26,7 @@ from txn_engine.log.cuts import CutNumber, CutStore
 from txn_engine.log.entry_log import LogTools
 from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
 from txn_engine.log.objects import Objects, store_errors
+from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import StoreConfig, open_store_config
 from txn_engine.log.topics import Survey, TopicRegistry
 from txn_engine.log.turns import WRITER_CHARS
@@ -34,6 +35,8 @@ from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.scan import Scan, first_offset_behind
+from txn_engine.tables import Tables
+from txn_engine.tables.tables import KEEP_CUT_MS
 from txn_engine.types import IsolationLevel, MarkerMode, ProducerIdAndEpoch, TopicPartition
 from txn_engine.unreadable import Listing
 
@@ -117,7 +120,17 @@ class Engine:
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
         self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers)
-        self.maintenance = Maintenance(self.logs, self._cuts, clock)
+        pins = PinStore(objects, clock, new_id)
+        self.maintenance = Maintenance(self.logs, self._cuts, pins, clock)
+        self.tables = Tables(
+            self.logs,
+            self._cuts,
+            pins,
+            clock,
+            waiting,
+            make_cut=lambda: self.cut(keep_ms=KEEP_CUT_MS),
+            drive=self.coordinator.write_pending_markers,
+        )
         self._producer_tools = ProducerTools(self.logs, self.coordinator, self._groups, senders, waiting)
 
     @property

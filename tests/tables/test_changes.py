@@ -18,7 +18,7 @@ from txn_engine.errors import (
     OutcomeUnknownError,
 )
 from txn_engine.log.as_of import EarlierLog
-from txn_engine.log.cut_format import Cut
+from txn_engine.log.topic_cut import TopicCut, topic_cut
 from txn_engine.tables.changes import Changes, StepKind, Visible
 from txn_engine.tables.files import TableFile
 from txn_engine.testing import ManualClock
@@ -65,12 +65,10 @@ def applied(changes: Changes, before: dict[str, TableFile], kept: Iterable[str] 
     return files
 
 
-def check_steps(
-    changes: Changes, records: Records, before: dict[str, TableFile], earlier: Cut, later: Cut
-) -> None:
+def check_steps(changes: Changes, records: Records, before: dict[str, TableFile], earlier: TopicCut) -> None:
     """What each kind of step may do to the records, and that who follows the table is given every new one once."""
     every = {each.path: each for each in changes.passing}
-    ends = [log.offset for log in earlier.topics[0].partitions]
+    ends = [log.offset for log in earlier.partitions]
     table = dict(before)
     order = list(StepKind)
     steps = changes.steps(set(every))
@@ -107,13 +105,13 @@ def test_both_ways_lead_from_one_cut_to_another(seed: int, monkeypatch: pytest.M
     with engine_on(clock=clock) as engine:
         ledger, records = Ledger(engine, clock, seed), Records(engine)
         topic = engine.logs.topics.look_up("payments")
-        cuts: list[Cut] = []
+        cuts: list[TopicCut] = []
         for _ in range(12):
             for _ in range(ledger.random.randint(1, 4)):
                 ledger.step()
                 records.look()
             try:
-                cut = ledger.cut()
+                cut = topic_cut(ledger.cut(), "payments", 0)
                 Visible(engine.logs, topic).at(cut)
             except ConcurrentTransactionsError:
                 SEEN["refused"] += 1
@@ -122,7 +120,7 @@ def test_both_ways_lead_from_one_cut_to_another(seed: int, monkeypatch: pytest.M
         visible = Visible(engine.logs, topic)
         files = {cut.number: by_path(visible.at(cut)) for cut in cuts}
         for cut in cuts:
-            scanned = engine.scan("payments", cut=cut).files()
+            scanned = engine.scan("payments", cut=cut.number).files()
             assert [f"{engine.store.uri(FOLDER + path)}" for path in files[cut.number]] == [
                 each.uri for each in scanned
             ]
@@ -132,13 +130,13 @@ def test_both_ways_lead_from_one_cut_to_another(seed: int, monkeypatch: pytest.M
             changes = visible.changes(a, b)
             assert applied(changes, files[a.number]) == set(files[b.number])
             assert applied(changes, files[a.number], by_path(changes.passing)) == set(files[b.number])
-            check_steps(changes, records, files[a.number], a, b)
+            check_steps(changes, records, files[a.number], a)
             with monkeypatch.context() as patched:
                 patched.setattr(EarlierLog, "slots", sealed)
                 compared = visible.changes(a, b)
             assert applied(compared, files[a.number]) == set(files[b.number])
             assert applied(compared, files[a.number], by_path(compared.passing)) == set(files[b.number])
-            check_steps(compared, records, files[a.number], a, b)
+            check_steps(compared, records, files[a.number], a)
         ledger.close()
 
 
@@ -152,12 +150,12 @@ def test_a_merge_of_old_files_with_new_ones_is_shown_in_two_steps(monkeypatch: p
     with engine_on(clock=clock) as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
         append(engine, 1)
-        first = engine.cut()
+        first = cut_of(engine)
         append(engine, 2)
         append(engine, 3)
         engine.maintenance.compact(policy=EAGER)
         append(engine, 4)
-        second = engine.cut()
+        second = cut_of(engine)
         visible = Visible(engine.logs, engine.logs.topics.look_up("payments"))
         for is_sealed in (False, True):
             with monkeypatch.context() as patched:
@@ -175,7 +173,7 @@ def test_a_merge_of_old_files_with_new_ones_is_shown_in_two_steps(monkeypatch: p
             assert kinds == [StepKind.APPEND, StepKind.OVERWRITE]
 
 
-def test_an_earlier_cut_is_refused(engine_pair: tuple[Engine, Cut, Cut]) -> None:
+def test_an_earlier_cut_is_refused(engine_pair: tuple[Engine, TopicCut, TopicCut]) -> None:
     engine, first, second = engine_pair
     visible = Visible(engine.logs, engine.logs.topics.look_up("payments"))
     with pytest.raises(InvalidRequestError, match=r"cut 0 after cut 1 \(at payments-0\)"):
@@ -183,7 +181,7 @@ def test_an_earlier_cut_is_refused(engine_pair: tuple[Engine, Cut, Cut]) -> None
     assert visible.changes(first, first).steps(()) == []
 
 
-def test_a_missing_entry_is_named(engine_pair: tuple[Engine, Cut, Cut]) -> None:
+def test_a_missing_entry_is_named(engine_pair: tuple[Engine, TopicCut, TopicCut]) -> None:
     engine, first, second = engine_pair
     engine.store.delete(engine.logs.get("payments", 0, 0).keys.entry(1))
     visible = Visible(engine.logs, engine.logs.topics.look_up("payments"))
@@ -192,15 +190,19 @@ def test_a_missing_entry_is_named(engine_pair: tuple[Engine, Cut, Cut]) -> None:
 
 
 @pytest.fixture
-def engine_pair() -> Iterator[tuple[Engine, Cut, Cut]]:
+def engine_pair() -> Iterator[tuple[Engine, TopicCut, TopicCut]]:
     """Two cuts, with a record more in the second one."""
     with engine_on() as engine:
         engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
         append(engine, 1)
-        first = engine.cut()
+        first = cut_of(engine)
         append(engine, 2)
-        yield engine, first, engine.cut()
+        yield engine, first, cut_of(engine)
 
 
 def append(engine: Engine, *accounts: int) -> None:
     engine.partition("payments", 0).append(rows(*accounts))
+
+
+def cut_of(engine: Engine) -> TopicCut:
+    return topic_cut(engine.cut(), "payments", 0)

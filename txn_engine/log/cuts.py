@@ -46,13 +46,15 @@ _FIRST_LOOK_BACK: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """What must stay of one partition, since cuts need it: snapshots, by their ends, and the files that they list.
+    """What must stay of one partition, since cuts or tables need it: snapshots, by their ends, and the files that they
+    list; single files, by their paths.
 
     `is_open`: somebody is making a cut, so that anything may be needed.
     """
 
     is_open: bool
     snapshots: frozenset[int]
+    files: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Removing what a deleted topic has left: logs, data files and snapshots of an incarnation that has its tombstone.
+"""Removing what a deleted topic has left: all of an incarnation that has its tombstone, its tables too.
 
 Nobody reads an incarnation that was deleted. What is appended to it by those who began before is lost with it, and a
 marker for it counts as done, so that a slot that is free again there decides nothing. The topic's own objects stay:
@@ -18,7 +18,12 @@ from txn_engine.maintain.reports import Removed
 from txn_engine.protocol.controls import GRACE_MS
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
-_GROWTH = re.compile(r"[0-9]{20}\.json")
+_BESIDE = (
+    ("partitions", re.compile(r"[0-9]{20}\.json")),
+    ("published", re.compile(r"(?:delta|iceberg)/[0-9]{20}-[0-9]{20}\.json")),
+    ("_delta_log", re.compile(r"_last_checkpoint|[0-9]{20}\.(?:json|checkpoint\.parquet)")),
+)
+"""Beside the partitions' folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +79,11 @@ def _objects_of(objects: Objects, dead: DeadIncarnation) -> Iterator[tuple[str, 
             yield from _objects_of_log(
                 objects, LogKeys(partition_prefix(dead.topic, dead.incarnation, int(name)))
             )
-    folder = f"{dead.folder}/partitions/"
-    for info in objects.infos(folder):
-        if _GROWTH.fullmatch(info.key.removeprefix(folder)):
-            yield info.key, info.size
+    for folder, pattern in _BESIDE:
+        below = f"{dead.folder}/{folder}/"
+        for info in objects.infos(below):
+            if pattern.fullmatch(info.key.removeprefix(below)):
+                yield info.key, info.size
 
 
 def _objects_of_log(objects: Objects, keys: LogKeys) -> Iterator[tuple[str, int]]:

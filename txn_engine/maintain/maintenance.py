@@ -10,6 +10,7 @@ from txn_engine.clock import Clock
 from txn_engine.errors import InvalidRequestError, StoreUnavailableError, TxnEngineError
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.logs import Logs
+from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic, is_topic_name
 from txn_engine.maintain import compaction, idle_producers, retention, sealing
@@ -56,9 +57,10 @@ class Maintenance:
     nothing of any partition, or where nothing was done and all that failed is writes it refused.
     """
 
-    def __init__(self, logs: Logs, cuts: CutStore, clock: Clock) -> None:
+    def __init__(self, logs: Logs, cuts: CutStore, pins: PinStore, clock: Clock) -> None:
         self._logs = logs
         self._cuts = cuts
+        self._pins = pins
         self._clock = clock
 
     def compact(
@@ -135,7 +137,8 @@ class Maintenance:
         progress: Progress | None = None,
     ) -> MaintenanceReport[Cleaned]:
         """Delete snapshots that two newer verified ones make needless, files dead for 24 hours, and orphans; cuts that
-        have expired. What a cut needs stays.
+        have expired; pins of tables' versions that were superseded `policy.tables_age_ms` ago. What a cut or a table
+        needs stays.
 
         A file without an entry is deleted only after a `floor` entry that refuses its name from then on was read back,
         with a replay through it that does not name the file.
@@ -144,6 +147,9 @@ class Maintenance:
         self._cuts.tend(dry_run=dry_run)
 
         def job(target: Target) -> Cleaned | None:
+            if target.records is not None and target.partition == 0:
+                incarnation = target.records.incarnation
+                self._pins.tend(target.topic, incarnation, policy.tables_age_ms, dry_run=dry_run)
             return Cleaner(target, policy, now_ms, dry_run=dry_run).run()
 
         return self._run(job, topic, partition, dry_run, progress)
@@ -216,14 +222,16 @@ class Maintenance:
             self._logs.check_internal(name, partition)
         for at in self._logs.internal(name):
             if partition in (None, at.partition):
-                yield Target(name, at.partition, self._logs.of(at), self._logs.tools, self._cuts, None)
+                yield Target(
+                    name, at.partition, self._logs.of(at), self._logs.tools, self._cuts, self._pins, None
+                )
 
     def _partitions_of(self, topic: Topic, partition: int | None = None) -> Iterator[Target]:
         if partition is not None:
             topic.check_partition(partition)
         for number in range(topic.partitions) if partition is None else (partition,):
             log = self._logs.get(topic.name, topic.incarnation, number)
-            yield Target(topic.name, number, log, self._logs.tools, self._cuts, topic)
+            yield Target(topic.name, number, log, self._logs.tools, self._cuts, self._pins, topic)
 
     def _run(
         self,

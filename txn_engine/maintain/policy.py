@@ -17,6 +17,7 @@ class MaintenancePolicy:
         began. A writer that takes longer between its upload and its entry is refused (`floor`).
     entries_age_ms: entries younger than this are not sealed; at least `orphan_age_ms`, since the log's times are read
         from them.
+    tables_age_ms: what a version of a table needs is kept for this long after the next one.
     trim_step: `entries_start` moves when it gets on by at least this many offsets: a trim is an entry itself.
     target_file_bytes: compaction merges small files up to about this size; it holds one such file in memory.
     min_files: fewer files than this are not worth a rewrite.
@@ -31,6 +32,7 @@ class MaintenancePolicy:
 
     orphan_age_ms: int = 7 * DAY_MS
     entries_age_ms: int = 7 * DAY_MS
+    tables_age_ms: int = 7 * DAY_MS
     trim_step: int = 64
     target_file_bytes: int = 64 << 20
     min_files: int = 8
@@ -52,6 +54,7 @@ class MaintenancePolicy:
                 f"min_dirty_ratio {self.min_dirty_ratio}", actor="maintenance policy", expected="0 to 1"
             )
         counts = (
+            ("tables_age_ms", 0),
             ("trim_step", 1), ("target_file_bytes", 1), ("min_files", 2), ("key_memory_bytes", 1), ("spill_bytes", 0),
             ("spark_above_records", 0), ("spark_above_bytes", 0),
         )  # fmt: skip

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from storage import LogKeys
 from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.cuts import CutStore, Holds
 from txn_engine.log.entry_log import EntryLog, LogTools
 from txn_engine.log.objects import Objects
+from txn_engine.log.pins import PinStore
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.slots import Slots
 from txn_engine.maintain.snapshots import Snapshots
@@ -27,6 +28,7 @@ class Target:
     log: EntryLog
     tools: LogTools
     cuts: CutStore
+    pins: PinStore
     records: Topic | None
 
     @property
@@ -50,12 +52,17 @@ class Target:
         return Snapshots(self.tools, self.keys, self.slots)
 
     def holds(self) -> Holds:
-        """What cuts need of the partition: to be asked after the state was read by which something is deleted."""
-        incarnation = 0 if self.records is None else self.records.incarnation
-        return self.cuts.holds(self.topic, incarnation, self.partition)
+        """What cuts and tables need of the partition: to be asked after the state was read by which something is
+        deleted. The pins come last: who pins looks for the cut once more.
+        """
+        if self.records is None:
+            return self.cuts.holds(self.topic, 0, self.partition)
+        held = self.cuts.holds(self.topic, self.records.incarnation, self.partition)
+        pinned = self.pins.needed(self.topic, self.records.incarnation, self.partition)
+        return replace(held, snapshots=held.snapshots | pinned.snapshots, files=pinned.files)
 
     def files_held(self, holds: Holds, asked: Sequence[DataFileName]) -> frozenset[str]:
-        """The paths of those of these files that cuts need.
+        """The paths of those of these files that cuts or tables need.
 
         A file is unknown to the log's states, then undecided, live, dead, and forgotten, in this order and each once.
         So the state in the middle of all that are held tells of each file whether it is held there, or on which side it
@@ -76,7 +83,7 @@ class Target:
                 by_place[_place_in_time(state, name)].append(name)
             held.update(name.data_path for name in by_place[0])
             todo += [(low, middle, by_place[-1]), (middle + 1, high, by_place[1])]
-        return frozenset(held)
+        return holds.files.union(held)
 
     def read_back(self) -> PartitionState:
         """The state that the store gives now: nothing in it comes from a view or a plan of this process.

@@ -38,6 +38,11 @@ def parse_data_path(data_path: str) -> DataFileName:
     return DataFileName(int(log_end), int(producer_id), int(producer_epoch), write_id)
 
 
+def is_data_path(data_path: str) -> bool:
+    """Whether it is of that form."""
+    return _NAME.fullmatch(data_path) is not None
+
+
 def check_not_below_floor(name: DataFileName, floor: int) -> None:
     """Raise for a name strictly below the partition's floor: the clean-up may have deleted that file (PROTOCOL.md,
     section 6).

@@ -1,1 +1,5 @@
 """Committed tables for other engines: what changed between two cuts, pins, and who publishes (docs/TABLES.md)."""
+
+from txn_engine.tables.tables import FORMATS, Tables, TableStatus
+
+__all__ = ["FORMATS", "TableStatus", "Tables"]

@@ -16,13 +16,13 @@ from itertools import chain
 from storage import LogKeys
 from txn_engine.errors import InvalidRequestError, OutcomeUnknownError
 from txn_engine.log.as_of import EarlierLog, missing_entry
-from txn_engine.log.cut_format import Cut, CutTopic, LogCut
+from txn_engine.log.cut_format import LogCut
 from txn_engine.log.entry_format import USER_LOG
 from txn_engine.log.logs import Logs
+from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.partition import PartitionState
-from txn_engine.scan import topic_of_cut
 from txn_engine.tables.comparing import compared
 from txn_engine.tables.files import (
     NOWHERE,
@@ -60,15 +60,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """A topic's visible files between two cuts, by partition; `earlier` is None where there was none.
-
-    log_starts: where each partition begins as of the later one.
+    """A topic's visible files between two cuts, by partition; `earlier` is None where there was none. `later` knows its
+    log starts.
     """
 
-    earlier: int | None
-    later: int
+    earlier: TopicCut | None
+    later: TopicCut
     partitions: tuple[PartitionChange, ...]
-    log_starts: tuple[int, ...]
 
     @property
     def passing(self) -> tuple[TableFile, ...]:
@@ -130,58 +128,45 @@ class Visible:
         self._logs = logs
         self._topic = topic
 
-    def at(self, cut: Cut) -> list[TableFile]:
+    def at(self, cut: TopicCut) -> list[TableFile]:
         """All visible files, by partition and offset: reads the lists that the cut keeps. Raises
         `ConcurrentTransactionsError` where the cut goes through a file.
         """
-        found = self._found(cut)
-        states = self._logs.workers.map(self._state, range(len(found.partitions)), found.partitions)
+        states = self._logs.workers.map(self._state, range(len(cut.partitions)), cut.partitions)
         return [
             file
-            for partition, (state, at) in enumerate(zip(states, found.partitions, strict=True))
+            for partition, (state, at) in enumerate(zip(states, cut.partitions, strict=True))
             for file in visible_files(partition, state, at, cut.number)
         ]
 
-    def log_starts(self, cut: Cut) -> tuple[int, ...]:
-        """Where each partition begins."""
-        found = self._found(cut)
-        states = self._logs.workers.map(self._state, range(len(found.partitions)), found.partitions)
-        return tuple(state.log_start_offset for state in states)
-
-    def changes(self, earlier: Cut | None, later: Cut, *, log_starts: Sequence[int] | None = None) -> Changes:
+    def changes(self, earlier: TopicCut | None, later: TopicCut) -> Changes:
         """What changed from the earlier cut to the later one. Raises `InvalidRequestError` where that one is not the
         later one in every partition, `ConcurrentTransactionsError` where it goes through a file.
 
-        log_starts: where partitions began at the earlier one; where that is not said its list is read for each trim.
+        Where the earlier one does not know its log starts, its list is read for each trim.
         """
-        new = self._found(later).partitions
-        old = () if earlier is None else self._found(earlier).partitions
+        new = later.partitions
+        old = () if earlier is None else earlier.partitions
         ways = list(zip((*old, *[NOWHERE] * (len(new) - len(old))), new, strict=False))
         if earlier is not None:
-            self._check_order(earlier, later, len(old), ways)
-        starts = [*(log_starts or ()), *[0] * len(new)][: len(new)]
+            self._check_order(earlier, later, ways)
+        starts = [*(() if earlier is None else earlier.log_starts), *[0] * len(new)][: len(new)]
         reads = [
             partial(self._change, partition, before, after, later.number, start)
             for partition, ((before, after), start) in enumerate(zip(ways, starts, strict=True))
         ]
         found = list(self._logs.workers.map(lambda read: read(), reads))
-        changes, ends = zip(*found, strict=True) if found else ((), ())
-        return Changes(None if earlier is None else earlier.number, later.number, changes, ends)
+        ends = tuple(end for _, end in found)
+        return Changes(earlier, replace(later, log_starts=ends), tuple(change for change, _ in found))
 
-    def _found(self, cut: Cut) -> CutTopic:
-        topic_of_cut(cut, self._topic)
-        found = cut.find(self._topic.name, self._topic.incarnation)
-        if found is None:
-            raise InvalidRequestError(f"topic {self._topic.name!r} in cut {cut.number}")
-        return found
-
-    def _check_order(self, earlier: Cut, later: Cut, old: int, ways: Sequence[tuple[LogCut, LogCut]]) -> None:
+    def _check_order(self, earlier: TopicCut, later: TopicCut, ways: Sequence[tuple[LogCut, LogCut]]) -> None:
         behind = [
             partition
             for partition, (before, after) in enumerate(ways)
             if after.offset < before.offset or after.snapshot < before.snapshot
         ]
-        if later.number < earlier.number or len(ways) < old or behind:
+        is_smaller = len(later.partitions) < len(earlier.partitions)
+        if later.number < earlier.number or is_smaller or behind:
             where = f"{self._topic.name}-{behind[0]}" if behind else self._topic.name
             raise InvalidRequestError(
                 f"cut {later.number} after cut {earlier.number}",

@@ -21,10 +21,12 @@ from txn_engine.verify.raw_object import Damaged
 from txn_engine.verify.store_keys import (
     BLOCK_IDS,
     COUNTED_OBJECT,
+    DELTA_LOG,
     GROWTHS,
     INTERNAL,
     MAX_BLOCK,
     NUMBER,
+    PINS,
     KeySurvey,
     foreign_part,
     is_topic_name,
@@ -333,7 +335,9 @@ class LayoutAudit:
 
     def _judge_folders(self, folder: str, names: list[str], partitions: int) -> None:
         for name in names:
-            if name != GROWTHS and (NUMBER.fullmatch(name) is None or int(name) >= partitions):
+            if name not in (GROWTHS, PINS, DELTA_LOG) and (
+                NUMBER.fullmatch(name) is None or int(name) >= partitions
+            ):
                 self._note_partition(f"{folder}/{name}/", partitions)
 
     def _note_partition(self, key: str, partitions: int) -> None:

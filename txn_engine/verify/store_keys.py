@@ -27,6 +27,8 @@ DATA_FILE: Final = re.compile(
 )
 _TOPIC_NAME: Final = re.compile(r"(?!__|\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # of one that somebody made
 GROWTHS: Final = "partitions"
+PINS: Final = "published"
+DELTA_LOG: Final = "_delta_log"
 FOREIGN_NAMED_MAX: Final = 20
 NO_ANSWER: Final = (StoreUnreachableError, BucketNotFoundError)
 """What says nothing of one object, or folder."""
@@ -56,8 +58,15 @@ _PARTITION = _Folder(
     folders=((re.compile("log|snapshots"), _OFFSETS), (re.compile("data"), _Folder(DATA_FILE)))
 )
 _INTERNAL_TOPIC = _Folder(folders=((NUMBER, _Folder(folders=((NUMBER, _INTERNAL_PARTITION),))),))
+_PIN = re.compile(r"([0-9]{20})-[0-9]{20}\.json")
+_DELTA_OBJECT = re.compile(r"_last_checkpoint|[0-9]{20}\.(?:json|checkpoint\.parquet)")
 _INCARNATION = _Folder(
-    folders=((NUMBER, _PARTITION), (re.compile(GROWTHS), _Folder(COUNTED_OBJECT, most=_MAX_GROWTH)))
+    folders=(
+        (NUMBER, _PARTITION),
+        (re.compile(GROWTHS), _Folder(COUNTED_OBJECT, most=_MAX_GROWTH)),
+        (re.compile(PINS), _Folder(folders=((re.compile("delta|iceberg"), _Folder(_PIN)),))),
+        (re.compile(DELTA_LOG), _Folder(_DELTA_OBJECT)),
+    )
 )
 _TOPIC = _Folder(re.compile(rf"(?:{NUMBER.pattern})\.json"), ((NUMBER, _INCARNATION),))
 _TOPICS = _Folder(

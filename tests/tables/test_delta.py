@@ -1,0 +1,605 @@
+"""Delta tables over the log's own files: read back by others, published by many, and guarded against everybody else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+import txn_engine
+from storage import LocalStore, MemoryStore
+from tests.conftest import S3Bucket
+from tests.faults import Fault, FaultyStore, Operation
+from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
+from tests.tables.readers import READERS, Options, rows_of, with_deltalake
+from txn_engine import Engine
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    CorruptObjectError,
+    InvalidRequestError,
+    TxnEngineError,
+    UnknownTopicOrPartitionError,
+)
+from txn_engine.log.pins import PinStore
+from txn_engine.maintain.policy import DAY_MS
+from txn_engine.tables import FORMATS
+from txn_engine.tables.delta import DeltaView
+from txn_engine.testing import ManualClock
+
+COLUMNS = ["account", "amount", "_timestamp"]
+FOLDER = "topics/payments/0/"
+LOG = f"{FOLDER}_delta_log/"
+_STORES = count()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
+    with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        yield engine
+
+
+def append(engine: Engine, *accounts: int, partition: int = 0) -> None:
+    engine.partition("payments", partition).append(rows(*accounts))
+
+
+def publish(engine: Engine) -> str:
+    return engine.tables.publish("payments", "delta")["delta"]
+
+
+def versions(engine: Engine) -> list[int]:
+    return [int(info.key[-25:-5]) for info in engine.store.list(LOG) if info.key.endswith(".json")]
+
+
+def scanned(engine: Engine, cut: int | None = None) -> object:
+    return rows_of(engine.scan("payments", cut=cut).to_table(), COLUMNS)
+
+
+def accounts(uri: str, version: int | None = None) -> list[int]:
+    return sorted(row[0] for row in with_deltalake(uri, version, COLUMNS).elements())
+
+
+# --- read back --------------------------------------------------------------------------------------------------
+
+
+def read_back_everything(engine: Engine, clock: ManualClock, seed: int, options: Options) -> None:
+    ledger = Ledger(engine, clock, seed)
+    shown: list[tuple[int, int]] = []
+    for _ in range(12):
+        for _ in range(ledger.random.randint(1, 4)):
+            ledger.step()
+        try:
+            uri = publish(engine)
+        except ConcurrentTransactionsError:
+            continue  # a cut cannot be made, or goes through a file, until the open ones are ended
+        (status,) = engine.tables.status("payments")
+        assert (status.uri, status.is_complete) == (uri, True)
+        shown.append((status.version, status.cut))
+        for reader in READERS.values():
+            assert reader(uri, None, COLUMNS, options) == scanned(engine, status.cut)
+    for version, cut in shown[-10:]:
+        for reader in READERS.values():
+            assert reader(uri, version, COLUMNS, options) == scanned(engine, cut)
+    ledger.close()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5, 6])
+def test_each_version_is_what_a_scan_at_its_cut_is(tmp_path: Path, clock: ManualClock, seed: int) -> None:
+    """After appends, aborts, merges, compaction by key, retention, new partitions; and each of the last ten again."""
+    with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
+        read_back_everything(engine, clock, seed, None)
+
+
+@pytest.mark.minio
+def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock) -> None:
+    options = {
+        "AWS_ENDPOINT_URL": minio_bucket.endpoint,
+        "AWS_ACCESS_KEY_ID": minio_bucket.access_key,
+        "AWS_SECRET_ACCESS_KEY": minio_bucket.secret_key,
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    with txn_engine.connect(
+        f"{minio_bucket.url}/ledger",
+        endpoint=minio_bucket.endpoint,
+        access_key=minio_bucket.access_key,
+        secret_key=minio_bucket.secret_key,
+        clock=clock,
+    ) as engine:
+        read_back_everything(engine, clock, 2, options)
+
+
+def test_a_stream_that_follows_is_given_each_new_record_once(engine: Engine) -> None:
+    """By Delta's rule: what is added with dataChange in a commit that removes nothing with dataChange."""
+    given: list[int] = []
+    seen = -1
+    for account in range(0, 30, 3):
+        for each in range(3):
+            append(engine, account + each)
+        if account % 2:
+            engine.maintenance.compact(policy=EAGER)
+        uri = publish(engine)
+        for version in range(seen + 1, DeltaTable(uri).version() + 1):
+            actions = [
+                json.loads(line) for line in engine.store.get(f"{LOG}{version:020d}.json").splitlines()
+            ]
+            assert not any(each["remove"]["dataChange"] for each in actions if "remove" in each)
+            for action in actions:
+                if "add" in action and action["add"]["dataChange"]:
+                    data = pq.read_table(f"{uri}/{action['add']['path']}")
+                    given += data.column("account").to_pylist()
+            seen = version
+    assert given == list(range(30))
+    assert seen > 10  # merges of old files with new ones took two versions
+
+
+def test_what_the_log_knows_is_in_the_statistics(engine: Engine) -> None:
+    append(engine, 3, 4)
+    append(engine, 5, partition=1)
+    uri = publish(engine)
+    table = DeltaTable(uri)
+    actions = pa.table(table.get_add_actions(flatten=True)).sort_by("path").to_pylist()
+    assert [each["num_records"] for each in actions] == [2, 1]
+    assert [each["max._offset_delta"] for each in actions] == [1, 0]
+    assert [each["null_count._timestamp"] for each in actions] == [0, 0]
+    assert table.transaction_version("txn-engine:payments/0/1") == 1
+    assert table.metadata().partition_columns == []
+
+
+def test_a_checkpoint_a_hundred_versions(engine: Engine) -> None:
+    """Readers begin there: the commits below are not needed any more."""
+    for account in range(103):
+        append(engine, account)
+        uri = publish(engine)
+    assert versions(engine) == list(range(103))
+    found = [info.key for info in engine.store.list(LOG) if "checkpoint" in info.key]
+    assert found == [f"{LOG}{100:020d}.checkpoint.parquet", f"{LOG}_last_checkpoint"]
+    for version in range(100):
+        engine.store.delete(f"{LOG}{version:020d}.json")
+    for reader in READERS.values():
+        assert reader(uri, None, COLUMNS, None) == scanned(engine)
+    assert DeltaTable(uri).transaction_version("txn-engine:payments/0/0") == 103
+    append(engine, 999)
+    assert 999 in accounts(publish(engine))
+
+
+# --- several publishers, and those who die ----------------------------------------------------------------------
+
+
+def test_the_same_cut_twice_is_nothing(engine: Engine) -> None:
+    append(engine, 1)
+    cut = engine.cut()
+    first = engine.tables.publish("payments", "delta", cut=cut)
+    before = [info.key for info in engine.store.list(FOLDER)]
+    assert engine.tables.publish("payments", "delta", cut=cut.number) == first
+    engine.tables.publish("payments", "delta", cut=engine.cut())  # where nothing has moved either
+    assert [info.key for info in engine.store.list(FOLDER)] == before
+
+
+def test_an_older_cut_is_refused(engine: Engine) -> None:
+    old = engine.cut()
+    append(engine, 1)
+    publish(engine)
+    with pytest.raises(InvalidRequestError, match="cut 0, and the delta table of 'payments' shows cut 1"):
+        engine.tables.publish("payments", "delta", cut=old)
+    assert versions(engine) == [0]
+
+
+def test_of_two_at_once_the_later_one_goes_on_from_the_winner(
+    engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(engine, 1)
+    publish(engine)
+    append(engine, 2)
+    put, meanwhile = PinStore.put, [True]
+
+    def put_late(*args: object, **named: object) -> object:
+        pin = put(*args, **named)  # type: ignore[arg-type]
+        if meanwhile:
+            meanwhile.clear()
+            append(engine, 3)
+            with engine_on(engine.store, clock) as another:
+                assert accounts(publish(another)) == [1, 2, 3]
+        return pin
+
+    monkeypatch.setattr(PinStore, "put", put_late)
+    assert accounts(publish(engine)) == [1, 2, 3]
+    assert versions(engine) == [0, 1]
+
+
+def prepared(clock: ManualClock) -> MemoryStore:
+    """A table, and behind it new records, and merges of old ones with new ones."""
+    store = MemoryStore(f"tables-deaths-{next(_STORES)}")
+    with engine_on(store, clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        append(engine, 1)
+        append(engine, 2)
+        publish(engine)
+        append(engine, 3)
+        engine.maintenance.compact(policy=EAGER)
+        append(engine, 4, partition=1)
+    return store
+
+
+def copied(store: MemoryStore, name: str) -> MemoryStore:
+    copy = MemoryStore(f"{name}-{next(_STORES)}")
+    for info in store.list(""):
+        copy.put(info.key, store.get(info.key))
+    return copy
+
+
+class DiedError(BaseException):
+    """What a process that is gone does not live to see."""
+
+
+@pytest.mark.parametrize("fault", ["dies before", "dies after", "before", "after", "taken_after"])
+def test_whoever_dies_leaves_what_the_next_one_finishes(
+    fault: str, clock: ManualClock, tmp_path: Path
+) -> None:
+    """At every store operation of publishing at a cut; all records are there once, and each version is whole."""
+    store = prepared(clock)
+    with engine_on(store, clock) as engine:
+        cut = engine.cut()
+        wanted = scanned(engine, cut.number)
+    counted = FaultyStore(copied(store, "tables-counted"))
+    with engine_on(counted, clock) as engine:
+        counted.calls.clear()
+        engine.tables.publish("payments", "delta", cut=cut.number)
+        calls = len(counted.calls)
+    assert 10 < calls < 100
+    for at in range(calls):
+        faulty = FaultyStore(copied(store, "tables-faulty"))
+        with engine_on(faulty, clock) as engine:
+            faulty.calls.clear()
+            faulty.decide = failing(fault, at)
+            with suppress(DiedError, TxnEngineError):
+                engine.tables.publish("payments", "delta", cut=cut.number)
+            faulty.decide = None
+        with engine_on(faulty.inner, clock) as engine:
+            engine.tables.publish("payments", "delta", cut=cut.number)
+            root = tmp_path / "copy"
+            for info in faulty.inner.list(FOLDER):
+                path = root / info.key.removeprefix(FOLDER)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(faulty.inner.get(info.key))
+            assert with_deltalake(str(root), None, COLUMNS) == wanted
+            assert [len(with_deltalake(str(root), each, ["account"])) for each in versions(engine)] == [
+                2,
+                4,
+                4,
+            ]
+            shutil.rmtree(root)
+
+
+def failing(fault: str, at: int) -> Callable[[Operation, str, int], Fault | None]:
+    def decide(operation: Operation, _: str, number: int) -> Fault | None:
+        if fault.startswith("dies") and number > at:
+            raise DiedError
+        if number != at:
+            return None
+        if fault == "dies before":
+            raise DiedError
+        if fault == "dies after":
+            return "taken_after" if operation == "put_if_absent" else None
+        if fault == "taken_after":
+            return fault if operation == "put_if_absent" else None
+        return "before" if fault == "before" else "after"
+
+    return decide
+
+
+def test_what_was_appended_and_forgotten_since_is_taken_out_again(
+    engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher stops between two versions, and when the next one comes the log knows these files no more."""
+    append(engine, 1)
+    publish(engine)
+    append(engine, 2)
+    engine.maintenance.compact(policy=EAGER)
+    commit = DeltaView.commit
+    monkeypatch.setattr(
+        DeltaView, "commit", lambda view, each: commit(view, each) and not each.is_complete and die()
+    )
+    with pytest.raises(DiedError):
+        publish(engine)
+    monkeypatch.undo()
+    (status,) = engine.tables.status()
+    assert not status.is_complete
+    assert accounts(status.uri) == [1, 2]
+    engine.delete_cut(status.cut)
+    for _ in range(3):
+        clock.advance(2 * DAY_MS)
+        append(engine, 3)
+        engine.admin.snapshot()
+        engine.maintenance.retain(policy=EAGER)
+        engine.maintenance.seal()
+        engine.maintenance.clean(policy=EAGER)
+    assert accounts(status.uri) == [1, 2]  # pinned
+    assert accounts(publish(engine)) == [1, 2, 3, 3, 3]
+
+
+def die() -> bool:
+    raise DiedError
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------
+
+
+def merged_away(engine: Engine, clock: ManualClock, days: int) -> None:
+    for _ in range(days):
+        clock.advance(DAY_MS)
+        append(engine, 9)
+        engine.admin.snapshot()
+        engine.maintenance.compact(policy=EAGER)
+        engine.maintenance.retain(policy=EAGER)
+        engine.maintenance.seal()
+        assert engine.maintenance.clean(policy=EAGER).failures == ()
+
+
+def test_what_a_version_names_stays_for_seven_days_after_the_next(engine: Engine, clock: ManualClock) -> None:
+    """Whatever became of the cut meanwhile; the newest one's as long as it is published."""
+    append(engine, 1)
+    append(engine, 2)
+    uri = publish(engine)
+    engine.delete_cut(0)
+    merged_away(engine, clock, days=20)
+    assert accounts(uri, 0) == [1, 2]
+    publish(engine)
+    second = versions(engine)[-1]
+    merged_away(engine, clock, days=1)
+    publish(engine)
+    merged_away(engine, clock, days=6)
+    assert accounts(uri, 0) == [1, 2]
+    merged_away(engine, clock, days=2)
+    with pytest.raises(Exception, match=r"No such file|not found"):
+        accounts(uri, 0)
+    assert accounts(uri, second) == [1, 2, *[9] * 20]
+    assert [status.pins for status in engine.tables.status()] == [2]
+    assert engine.admin.verify().ok
+
+
+def test_unpublish_lets_go(engine: Engine, clock: ManualClock) -> None:
+    """Readers are refused; publishing again is the same table, with all records once."""
+    append(engine, 1)
+    append(engine, 2)
+    uri = publish(engine)
+    engine.delete_cut(0)
+    merged_away(engine, clock, days=2)
+    kept = sum("/data/" in info.key for info in engine.store.list(FOLDER))
+    assert engine.tables.unpublish("payments") == ["delta"]
+    (status,) = engine.tables.status("payments")
+    assert (status.version, status.cut, status.pins) == (1, -1, 0)
+    for reader in READERS.values():
+        with pytest.raises(Exception, match="txnEngineUnpublished"):
+            reader(uri, None, COLUMNS, None)
+    engine.maintenance.clean(policy=EAGER)
+    assert sum("/data/" in info.key for info in engine.store.list(FOLDER)) < kept
+    assert engine.tables.unpublish("payments") == ["delta"]
+    assert versions(engine) == [0, 1]
+    publish(engine)
+    for reader in READERS.values():
+        assert reader(uri, None, COLUMNS, None) == scanned(engine)
+    assert engine.admin.verify().ok
+
+
+def test_a_cut_that_is_deleted_meanwhile_is_not_published(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(engine, 1)
+    cut = engine.cut()
+    put = PinStore.put
+
+    def put_and_delete(*args: object, **named: object) -> object:
+        engine.delete_cut(cut)
+        return put(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(PinStore, "put", put_and_delete)
+    with pytest.raises(InvalidRequestError, match="cut 0 was deleted"):
+        engine.tables.publish("payments", cut=cut)
+    assert versions(engine) == []
+
+
+def test_a_topic_that_was_made_again_has_a_table_of_its_own(engine: Engine, clock: ManualClock) -> None:
+    append(engine, 1)
+    cut = engine.cut()
+    publish(engine)
+    engine.admin.delete_topic("payments")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        publish(engine)
+    engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+    with pytest.raises(InvalidRequestError, match="was deleted and made again since cut 0"):
+        engine.tables.publish("payments", cut=cut)
+    append(engine, 5)
+    assert accounts(publish(engine)) == [5]
+    clock.advance(DAY_MS)
+    engine.maintenance.remove_deleted_topics()
+    assert [info.key for info in engine.store.list(FOLDER)] == []
+
+
+# --- everybody else ---------------------------------------------------------------------------------------------
+
+
+def test_other_writers_are_refused(engine: Engine) -> None:
+    append(engine, 1)
+    append(engine, 2)
+    publish(engine)
+    append(engine, 3)
+    uri = publish(engine)
+    before = {info.key: engine.store.get(info.key) for info in engine.store.list("")}
+    table = DeltaTable(uri)
+    for write in (
+        lambda: table.vacuum(0, dry_run=False, enforce_retention_duration=False, full=True),
+        table.optimize.compact,
+        lambda: table.delete("account = 1"),
+        lambda: table.update({"account": "2"}),
+        lambda: write_deltalake(uri, table.to_pyarrow_table(), mode="append"),
+        lambda: write_deltalake(uri, table.to_pyarrow_table(), mode="overwrite"),
+        lambda: table.restore(0),
+    ):
+        with pytest.raises((DeltaError, OSError), match="txnEngineView"):
+            write()
+    table.cleanup_metadata()
+    assert {info.key: engine.store.get(info.key) for info in engine.store.list("")} == before
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b"",
+        b"{}\n",
+        b'{"commitInfo":{"operation":"WRITE"}}\n',
+        b'{"commitInfo":{"txnEngine":{"checksum":"' + b"0" * 32 + b'"}}}\n',
+        b"\xff\n\n",
+        None,
+    ],
+)
+def test_a_commit_of_somebody_elses_is_refused(engine: Engine, foreign: bytes | None) -> None:
+    """And so is one of ours in which a byte is another."""
+    append(engine, 1)
+    publish(engine)
+    if foreign is None:
+        foreign = engine.store.get(f"{LOG}{0:020d}.json").replace(b'"account', b'"Account')
+    engine.store.put(f"{LOG}{1:020d}.json", foreign)
+    append(engine, 2)
+    before = [info.key for info in engine.store.list("")]
+    tables = engine.tables
+    for use in (tables.publish, tables.unpublish, tables.status):
+        with pytest.raises(CorruptObjectError, match=r"a commit that txn-engine did not write.*0001\.json"):
+            use("payments")
+    assert engine.tables.status().unreadable[0].topic == "payments"
+    assert [info.key for info in engine.store.list("")] == before
+    engine.store.delete(f"{LOG}{1:020d}.json")
+    assert accounts(publish(engine)) == [1, 2]
+
+
+def test_a_commit_of_another_topics_table_is_refused(engine: Engine) -> None:
+    engine.admin.create_topic("refunds", partitions=1, schema=SCHEMA)
+    engine.tables.publish("refunds")
+    data = engine.store.get(f"topics/refunds/0/_delta_log/{0:020d}.json")
+    engine.store.put(f"{LOG}{0:020d}.json", data)
+    with pytest.raises(CorruptObjectError, match="'refunds', 0, 0"):
+        publish(engine)
+
+
+@pytest.mark.parametrize(
+    "hint", [b"", b"[]", b'{"version": 7}', b'{"version": -1}', b'{"version": "0"}', b"{" * 5000]
+)
+def test_a_hint_is_not_believed(engine: Engine, hint: bytes) -> None:
+    append(engine, 1)
+    publish(engine)
+    engine.store.put(f"{LOG}_last_checkpoint", hint)
+    append(engine, 2)
+    publish(engine)
+    assert versions(engine) == [0, 1]
+
+
+def test_a_log_whose_beginning_is_gone_is_refused(engine: Engine) -> None:
+    for account in range(3):
+        append(engine, account)
+        publish(engine)
+    engine.store.delete(f"{LOG}{0:020d}.json")
+    with pytest.raises(CorruptObjectError, match="commits from 1 on, and none before"):
+        publish(engine)
+
+
+def test_a_table_that_was_taken_away_begins_anew(engine: Engine, clock: ManualClock) -> None:
+    """Its pins do not count for the new one, whose versions are lower."""
+    for account in range(5):
+        append(engine, account)
+        uri = publish(engine)
+    shutil.rmtree(f"{uri}/_delta_log")
+    publish(engine)
+    assert [status.pins for status in engine.tables.status()] == [2]  # for version 0, the old one's too
+    clock.advance(8 * DAY_MS)
+    merged_away(engine, clock, days=2)
+    assert accounts(uri) == list(range(5))
+
+
+def test_a_damaged_pin_stops_its_topics_clean_up_until_it_is_unpublished(engine: Engine) -> None:
+    append(engine, 1)
+    publish(engine)
+    (pin,) = [info.key for info in engine.store.list(f"{FOLDER}published/")]
+    engine.store.put(pin, engine.store.get(pin)[:-5])
+    with engine_on(engine.store) as another:
+        engine.admin.create_topic("refunds", partitions=1, schema=SCHEMA)
+        report = another.maintenance.clean(policy=EAGER)
+        assert {each.topic for each in report.failures} == {"payments"}
+        assert another.tables.unpublish("payments") == ["delta"]
+        assert another.maintenance.clean(policy=EAGER).failures == ()
+
+
+REFUSED = {
+    "unsigned": pa.uint32(),
+    "nanoseconds": pa.timestamp("ns", tz="UTC"),
+    "times": pa.time64("us"),
+    "decimals": pa.decimal256(60, 2),
+    "inside": pa.list_(pa.struct([("each", pa.duration("ms"))])),
+    "cases": pa.struct([("a", pa.int64()), ("A", pa.int64())]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_type_that_delta_has_not_is_refused(engine: Engine, name: str) -> None:
+    engine.admin.create_topic(
+        "odd", partitions=1, schema=pa.schema([("fine", pa.int64()), (name, REFUSED[name])])
+    )
+    before = [info.key for info in engine.store.list("")]
+    with pytest.raises(InvalidRequestError, match=f"publish 'odd' as delta: column '{name}") as raised:
+        engine.tables.publish("odd")
+    assert len(str(raised.value).splitlines()) == 1
+    assert [info.key for info in engine.store.list("")] == before
+
+
+def test_every_other_type_comes_back(engine: Engine) -> None:
+    """By the reader that keeps them, and no column is null where a value is."""
+    inner = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))])
+    values = {
+        "b": ([True, None], pa.bool_()),
+        "i8": ([-128, None], pa.int8()),
+        "i16": ([1, None], pa.int16()),
+        "i32": ([1, None], pa.int32()),
+        "f": ([1.5, None], pa.float32()),
+        "d": ([float("nan"), None], pa.float64()),
+        "s": (["ä", None], pa.large_string()),
+        "bin": ([b"\0", None], pa.binary()),
+        "day": ([date(2020, 1, 1), None], pa.date32()),
+        "utc": ([datetime(2020, 1, 1, tzinfo=UTC), None], pa.timestamp("us", tz="UTC")),
+        "ntz": ([datetime(2020, 1, 1, tzinfo=UTC).replace(tzinfo=None), None], pa.timestamp("us")),
+        "dec": ([Decimal("1" * 36 + ".22"), None], pa.decimal128(38, 2)),
+        "nested": ([{"x": 1, "y": ["a", None]}, None], inner),
+        "map": ([[("k", 1)], None], pa.map_(pa.string(), pa.int64())),
+        "with space, and (more)": ([1, None], pa.int64()),
+    }
+    schema = pa.schema([(name, kind) for name, (_, kind) in values.items()])
+    table = pa.table([pa.array(*each) for each in values.values()], schema=schema)
+    engine.admin.create_topic("every", partitions=1, schema=schema)
+    engine.partition("every", 0).append(table)
+    uri = engine.tables.publish("every")["delta"]
+    for found in (DeltaTable(uri).to_pyarrow_table(), pl.scan_delta(uri).collect().to_arrow()):
+        back = found.select(schema.names).cast(schema)
+        assert str(back.to_pylist()) == str(table.to_pylist())
+
+
+def test_formats_that_there_are_not(engine: Engine) -> None:
+    for formats in ((), ("hudi",), ("delta", 3)):
+        with pytest.raises(InvalidRequestError, match=f"some of {FORMATS[0]}"):
+            engine.tables.publish("payments", formats)  # type: ignore[arg-type]
+    assert engine.tables.status() == []
+    assert engine.tables.unpublish("payments") == []

@@ -1,0 +1,136 @@
+"""Publishing a topic's tables at cuts: whoever does it, at once or one after the other, the same versions come of it.
+
+read the newest version             its cut says where to go on from
+what changed since                  from the log's rows (`changes`)
+pin, then look at the cut again     so that what is about to be named stays
+put the next version if absent      lost: begin again, from what the winner has published
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from txn_engine.clock import Clock
+from txn_engine.errors import ConcurrentTransactionsError, InvalidRequestError
+from txn_engine.log.cuts import CutStore
+from txn_engine.log.logs import Logs
+from txn_engine.log.pins import FILES_MAX, PinName, PinStore
+from txn_engine.log.topic_cut import TopicCut
+from txn_engine.log.topics import Topic
+from txn_engine.protocol.controls import GRACE_MS
+from txn_engine.tables.changes import Changes, Step, StepKind, Visible
+from txn_engine.tables.views import Commit, Published, View
+
+_ROUNDS: Final = 100
+_ORDER: Final = tuple(StepKind)
+
+
+class Publisher:
+    """Publishes one topic's tables."""
+
+    def __init__(self, logs: Logs, topic: Topic, cuts: CutStore, pins: PinStore, clock: Clock) -> None:
+        self._objects = logs.tools.objects
+        self._visible = Visible(logs, topic)
+        self._topic = topic
+        self._incarnation = (topic.name, topic.incarnation)
+        self._cuts = cuts
+        self._pins = pins
+        self._clock = clock
+
+    def publish(self, view: View, cut: TopicCut, *, or_newer: bool = False) -> Published:
+        """Let the table show this cut; where it does, nothing happens. What another publisher left half done is
+        finished first. Raises `InvalidRequestError` where the table shows a newer one, unless that will do.
+        """
+        for _ in range(_ROUNDS):
+            newest = view.newest()
+            if newest is None or newest.at is None:
+                self._advance(view, newest, cut)
+            elif newest.done is not None:
+                self._finish(view, newest, newest.at)
+            elif newest.at.partitions == cut.partitions or (newest.at.number > cut.number and or_newer):
+                view.settle(newest, self._visible.at)
+                return newest
+            elif newest.at.number > cut.number:
+                raise InvalidRequestError(
+                    f"cut {cut.number}, and the {view.table_format} table of {self._topic.name!r} shows cut"
+                    f" {newest.at.number}",
+                    place=view.uri(newest),
+                    expected="a newer cut: a table does not go back",
+                    action="read as of an older cut by the table's own time travel",
+                )
+            else:
+                self._advance(view, newest, cut)
+        raise self._too_busy(view)
+
+    def unpublish(self, view: View) -> Published | None:
+        """Let the table be none, and let go of what it held back; None where it never was one."""
+        for _ in range(_ROUNDS):
+            newest = view.newest()
+            if newest is None:
+                return None
+            if newest.at is None:
+                self._pins.let_go(*self._incarnation, view.table_format, newest.version)
+                return newest
+            if newest.done is not None:
+                self._finish(view, newest, newest.at)
+            else:
+                view.withdraw(newest.version + 1, [file.path for file in self._visible.at(newest.at)])
+        raise self._too_busy(view)
+
+    def _too_busy(self, view: View) -> ConcurrentTransactionsError:
+        return ConcurrentTransactionsError(
+            f"other publishers were quicker {_ROUNDS} times",
+            actor=f"publish {self._topic.name!r} as {view.table_format}",
+            action="try again later",
+        )
+
+    def _advance(self, view: View, newest: Published | None, cut: TopicCut) -> None:
+        """Put the versions that lead to the cut, until one is another's."""
+        version = 0 if newest is None else newest.version + 1
+        changes = self._visible.changes(None if newest is None else newest.at, cut)
+        if newest is None:
+            self._remove_stray_pins(view)
+        name = PinName(view.table_format, version, cut.number)
+        pin = self._pins.put(*self._incarnation, name, changes.later, self._lasting(changes))
+        self._cuts.get(cut.number)  # nobody deletes what it needs once it is there behind the pin
+        self._commit(view, version, changes, changes.steps(set(pin.files)), is_begun=False)
+
+    def _remove_stray_pins(self, view: View) -> None:
+        """Those of a table whose folder somebody took away. A version behind the first is nobody's, where the first is
+        not there after the pin was: without it nobody has gone on from it.
+        """
+        stray = [name for name in self._pins.names(*self._incarnation, view.table_format) if name.version > 0]
+        if stray and view.newest() is None:
+            self._pins.remove(*self._incarnation, stray)
+
+    def _finish(self, view: View, newest: Published, at: TopicCut) -> None:
+        """Put what is missing of the versions of a cut. Its pin stands since before the first one."""
+        changes = self._visible.changes(newest.earlier, at)
+        done = -1 if newest.done is None else _ORDER.index(newest.done)
+        steps = [step for step in changes.steps(newest.appended) if _ORDER.index(step.kind) > done]
+        gone = {path for step in steps for path in step.removed}
+        left = newest.appended - gone - {file.path for file in self._visible.at(at)}
+        if left:  # the log has forgotten meanwhile what became of these
+            steps.append(Step(StepKind.OVERWRITE, (), tuple(sorted(left))))
+        self._commit(view, newest.version + 1, changes, steps, is_begun=True)
+
+    def _commit(
+        self, view: View, version: int, changes: Changes, steps: Sequence[Step], *, is_begun: bool
+    ) -> None:
+        batches = view.batches(steps) or [()]
+        for at, batch in enumerate(batches):
+            is_first, is_complete = at == 0 and not is_begun, at == len(batches) - 1
+            if not view.commit(
+                Commit(version + at, changes.earlier, changes.later, batch, is_first, is_complete)
+            ):
+                return
+
+    def _lasting(self, changes: Changes) -> list[str]:
+        """Those files that passed which will be there once they are pinned. Clean-up takes none that died less than 24
+        hours ago; half of that is left for clocks that differ.
+        """
+        young_ms = self._clock() - GRACE_MS // 2
+        found = [file.path for file in changes.passing if file.died_ms > young_ms]
+        folder = f"topics/{self._topic.name}/{self._topic.incarnation}"
+        return [path for path in found[:FILES_MAX] if self._objects.exists(f"{folder}/{path}")]

@@ -1,0 +1,178 @@
+"""`Engine.tables`: a topic's committed records as tables that other engines open (docs/TABLES.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from txn_engine.clock import Clock, Waiting
+from txn_engine.errors import ConcurrentTransactionsError, InvalidRequestError
+from txn_engine.log.cut_format import Cut
+from txn_engine.log.cuts import CutStore
+from txn_engine.log.logs import Logs
+from txn_engine.log.pins import PinStore
+from txn_engine.log.topic_cut import TopicCut, topic_cut
+from txn_engine.log.topics import Topic
+from txn_engine.tables.delta import DeltaView
+from txn_engine.tables.publishing import Publisher
+from txn_engine.tables.views import View
+from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Listing, Unreadable, one_place
+
+KEEP_CUT_MS: Final = 7 * 86_400_000
+"""How long a cut is kept that was made to be published at. What tables need of it their pins keep."""
+_TRIES: Final = 5
+_PAUSE_MS: Final = 200
+_VIEWS: Final = {"delta": DeltaView}
+FORMATS: Final = tuple(_VIEWS)
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """One table of one topic.
+
+    version: the newest. cut: which it shows, -1 once it was unpublished. published_ms: when. is_complete: False where
+    its publisher stopped before the last step. behind: offsets that are stable and not in it yet. pins: how many
+    versions' files are kept.
+    """
+
+    topic: str
+    incarnation: int
+    format: str
+    uri: str
+    version: int
+    cut: int
+    published_ms: int
+    is_complete: bool
+    behind: int
+    pins: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+class Tables:
+    """Publishes topics as tables over the very files of the log, without a copy, each version at a cut.
+
+    Guarantee: every version shows whole transactions, none that was aborted, and never a record twice; of several
+    publishers at once each version is one's. What a version names stays for seven days after the next, and the newest
+    as long as it is published.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        cuts: CutStore,
+        pins: PinStore,
+        clock: Clock,
+        waiting: Waiting,
+        *,
+        make_cut: Callable[[], Cut],
+        drive: Callable[[], object],
+    ) -> None:
+        self._logs = logs
+        self._cuts = cuts
+        self._pins = pins
+        self._clock = clock
+        self._waiting = waiting
+        self._make_cut = make_cut
+        self._drive = drive
+
+    def publish(
+        self, topic: str, formats: Sequence[str] = FORMATS, *, cut: Cut | int | None = None
+    ) -> dict[str, str]:
+        """Let the topic's tables show a cut; by format what their readers open. No cut: one of all topics is made.
+
+        What is published already stays as it is. Raises `InvalidRequestError` for a cut that is older than what a table
+        shows, and for a column of a type that a format has not.
+        """
+        info = self._logs.topics.look_up(topic)
+        views = [self._view(name, info) for name in _checked(formats)]
+        for view in views:
+            view.check()
+            view.newest()
+        if cut is not None:
+            number = cut.number if isinstance(cut, Cut) else cut
+            return self._publish(info, views, self._cuts.get(number), is_asked=True)
+        for tried in range(1, _TRIES):
+            made = self._make_cut()
+            try:
+                return self._publish(info, views, made, is_asked=False)
+            except ConcurrentTransactionsError:
+                self._drive()
+                self._waiting.pause_ms(_PAUSE_MS * tried)
+        return self._publish(info, views, self._make_cut(), is_asked=False)
+
+    def unpublish(self, topic: str, formats: Sequence[str] = FORMATS) -> list[str]:
+        """Let the topic's tables be none: readers are refused from then on, and what only the tables needed may go.
+        Returns the formats of those that there were. Publishing again goes on with the same table.
+        """
+        names = _checked(formats)
+        info = self._logs.topics.look_up(topic)
+        publisher = self._publisher(info)
+        return [name for name in names if publisher.unpublish(self._view(name, info)) is not None]
+
+    def status(self, topic: str | None = None) -> Listing[TableStatus]:
+        """The tables that there are, of one topic or of all."""
+        if topic is not None:
+            info = self._logs.topics.look_up(topic)
+            return Listing(found for name in FORMATS for found in self._status(name, info))
+        survey = self._logs.topics.survey()
+        found: list[TableStatus] = []
+        unreadable = list(survey.unreadable)
+        for info in survey.topics:
+            try:
+                with one_place(info.name):
+                    found += [each for name in FORMATS for each in self._status(name, info)]
+            except DAMAGE as error:
+                unreadable.append(Unreadable(info.name, WHOLE_TOPIC, error))
+        return Listing(found, unreadable)
+
+    def _publish(self, topic: Topic, views: Sequence[View], cut: Cut, *, is_asked: bool) -> dict[str, str]:
+        at = topic_cut(cut, topic.name, topic.incarnation)
+        publisher = self._publisher(topic)
+        return {
+            view.table_format: view.uri(publisher.publish(view, at, or_newer=not is_asked)) for view in views
+        }
+
+    def _status(self, name: str, topic: Topic) -> list[TableStatus]:
+        view = self._view(name, topic)
+        newest = view.newest()
+        if newest is None:
+            return []
+        return [
+            TableStatus(
+                topic.name,
+                topic.incarnation,
+                name,
+                view.uri(newest),
+                newest.version,
+                -1 if newest.at is None else newest.at.number,
+                newest.created_ms,
+                newest.done is None,
+                0 if newest.at is None else self._behind(topic, newest.at),
+                len(self._pins.names(topic.name, topic.incarnation, name)),
+            )
+        ]
+
+    def _behind(self, topic: Topic, at: TopicCut) -> int:
+        logs = [self._logs.get(topic.name, topic.incarnation, number) for number in range(topic.partitions)]
+        shown = [*(log.offset for log in at.partitions), *[0] * topic.partitions]
+        states = self._logs.refresh_all(logs)
+        return sum(max(0, state.last_stable_offset - end) for state, end in zip(states, shown, strict=False))
+
+    def _publisher(self, topic: Topic) -> Publisher:
+        return Publisher(self._logs, topic, self._cuts, self._pins, self._clock)
+
+    def _view(self, name: str, topic: Topic) -> View:
+        tools = self._logs.tools
+        return _VIEWS[name](tools.objects, topic, self._logs.config.store_id, self._clock, tools.new_id)
+
+
+def _checked(formats: Sequence[str]) -> list[str]:
+    names = list(dict.fromkeys([formats] if isinstance(formats, str) else formats))
+    unknown = [name for name in names if name not in _VIEWS]
+    if unknown or not names:
+        raise InvalidRequestError(f"table formats {names!r:.80}", expected=f"some of {', '.join(FORMATS)}")
+    return names

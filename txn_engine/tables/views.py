@@ -1,0 +1,84 @@
+"""A topic's table in some format, as publishing sees it: versions, each made by put-if-absent, and the cut that the
+newest one shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from txn_engine.log.topic_cut import TopicCut
+from txn_engine.tables.changes import Step, StepKind
+from txn_engine.tables.files import TableFile
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The newest version of a table, as the table itself says.
+
+    at: the cut that it shows; None once the table was unpublished. Where a publisher stopped between the versions of
+    one cut, `done` is the last step that is shown, `earlier` the cut that the steps began from, and `appended` the
+    paths that it has added.
+    """
+
+    version: int
+    at: TopicCut | None
+    created_ms: int
+    earlier: TopicCut | None = None
+    done: StepKind | None = None
+    appended: frozenset[str] = field(default=frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A version to be made: these steps on the way from cut `earlier` (None: from no table) to cut `at`.
+
+    is_first, is_complete: they are the first ones, the last ones.
+    """
+
+    version: int
+    earlier: TopicCut | None
+    at: TopicCut
+    steps: tuple[Step, ...]
+    is_first: bool
+    is_complete: bool
+
+
+class View(Protocol):
+    """One table of one topic."""
+
+    @property
+    def table_format(self) -> str:
+        """One of `txn_engine.log.pins.FORMATS`."""
+        ...
+
+    def check(self) -> None:
+        """Raise `InvalidRequestError` for a column of a type that the format has not."""
+        ...
+
+    def uri(self, published: Published) -> str:
+        """What readers open."""
+        ...
+
+    def newest(self) -> Published | None:
+        """The newest version; None where nothing was ever published. Raises `CorruptObjectError` where it is not ours:
+        nobody goes on from there.
+        """
+        ...
+
+    def batches(self, steps: Sequence[Step]) -> list[tuple[Step, ...]]:
+        """The steps by versions, in order: those that may be shown at once are one."""
+        ...
+
+    def commit(self, commit: Commit) -> bool:
+        """Put the version if absent. False: another one stands there."""
+        ...
+
+    def withdraw(self, version: int, paths: Sequence[str]) -> bool:
+        """Put a version that no reader takes for a table, without these files. False: another one stands there."""
+        ...
+
+    def settle(self, published: Published, files: Callable[[TopicCut], Sequence[TableFile]]) -> None:
+        """What is due behind a complete version, to keep readers quick. `files`: all that there are at a cut."""
+        ...

@@ -18,8 +18,11 @@ from packageurl import PackageURL
 
 from tests.servers import REPOSITORY
 
-WHEELS = ("runtime", "dev", "build", "java", "go", "uv")
-JARS = ("txn_engine/spark/s3a-jars.txt", "requirements/kafka-jars.txt")
+WHEELS = ("runtime", "dev", "build", "java", "go", "uv", "readers-tables", "readers-delta", "readers-iceberg")
+JARS = (
+    "txn_engine/spark/s3a-jars.txt",
+    *(f"requirements/{name}-jars.txt" for name in ("kafka", "readers-delta", "readers-iceberg")),
+)
 MODULES = ("requirements/minio.txt",)
 IMAGES = ("docker-compose.yml", "deploy/Dockerfile")
 _WHEEL = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?==([^\s;]+)(.*(?:\n[ \t]+--hash.*)*)", re.MULTILINE)

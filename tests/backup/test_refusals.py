@@ -23,6 +23,7 @@ from txn_engine.backup import backups, check_backup, restore
 from txn_engine.backup.manifest import encoded_manifest
 from txn_engine.backup.place import PLACE_KEY, manifest_key
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.log.cut_format import Part, cut_key, encoded_cut
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.testing import ManualClock
@@ -283,3 +284,35 @@ def test_a_topic_that_was_made_again_since_the_cut(
     with pytest.raises(CorruptObjectError):
         engine.backup(elsewhere, cut=cut.number)
     assert backups(elsewhere) == ([], [])
+
+
+def test_damage_in_an_earlier_backup_stops_no_later_one(
+    engine: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    load(engine, "one", 1)
+    first = engine.backup(place)
+    load(engine, "two", 2)
+    second = engine.backup(place)
+    place.put(manifest_key(1), b"{}")
+    load(engine, "three", 3)
+    third = engine.backup(place)
+    assert (first.number, second.number, third.number) == (0, 1, 2)
+    assert third.counts.new_files == 4, "what no manifest names is read, and not believed"
+    for log in (each for each in third.logs if each.state.checksum and not each.is_internal):
+        place.put(log.state.key, b"x")
+    load(engine, "four", 4)
+    fourth = engine.backup(place)
+    assert not check_backup(place).damaged
+    assert [each.number for each in backups(place)[0]] == [0, 2, 3]
+    assert len(backups(place)[1]) == 1
+    with restored(place, clock, fourth.number) as again:
+        assert accounts_in(again) == [1, 1, 2, 2, 3, 3, 4, 4]
+
+
+def test_a_cut_of_other_internal_partitions(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """One that checks itself and says what no writer does: a restored store would have fewer logs of ids."""
+    cut = engine.cut()
+    held = encoded_cut(cut, cut.number, cut.store_id)
+    engine.store.put(cut_key(cut.number, Part.CUT), encode_json({**held, "coordinator_ends": [0]}, "cut"))
+    with opened(engine.store, clock) as another, pytest.raises(CorruptObjectError, match="partitions"):
+        another.backup(place, cut=cut.number)

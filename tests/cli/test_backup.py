@@ -35,6 +35,7 @@ def test_a_store_is_backed_up_listed_verified_and_restored(run: Run, backed_up: 
     made = run("restore", "--from", backed_up, "--json", store=target).json
     assert (made["backup"], made["url"], made["topics"]) == (1, target, ["payments"])
     assert run("verify", store=target).code == 0
+    assert "restored from cut 1 of store" in run("doctor", store=target).stdout
     records = run("consume", "payments", "--from-beginning", "--format", "jsonl", store=target)
     assert len(records.stdout.splitlines()) == 3
 
@@ -54,6 +55,8 @@ def test_what_is_damaged_is_named(run: Run, backed_up: str, tmp_path: Path) -> N
     refused = run("restore", "--from", backed_up, store=f"file://{tmp_path}/restored")
     assert (refused.code, file.name in refused.error) == (1, True)
     assert "is being restored here" in run("topics", "list", store=f"file://{tmp_path}/restored").error
+    half = run("doctor", store=f"file://{tmp_path}/restored")
+    assert (half.code, "whose restore was cut off" in half.stdout) == (1, True)
     (manifest,) = (tmp_path / "backups" / "backups").iterdir()
     manifest.chmod(0o600)
     manifest.write_bytes(b"{}")

@@ -36,11 +36,11 @@ class Shelf:
     It is an ObjectStore of its own, for the auditor.
     """
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, url: str = URL) -> None:
         self._kernel = kernel
         self.objects: dict[str, tuple[bytes, int]] = {}
         self.landed: list[tuple[int, str, bytes, str]] = []
-        self.url = URL
+        self.url = url
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         validate_key(key)
@@ -95,7 +95,7 @@ class Shelf:
         return held
 
     def uri(self, key: str) -> str:
-        return f"{URL}/{key}"
+        return f"{self.url}/{key}"
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -137,7 +137,7 @@ class ClientStore:
     def __init__(self, shelf: Shelf, process: Process) -> None:
         self._shelf = shelf
         self._process = process
-        self.url = URL
+        self.url = shelf.url
 
     # --- the operations -------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef
 from txn_engine.backup.place import BackupPlace
 from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError, UnsupportedFormatError
 from txn_engine.log.logs import ForkSafeExecutor
+from txn_engine.log.objects import Objects
 
 _DAMAGE = (CorruptObjectError, UnsupportedFormatError, StoreAccessError)
 _NEAR, _FAR = 16, 32
@@ -30,7 +31,7 @@ class BackupCheck:
 
 def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
     """The backups that there are in a place, oldest first; and what is wrong with those that are damaged."""
-    place = BackupPlace.open(store)
+    place = BackupPlace.open(Objects(store))
     found: list[Manifest] = []
     damaged: list[TxnEngineError] = []
     for number in place.numbers():
@@ -48,7 +49,7 @@ def check_backup(store: ObjectStore, number: int | None = None, progress: Progre
 
     Raises `InvalidRequestError` where there is no such backup, `CorruptObjectError` where its manifest is damaged.
     """
-    place = BackupPlace.open(store)
+    place = BackupPlace.open(Objects(store))
     manifest = place.manifest(number)
     executor = ForkSafeExecutor(_NEAR if place.objects.is_near else _FAR, "txn-backup")
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from itertools import takewhile
 
@@ -24,6 +24,8 @@ def silent(_what: str, _done: int, _total: int) -> None:
 
 _BYTES_AT_ONCE = 256 << 20
 _OBJECTS_AT_ONCE = 64
+_LOGS_AT_ONCE = 64
+_STATE_BYTES_AT_ONCE = 8 << 20
 
 
 class Copier:
@@ -105,6 +107,20 @@ def _not_it(place: str, seen: str, expected: str) -> CorruptObjectError:
     return CorruptObjectError(
         seen, place=place, expected=expected, action="restore the object from a copy; do not delete it"
     )
+
+
+def in_parts(logs: Sequence[LogRef]) -> Iterator[list[LogRef]]:
+    """The logs in order, so many together that the names of all their files fit into memory."""
+    part: list[LogRef] = []
+    held = 0
+    for log in logs:
+        if part and (len(part) >= _LOGS_AT_ONCE or held + log.state.bytes > _STATE_BYTES_AT_ONCE):
+            yield part
+            part, held = [], 0
+        part.append(log)
+        held += log.state.bytes
+    if part:
+        yield part
 
 
 def data_files(log: LogRef, state: PartitionState) -> Iterator[ObjectRef]:

@@ -4,14 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
 from storage import ObjectStore, overlap
-from txn_engine.backup.copying import Copier, Progress, check_arrived, data_files, listed
+from txn_engine.backup.copying import Copier, Progress, check_arrived, data_files, in_parts, listed
 from txn_engine.backup.manifest import Counts, LogRef, Manifest, ObjectRef, StateRef
 from txn_engine.backup.place import BackupPlace
 from txn_engine.backup.states import StatesAsOf
@@ -24,12 +24,12 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.unreadable import DAMAGE
 
 KEEP_MS = 8 * 86_400_000
 """How long the cut of a backup holds what it needs, where no later backup comes to its end before. As long as it is
 there the next cut reads on from it.
 """
-_LOGS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,11 @@ class BackupMaker:
         that was cut off the next run takes over what has come, once it has read it. What an earlier backup has is not
         copied again, nor looked at.
         """
-        _check_apart(self._logs.tools.objects.store, store)
-        place = BackupPlace.claim(store, self._logs.config.store_id, self._clock(), self._logs.tools.new_id())
+        objects = self._logs.tools.objects
+        _check_apart(objects.store, store)
+        place = BackupPlace.claim(
+            objects.beside(store), self._logs.config.store_id, self._clock(), self._logs.tools.new_id()
+        )
         found = self._cuts.make(KEEP_MS) if cut is None else self._given(cut)
         try:
             run = _Run(self._logs, place, found, self._clock, progress)
@@ -66,7 +69,7 @@ class BackupMaker:
             if cut is None:
                 self._let_go(found.number)
             raise
-        if run.before is not None and run.before.made_cut:
+        if run.before is not None and run.before.made_cut and run.before.cut != found.number:
             self._let_go(run.before.cut)
         return made
 
@@ -78,6 +81,15 @@ class BackupMaker:
                 actor="backup",
                 expected="a cut of all topics",
                 action="leave --cut out, or make one by `txn-engine cuts create` without --topic",
+            )
+        counts = self._logs.config.internal_partitions
+        held = {
+            CONSUMER_OFFSETS_TOPIC: len(found.groups),
+            TRANSACTION_STATE_TOPIC: len(found.coordinator_ends),
+        }
+        if held != dict(counts):
+            raise CorruptObjectError(
+                f"cut {number} of {held} partitions", actor="backup", expected=f"{dict(counts)}"
             )
         return found
 
@@ -105,7 +117,7 @@ class _Run:
         self._clock = clock
         self._progress = progress
         self._states = StatesAsOf(logs, cut)
-        self.before = place.newest()
+        self.before = place.newest_sound()
         self._known = {_place_of(log): log for log in self.before.logs} if self.before else {}
         self._files = self._bytes = self._new_files = self._new_bytes = self._done = 0
 
@@ -170,25 +182,26 @@ class _Run:
     # --- data files -----------------------------------------------------------------------------------------
 
     def _copy_files(self, refs: Sequence[LogRef]) -> None:
-        """What the states in the place name, and no earlier backup has: looked for, then copied, some logs at once."""
+        """What the states in the place name, and no earlier backup has; some logs at once."""
         logs = [log for log in refs if not log.is_internal and log.state.checksum]
-        new: list[LogRef] = []
-        for some in _some(logs):
-            for log, found in zip(some, self._logs.workers.map(self._files_of, some), strict=True):
-                self._files += found.files
-                self._bytes += found.bytes
-                self._new_files += len(found.new)
-                self._new_bytes += sum(each.bytes for each in found.new)
-                if found.new:
-                    new.append(log)
-        copier = Copier(self._logs.tools.objects, self._place.objects, self._logs.workers, self._advanced)
-        for some in _some(new):
-            wanted = [found.new for found in self._logs.workers.map(self._files_of, some)]
+        objects, workers = self._place.objects, self._logs.workers
+        copier = Copier(self._logs.tools.objects, objects, workers, self._advanced)
+        for part in in_parts(logs):
+            found = list(workers.map(self._files_of, part))
+            for each in found:
+                self._count(each)
+            wanted = [each.new for each in found]
             there: dict[str, int] = {}
-            for sizes in self._logs.workers.map(partial(listed, self._place.objects), wanted):
+            for sizes in workers.map(partial(listed, objects), wanted):
                 there |= sizes
             copier.copy(chain.from_iterable(wanted), there)
-            list(self._logs.workers.map(partial(check_arrived, self._place.objects), wanted))
+            list(workers.map(partial(check_arrived, objects), wanted))
+
+    def _count(self, found: _FilesOf) -> None:
+        self._files += found.files
+        self._bytes += found.bytes
+        self._new_files += len(found.new)
+        self._new_bytes += sum(each.bytes for each in found.new)
 
     def _files_of(self, log: LogRef) -> _FilesOf:
         files = list(data_files(log, self._place.state(log)))
@@ -198,7 +211,9 @@ class _Run:
             return _FilesOf(len(files), size, files)
         if known.state == log.state:
             return _FilesOf(len(files), size, [])
-        there = set(data_files(known, self._place.state(known)))
+        there: set[ObjectRef] = set()
+        with suppress(*DAMAGE):  # then all of them are looked at
+            there = set(data_files(known, self._place.state(known)))
         return _FilesOf(len(files), size, [each for each in files if each not in there])
 
     def _advanced(self, size: int) -> None:
@@ -216,7 +231,7 @@ class _Run:
 
     def _finish(self, refs: Sequence[LogRef], objects: Sequence[ObjectRef], made_cut: bool) -> Manifest:
         config = self._logs.config
-        number = 0 if self.before is None else self.before.number + 1
+        number = max(self._place.numbers(), default=-1) + 1
         while True:
             manifest = Manifest(
                 number,
@@ -234,11 +249,6 @@ class _Run:
             if self._place.put_manifest(manifest, self._logs.tools.new_id()):
                 return manifest
             number += 1  # another backup has come to its end meanwhile
-
-
-def _some(logs: Sequence[LogRef]) -> Iterator[Sequence[LogRef]]:
-    for begin in range(0, len(logs), _LOGS_AT_ONCE):
-        yield logs[begin : begin + _LOGS_AT_ONCE]
 
 
 def _place_of(log: LogRef) -> tuple[str, int, int]:

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any, Final
 
-from storage import JSON_BYTES_MAX, InvalidKeyError, ObjectStore, checksum_of, stored_checksum
+from storage import JSON_BYTES_MAX, InvalidKeyError, checksum_of, stored_checksum
 from txn_engine.backup.manifest import (
     KIND,
     STATE_BYTES_MAX,
@@ -22,6 +23,7 @@ from txn_engine.log.objects import Objects, checked_text, decode_json, encode_js
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
 from txn_engine.log.store_config import STORE_KEY
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.unreadable import DAMAGE
 
 PLACE_KEY: Final = "backup.json"
 PLACE_KIND: Final = "backup_place"
@@ -43,33 +45,31 @@ class BackupPlace:
         self.store_id = store_id
 
     @classmethod
-    def open(cls, store: ObjectStore) -> BackupPlace:
+    def open(cls, objects: Objects) -> BackupPlace:
         """The place as it is there. Raises `InvalidRequestError` where there is none."""
-        objects = Objects(store)
         held = _place(objects)
         if held is None:
             raise InvalidRequestError(
                 f"there are no backups here (no {PLACE_KEY})",
-                place=store.url,
+                place=objects.store.url,
                 expected="where `txn-engine backup --to` has put some",
                 action="check the URL",
             )
         return cls(objects, *held)
 
     @classmethod
-    def claim(cls, store: ObjectStore, store_id: str, created_ms: int, new_id: str) -> BackupPlace:
+    def claim(cls, objects: Objects, store_id: str, created_ms: int, new_id: str) -> BackupPlace:
         """The place for this store's backups, begun where there is nothing yet.
 
         Raises `InvalidRequestError` where another store's backups are, or a store.
         """
-        objects = Objects(store)
         held = _place(objects)
         if held is None:
             if objects.exists(STORE_KEY) or objects.folders("topics"):
                 raise InvalidRequestError(
                     "a store is here, or a part of one",
                     actor="backup",
-                    place=store.url,
+                    place=objects.store.url,
                     expected="an empty place, or the one that has this store's backups",
                     action="name another place",
                 )
@@ -81,7 +81,7 @@ class BackupPlace:
             raise InvalidRequestError(
                 f"backups of store {place.store_id}",
                 actor="backup",
-                place=store.url,
+                place=objects.store.url,
                 expected=f"those of this store, {store_id}, or none",
                 action="name another place",
             )
@@ -111,10 +111,12 @@ class BackupPlace:
             )
         return manifest
 
-    def newest(self) -> Manifest | None:
-        """The backup of the highest number; None where there is none."""
-        numbers = self.numbers()
-        return self.find(numbers[-1]) if numbers else None
+    def newest_sound(self) -> Manifest | None:
+        """The newest backup whose manifest is not damaged; None where there is none."""
+        for number in reversed(self.numbers()):
+            with suppress(*DAMAGE):
+                return self.find(number)
+        return None
 
     def find(self, number: int) -> Manifest | None:
         """The backup of this number; None where there is none. `CorruptObjectError` where it is damaged."""

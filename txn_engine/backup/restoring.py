@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,8 @@ from itertools import chain
 from typing import Final
 
 from storage import JSON_BYTES_MAX, LogKeys, ObjectStore, overlap
-from txn_engine.backup.copying import Copier, Progress, check_arrived, data_files, listed, silent
+from storage.settle import default_jittered_pause
+from txn_engine.backup.copying import Copier, Progress, check_arrived, data_files, in_parts, listed, silent
 from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef
 from txn_engine.backup.place import BackupPlace
 from txn_engine.backup.restored_log import RestoredLog
@@ -34,10 +36,10 @@ from txn_engine.log.store_config import (
     prove,
     read_store_config,
 )
+from txn_engine.protocol.partition import PartitionState
 
 _FOLDERS: Final = ("topics", "producer_ids", "cuts", "proofs")
 _NEAR, _FAR = 16, 32
-_LOGS_AT_ONCE: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ def restore(
     progress: Progress = silent,
     clock: Clock = system_clock,
     new_id: IdSource = new_write_id,
+    pause: Callable[[int], None] = default_jittered_pause,
+    executors: Callable[[int, str], Executor] = ForkSafeExecutor,
 ) -> Restored:
     """Restore the backup of this number, or the newest, into an empty place.
 
@@ -65,6 +69,7 @@ def restore(
     ids have expired, so that whoever held one begins anew, and gives out no producer id that was given out before.
     Until then nobody can open what is there, and the same call goes on where it was cut off.
     Raises `InvalidRequestError` where the place is not empty, `CorruptObjectError` for a backup that is damaged.
+    `pause` and `executors` are as an engine's.
     """
     if overlap(source, target):
         raise InvalidRequestError(
@@ -73,7 +78,7 @@ def restore(
             expected="a place that is neither inside the backups nor around them",
             action="name another place",
         )
-    place, objects = BackupPlace.open(source), Objects(target)
+    place, objects = BackupPlace.open(Objects(source, pause)), Objects(target, pause)
     begun = _begun(objects, place)
     manifest = place.manifest(begun.number if begun is not None and number is None else number)
     if begun is not None and begun.number != manifest.number:
@@ -85,7 +90,7 @@ def restore(
             action=f"finish it by --number {begun.number}, or empty the place",
         )
     with ExitStack() as stack:
-        executor = ForkSafeExecutor(_NEAR if objects.is_near else _FAR, "txn-restore")
+        executor = executors(_NEAR if objects.is_near else _FAR, "txn-restore")
         stack.callback(executor.shutdown)
         run = _Run(place, objects, manifest, executor, progress, new_id)
         run.check_all_there()
@@ -180,7 +185,7 @@ class _Run:
         place: BackupPlace,
         objects: Objects,
         manifest: Manifest,
-        executor: ForkSafeExecutor,
+        executor: Executor,
         progress: Progress,
         new_id: IdSource,
     ) -> None:
@@ -197,14 +202,14 @@ class _Run:
         """Raise `CorruptObjectError` for an object of the backup that is missing or cut short, before anything is
         written; a state that is damaged is found here too.
         """
-        for some in _some(self._manifest.logs):
+        for some in in_parts(self._manifest.logs):
             for size in self._executor.map(self._check_log, some):
                 self._total += size
         for each in self._manifest.objects:
             self._check_sizes([each])
 
     def _check_log(self, log: LogRef) -> int:
-        files = self._files_of(log)
+        files = _files_of(log, self._place.state(log))
         self._check_sizes(files)
         return sum(each.bytes for each in files)
 
@@ -218,34 +223,29 @@ class _Run:
 
     def fill(self, config: StoreConfig) -> None:
         """Put all that the store has but its first and last object."""
-        restored_ms = config.created_ms
         copier = Copier(self._place.objects, self._objects, self._executor, self._advanced)
         copier.copy(self._manifest.objects, {})
-        for some in _some(self._manifest.logs):
-            wanted = list(self._executor.map(self._files_of, some))
+        for logs in in_parts(self._manifest.logs):
+            states = list(self._executor.map(self._place.state, logs))
+            wanted = [_files_of(log, state) for log, state in zip(logs, states, strict=True)]
             there: dict[str, int] = {}
             for sizes in self._executor.map(partial(listed, self._objects), wanted):
                 there |= sizes
             copier.copy(chain.from_iterable(wanted), there)
             list(self._executor.map(partial(check_arrived, self._objects), wanted))
-            list(self._executor.map(partial(self._begin_log, restored_ms), some))
+            list(self._executor.map(partial(self._begin_log, config.created_ms), logs, states))
 
-    def _begin_log(self, restored_ms: int, log: LogRef) -> None:
-        state = self._place.state(log)
+    def _begin_log(self, restored_ms: int, log: LogRef, state: PartitionState) -> None:
         anew = RestoredLog(self._objects, LogKeys(log.prefix), log.kind, self._new_id)
         if log.is_internal:
             anew.begin_internal(state, restored_ms)
         else:
             anew.begin_partition(state, restored_ms)
 
-    def _files_of(self, log: LogRef) -> list[ObjectRef]:
-        return [] if log.is_internal else list(data_files(log, self._place.state(log)))
-
     def _advanced(self, size: int) -> None:
         self._done += size
         self._progress("data files", self._done, self._total)
 
 
-def _some(logs: Sequence[LogRef]) -> Iterator[Sequence[LogRef]]:
-    for begin in range(0, len(logs), _LOGS_AT_ONCE):
-        yield logs[begin : begin + _LOGS_AT_ONCE]
+def _files_of(log: LogRef, state: PartitionState) -> list[ObjectRef]:
+    return [] if log.is_internal else list(data_files(log, state))

@@ -135,8 +135,13 @@ class StatesAsOf:
         return found
 
     def _at_the_cuts_end(self, number: int) -> PartitionState:
-        earlier = self._log(TransactionPartition(TRANSACTION_STATE_TOPIC, 0, number), TRANSACTION_LOG)
-        return self._unless_sealed(lambda: earlier.state_at(self.cut.coordinator_ends[number]))
+        """Where nothing was written since, that is the state as last seen."""
+        at, end = TransactionPartition(TRANSACTION_STATE_TOPIC, 0, number), self.cut.coordinator_ends[number]
+        seen = self._logs.of(at).view()
+        if seen.log_end_offset == end:
+            return seen
+        earlier = self._log(at, TRANSACTION_LOG)
+        return self._unless_sealed(lambda: earlier.state_at(end))
 
     def _runs_outside(self, number: int, low: int | None, above: Above) -> Mapping[str, Collection[str]]:
         """`low`: where the first decision of a transaction above the cut may stand in the log; None: nowhere."""

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from txn_engine.bench import growth, scans, writes
+from txn_engine.bench import backups, growth, scans, writes
 from txn_engine.bench.growth_shown import growth_svg, print_growth
 from txn_engine.bench.kafka import QUICK, USUAL, kafka_report
 from txn_engine.bench.kafka_shown import print_kafka
@@ -96,6 +96,27 @@ def run_kafka(*, url: str | None, json_output: bool, console: Console, quick: bo
         name, size = f"bench-{system_clock()}", QUICK if quick else USUAL
         report = kafka_report(place, bootstrap, name, size=size, progress=progress)
         report["quick"] = quick
+    _show(report, json_output=json_output, console=console)
+    return 0
+
+
+def run_backup(*, url: str | None, to: str | None, json_output: bool, console: Console, quick: bool) -> int:
+    """Backups and a restore, each into places of its own below `to`, or beside a local store that is removed again.
+
+    On a store that is named, its topics are deleted; what stands in an S3 `to` stays. Always 0.
+    """
+    name, sizes = f"bench-{system_clock()}", backups.QUICK if quick else backups.USUAL
+    with _store_url(url) as place, connect(place) as engine, progress_on_stderr() as progress:
+        places = backups.Places(f"{place}-{name}" if to is None else f"{to.rstrip('/')}/{name}")
+        numbers = backups.backup_numbers(engine, name, places, sizes=sizes, progress=progress)
+        found = list(map(_told, numbers))
+        _delete_topics(engine, name)
+        report = {
+            "bench": "backup",
+            "store": engine.url,
+            "quick": quick,
+            "numbers": [n.to_dict() for n in found],
+        }
     _show(report, json_output=json_output, console=console)
     return 0
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         "txn-engine bench --rounds",
         "txn-engine bench --kafka 127.0.0.1:9092",
         "txn-engine bench --growth --svg growth.svg",
+        "txn-engine bench --backup",
         "txn-engine bench --spark reads --spark-rows 5000000",
         "txn-engine bench --url s3://ledger/bench --endpoint http://127.0.0.1:9000",
     ),
@@ -68,6 +69,17 @@ if TYPE_CHECKING:
     help="With --growth: the curves as a picture.",
 )
 @click.option(
+    "--backup",
+    is_flag=True,
+    help="Backups and a restore, each beside a bare copy of the same files. Nothing else. With --url of S3 it needs "
+    "--to.",
+)
+@click.option(
+    "--to",
+    metavar="URL",
+    help="With --backup: where the copies go, in folders of their own: what is on S3 stays there.",
+)
+@click.option(
     "--spark",
     "spark_part",
     is_flag=False,
@@ -90,6 +102,8 @@ def bench(
     growth: bool,
     full: bool,
     svg: Path | None,
+    backup: bool,
+    to: str | None,
     spark_part: SparkPart | None,
     spark_rows: int | None,
     place: Place,
@@ -101,9 +115,15 @@ def bench(
     """
     from txn_engine import bench as numbers
 
-    _one_of(rounds=rounds, kafka=bootstrap is not None, growth=growth, spark=spark_part is not None)
+    _one_of(
+        rounds=rounds, kafka=bootstrap is not None, growth=growth, backup=backup, spark=spark_part is not None
+    )
     if (full or svg) and not growth:
         raise click.UsageError("--full and --svg go with --growth")
+    if to is not None and not backup:
+        raise click.UsageError("--to goes with --backup")
+    if backup and to is None and (place.url or "").startswith("s3"):
+        raise click.UsageError("--backup of a store on S3 is told by --to where the copies go")
     place.to_environment()
     if rounds:
         code = numbers.run_rounds(
@@ -116,6 +136,10 @@ def bench(
     elif growth:
         code = numbers.run_growth(
             url=place.url, json_output=out.as_json, console=out.console(), full=full, svg=svg
+        )
+    elif backup:
+        code = numbers.run_backup(
+            url=place.url, to=to, json_output=out.as_json, console=out.console(), quick=quick
         )
     else:
         code = numbers.run_bench(

@@ -190,18 +190,26 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
     from storage.envelope import FORMAT
     from txn_engine.errors import TxnEngineError
     from txn_engine.log.objects import Objects
-    from txn_engine.log.store_config import read_store_config
+    from txn_engine.log.store_config import is_restored, read_store_config
 
     try:
         config = read_store_config(Objects(store))
+        is_whole = config is None or config.restored is None or is_restored(Objects(store))
     except TxnEngineError as error:
         return False, _failure("ledger", error)
     if config is None:
         remedy = "`topics create` or `demo` sets one up"
         return False, Check("ledger", "warning", "the store is reachable and holds none yet", remedy)
+    if not is_whole:
+        seen = "a store that is being restored, or whose restore was cut off"
+        return False, Check("ledger", "failed", seen, "run the `txn-engine restore` again: it goes on")
     limits = config.limits
+    restored = config.restored
+    origin = (
+        "" if restored is None else f"restored from cut {restored.cut} of store {restored.store_id[:8]}; "
+    )
     seen = (
-        f"format {FORMAT}, id {config.store_id[:8]}, since {_instant(config.created_ms)}; "
+        f"format {FORMAT}, id {config.store_id[:8]}, since {_instant(config.created_ms)}; {origin}"
         f"transactions up to {limits.max_transaction_timeout_ms // 1_000} s, "
         f"idle ids kept {limits.transactional_id_expiration_ms // 86_400_000} days"
     )

@@ -107,6 +107,10 @@ class Objects:
         self._map = store.map if isinstance(store, MappableStore) else None
         self._spool = store.spool if isinstance(store, SpoolingStore) else None
 
+    def beside(self, store: ObjectStore) -> Objects:
+        """The operations of another store, with the pauses of this one."""
+        return Objects(store, self._pause)
+
     @property
     def is_near(self) -> bool:
         """Whether an object is a file away, and no round trip: a look at it costs less than a thread that does."""

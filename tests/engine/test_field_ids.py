@@ -48,11 +48,11 @@ def without_ids() -> mock.mock._patch[object]:
     )
 
 
-def produce_as_before(engine: Engine, *accounts: int) -> None:
-    """Payments in a file without ids."""
+def produce_as_before(engine: Engine, records: pa.Table) -> None:
+    """Into `payments-0`, in a file without ids."""
     physical_schema.cache_clear()
     with without_ids(), mock.patch.object(data_files, "with_own_id", lambda field: field):
-        engine.producer().produce("payments", payments(*accounts), partition=0).result()
+        engine.producer().produce("payments", records, partition=0).result()
     physical_schema.cache_clear()
 
 
@@ -97,7 +97,7 @@ def test_what_is_inside_an_extension_type_has_none_and_is_counted(engine: Engine
 
 def test_files_of_before_have_none_and_are_read_beside_new_ones(engine: Engine) -> None:
     """Scans and polls see both, `verify` finds nothing; merged, all records are in a file that has them."""
-    produce_as_before(engine, 1, 2)
+    produce_as_before(engine, payments(1, 2))
     engine.producer().produce("payments", payments(3, 4), partition=0).result()
     expected = {"account_id": 1, "amount": 2}
     assert sorted(field_ids(engine.store).values(), key=len) == [{}, expected]

@@ -343,6 +343,7 @@ def check_machine() -> list[Check]:
         ("pyspark", "spark"),
         ("apache-airflow", "airflow"),
         ("great-expectations", "quality"),
+        ("pyiceberg", "tables"),
     ):
         checks.append(_version(package, extra))
     return checks

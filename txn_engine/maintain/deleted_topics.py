@@ -21,6 +21,12 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _BESIDE = (
     ("partitions", re.compile(r"[0-9]{20}\.json")),
     ("published", re.compile(r"(?:delta|iceberg)/[0-9]{20}-[0-9]{20}\.json")),
+    (
+        "iceberg/metadata",
+        re.compile(
+            r"version-hint\.text|v[1-9][0-9]{0,18}\.metadata\.json|[0-9]{20}-(?:list|manifest)-[0-9a-f]{32}\.avro"
+        ),
+    ),
     ("_delta_log", re.compile(r"_last_checkpoint|[0-9]{20}\.(?:json|checkpoint\.parquet)")),
 )
 """Beside the partitions' folders."""

@@ -15,6 +15,7 @@ from txn_engine.log.pins import PinStore
 from txn_engine.log.topic_cut import TopicCut, topic_cut
 from txn_engine.log.topics import Topic
 from txn_engine.tables.delta import DeltaView
+from txn_engine.tables.iceberg import IcebergView
 from txn_engine.tables.publishing import Publisher
 from txn_engine.tables.views import View
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Listing, Unreadable, one_place
@@ -23,7 +24,7 @@ KEEP_CUT_MS: Final = 7 * 86_400_000
 """How long a cut is kept that was made to be published at. What tables need of it their pins keep."""
 _TRIES: Final = 5
 _PAUSE_MS: Final = 200
-_VIEWS: Final = {"delta": DeltaView}
+_VIEWS: Final[dict[str, type[DeltaView | IcebergView]]] = {"delta": DeltaView, "iceberg": IcebergView}
 FORMATS: Final = tuple(_VIEWS)
 
 

@@ -23,6 +23,7 @@ from txn_engine.verify.store_keys import (
     COUNTED_OBJECT,
     DELTA_LOG,
     GROWTHS,
+    ICEBERG,
     INTERNAL,
     MAX_BLOCK,
     NUMBER,
@@ -335,7 +336,7 @@ class LayoutAudit:
 
     def _judge_folders(self, folder: str, names: list[str], partitions: int) -> None:
         for name in names:
-            if name not in (GROWTHS, PINS, DELTA_LOG) and (
+            if name not in (GROWTHS, PINS, DELTA_LOG, ICEBERG) and (
                 NUMBER.fullmatch(name) is None or int(name) >= partitions
             ):
                 self._note_partition(f"{folder}/{name}/", partitions)

@@ -29,6 +29,7 @@ _TOPIC_NAME: Final = re.compile(r"(?!__|\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # of o
 GROWTHS: Final = "partitions"
 PINS: Final = "published"
 DELTA_LOG: Final = "_delta_log"
+ICEBERG: Final = "iceberg"
 FOREIGN_NAMED_MAX: Final = 20
 NO_ANSWER: Final = (StoreUnreachableError, BucketNotFoundError)
 """What says nothing of one object, or folder."""
@@ -60,12 +61,16 @@ _PARTITION = _Folder(
 _INTERNAL_TOPIC = _Folder(folders=((NUMBER, _Folder(folders=((NUMBER, _INTERNAL_PARTITION),))),))
 _PIN = re.compile(r"([0-9]{20})-[0-9]{20}\.json")
 _DELTA_OBJECT = re.compile(r"_last_checkpoint|[0-9]{20}\.(?:json|checkpoint\.parquet)")
+_ICEBERG_OBJECT = re.compile(
+    r"version-hint\.text|v[1-9][0-9]{0,18}\.metadata\.json|[0-9]{20}-(?:list|manifest)-[0-9a-f]{32}\.avro"
+)
 _INCARNATION = _Folder(
     folders=(
         (NUMBER, _PARTITION),
         (re.compile(GROWTHS), _Folder(COUNTED_OBJECT, most=_MAX_GROWTH)),
         (re.compile(PINS), _Folder(folders=((re.compile("delta|iceberg"), _Folder(_PIN)),))),
         (re.compile(DELTA_LOG), _Folder(_DELTA_OBJECT)),
+        (re.compile(ICEBERG), _Folder(folders=((re.compile("metadata"), _Folder(_ICEBERG_OBJECT)),))),
     )
 )
 _TOPIC = _Folder(re.compile(rf"(?:{NUMBER.pattern})\.json"), ((NUMBER, _INCARNATION),))

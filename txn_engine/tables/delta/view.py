@@ -18,6 +18,7 @@ from txn_engine.tables.delta.commits import TableName, decoded_commit, encoded_c
 from txn_engine.tables.delta.keys import checkpoint_key, commit_key, hint_key, log_prefix, parse_commit_key
 from txn_engine.tables.delta.schema import delta_schema
 from txn_engine.tables.files import TableFile
+from txn_engine.tables.versions import last_version
 from txn_engine.tables.views import Commit, Published
 
 COMMITS_A_CHECKPOINT: Final = 100
@@ -108,7 +109,7 @@ class DeltaView:
         for known in dict.fromkeys((hint, 0)):
             if self._is_there(known):
                 self._last_checkpoint = known
-                return self._last_from(known)
+                return last_version(known, self._is_there)
         return self._listed()
 
     def _hinted(self) -> int:
@@ -118,18 +119,6 @@ class DeltaView:
 
     def _is_there(self, version: int) -> bool:
         return self._objects.exists(commit_key(self._folder, version))
-
-    def _last_from(self, known: int) -> int:
-        """The last version of those that follow one another from a known one on."""
-        step = 1
-        while self._is_there(known + step):
-            known += step
-            step *= 2
-        while step > 1:
-            step //= 2
-            if self._is_there(known + step):
-                known += step
-        return known
 
     def _listed(self) -> int | None:
         """Where the first commits are gone: ours never go, so somebody has cleaned up here."""

@@ -1,0 +1,658 @@
+"""Iceberg tables over the log's own files: read back by others, published by many, guarded against everybody else."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyiceberg.table import StaticTable
+
+import txn_engine
+from storage import LocalStore, MemoryStore
+from tests.conftest import S3Bucket
+from tests.engine.test_field_ids import produce_as_before
+from tests.faults import Fault, FaultyStore, Operation
+from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
+from tests.tables.readers import Options, Rows, rows_of
+from txn_engine import Engine
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    CorruptObjectError,
+    InvalidRequestError,
+    TxnEngineError,
+)
+from txn_engine.maintain.policy import DAY_MS
+from txn_engine.tables.iceberg import snapshots, view
+from txn_engine.testing import ManualClock
+
+COLUMNS = ["account", "amount", "_timestamp", "log_partition", "offset"]
+FOLDER = "topics/payments/0/"
+METADATA = f"{FOLDER}iceberg/metadata/"
+_STORES = count()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
+    with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        yield engine
+
+
+def append(engine: Engine, *accounts: int, partition: int = 0) -> None:
+    engine.partition("payments", partition).append(rows(*accounts))
+
+
+def publish(engine: Engine) -> str:
+    return engine.tables.publish("payments", "iceberg")["iceberg"]
+
+
+def with_offsets(table: pa.Table, columns: list[str]) -> Rows:
+    offsets = pa.compute.add(table.column("log_base_offset"), table.column("_offset_delta"))
+    return rows_of(table.append_column("offset", offsets), columns)
+
+
+def with_pyiceberg(
+    uri: str, snapshot: int | None, columns: list[str] = COLUMNS, options: Options = None
+) -> Rows:
+    table = StaticTable.from_metadata(uri, dict(options or {}))
+    return with_offsets(table.scan(snapshot_id=snapshot).to_arrow(), columns)
+
+
+def with_polars(
+    uri: str, snapshot: int | None, columns: list[str] = COLUMNS, options: Options = None
+) -> Rows:
+    table = StaticTable.from_metadata(uri, dict(options or {}))
+    frame = pl.scan_iceberg(table, snapshot_id=snapshot, storage_options=dict(options or {}) or None)
+    return with_offsets(frame.collect().to_arrow(), columns)
+
+
+READERS: dict[str, Callable[..., Rows]] = {"pyiceberg": with_pyiceberg, "polars": with_polars}
+
+
+def scanned(engine: Engine, cut: int | None = None) -> Rows:
+    found = engine.scan("payments", cut=cut).to_table()
+    names = {"_partition": "log_partition", "_offset": "offset"}
+    found = found.rename_columns([names.get(name, name) for name in found.column_names])
+    return rows_of(found, COLUMNS)
+
+
+def accounts(uri: str, snapshot: int | None = None) -> list[int]:
+    return sorted(row[0] for row in with_pyiceberg(uri, snapshot, ["account"]).elements())
+
+
+def metadata(engine: Engine, version: int | None = None) -> dict[str, Any]:
+    number = versions(engine)[-1] if version is None else version
+    found: dict[str, Any] = json.loads(engine.store.get(f"{METADATA}v{number}.metadata.json"))
+    return found
+
+
+def versions(engine: Engine) -> list[int]:
+    names = (info.key.removeprefix(METADATA) for info in engine.store.list(METADATA))
+    return sorted(int(name[1:-14]) for name in names if name.startswith("v") and name.endswith("a.json"))
+
+
+# --- read back --------------------------------------------------------------------------------------------------
+
+
+def read_back_everything(engine: Engine, clock: ManualClock, seed: int, options: Options = None) -> None:
+    ledger = Ledger(engine, clock, seed)
+    shown: list[int] = []
+    uri = ""
+    for _ in range(12):
+        for _ in range(ledger.random.randint(1, 4)):
+            ledger.step()
+        try:
+            uri = publish(engine)
+        except ConcurrentTransactionsError:
+            continue  # a cut cannot be made, or goes through a file, until the open ones are ended
+        (status,) = engine.tables.status("payments")
+        assert (status.uri, status.is_complete) == (uri, True)
+        shown.append(status.cut)
+        for reader in READERS.values():
+            assert reader(uri, None, COLUMNS, options) == scanned(engine, status.cut)
+    table = StaticTable.from_metadata(uri, dict(options or {}))
+    young = [cut for cut in shown[-10:] if f"cut-{cut}" in table.metadata.refs]  # days go by, seven are kept
+    assert young[-1] == shown[-1]
+    for cut in young:
+        snapshot = table.metadata.refs[f"cut-{cut}"].snapshot_id
+        for reader in READERS.values():
+            assert reader(uri, snapshot, COLUMNS, options) == scanned(engine, cut)
+    ledger.close()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5, 6])
+def test_each_version_is_what_a_scan_at_its_cut_is(tmp_path: Path, clock: ManualClock, seed: int) -> None:
+    """After appends, aborts, merges, compaction by key, retention, new partitions; and each of the last ten again."""
+    with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
+        read_back_everything(engine, clock, seed)
+
+
+@pytest.mark.minio
+def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock) -> None:
+    options = {
+        "s3.endpoint": minio_bucket.endpoint,
+        "s3.access-key-id": minio_bucket.access_key,
+        "s3.secret-access-key": minio_bucket.secret_key,
+        "s3.region": "us-east-1",
+    }
+    with txn_engine.connect(
+        f"{minio_bucket.url}/ledger",
+        endpoint=minio_bucket.endpoint,
+        access_key=minio_bucket.access_key,
+        secret_key=minio_bucket.secret_key,
+        clock=clock,
+    ) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        for account in range(4):
+            append(engine, account)
+        publish(engine)
+        engine.maintenance.compact(policy=EAGER)
+        uri = publish(engine)
+        assert uri.startswith("s3://")
+        assert with_pyiceberg(uri, None, COLUMNS, options) == scanned(engine)
+
+
+def test_a_stream_that_follows_is_given_each_new_record_once(engine: Engine) -> None:
+    """By Iceberg's rule: what is added in a snapshot that appends. Others change no records, or are not read."""
+    given: list[int] = []
+    for account in range(0, 30, 3):
+        for each in range(3):
+            append(engine, account + each)
+        if account % 2:
+            engine.maintenance.compact(policy=EAGER)
+        uri = publish(engine)
+    table = StaticTable.from_metadata(uri)
+    operations = [snapshot.summary.operation.value for snapshot in table.metadata.snapshots]
+    assert set(operations) == {"append", "replace"}
+    for snapshot in table.metadata.snapshots:
+        if snapshot.summary.operation.value != "append":
+            continue
+        for manifest in snapshot.manifests(table.io):
+            for entry in manifest.fetch_manifest_entry(table.io):
+                if entry.snapshot_id == snapshot.snapshot_id and entry.status == 1:
+                    data = pa.parquet.read_table(entry.data_file.file_path.removeprefix("file://"))
+                    given += data.column("account").to_pylist()
+    assert sorted(given) == list(range(30))
+
+
+EVERY_TYPE = pa.schema(
+    [
+        pa.field("int8", pa.int8()),
+        pa.field("int16", pa.int16()),
+        pa.field("int32", pa.int32(), nullable=False),
+        pa.field("int64", pa.int64()),
+        pa.field("float32", pa.float32()),
+        pa.field("float64", pa.float64()),
+        pa.field("bool", pa.bool_()),
+        pa.field("small", pa.decimal128(9, 2)),
+        pa.field("middle", pa.decimal128(18, 4)),
+        pa.field("large", pa.decimal128(38, 10)),
+        pa.field("text", pa.large_string()),
+        pa.field("bytes", pa.binary()),
+        pa.field("fixed", pa.binary(3)),
+        pa.field("day", pa.date32()),
+        pa.field("ms", pa.timestamp("ms", tz="UTC")),
+        pa.field("us", pa.timestamp("us", tz="UTC")),
+        pa.field("naive", pa.timestamp("us")),
+        pa.field("time", pa.time64("us")),
+        pa.field("kind", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("list", pa.list_(pa.struct([("a", pa.int32()), ("b", pa.list_(pa.string()))]))),
+        pa.field("map", pa.map_(pa.string(), pa.struct([("c", pa.float64())]))),
+    ]
+)
+STAMP = datetime.datetime(2024, 2, 29, 23, 59, 59, 123456)  # noqa: DTZ001 - of a column without a time zone
+VALUES: dict[str, Any] = {
+    "int8": -128,
+    "int16": 32767,
+    "int32": -(2**31),
+    "int64": 2**63 - 1,
+    "float32": 0.5,
+    "float64": -1e300,
+    "bool": True,
+    "small": Decimal("1234567.89"),
+    "middle": Decimal("-12345678901234.5678"),
+    "large": Decimal("1234567890123456789012345678.0123456789"),
+    "text": "ß\N{GRINNING FACE}",
+    "bytes": b"\x00\xff",
+    "fixed": b"abc",
+    "day": datetime.date(1, 1, 1),
+    "ms": STAMP.replace(microsecond=123000, tzinfo=datetime.UTC),
+    "us": STAMP.replace(tzinfo=datetime.UTC),
+    "naive": STAMP,
+    "time": datetime.time(23, 59, 59, 999999),
+    "kind": "PRIJEM",
+    "list": [{"a": 1, "b": ["x", None]}, {"a": None, "b": None}],
+    "map": [("k", {"c": 1.5})],
+}
+
+
+def every_type(engine: Engine) -> str:
+    """A topic with a value and a null of each type, published."""
+    engine.admin.create_topic("types", partitions=1, schema=EVERY_TYPE)
+    nothing = dict.fromkeys(VALUES) | {"int32": 7}
+    engine.partition("types", 0).append(pa.Table.from_pylist([VALUES, nothing], schema=EVERY_TYPE))
+    return engine.tables.publish("types", "iceberg")["iceberg"]
+
+
+def test_every_type_is_what_it_was(engine: Engine) -> None:
+    uri = every_type(engine)
+    found = StaticTable.from_metadata(uri).scan().to_arrow().select(EVERY_TYPE.names).to_pylist()
+    by_polars = pl.scan_iceberg(uri).select(EVERY_TYPE.names).collect().to_arrow().to_pylist()
+    assert found[0] == VALUES
+    assert by_polars[0]["large"] == VALUES["large"]
+    assert by_polars[0]["us"] == VALUES["us"]
+    # Where a list of structs is null, pyiceberg gives an empty one.
+    assert {name: value for name, value in by_polars[1].items() if value is not None} == {"int32": 7}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (pa.uint32(), "uint32"),
+        (pa.timestamp("ns"), "timestamp"),
+        (pa.duration("us"), "duration"),
+        (pa.time64("ns"), "time64"),
+        (pa.decimal256(50, 2), "decimal256"),
+        (pa.list_(pa.uint8()), "uint8"),
+        (pa.float16(), "halffloat"),
+    ],
+)
+def test_a_type_that_iceberg_has_not_is_refused(engine: Engine, kind: pa.DataType, said: str) -> None:
+    """In one line, before anything is written."""
+    engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("column", kind)]))
+    before = [info.key for info in engine.store.list("")]
+    with pytest.raises(InvalidRequestError, match=rf"column 'column.* of type {said}") as refused:
+        engine.tables.publish("odd", "iceberg")
+    assert "\n" not in str(refused.value)
+    assert [info.key for info in engine.store.list("")] == before
+
+
+def test_a_column_of_the_views_own_name_is_refused(engine: Engine) -> None:
+    engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("log_partition", pa.int64())]))
+    with pytest.raises(InvalidRequestError, match="column 'log_partition' of a name that the Iceberg table"):
+        engine.tables.publish("odd", "iceberg")
+
+
+def test_without_pyiceberg_one_line_says_so(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [
+        name for name in sys.modules if name.startswith(("pyiceberg", "txn_engine.tables.iceberg."))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyiceberg", None)
+    with pytest.raises(InvalidRequestError, match=r"pyiceberg is not installed.*txn-engine\[tables\]"):
+        publish(engine)
+
+
+def test_ids_are_those_of_the_files_and_old_files_go_by_name(engine: Engine) -> None:
+    """Mixed, and merged."""
+    produce_as_before(engine, rows(1, 2))
+    append(engine, 3)
+    uri = publish(engine)
+    for reader in READERS.values():
+        assert reader(uri, None) == scanned(engine)
+    produce_as_before(engine, rows(4))
+    engine.maintenance.compact(policy=EAGER)
+    uri = publish(engine)
+    for reader in READERS.values():
+        assert reader(uri, None) == scanned(engine)
+    assert accounts(uri) == [1, 2, 3, 4]
+
+
+def test_what_the_log_knows_prunes(engine: Engine) -> None:
+    """By partition, offset and time files are left out, before any is opened."""
+    for account in range(4):
+        append(engine, account, partition=account % 2)
+    table = StaticTable.from_metadata(publish(engine))
+
+    def planned(where: str) -> int:
+        return len(list(table.scan(row_filter=where).plan_files()))
+
+    assert planned("log_partition >= 0") == 4
+    assert planned("log_partition = 1") == 2
+    assert planned("log_partition = 1 and log_base_offset >= 1") == 1
+    assert planned("_timestamp < '2000-01-01T00:00:00+00:00'") == 0
+    assert planned("_offset_delta > 0") == 0
+    assert [task.file.record_count for task in table.scan().plan_files()] == [1] * 4
+
+
+def test_what_a_snapshot_did_is_in_its_summary(engine: Engine, clock: ManualClock) -> None:
+    for account in range(4):
+        append(engine, account)
+    publish(engine)
+    engine.maintenance.compact(policy=EAGER)
+    publish(engine)
+    first, second = metadata(engine)["snapshots"]
+    assert first["summary"].items() >= {
+        "operation": "append", "added-data-files": "4", "added-records": "4", "total-records": "4",
+        "total-data-files": "4", "txn-engine.cut": "0",
+    }.items()  # fmt: skip
+    assert second["summary"].items() >= {
+        "operation": "replace", "added-data-files": "1", "deleted-data-files": "4", "deleted-records": "4",
+        "total-records": "4", "total-data-files": "1", "txn-engine.cut": "1",
+    }.items()  # fmt: skip
+    assert int(second["summary"]["total-files-size"]) > 0
+    assert (second["parent-snapshot-id"], second["sequence-number"]) == (1, 2)
+
+
+# --- several publishers, and those who die ----------------------------------------------------------------------
+
+
+def test_the_same_cut_twice_is_nothing(engine: Engine) -> None:
+    append(engine, 1)
+    cut = engine.cut()
+    first = engine.tables.publish("payments", "iceberg", cut=cut)
+    before = [info.key for info in engine.store.list(FOLDER)]
+    assert engine.tables.publish("payments", "iceberg", cut=cut.number) == first
+    assert [info.key for info in engine.store.list(FOLDER)] == before
+
+
+def test_a_topic_without_records_is_a_table_without_rows(engine: Engine) -> None:
+    uri = publish(engine)
+    for reader in READERS.values():
+        assert not reader(uri, None)
+    append(engine, 1)
+    assert accounts(publish(engine)) == [1]
+
+
+def test_a_hint_that_is_old_or_wrong_does_no_harm(engine: Engine) -> None:
+    """Publishing goes by the versions themselves, and puts it right."""
+    for account in range(6):
+        append(engine, account)
+        publish(engine)
+    for hint in (b"3", b"999999", b"", b"x" * 5_000, b"-1"):
+        engine.store.put(f"{METADATA}version-hint.text", hint)
+        append(engine, 9)
+        uri = publish(engine)
+        assert uri.endswith(f"v{versions(engine)[-1]}.metadata.json")
+        assert engine.store.get(f"{METADATA}version-hint.text") == str(versions(engine)[-1]).encode()
+    assert accounts(uri) == [0, 1, 2, 3, 4, 5, *[9] * 5]
+    assert versions(engine) == list(range(1, 12))
+
+
+def prepared(clock: ManualClock) -> MemoryStore:
+    """A table, and behind it new records, and merges of old ones with new ones."""
+    store = MemoryStore(f"iceberg-deaths-{next(_STORES)}")
+    with engine_on(store, clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        append(engine, 1)
+        append(engine, 2)
+        publish(engine)
+        append(engine, 3)
+        engine.maintenance.compact(policy=EAGER)
+        append(engine, 4, partition=1)
+    return store
+
+
+def copied(store: MemoryStore, name: str) -> MemoryStore:
+    """A copy at the same address, as its table says it."""
+    copy = MemoryStore(f"{name}-{next(_STORES)}")
+    for info in store.list(""):
+        copy.put(info.key, store.get(info.key))
+    copy.uri = store.uri  # type: ignore[method-assign]
+    return copy
+
+
+class DiedError(BaseException):
+    """What a process that is gone does not live to see."""
+
+
+def live_paths(engine: Engine) -> list[str]:
+    """The files that the newest version shows, in order."""
+    topic = engine.logs.topics.look_up("payments")
+    found = view.IcebergView(engine.logs.tools.objects, topic, "", lambda: 0, lambda: "")
+    manifests = found._manifests(view.first_state(found._name, topic))
+    newest = metadata(engine)["snapshots"][-1]
+    entries = [
+        entry for each in manifests.listed(newest["manifest-list"]) for entry in manifests.entries(each)
+    ]
+    return sorted(manifests.path_of(entry) for entry in entries)
+
+
+@pytest.mark.parametrize("fault", ["dies before", "dies after", "before", "after", "taken_after"])
+def test_whoever_dies_leaves_what_the_next_one_finishes(fault: str, clock: ManualClock) -> None:
+    """At every store operation of publishing at a cut; all files are there once, and there are two versions."""
+    store = prepared(clock)
+    with engine_on(store, clock) as engine:
+        cut = engine.cut()
+        folder = f"{store.uri(FOLDER)}"
+        wanted = sorted(file.uri.removeprefix(folder) for file in engine.scan("payments").files())
+    counted = FaultyStore(copied(store, "iceberg-counted"))
+    counted.uri = store.uri  # type: ignore[method-assign]
+    with engine_on(counted, clock) as engine:
+        counted.calls.clear()
+        engine.tables.publish("payments", "iceberg", cut=cut.number)
+        calls = len(counted.calls)
+        assert live_paths(engine) == wanted
+    assert 10 < calls < 100
+    for at in range(calls):
+        faulty = FaultyStore(copied(store, "iceberg-faulty"))
+        faulty.uri = store.uri  # type: ignore[method-assign]
+        with engine_on(faulty, clock) as engine:
+            faulty.calls.clear()
+            faulty.decide = failing(fault, at)
+            with suppress(DiedError, TxnEngineError):
+                engine.tables.publish("payments", "iceberg", cut=cut.number)
+            faulty.decide = None
+        with engine_on(faulty.inner, clock) as engine:
+            engine.tables.publish("payments", "iceberg", cut=cut.number)
+            assert live_paths(engine) == wanted, at
+            assert versions(engine) == [1, 2], at
+            assert engine.store.get(f"{METADATA}version-hint.text") == b"2", at
+
+
+def failing(fault: str, at: int) -> Callable[[Operation, str, int], Fault | None]:
+    def decide(operation: Operation, _: str, number: int) -> Fault | None:
+        if fault.startswith("dies") and number > at:
+            raise DiedError
+        if number != at:
+            return None
+        if fault == "dies before":
+            raise DiedError
+        if fault == "dies after":
+            return "taken_after" if operation == "put_if_absent" else None
+        if fault == "taken_after":
+            return fault if operation == "put_if_absent" else None
+        return "before" if fault == "before" else "after"
+
+    return decide
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------
+
+
+def test_metadata_does_not_grow_without_bound(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old versions are sealed, and what only they needed is deleted; what is kept can be read."""
+    monkeypatch.setattr("txn_engine.tables.iceberg.metadata.VERSIONS_KEPT", 10)
+    monkeypatch.setattr(view, "VERSIONS_A_CLEANUP", 5)
+    for account in range(41):
+        append(engine, account)
+        uri = publish(engine)
+    said = metadata(engine)
+    assert len(said["snapshots"]) == 11
+    assert set(said["refs"]) == {"main", *(f"cut-{number}" for number in range(30, 41))}
+    assert accounts(uri) == list(range(41))
+    assert accounts(uri, said["refs"]["cut-30"]["snapshot-id"]) == list(range(31))
+    assert versions(engine) == list(range(1, 42))
+    sizes = {info.key: info.size for info in engine.store.list(METADATA)}
+    assert all(sizes[f"{METADATA}v{number}.metadata.json"] < 100 for number in range(1, 31))
+    assert accounts(engine.store.uri(f"{METADATA}v32.metadata.json")) == list(range(32))
+    names = [key.removeprefix(METADATA) for key in sizes if key.endswith(".avro")]
+    assert sum("-list-" in name for name in names) == 11
+    assert sum("-manifest-" in name for name in names) <= 11 + 32
+    assert engine.admin.verify().findings == ()
+
+
+def test_time_ends_a_version_too(engine: Engine, clock: ManualClock) -> None:
+    append(engine, 1)
+    publish(engine)
+    clock.advance(DAY_MS)
+    append(engine, 2)
+    publish(engine)
+    clock.advance(6 * DAY_MS)
+    append(engine, 3)
+    publish(engine)
+    assert len(metadata(engine)["snapshots"]) == 3
+    clock.advance(DAY_MS)
+    append(engine, 4)
+    publish(engine)
+    assert [each["snapshot-id"] for each in metadata(engine)["snapshots"]] == [2, 3, 4]
+
+
+def test_a_publish_behind_many_costs_what_is_new(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, clock: ManualClock
+) -> None:
+    """Manifests are put together by sizes, so that there are few, and most publishes write one."""
+    monkeypatch.setattr(snapshots, "_TOGETHER", 4)
+    monkeypatch.setattr(snapshots, "_SMALL_FILES", 4)
+    monkeypatch.setattr(snapshots, "_LARGE_FILES", 16)
+    for account in range(70):
+        append(engine, account)
+        uri = publish(engine)
+    last = metadata(engine)["snapshots"][-1]
+    manifests = StaticTable.from_metadata(uri).current_snapshot().manifests(StaticTable.from_metadata(uri).io)  # type: ignore[union-attr]
+    assert len(manifests) <= 10
+    assert accounts(uri) == list(range(70))
+    assert last["summary"]["total-data-files"] == "70"
+    engine.maintenance.compact(policy=EAGER)
+    uri = publish(engine)
+    assert accounts(uri) == list(range(70))
+    assert metadata(engine)["snapshots"][-1]["summary"]["total-data-files"] == "1"
+
+
+def test_unpublish_and_publish_again(engine: Engine) -> None:
+    """Readers are refused in between; then it is the same table, with all records once."""
+    append(engine, 1)
+    uri = publish(engine)
+    uuid = metadata(engine)["table-uuid"]
+    assert engine.tables.unpublish("payments") == ["iceberg"]
+    (status,) = engine.tables.status("payments")
+    assert (status.version, status.cut, status.pins) == (1, -1, 0)
+    with pytest.raises(Exception, match=r"1000|version"):
+        StaticTable.from_metadata(status.uri)
+    assert engine.store.get(f"{METADATA}version-hint.text") == b"2"
+    append(engine, 2)
+    uri = publish(engine)
+    assert accounts(uri) == [1, 2]
+    assert metadata(engine)["table-uuid"] == uuid
+    assert [each["snapshot-id"] for each in metadata(engine)["snapshots"]] == [2]
+    assert engine.admin.verify().findings == ()
+
+
+def test_a_deleted_topics_table_goes_with_it(engine: Engine, clock: ManualClock) -> None:
+    append(engine, 1)
+    publish(engine)
+    engine.admin.delete_topic("payments")
+    clock.advance(DAY_MS)
+    engine.maintenance.remove_deleted_topics()
+    assert [info.key for info in engine.store.list(FOLDER)] == []
+
+
+# --- everybody else ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("foreign", [b"", b"{}", b"[]", b"\xff", None])
+def test_a_version_of_somebody_elses_is_refused(engine: Engine, foreign: bytes | None) -> None:
+    """And so is one of ours in which a byte is another. The topic is untouched."""
+    append(engine, 1)
+    publish(engine)
+    if foreign is None:
+        foreign = engine.store.get(f"{METADATA}v1.metadata.json").replace(b'"account', b'"Account')
+    engine.store.put(f"{METADATA}v2.metadata.json", foreign)
+    append(engine, 2)
+    with pytest.raises(CorruptObjectError, match="metadata that txn-engine did not write") as refused:
+        publish(engine)
+    assert "\n" not in str(refused.value)
+    assert engine.scan("payments").to_table().num_rows == 2
+    engine.store.delete(f"{METADATA}v2.metadata.json")
+    assert accounts(publish(engine)) == [1, 2]
+
+
+def test_metadata_of_another_table_is_refused(engine: Engine) -> None:
+    append(engine, 1)
+    publish(engine)
+    engine.admin.create_topic("refunds", partitions=1, schema=SCHEMA)
+    key = "topics/refunds/0/iceberg/metadata/v1.metadata.json"
+    engine.store.put(key, engine.store.get(f"{METADATA}v1.metadata.json"))
+    with pytest.raises(CorruptObjectError, match="expected version 0 of 'refunds'"):
+        engine.tables.publish("refunds", "iceberg")
+
+
+@pytest.mark.parametrize("damage", ["gone", "another", "cut"])
+def test_a_damaged_manifest_is_named(engine: Engine, damage: str) -> None:
+    append(engine, 1)
+    publish(engine)
+    for kind in ("list", "manifest"):
+        (key,) = (info.key for info in engine.store.list(METADATA) if f"-{kind}-" in info.key)
+        held = engine.store.get(key)
+        engine.store.delete(key)
+        if damage == "another":
+            engine.store.put(key, held[:-1] + bytes([held[-1] ^ 1]))
+        elif damage == "cut":
+            engine.store.put(key, held[:100])
+        append(engine, 2)
+        engine.maintenance.compact(policy=EAGER)  # so that a file goes, and its manifest is needed
+        with pytest.raises(CorruptObjectError) as refused:
+            publish(engine)
+        assert key in str(refused.value)
+        engine.store.put(key, held)
+    assert accounts(publish(engine)) == [1, 2, 2]
+
+
+def test_a_store_that_moved_is_published_anew(tmp_path: Path, clock: ManualClock) -> None:
+    """Its table names files where they are not any more: nothing goes on from there until that is said."""
+    with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        append(engine, 1)
+        publish(engine)
+    shutil.move(tmp_path / "ledger", tmp_path / "moved here")
+    with engine_on(LocalStore(tmp_path / "moved here"), clock) as engine:
+        append(engine, 2)
+        with pytest.raises(InvalidRequestError, match="by which the table names its files"):
+            publish(engine)
+        engine.tables.unpublish("payments", "iceberg")
+        uri = publish(engine)
+        for reader in READERS.values():
+            assert reader(uri, None) == scanned(engine)
+
+
+def test_an_address_that_is_no_uri_is_refused(tmp_path: Path, clock: ManualClock) -> None:
+    with engine_on(LocalStore(tmp_path / "50%"), clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        with pytest.raises(InvalidRequestError, match="'%' in the store's address"):
+            publish(engine)
+
+
+def test_who_drops_the_table_deletes_no_more_than_its_folder(engine: Engine, tmp_path: Path) -> None:
+    """Hadoop's catalog deletes the root; the next publish makes the table anew."""
+    append(engine, 1)
+    publish(engine)
+    root = Path(metadata(engine)["location"].removeprefix("file://"))
+    assert {path.name for path in root.rglob("*") if path.suffix == ".parquet"} == set()
+    shutil.rmtree(root)
+    append(engine, 2)
+    assert accounts(publish(engine)) == [1, 2]
+
+
+def test_others_are_told_not_to_write(engine: Engine) -> None:
+    """What Spark and pyiceberg make of these is tried in tests/readers."""
+    append(engine, 1)
+    table = StaticTable.from_metadata(publish(engine))
+    assert table.properties["gc.enabled"] == "false"
+    with pytest.raises(Exception, match="this_table_is_written_by_its_log_alone"):
+        table.location_provider()

@@ -1,0 +1,157 @@
+"""A topic's columns by Iceberg's types, under the ids that its data files have: exactly, or the topic is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.log.data_files import physical_schema
+from txn_engine.log.field_ids import OWN_IDS, field_id
+from txn_engine.log.topics import Topic
+
+LOG_PARTITION: Final = "log_partition"
+LOG_BASE_OFFSET: Final = "log_base_offset"
+"""Not in the data files: readers have them from the manifests. `_partition` is a name that Iceberg keeps."""
+_VIEW_COLUMNS: Final = ((LOG_PARTITION, "int"), (LOG_BASE_OFFSET, "long"))
+_PLAIN: Final = {
+    pa.bool_(): "boolean",
+    pa.int8(): "int",
+    pa.int16(): "int",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.large_string(): "string",
+    pa.string_view(): "string",
+    pa.binary(): "binary",
+    pa.large_binary(): "binary",
+    pa.binary_view(): "binary",
+    pa.date32(): "date",
+    pa.date64(): "date",
+    pa.time32("s"): "time",
+    pa.time32("ms"): "time",
+    pa.time64("us"): "time",
+}
+_TIMESTAMP_UNITS: Final = ("s", "ms", "us")
+_DECIMAL_DIGITS: Final = 38
+
+
+def iceberg_schema(topic: Topic) -> dict[str, Any]:
+    """The table's schema as metadata has it. Raises `InvalidRequestError` naming topic, column and type for what
+    Iceberg has not.
+    """
+    taken = [name for name, _ in _VIEW_COLUMNS if name in topic.schema.names]
+    if taken:
+        raise _refused(topic, taken[0], "of a name that the Iceberg table has itself", "another name")
+    fields = _fields(physical_schema(topic.schema), topic, "")
+    view = [
+        {"id": OWN_IDS[name], "name": name, "required": False, "type": kind} for name, kind in _VIEW_COLUMNS
+    ]
+    return {"type": "struct", "schema-id": 0, "fields": fields + view}
+
+
+def partition_spec() -> dict[str, Any]:
+    """By partition and first offset: a file's values of them stand in its manifest, and readers skip files by them."""
+    fields = [
+        {"source-id": OWN_IDS[name], "field-id": number, "transform": "identity", "name": name}
+        for number, (name, _) in enumerate(_VIEW_COLUMNS, 1000)
+    ]
+    return {"spec-id": 0, "fields": fields}
+
+
+def name_mapping(topic: Topic) -> str:
+    """By names the ids, for files that have none of their own."""
+    return json.dumps(_mapped(physical_schema(topic.schema)), separators=(",", ":"))
+
+
+def _mapped(fields: Iterable[pa.Field[Any]]) -> list[dict[str, Any]]:
+    found = []
+    for field in fields:
+        mapped: dict[str, Any] = {"field-id": field_id(field), "names": [field.name]}
+        if inside := _mapped(_inside(field.type)):
+            mapped["fields"] = inside
+        found.append(mapped)
+    return found
+
+
+def _inside(kind: Any) -> Iterator[pa.Field[Any]]:
+    """What is inside a type, by the names that Iceberg has for it."""
+    if pa.types.is_struct(kind):
+        yield from (kind.field(at) for at in range(kind.num_fields))
+    elif pa.types.is_map(kind):
+        yield kind.key_field.with_name("key")
+        yield kind.item_field.with_name("value")
+    elif _is_list(kind):
+        yield kind.value_field.with_name("element")
+
+
+def _fields(fields: Iterable[pa.Field[Any]], topic: Topic, inside: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": field_id(field),
+            "name": field.name,
+            "required": not field.nullable,
+            "type": _type(field.type, topic, inside + field.name),
+        }
+        for field in fields
+    ]
+
+
+def _type(kind: Any, topic: Topic, column: str) -> Any:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if kind in _PLAIN:
+        return _PLAIN[kind]
+    if pa.types.is_decimal(kind) and kind.precision <= _DECIMAL_DIGITS and 0 <= kind.scale <= kind.precision:
+        return f"decimal({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind) and kind.unit in _TIMESTAMP_UNITS:
+        return "timestamp" if kind.tz is None else "timestamptz"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"fixed[{kind.byte_width}]"
+    if pa.types.is_struct(kind) and kind.num_fields:
+        return {"type": "struct", "fields": _fields(_inside(kind), topic, f"{column}.")}
+    if pa.types.is_map(kind):
+        key, value = _inside(kind)
+        return {
+            "type": "map",
+            "key-id": field_id(key),
+            "key": _type(key.type, topic, f"{column}.key"),
+            "value-id": field_id(value),
+            "value-required": not value.nullable,
+            "value": _type(value.type, topic, f"{column}.value"),
+        }
+    if _is_list(kind):
+        (element,) = _inside(kind)
+        return {
+            "type": "list",
+            "element-id": field_id(element),
+            "element-required": not element.nullable,
+            "element": _type(element.type, topic, f"{column}.element"),
+        }
+    raise _refused(
+        topic, column, f"of type {kind}", "types that Iceberg has: no unsigned numbers, no nanoseconds"
+    )
+
+
+def _is_list(kind: Any) -> bool:
+    return (
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+def _refused(topic: Topic, column: str, what: str, expected: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"column {column!r} {what}",
+        actor=f"publish {topic.name!r} as iceberg",
+        expected=expected,
+        action="publish it in another format; nothing was written",
+    )

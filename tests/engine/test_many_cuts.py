@@ -250,8 +250,14 @@ def test_a_deleted_cut_that_is_refused_holds_until_it_is_over(readers: ThreadPoo
     assert fresh.holds("t", 0, 0).snapshots == frozenset()
 
 
-def test_a_claim_that_is_refused_is_open_and_nobody_gives_it_up(readers: ThreadPoolExecutor) -> None:
-    store, clock = FaultyStore(MemoryStore(f"cuts-refused-{next(_NAMES)}")), ManualClock()
+@pytest.mark.parametrize("before", [0, 1, 20])
+def test_a_claim_that_is_refused_is_open_and_nobody_gives_it_up(
+    readers: ThreadPoolExecutor, before: int
+) -> None:
+    inner, clock = MemoryStore(f"cuts-refused-{next(_NAMES)}"), ManualClock()
+    store = FaultyStore(inner)
+    for number in range(before):
+        put_cut(inner, number)
     maker = cut_store(store, readers, clock)
     number = maker.claim()
     refusing(store, cut_key(number, Part.CLAIM))

@@ -33,8 +33,7 @@ class CutKeys:
     def first_free(self, start: int) -> int:
         """The first number from `start` on that nobody had claimed at some moment of this call, in a few rounds.
 
-        One that the store refuses to tell of counts as claimed; where it refuses that of all that are asked for
-        at once, its refusal is raised.
+        One that the store refuses to tell of counts as claimed; raises that refusal where it seems to have no end.
         """
         if self._claimed(start) is False:
             return start
@@ -43,7 +42,7 @@ class CutKeys:
             probes = _probes(taken, free, _DOUBLINGS if taken > start else _NEXT)
             claimed = list(self._executor.map(self._claimed, probes))
             refused = [each for each in claimed if isinstance(each, StoreAccessError)]
-            if len(refused) == len(probes):
+            if free is None and len(refused) == len(probes):
                 raise refused[0]
             taken = max([taken, *(number for number, told in zip(probes, claimed, strict=True) if told)])
             free = min((number for number in probes if number > taken), default=free)

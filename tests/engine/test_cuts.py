@@ -10,7 +10,7 @@ import pytest
 import txn_engine
 from storage import MemoryStore, ObjectInfo, encode_json
 from tests.engine.conftest import SCHEMA, accounts_in, payments
-from tests.faults import no_pause
+from tests.faults import FaultyStore, no_pause
 from txn_engine import Engine, TopicPartition
 from txn_engine.errors import (
     CorruptObjectError,
@@ -253,6 +253,58 @@ def test_the_next_cut_goes_on_from_the_last(old: Engine, clock: ManualClock) -> 
     commit(old, 7)
     old.coordinator.write_pending_markers()
     assert 7 in accounts_at(old, old.cut())
+
+
+def test_what_has_not_moved_is_not_read_again(clock: ManualClock) -> None:
+    """A process that knows nothing makes a cut: of one partition there is something new since the last one."""
+    store = FaultyStore(MemoryStore(f"cuts-{next(_IDS)}"))
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        commit(engine, 1)
+        engine.coordinator.write_pending_markers()
+        consumer = engine.consumer(group_id="sums")
+        consumer.assign([P0])
+        consumer.poll()
+        consumer.commit()
+        before = engine.cut()
+        engine.partition("payments", 0).append(payments(7))
+    with Engine(store, clock=clock, pause=no_pause) as fresh:
+        store.calls.clear()
+        cut = fresh.cut()
+        calls = [(operation, key) for operation, key, _ in store.calls if "/snapshots/" in key]
+        assert position_at(fresh, cut, "sums", P0) == 2
+        assert accounts_at(fresh, cut) == [1, 1, 7]
+    first, second = (f"topics/payments/0/0/snapshots/{end:020d}.parquet" for end in (2, 3))
+    assert calls == [("get", first), ("put_if_absent", second)]
+    assert [log.offset for log in cut.topics[0].partitions] == [3, 2]
+    assert cut.groups == before.groups
+
+
+@pytest.mark.parametrize("damage", ["snapshot", "deleted"])
+def test_a_cut_behind_one_that_tells_nothing(engine: Engine, clock: ManualClock, damage: str) -> None:
+    """Its snapshots are damaged, or may be gone: the log itself is asked."""
+    commit(engine, 1)
+    engine.coordinator.write_pending_markers()
+    engine.cut()
+    engine.partition("payments", 0).append(payments(7))
+    snapshots = [info.key for info in engine.store.list("topics/payments/") if "/snapshots/" in info.key]
+    for key in snapshots:
+        if damage == "snapshot":
+            engine.store.put(key, engine.store.get(key)[:-9])
+        else:
+            engine.store.delete(key)
+    if damage == "deleted":
+        engine.delete_cut(0)
+    with txn_engine.connect(engine.url, clock=clock) as fresh:
+        cut = fresh.cut()
+        if damage == "deleted":
+            assert accounts_at(fresh, cut) == [1, 1, 7]
+            assert fresh.admin.verify().ok
+            return
+        table = fresh.scan("payments", cut=cut, partitions=[0]).to_table(["account_id"])
+        assert sorted(table.column("account_id").to_pylist()) == [1, 7]
+        with pytest.raises(CorruptObjectError, match=r"0/1/snapshots/0{19}2\.parquet"):
+            fresh.scan("payments", cut=cut)
 
 
 def test_an_expired_cut_is_deleted_by_clean_up(engine: Engine, clock: ManualClock) -> None:

@@ -8,7 +8,7 @@ from storage import LogKeys
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreAccessError
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.entry_format import OFFSETS_LOG, USER_LOG, LogKind
-from txn_engine.log.entry_log import LogTools
+from txn_engine.log.entry_log import EntryLog, LogTools
 from txn_engine.log.left_snapshot import leave_snapshot
 from txn_engine.log.objects import Objects
 from txn_engine.log.slots import SlotRows, slots_from
@@ -20,27 +20,38 @@ from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.offset_commits import GroupOffsets
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.replay import apply
+from txn_engine.protocol.transaction_rows import TransactionPartition
 
 
 class EarlierLog:
     """One log, read afresh from the store: nothing here comes from a view that somebody holds."""
 
     def __init__(self, tools: LogTools, keys: LogKeys, kind: LogKind) -> None:
+        self.keys = keys
         self._tools = tools
         self._objects: Objects = tools.objects
-        self._keys = keys
         self._kind = kind
+
+    @classmethod
+    def of(cls, tools: LogTools, at: TransactionPartition) -> EarlierLog:
+        """That of a transaction's partition."""
+        kind = OFFSETS_LOG if at.topic == CONSUMER_OFFSETS_TOPIC else USER_LOG
+        return cls(tools, LogKeys(partition_prefix(at.topic, at.incarnation, at.partition)), kind)
+
+    def state_now(self) -> PartitionState:
+        """The state at the log's end."""
+        return EntryLog(self._tools, self.keys.prefix, self._kind).refresh()
 
     def slots(self, start: int) -> Iterator[SlotRows]:
         """The slots from the one that begins at `start`, up to the first that is empty.
 
         Raises `OutcomeUnknownError` for a slot that is sealed.
         """
-        return slots_from(start, self._objects, self._keys, self._kind, self._tools.executor)
+        return slots_from(start, self._objects, self.keys, self._kind, self._tools.executor)
 
     def newest_snapshot(self, at_most: int) -> PartitionState:
         """The state of the newest sound snapshot that ends there or before; the empty state where there is none."""
-        found = self._objects.ours(self._keys.snapshots_prefix, self._keys.parse_snapshot)
+        found = self._objects.ours(self.keys.snapshots_prefix, self.keys.parse_snapshot)
         for end in sorted((end for _, end in found if end <= at_most), reverse=True):
             try:
                 state = self.snapshot(end)
@@ -53,7 +64,7 @@ class EarlierLog:
         """The state that the snapshot at `end` keeps. Raises `CorruptObjectError` where it is gone or damaged."""
         if end == 0:
             return PartitionState()
-        key = self._keys.snapshot(end)
+        key = self.keys.snapshot(end)
         data = self._objects.find(key, max_bytes=SNAPSHOT_LIMITS.object_bytes)
         if data is None:
             raise CorruptObjectError("no such object", place=key, expected="the snapshot that a cut names")
@@ -72,12 +83,12 @@ class EarlierLog:
                 break
             state = replayed(state, slot.batches)
         if state.log_end_offset != end:
-            raise missing_entry(self._keys, state.log_end_offset)
+            raise missing_entry(self.keys, state.log_end_offset)
         return state
 
     def keep_snapshot(self, state: PartitionState) -> None:
         """Let the snapshot of this state stand, which was built from entries read back."""
-        leave_snapshot(self._objects, self._keys, state)
+        leave_snapshot(self._objects, self.keys, state)
 
 
 def missing_entry(keys: LogKeys, offset: int) -> CorruptObjectError:

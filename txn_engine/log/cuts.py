@@ -243,6 +243,13 @@ class CutStore:
             step *= 4
         return None
 
+    def is_deleted(self, number: int) -> bool:
+        """Whether somebody has deleted the cut of this number, or may have: the store does not tell."""
+        try:
+            return self._objects.exists(cut_key(number, Part.DELETED))
+        except DAMAGE:
+            return True
+
     def _settled(self, low: int, high: int) -> Sequence[int]:
         """The numbers from `low` up to `high`, newest first; of many those that may be cuts, by their keys."""
         if high - low <= _FIRST_LOOK_BACK:

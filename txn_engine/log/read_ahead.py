@@ -101,6 +101,11 @@ class EntriesAhead:
             self._whole = self._list_from(0)
             self._ahead.expect(self._keys.entry(0))
 
+    def begin_in_the_middle(self) -> None:
+        """The replay begins where there may be nothing yet: list once there is something."""
+        if not self._objects.is_near:
+            self._alone = 1
+
     def start_at(self, offset: int) -> None:
         """The replay will begin in this slot: get what follows, while the caller gets its snapshot."""
         if self._objects.is_near:

@@ -36,6 +36,7 @@ def slots_from(
     """
     offset = start
     with EntriesAhead(objects, keys, executor) as ahead:
+        ahead.begin_in_the_middle()
         while (data := ahead.find(offset)) is not None:
             key = keys.entry(offset)
             entry = decode_entry(kind, data, key=key, base_offset=offset)

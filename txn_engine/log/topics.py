@@ -351,36 +351,40 @@ class TopicRegistry:
             raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
         return topic
 
-    def survey(self) -> Survey:
-        """Look at all topics, without the internal ones, each by itself: one that is damaged hides no other.
+    def survey(self, workers: Executor | None = None) -> Survey:
+        """Look at all topics, without the internal ones, each by itself: one that is damaged hides no other. Several at
+        once with `workers`.
 
         Raises where the store does not answer, refuses to list them, or refuses every one of them.
         """
-        survey = self.survey_each()
+        survey = self.survey_each(workers)
         raise_if_refused_everywhere(survey.unreadable, found_any=bool(survey.topics))
         return survey
 
-    def survey_each(self) -> Survey:
+    def survey_each(self, workers: Executor | None = None) -> Survey:
         """As `survey`, for who looks elsewhere too: that every topic is refused is no error yet."""
         topics: list[Topic] = []
         unreadable: list[Unreadable] = []
-        foreign: list[str] = []
-        for name in self._objects.folders("topics"):
-            if name in (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC):
-                continue
-            if not is_topic_name(name):
+        internal = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
+        folders = [name for name in self._objects.folders("topics") if name not in internal]
+        foreign = [name for name in folders if not is_topic_name(name)]
+        names = [name for name in folders if is_topic_name(name)]
+        each = map if workers is None else workers.map
+        for name, found in zip(names, each(self._latest_or_damage, names), strict=True):
+            if isinstance(found, Unreadable):
+                unreadable.append(found)
+            elif found.topic is not None:
+                topics.append(found.topic)
+            elif found.incarnation < 0:
                 foreign.append(name)
-                continue
-            try:
-                with one_place(name):
-                    latest = self._latest(name)
-                if latest.topic is not None:
-                    topics.append(latest.topic)
-                elif latest.incarnation < 0:
-                    foreign.append(name)
-            except DAMAGE as error:
-                unreadable.append(Unreadable(name, WHOLE_TOPIC, error))
         return Survey(tuple(sorted(topics, key=lambda topic: topic.name)), tuple(unreadable), tuple(foreign))
+
+    def _latest_or_damage(self, name: str) -> _Latest | Unreadable:
+        try:
+            with one_place(name):
+                return self._latest(name)
+        except DAMAGE as error:
+            return Unreadable(name, WHOLE_TOPIC, error)
 
     def _has_log(self, name: str) -> bool:
         """Whether a folder that no topic object speaks for holds a partition's log all the same."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from txn_engine.protocol.batches import BatchDescriptor, Control
-from txn_engine.protocol.controls import KEEPS_ALL, Rewrite, decode_control
+from txn_engine.protocol.controls import KEEPS_ALL, Expire, Rewrite, decode_control
 from txn_engine.protocol.offset_commits import OffsetCommit
 from txn_engine.protocol.transaction_rows import TransactionPartition
 
@@ -73,16 +73,26 @@ class SpansSeen:
         if batch.control.is_marker:
             self._see_marker(batch)
             return
-        if batch.control in (Control.REWRITE, Control.CLEAN):
-            value = decode_control(batch)
-            if not isinstance(value, Rewrite) or value.tombstones_to != KEEPS_ALL:
-                self.left_out.append(batch.base_offset)
+        if batch.control in (Control.REWRITE, Control.CLEAN, Control.EXPIRE):
+            self._see_control(batch)
         if isinstance(batch.row, OffsetCommit):
             key = batch.row.key
             at = TransactionPartition(key.topic, key.incarnation, key.partition)
             self.commits.append(CommitSeen(batch.base_offset, at, batch.row.offset))
         if batch.control is Control.NONE and batch.is_transactional:
             self._see_records(batch)
+
+    def first_open(self) -> int | None:
+        """The first offset of the earliest transaction that has no marker yet; None with none open."""
+        return min((self.spans[key].first for key in self._open.values()), default=None)
+
+    def _see_control(self, batch: BatchDescriptor) -> None:
+        value = decode_control(batch)
+        if isinstance(value, Expire):
+            for producer_id in value.producer_ids:
+                self._open.pop(producer_id, None)
+        elif not isinstance(value, Rewrite) or value.tombstones_to != KEEPS_ALL:
+            self.left_out.append(batch.base_offset)
 
     def _see_records(self, batch: BatchDescriptor) -> None:
         key = TransactionKey(batch.producer_id, batch.producer_epoch)

@@ -6,6 +6,7 @@ from tests.simulator.mutants.mutation import Edit, Mutant
 
 _RULE = "txn_engine/protocol/cuts.py"
 _MAKING = "txn_engine/cuts/making.py"
+_LOOKING = "txn_engine/cuts/looking.py"
 _DELETING = "txn_engine/maintain/deleting.py"
 _WORKLOADS = ("cuts",)
 
@@ -33,7 +34,7 @@ MUTANTS = (
     Mutant(
         "a-cut-before-what-its-readers-read",
         "a group's position inside a cut may be ahead of the cut",
-        (Edit(_MAKING, "            _positions(seen),\n", "            {},\n"),),
+        (Edit(_MAKING, "            _positions(looks),\n", "            {},\n"),),
         _WORKLOADS,
         marked="read-inside",
     ),
@@ -66,9 +67,9 @@ MUTANTS = (
         "the group offsets of a cut are those at the first look, rows above the cut among them",
         (
             Edit(
-                _MAKING,
-                "seen.log.state_at(offset) if at.topic == CONSUMER_OFFSETS_TOPIC else seen.state",
-                "seen.state",
+                _LOOKING,
+                "        state = self._log.state_at(offset)\n",
+                "        state = self._log.state_at(self.end)\n",
             ),
         ),
         _WORKLOADS,
@@ -78,9 +79,9 @@ MUTANTS = (
         "commits that were pending at the cut and committed later do not count",
         (
             Edit(
-                _MAKING,
-                "seen.slot_at(offset), seen.committed_behind(state))",
-                "seen.slot_at(offset), ())",
+                _LOOKING,
+                "state.log_end_offset, slot, self._committed_behind(state))",
+                "state.log_end_offset, slot, ())",
             ),
         ),
         _WORKLOADS,

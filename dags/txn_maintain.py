@@ -3,17 +3,19 @@
 
 **What it does.** Once a day, after `check_params`, one job after the other:
 
-1. `compact` merges small committed files with their neighbours (and keeps of each key the latest record, where the
+1. `publish_tables` lets the tables of topics with `tables.publish` show a new cut: first, so that who follows a table
+   sees new files as they came, and merges of them later
+2. `compact` merges small committed files with their neighbours (and keeps of each key the latest record, where the
    topic's `cleanup.policy` says so); readers see the same records at the same offsets before, during and after. What
    one process does not do in good time is Spark's, with the deployment's settings (TXN_ENGINE_SPARK_CONF): the
    report's columns `engine` and `why` say which it was
-2. `retain` moves where partitions begin: records older than their topic's retention, and entries that verified
+3. `retain` moves where partitions begin: records older than their topic's retention, and entries that verified
    snapshots hold
-3. `seal` overwrites entries that only snapshots need any more; no entry of a topic that lives is ever deleted
-4. `expire_producers` forgets producers that were idle for the store's limit
-5. `clean` deletes files dead for 24 hours, files that no entry ever named, and needless snapshots
-6. `remove_deleted_topics` deletes what is left of topics that were deleted 24 hours ago, their entries too
-7. `expire_group_offsets`, only where a run says `group_offsets_days`: no schedule makes a group lose its place,
+4. `seal` overwrites entries that only snapshots need any more; no entry of a topic that lives is ever deleted
+5. `expire_producers` forgets producers that were idle for the store's limit
+6. `clean` deletes files dead for 24 hours, files that no entry ever named, and needless snapshots
+7. `remove_deleted_topics` deletes what is left of topics that were deleted 24 hours ago, their entries too
+8. `expire_group_offsets`, only where a run says `group_offsets_days`: no schedule makes a group lose its place,
    and no run one that committed within the days that the deployment keeps (TXN_ENGINE_GROUP_OFFSETS_DAYS, 7)
 
 How little `entries_days` and `orphan_days` may be is the deployment's too: TXN_ENGINE_ENTRIES_DAYS and
@@ -33,10 +35,13 @@ are done all the same.
 - *`POLICY_VIOLATION`:* a partition is too large for one process, and there is no Spark on the worker: install it, or
   run with `engine` `local` and take the time.
 - *`OVERTAKEN` (in the log, not red):* another run was quicker; the next one does what is left.
+- *`publish_tables` is red:* the line says which topic and why; somebody wrote into its table's folder, say
+  (docs/TABLES.md). Nothing else depends on it.
 - *Nothing is ever sealed or cleaned:* is `txn_compute_lso` green? Without snapshots that are days old nothing may go.
 
 **What to do.**
 
+    txn-engine tables publish --dry-run                 which tables are behind
     txn-engine maintain compact --dry-run               what would be merged
     txn-engine maintain retention --dry-run             where partitions would begin
     txn-engine maintain clean --dry-run                 what would be forgotten, sealed, deleted
@@ -166,6 +171,12 @@ def txn_maintain() -> None:
         maintenance.check_params(params)
 
     @task(multiple_outputs=False)
+    def publish_tables(params: dict | None = None):
+        from txn_engine_airflow import maintenance
+
+        return maintenance.publish_tables(params, announce)
+
+    @task(multiple_outputs=False)
     def compact(params: dict | None = None):
         from txn_engine_airflow import maintenance
 
@@ -215,6 +226,7 @@ def txn_maintain() -> None:
 
     # Only the last job may skip: Airflow skips a task with ALL_DONE_MIN_ONE_SUCCESS where any upstream was skipped.
     jobs = [
+        publish_tables(),
         compact(),
         retain(),
         seal(),

@@ -26,7 +26,7 @@ from txn_engine.errors import (
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.log.topics import Topic
+from txn_engine.log.topics import KAFKA_SCHEMA, Topic, checked_formats
 from txn_engine.partition_log import PartitionLog
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.measures import (
@@ -44,6 +44,7 @@ from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.proposals import MarkerProposal
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.protocol.transactions import start_of
+from txn_engine.tables import check_schema
 from txn_engine.types import (
     RESET_METADATA,
     ConsumerGroupMetadata,
@@ -98,6 +99,7 @@ class Admin:
         cleanup_policy: str = "delete",
         delete_retention_ms: int = DELETE_RETENTION_MS,
         min_compaction_lag_ms: int = 0,
+        tables_publish: str = "",
     ) -> TopicDescription:
         """Make a topic; without a schema it has Kafka's (key, value, headers). What it is made with stays.
 
@@ -106,9 +108,14 @@ class Admin:
             without a key (`InvalidRecordError`).
         delete_retention_ms: how long a tombstone stays, at the least, after what it supersedes is gone.
         min_compaction_lag_ms: records younger than this are not compacted by key.
+        tables_publish: "delta": maintenance publishes it as such a table (docs/TABLES.md), which has to have all its
+            types.
 
-        Raises `TopicExistsError`, `InvalidConfigError`.
+        Raises `TopicExistsError`, `InvalidConfigError`, `InvalidRequestError`.
         """
+        check_schema(
+            topic, KAFKA_SCHEMA if schema is None else schema, checked_formats(topic, tables_publish)
+        )
         return _described(
             self._logs.topics.create(
                 topic,
@@ -119,6 +126,7 @@ class Admin:
                 cleanup_policy=cleanup_policy,
                 delete_retention_ms=delete_retention_ms,
                 min_compaction_lag_ms=min_compaction_lag_ms,
+                tables_publish=tables_publish,
             )
         )
 
@@ -640,6 +648,7 @@ def _described(topic: Topic) -> TopicDescription:
         topic.cleanup_policy,
         topic.delete_retention_ms,
         topic.min_compaction_lag_ms,
+        ",".join(topic.tables_publish),
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 MarkerMode = Literal["inline", "deferred"]
 EngineChoice = Literal["auto", "local", "spark"]
 """Who works: `local`: this process. `spark`: Spark. `auto`: this process up to a limit, Spark above it."""
+TABLE_FORMATS: Final = ("delta", "iceberg")
+"""The formats in which a topic may be published as a table."""
 CleanupPolicy = Literal["delete", "compact", "compact,delete"]
 
 
@@ -182,6 +184,7 @@ class TopicDescription:
     cleanup_policy: CleanupPolicy
     delete_retention_ms: int
     min_compaction_lag_ms: int
+    tables_publish: str
 
 
 @dataclass(frozen=True, slots=True)

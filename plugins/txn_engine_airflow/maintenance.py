@@ -53,6 +53,23 @@ def check_params(params: Params) -> None:
         )
 
 
+def publish_tables(params: Params, announce: Announce) -> Table:
+    """Publish the topics whose setting `tables.publish` says so, at one new cut of all topics; nothing in a run for one
+    partition.
+    """
+
+    def job(engine: Engine) -> MaintenanceReport[Any]:
+        from txn_engine.maintain import MaintenanceReport
+
+        if params["partition"] is not None:
+            return MaintenanceReport((), dry_run=params["dry_run"])
+        return engine.tables.publish_due(
+            params["topic"] or None, dry_run=params["dry_run"], progress=_tell_progress
+        )
+
+    return _run_on_partitions("tables published", job, params, announce)
+
+
 def compact(params: Params, announce: Announce) -> Table:
     """Merge small committed files with their neighbours; readers see the same records at the same offsets.
 
@@ -172,7 +189,7 @@ def _scope(params: Params) -> dict[str, Any]:
 
 def _tell_progress(place: str, done: int, total: int) -> None:
     if done == total or done % _PROGRESS_STEP == 0:
-        log.info("%d of %d partitions done, the last %s", done, total, place)
+        log.info("%d of %d done, the last %s", done, total, place)
 
 
 def _policy(params: Params) -> MaintenancePolicy:

@@ -208,6 +208,7 @@ def test_configuration(run: Run, url: str) -> None:
         "retention.ms": -1,
         "delete.retention.ms": 60_000,
         "min.compaction.lag.ms": 0,
+        "tables.publish": "",
     }
     assert run("topics", "describe", "t", "--json").json["configs"] == configs
     text = (

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.airflow
 
 DAY_MS = 86_400_000
 JOBS = [
+    "publish_tables",
     "compact",
     "retain",
     "seal",
@@ -153,6 +154,23 @@ def test_params_that_cannot_be_meant_are_told_once_and_no_job_is_run(
     assert run.log.count("ALERT txn-engine:") == run.log.count("ALERT txn-engine: txn_maintain.check_params")
 
 
+def test_topics_are_published_where_their_setting_says_so(engine: Engine, run_dag: RunDag) -> None:
+    """One that cannot be turns the run red; the others are, and all other jobs are done."""
+    for name in ("listed", "broken"):
+        engine.admin.create_topic(name, tables_publish="delta")
+    assert run_dag("txn_maintain", dry_run=True).xcom("publish_tables")["rows"] == [
+        [name, "delta", -1, -1, -1, -1] for name in ("broken", "listed")
+    ]
+    engine.store.put("topics/broken/0/_delta_log/00000000000000000000.json", b"{}\n")
+    run = run_dag("txn_maintain")
+    assert run.state == "failed"
+    assert run.tasks["compact"] == run.tasks["clean"] == "success"
+    (line,) = run.errors
+    assert "broken needs somebody's eye: a commit that txn-engine did not write" in line
+    assert run.xcom("publish_tables", key="report")["rows"] == [["listed", "delta", -1, 0, -1, 0]]
+    assert [each.topic for each in engine.tables.status()] == ["listed"]
+
+
 def test_internal_topics_may_be_named(aged: Engine, run_dag: RunDag) -> None:
     """As any other."""
     run = run_dag("txn_maintain", topic="__transaction_state", partition=0)
@@ -172,6 +190,7 @@ def test_a_partition_that_needs_an_eye_turns_the_run_red_and_the_rest_is_done(
     assert run.state == "failed"
     assert run.tasks == dict.fromkeys(JOBS[:-1], "failed") | {
         "check_params": "success",
+        "publish_tables": "success",  # no topic has tables
         "remove_deleted_topics": "success",  # it looks at no partition
         "expire_group_offsets": "skipped",
         "all_done": "upstream_failed",
@@ -194,11 +213,15 @@ def test_a_job_that_fails_holds_up_none_of_those_behind_it(
     """They are run, and the run ends red."""
     from txn_engine.errors import StoreUnavailableError
     from txn_engine.maintain import Maintenance
+    from txn_engine.tables import Tables
 
     def away(*_: object, **__: object) -> None:
         raise StoreUnavailableError("no answer", actor="store")
 
-    monkeypatch.setattr(Maintenance, job, away)
+    if job == "publish_tables":
+        monkeypatch.setattr(Tables, "publish_due", away)
+    else:
+        monkeypatch.setattr(Maintenance, job, away)
     run = run_dag("txn_maintain", group_offsets_days=30)
     assert run.state == "failed"
     assert run.tasks == dict.fromkeys(["check_params", *JOBS], "success") | {

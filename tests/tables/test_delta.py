@@ -98,6 +98,7 @@ def read_back_everything(engine: Engine, clock: ManualClock, seed: int, options:
         for reader in READERS.values():
             assert reader(uri, version, COLUMNS, options) == scanned(engine, cut)
     ledger.close()
+    assert [str(each) for each in engine.admin.verify().findings if each.severity == "error"] == []
 
 
 @pytest.mark.parametrize("seed", [1, 2, 5, 6])
@@ -171,6 +172,7 @@ def test_a_checkpoint_a_hundred_versions(engine: Engine) -> None:
     assert versions(engine) == list(range(103))
     found = [info.key for info in engine.store.list(LOG) if "checkpoint" in info.key]
     assert found == [f"{LOG}{100:020d}.checkpoint.parquet", f"{LOG}_last_checkpoint"]
+    assert engine.admin.verify().ok
     for version in range(100):
         engine.store.delete(f"{LOG}{version:020d}.json")
     for reader in READERS.values():

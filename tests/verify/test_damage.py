@@ -11,7 +11,7 @@ import pytest
 
 from storage.envelope import checksum_of
 from tests.numbers import Run
-from tests.verify import control_damage, cut_damage, key_damage, layout_damage, sealed_damage
+from tests.verify import control_damage, cut_damage, key_damage, layout_damage, sealed_damage, table_damage
 from tests.verify.damage import KINDS, Damage, damage
 from tests.verify.raw_ledger import PAYMENTS, Ledger, encode_records, marker, schema_of
 from tests.verify.story import GROUP, LOAD, SUMS, Story, healthy, open_load
@@ -54,6 +54,12 @@ def test_a_healthy_ledger_has_no_findings() -> None:
     assert (payments.last_stable_offset, payments.log_end_offset, payments.snapshots) == (12, 12, 2)
     assert payments.records == {"aborted": 2, "live": 8}
     assert json.loads(json.dumps(report.to_dict()))["ok"] is True
+
+
+def test_a_sound_table_has_no_findings() -> None:
+    story = healthy()
+    table_damage.publish(story)
+    assert [str(finding) for finding in verify_store(story.ledger.store).findings] == []
 
 
 # --- entries ----------------------------------------------------------------------------------------------
@@ -625,9 +631,8 @@ def test_damage_is_named(do: Damage, codes: set[str]) -> None:
 
 def test_enough_kinds_of_damage_are_tried() -> None:
     """Every code there is comes of some damage here, but for those of the tests beside this one."""
-    beside = {
-        module.__name__ for module in (control_damage, cut_damage, key_damage, layout_damage, sealed_damage)
-    }
+    modules = (control_damage, cut_damage, key_damage, layout_damage, sealed_damage, table_damage)
+    beside = {module.__name__ for module in modules}
     assert beside < {do.__module__ for _, do, _ in KINDS}
     tried = set().union(*(codes for _, _, codes in KINDS))
     elsewhere = {

@@ -196,7 +196,7 @@ def compact(
             workers=workers_for(chosen, policy, spark),
         )
     _tell_who(report.partitions, out)
-    _tell("compacted", _COMPACTED, map(asdict, report.partitions), [report], out)
+    tell("compacted", _COMPACTED, map(asdict, report.partitions), [report], out)
 
 
 @maintain.command(
@@ -229,7 +229,7 @@ def retention(
         report = engine.maintenance.retain(
             topic, partition, policy=policy, dry_run=dry_run, progress=progress
         )
-    _tell("trimmed", _TRIMMED, map(asdict, report.partitions), [report], out)
+    tell("trimmed", _TRIMMED, map(asdict, report.partitions), [report], out)
 
 
 @maintain.command(
@@ -276,7 +276,7 @@ def clean(
             reports.append(jobs.remove_deleted_topics(topic, dry_run=dry_run))
             removed = reports[-1].partitions
     rows = _by_partition(expired.partitions, sealed.partitions, cleaned.partitions)
-    _tell("cleaned", _CLEANED, rows, reports, out, removed)
+    tell("cleaned", _CLEANED, rows, reports, out, removed)
 
 
 def _by_partition(
@@ -310,7 +310,7 @@ def _progress(out: Output, what: str) -> Iterator[Progress]:
         yield lambda place, done, total: advance(description=f"{what} {place}", completed=done, total=total)
 
 
-def _tell(
+def tell(
     name: str,
     table: tuple[Column, ...],
     rows: Iterable[Row],

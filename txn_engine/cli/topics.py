@@ -21,8 +21,10 @@ _CONFIGS = {
     "retention.ms": "retention_ms",
     "delete.retention.ms": "delete_retention_ms",
     "min.compaction.lag.ms": "min_compaction_lag_ms",
+    "tables.publish": "tables_publish",
 }
-"""Kafka's names of what a topic is made with, and ours."""
+"""Names of what a topic is made with, Kafka's where Kafka has it, and ours in Python."""
+_TEXTS = ("cleanup.policy", "tables.publish")
 PARTITIONS = columns(
     "Partition>",
     "LogStartOffset>",
@@ -49,6 +51,7 @@ def topics() -> None:
         "    --schema 'account_id:int64,date:date32,amount:decimal(18,2),note:string?' --url file:///srv/ledger",
         "txn-engine topics create payments --schema-file payments.parquet",
         "txn-engine topics create events      # Kafka's columns: key, value, headers",
+        "txn-engine topics create payments --schema 'id:int64' --config tables.publish=delta",
         "txn-engine topics create accounts --config cleanup.policy=compact --config delete.retention.ms=604800000",
     ),
 )
@@ -82,7 +85,7 @@ def topics() -> None:
     "configs",
     multiple=True,
     metavar="NAME=VALUE",
-    help=f"What the topic is made with, as Kafka names it (repeatable): {', '.join(_CONFIGS)}.",
+    help=f"What the topic is made with (repeatable): {', '.join(_CONFIGS)}. All but the last are Kafka's.",
 )
 @common_options
 def create(
@@ -132,7 +135,7 @@ def _parsed(configs: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(
                 f"--config {config}: expected NAME=VALUE with one of {', '.join(_CONFIGS)}"
             )
-        if name == "cleanup.policy":
+        if name in _TEXTS:
             chosen[_CONFIGS[name]] = value
             continue
         try:

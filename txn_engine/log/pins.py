@@ -23,10 +23,10 @@ from txn_engine.log.own_process import OwnLock
 from txn_engine.log.topic_cut import TopicCut, decoded_topic_cut, encoded_topic_cut
 from txn_engine.protocol.file_names import is_data_path
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.types import TABLE_FORMATS
 
 FILES_MAX: Final = 10_000
 """Of single files in a pin."""
-FORMATS: Final = ("delta", "iceberg")
 _INT64_MAX: Final = 2**63 - 1
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _NAME = re.compile(r"(delta|iceberg)/([0-9]{20})-([0-9]{20})\.json")
@@ -109,7 +109,7 @@ class PinStore:
         """All pins of a topic, by format and version. Raises the error of one that is damaged: what it needs nobody
         knows.
         """
-        names = [name for each in FORMATS for name in self.names(topic, incarnation, each)]
+        names = [name for each in TABLE_FORMATS for name in self.names(topic, incarnation, each)]
         pins = (self._read(topic, incarnation, name) for name in names)
         return [pin for pin in pins if pin is not None]
 
@@ -137,7 +137,7 @@ class PinStore:
         """
         now_ms = self._clock()
         gone = []
-        for each in FORMATS:
+        for each in TABLE_FORMATS:
             pins = [pin for pin in self.of(topic, incarnation) if pin.name.format == each]
             versions = sorted({pin.name.version for pin in pins})
             for version, _, behind in zip(versions, versions[1:], versions[2:], strict=False):

@@ -43,7 +43,7 @@ from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, 
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.log_time import bounded_time
-from txn_engine.types import CleanupPolicy
+from txn_engine.types import TABLE_FORMATS, CleanupPolicy
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place, raise_if_refused_everywhere
 
 KAFKA_SCHEMA = pa.schema(
@@ -79,6 +79,7 @@ class Topic:
     """One incarnation of a topic.
 
     `delete_retention_ms` and `min_compaction_lag_ms` are Kafka's, and count where the topic is compacted.
+    `tables_publish`: the formats in which maintenance publishes it.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Topic:
     cleanup_policy: CleanupPolicy = "delete"
     delete_retention_ms: int = DELETE_RETENTION_MS
     min_compaction_lag_ms: int = 0
+    tables_publish: tuple[str, ...] = ()
 
     @property
     def is_compacted(self) -> bool:
@@ -272,6 +274,7 @@ class TopicRegistry:
         cleanup_policy: str = "delete",
         delete_retention_ms: int = DELETE_RETENTION_MS,
         min_compaction_lag_ms: int = 0,
+        tables_publish: str = "",
     ) -> Topic:
         """Make the topic; exactly one of several callers does. Raises `TopicExistsError`, `InvalidConfigError`."""
         _check_name(name)
@@ -280,6 +283,7 @@ class TopicRegistry:
         _refuse_too_wide(name, schema)
         _refuse_what_does_not_come_back(name, schema)
         policy = _checked_policy(name, cleanup_policy)
+        formats = checked_formats(name, tables_publish)
         _check_times(name, delete_retention_ms, min_compaction_lag_ms)
         if "compact" in policy:
             schema = _with_key_in_every_record(name, schema, key)
@@ -298,6 +302,7 @@ class TopicRegistry:
             policy,
             delete_retention_ms,
             min_compaction_lag_ms,
+            formats,
         )
         outcome = self._create(
             topic_key(name, topic.incarnation), _encode(topic, self._new_id(), deleted=False)
@@ -579,6 +584,18 @@ def _checked_policy(name: str, cleanup_policy: str) -> CleanupPolicy:
     )
 
 
+def checked_formats(name: str, tables_publish: str) -> tuple[str, ...]:
+    """The formats that the setting names, in the order in which it is stored. Raises `InvalidConfigError`."""
+    parts = {part.strip() for part in tables_publish.split(",")} - {""}
+    if not parts <= set(TABLE_FORMATS):
+        raise InvalidConfigError(
+            f"tables.publish {tables_publish!r:.80}",
+            actor=f"topic {name!r}",
+            expected=f"some of {', '.join(TABLE_FORMATS)}, with commas between",
+        )
+    return tuple(each for each in TABLE_FORMATS if each in parts)
+
+
 def _check_times(name: str, delete_retention_ms: int, min_compaction_lag_ms: int) -> None:
     times = {"delete.retention.ms": delete_retention_ms, "min.compaction.lag.ms": min_compaction_lag_ms}
     for config, value in times.items():
@@ -610,6 +627,7 @@ def _encode(topic: Topic, write_id: str, *, deleted: bool) -> bytes:
             "cleanup_policy": topic.cleanup_policy,
             "delete_retention_ms": topic.delete_retention_ms,
             "min_compaction_lag_ms": topic.min_compaction_lag_ms,
+            "tables_publish": ",".join(topic.tables_publish),
             "created_ms": topic.created_ms,
             "deleted": deleted,
             "write_id": write_id,
@@ -649,7 +667,18 @@ def _decode(data: bytes, key: str, name: str, incarnation: int) -> Topic | None:
         policy,
         number("delete_retention_ms"),
         number("min_compaction_lag_ms"),
+        _decoded_formats(values, key, name),
     )
+
+
+def _decoded_formats(values: Mapping[str, Any], key: str, name: str) -> tuple[str, ...]:
+    """Of a topic that was made before there were tables: none."""
+    if "tables_publish" not in values:
+        return ()
+    try:
+        return checked_formats(name, checked_text(values, "tables_publish", key=key))
+    except InvalidConfigError as error:
+        raise CorruptObjectError(error.seen, place=key, expected=error.expected) from error
 
 
 def _decoded_schema(values: Mapping[str, Any], key: str) -> tuple[pa.Schema, str | None]:

@@ -6,14 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import pyarrow as pa
+
 from txn_engine.clock import Clock, Waiting
-from txn_engine.errors import ConcurrentTransactionsError, InvalidRequestError
+from txn_engine.errors import (
+    ConcurrentTransactionsError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    TxnEngineError,
+)
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.logs import Logs
 from txn_engine.log.pins import PinStore
 from txn_engine.log.topic_cut import TopicCut, topic_cut
 from txn_engine.log.topics import Topic
+from txn_engine.maintain.outcomes import Outcomes
+from txn_engine.maintain.reports import MaintenanceReport
 from txn_engine.tables.delta import DeltaView
 from txn_engine.tables.iceberg import IcebergView
 from txn_engine.tables.publishing import Publisher
@@ -26,6 +35,18 @@ _TRIES: Final = 5
 _PAUSE_MS: Final = 200
 _VIEWS: Final[dict[str, type[DeltaView | IcebergView]]] = {"delta": DeltaView, "iceberg": IcebergView}
 FORMATS: Final = tuple(_VIEWS)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePublished:
+    """What publishing did to a table: the versions and the cuts that it showed before and shows now, -1 for none."""
+
+    topic: str
+    format: str
+    version_before: int
+    version: int
+    cut_before: int
+    cut: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +112,7 @@ class Tables:
         info = self._logs.topics.look_up(topic)
         views = [self._view(name, info) for name in _checked(formats)]
         for view in views:
-            view.check()
+            view.check_schema(info.name, info.schema)
             view.newest()
         if cut is not None:
             number = cut.number if isinstance(cut, Cut) else cut
@@ -104,6 +125,65 @@ class Tables:
                 self._drive()
                 self._waiting.pause_ms(_PAUSE_MS * tried)
         return self._publish(info, views, self._make_cut(), is_asked=False)
+
+    def publish_due(
+        self,
+        topic: str | None = None,
+        *,
+        cut: Cut | int | None = None,
+        dry_run: bool = False,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> MaintenanceReport[TablePublished]:
+        """Publish the topics whose setting `tables.publish` says so, all at one cut, each by itself: one that fails is
+        in the report's `failures`. Of one topic, or of all. In a dry run: those that are behind.
+        """
+        topics, unreadable = self._due(topic)
+        outcomes: Outcomes[TablePublished] = Outcomes()
+        for each in unreadable:
+            outcomes.note(each)
+        at: Cut | None = None
+        if topics and not dry_run:
+            at = (
+                self._make_cut()
+                if cut is None
+                else self._cuts.get(cut.number if isinstance(cut, Cut) else cut)
+            )
+        for number, info in enumerate(topics, start=1):
+            for name in info.tables_publish:
+                outcomes.note(self._publish_one(info, name, at))
+            if progress is not None:
+                progress(info.name, number, len(topics))
+        if outcomes.refusal is not None:
+            raise outcomes.refusal
+        return outcomes.report(dry_run=dry_run)
+
+    def _due(self, topic: str | None) -> tuple[list[Topic], Sequence[Unreadable]]:
+        if topic is not None and topic in self._logs.config.internal_partitions:
+            return [], ()
+        if topic is not None:
+            info = self._logs.topics.look_up(topic)
+            return ([info] if info.tables_publish else []), ()
+        survey = self._logs.topics.survey_each()
+        return [info for info in survey.topics if info.tables_publish], survey.unreadable
+
+    def _publish_one(self, topic: Topic, name: str, cut: Cut | None) -> TablePublished | Unreadable | None:
+        """What became of one table, None where it was up to date. No cut: a dry run."""
+        try:
+            with one_place(topic.name):
+                before = self._table(topic, name)
+                if cut is None:
+                    is_due = before is None or before.cut < 0 or before.behind
+                    return _moved(topic, name, before, before) if is_due else None
+                try:
+                    self._publish(topic, [self._view(name, topic)], cut, is_asked=False)
+                except ConcurrentTransactionsError:  # that cut goes through one of its files
+                    self.publish(topic.name, name)
+                after = self._table(topic, name)
+                return None if after == before else _moved(topic, name, before, after)
+        except StoreUnavailableError:
+            raise
+        except TxnEngineError as error:
+            return Unreadable(topic.name, WHOLE_TOPIC, error)
 
     def unpublish(self, topic: str, formats: Sequence[str] = FORMATS) -> list[str]:
         """Let the topic's tables be none: readers are refused from then on, and what only the tables needed may go.
@@ -118,14 +198,14 @@ class Tables:
         """The tables that there are, of one topic or of all."""
         if topic is not None:
             info = self._logs.topics.look_up(topic)
-            return Listing(found for name in FORMATS for found in self._status(name, info))
+            return Listing(self._all_of(info))
         survey = self._logs.topics.survey()
         found: list[TableStatus] = []
         unreadable = list(survey.unreadable)
         for info in survey.topics:
             try:
                 with one_place(info.name):
-                    found += [each for name in FORMATS for each in self._status(name, info)]
+                    found += self._all_of(info)
             except DAMAGE as error:
                 unreadable.append(Unreadable(info.name, WHOLE_TOPIC, error))
         return Listing(found, unreadable)
@@ -137,25 +217,27 @@ class Tables:
             view.table_format: view.uri(publisher.publish(view, at, or_newer=not is_asked)) for view in views
         }
 
-    def _status(self, name: str, topic: Topic) -> list[TableStatus]:
+    def _all_of(self, topic: Topic) -> list[TableStatus]:
+        found = (self._table(topic, name) for name in FORMATS)
+        return [each for each in found if each is not None]
+
+    def _table(self, topic: Topic, name: str) -> TableStatus | None:
         view = self._view(name, topic)
         newest = view.newest()
         if newest is None:
-            return []
-        return [
-            TableStatus(
-                topic.name,
-                topic.incarnation,
-                name,
-                view.uri(newest),
-                newest.version,
-                -1 if newest.at is None else newest.at.number,
-                newest.created_ms,
-                newest.done is None,
-                0 if newest.at is None else self._behind(topic, newest.at),
-                len(self._pins.names(topic.name, topic.incarnation, name)),
-            )
-        ]
+            return None
+        return TableStatus(
+            topic.name,
+            topic.incarnation,
+            name,
+            view.uri(newest),
+            newest.version,
+            -1 if newest.at is None else newest.at.number,
+            newest.created_ms,
+            newest.done is None,
+            0 if newest.at is None else self._behind(topic, newest.at),
+            len(self._pins.names(topic.name, topic.incarnation, name)),
+        )
 
     def _behind(self, topic: Topic, at: TopicCut) -> int:
         logs = [self._logs.get(topic.name, topic.incarnation, number) for number in range(topic.partitions)]
@@ -169,6 +251,18 @@ class Tables:
     def _view(self, name: str, topic: Topic) -> View:
         tools = self._logs.tools
         return _VIEWS[name](tools.objects, topic, self._logs.config.store_id, self._clock, tools.new_id)
+
+
+def check_schema(topic: str, schema: pa.Schema, formats: Sequence[str]) -> None:
+    """Raise `InvalidRequestError` where a column is of a type that one of the formats has not."""
+    for name in formats and _checked(formats):
+        _VIEWS[name].check_schema(topic, schema)
+
+
+def _moved(topic: Topic, name: str, before: TableStatus | None, after: TableStatus | None) -> TablePublished:
+    versions = [-1 if each is None else each.version for each in (before, after)]
+    cuts = [-1 if each is None else each.cut for each in (before, after)]
+    return TablePublished(topic.name, name, *versions, *cuts)
 
 
 def _checked(formats: Sequence[str]) -> list[str]:

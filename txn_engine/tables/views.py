@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import pyarrow as pa
+
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.tables.changes import Step, StepKind
 from txn_engine.tables.files import TableFile
@@ -50,10 +52,11 @@ class View(Protocol):
 
     @property
     def table_format(self) -> str:
-        """One of `txn_engine.log.pins.FORMATS`."""
+        """One of `txn_engine.types.TABLE_FORMATS`."""
         ...
 
-    def check(self) -> None:
+    @staticmethod
+    def check_schema(topic: str, schema: pa.Schema) -> None:
         """Raise `InvalidRequestError` for a column of a type that the format has not."""
         ...
 

@@ -275,6 +275,28 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "restore the snapshot from a copy, or `txn-engine cuts delete` and make another cut",
             ),
         },
+        "Tables": {
+            "table-foreign": Code(
+                "Something in a table's log that txn-engine did not write, or not so. Nobody publishes behind it.",
+                "tables",
+                "find out who may write there; remove it, and the commits behind it, and publish again",
+            ),
+            "table-differs": Code(
+                "A version of a table shows other files than are live below its cut, or other numbers of records.",
+                "tables",
+                "`txn-engine tables unpublish`, then publish again; the topic itself is not touched by this",
+            ),
+            "table-broken": Code(
+                "A snapshot, or a data file, is gone that a version of a table needs and a pin holds.",
+                "tables",
+                "restore it from a copy, or publish again: only older versions need it then",
+            ),
+            "table-unpinned": Code(
+                "No pin holds what the newest version of a table names: clean-up may delete it.",
+                "tables",
+                "publish again, with something new in the topic",
+            ),
+        },
     }
 )
 """The kinds of finding by what they are about."""

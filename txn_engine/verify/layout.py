@@ -107,6 +107,7 @@ class LayoutAudit:
         self._findings = findings
         self._keys = keys
         self._misplaced: set[str] = set()  # folders already called so
+        self.store_id: str | None = None  # None: nobody knows
         self._first_block = 0  # of producer ids
 
     def check_names(self, only: Sequence[str] | None) -> None:
@@ -158,6 +159,7 @@ class LayoutAudit:
         if held is None:
             return counts
         self._judge_restored(held.get("restored"))
+        self.store_id = held["store_id"] if isinstance(held.get("store_id"), str) else None
         found = held.get("internal_partitions")
         for name in INTERNAL:
             count = found.get(name) if isinstance(found, dict) else None

@@ -33,6 +33,7 @@ from txn_engine.verify.partition_task import (
 from txn_engine.verify.pickling import pickled
 from txn_engine.verify.report import GroupLog, PartitionStats, Replay, Tally, VerifyReport, VerifyStats
 from txn_engine.verify.store_keys import KeySurvey, folders_in_the_way, survey_keys
+from txn_engine.verify.table_audit import TableAudit
 
 _COORDINATOR = "__transaction_state"
 WORKERS: Final = 8
@@ -223,11 +224,7 @@ class _Run:
         self._take_over()
         self._layouts.run(self._layout)
         self.replay.decisions = self._coordinator.decisions
-        topics = [
-            topic
-            for name, topic in sorted(self._layout.topics.items())
-            if self._only is None or name in self._only
-        ]
+        topics = self._audited_topics()
         if self._bench.elsewhere is not None:
             self._audit_elsewhere(self._bench.elsewhere, self._group_partitions())
             self._audit_elsewhere(
@@ -247,6 +244,13 @@ class _Run:
             if audit.sound:
                 self.replay.keep(audit.place, audit.state)
 
+    def _audited_topics(self) -> list[Topic]:
+        return [
+            topic
+            for name, topic in sorted(self._layout.topics.items())
+            if self._only is None or name in self._only
+        ]
+
     def judge_across_logs(self) -> None:
         """What no single log tells: decisions carried out everywhere, nothing hanging, offsets within their logs."""
         self._markers.judge_deferred()
@@ -255,6 +259,8 @@ class _Run:
             self._judge_hanging(opened)
         self._offsets.judge(self._log_ends, self._audit.findings)
         self._cuts.judge(self._log_ends)
+        tables = TableAudit(self._bench.reader, self._audit.findings, self._layouts.store_id)
+        tables.run(self._audited_topics())
         owned = self._coordinator.highest_id
         self._layouts.judge_blocks(max(self._ids.highest, owned), owned)
         self._coordinator.judge_open(self.now_ms)

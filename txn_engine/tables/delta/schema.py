@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import OFFSET_DELTA, TIMESTAMP, TIMESTAMP_TYPE
-from txn_engine.log.topics import Topic
 
 _PLAIN: Final = {
     pa.bool_(): "boolean",
@@ -34,12 +33,12 @@ NTZ: Final = "timestamp_ntz"
 DECIMAL_DIGITS: Final = 38
 
 
-def delta_schema(topic: Topic) -> str:
+def delta_schema(topic: str, schema: pa.Schema) -> str:
     """The table's schema as a commit has it. Raises `InvalidRequestError` naming topic, column and type for one that
     Delta has not.
     """
     fields = [
-        *topic.schema,
+        *schema,
         pa.field(OFFSET_DELTA, pa.int64(), nullable=False),
         pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
     ]
@@ -51,7 +50,7 @@ def has_ntz(schema: str) -> bool:
     return f'"{NTZ}"' in schema
 
 
-def _struct(fields: Iterable[pa.Field[Any]], topic: Topic, inside: str) -> dict[str, Any]:
+def _struct(fields: Iterable[pa.Field[Any]], topic: str, inside: str) -> dict[str, Any]:
     every = list(fields)
     folded = Counter(field.name.casefold() for field in every)
     for field in every:
@@ -76,7 +75,7 @@ def _struct(fields: Iterable[pa.Field[Any]], topic: Topic, inside: str) -> dict[
     }
 
 
-def _type(kind: pa.DataType, topic: Topic, column: str) -> Any:
+def _type(kind: pa.DataType, topic: str, column: str) -> Any:
     if kind in _PLAIN:
         return _PLAIN[kind]
     if pa.types.is_decimal(kind) and kind.precision <= DECIMAL_DIGITS and 0 <= kind.scale <= kind.precision:
@@ -103,10 +102,10 @@ def _type(kind: pa.DataType, topic: Topic, column: str) -> Any:
     )
 
 
-def _refused(topic: Topic, column: str, what: str, expected: str) -> InvalidRequestError:
+def _refused(topic: str, column: str, what: str, expected: str) -> InvalidRequestError:
     return InvalidRequestError(
         f"column {column!r} {what}",
-        actor=f"publish {topic.name!r} as delta",
+        actor=f"publish {topic!r} as delta",
         expected=expected,
         action="publish it in another format; nothing was written",
     )

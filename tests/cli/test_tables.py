@@ -1,0 +1,62 @@
+"""`tables`: what it prints, for people and for programs, and the one line for what cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Run
+
+
+def test_a_topic_is_published_shown_and_unpublished(run: Run, payments: str, good: Path) -> None:
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    made = run("tables", "publish", payments, "--format", "delta")
+    uri = made.stdout.split()[-1]
+    assert (made.code, made.stdout) == (0, f"published payments as delta, version 0, at cut 0: {uri}\n")
+    assert uri.endswith("/topics/payments/0")
+    assert run("produce", payments, str(good), "--partition", "1").code == 0
+    lines = [line.split() for line in run("tables", "status").stdout.splitlines()]
+    assert lines[0] == ["TOPIC", "FORMAT", "VERSION", "CUT", "PUBLISHED", "BEHIND", "PINS", "URI"]
+    assert (lines[1][:4], lines[1][5:]) == (["payments", "delta", "0", "0"], ["3", "1", uri])
+    (status,) = run("tables", "publish", payments, "--format", "delta", "--json").json["tables"]
+    assert (status["version"], status["cut"], status["behind"]) == (1, 1, 0)
+    assert run("tables", "unpublish", payments).stdout == "unpublished payments: delta\n"
+    (status,) = run("tables", "status", payments, "--json").json["tables"]
+    assert (status["version"], status["cut"], status["pins"]) == (2, None, 0)
+    assert run("verify").code == 0
+
+
+def test_the_topics_whose_setting_says_so(run: Run, payments: str) -> None:
+    assert payments == "payments"
+    assert "nothing was due" in run("tables", "publish").stderr
+    made = run("topics", "create", "totals", "--schema", "id:int64", "--config", "tables.publish=delta")
+    assert made.code == 0
+    assert run("topics", "describe", "totals", "--json").json["configs"]["tables.publish"] == "delta"
+    before = run("tables", "publish", "--dry-run", "--json").json
+    assert (before["dry_run"], [each["topic"] for each in before["tables"]]) == (True, ["totals"])
+    assert run("tables", "status", "--json").json == {"tables": []}
+    (done,) = run("tables", "publish", "--json").json["tables"]
+    assert done == {
+        "topic": "totals",
+        "format": "delta",
+        "version_before": None,
+        "version": 0,
+        "cut_before": None,
+        "cut": 0,
+    }
+
+
+def test_what_cannot_be_published_is_one_line(run: Run, payments: str) -> None:
+    assert run("cuts", "create").code == 0
+    assert run("tables", "publish", payments, "--format", "delta", "--cut", "0").code == 0
+    for arguments, seen in (
+        (("nowhere",), "topic 'nowhere' does not exist"),
+        ((payments, "--cut", "7"), "there is no cut 7"),
+        ((payments, "--format", "hudi"), "'hudi'"),
+        (("--format", "delta"), "--format needs TOPIC"),
+        ((payments, "--dry-run"), "tables status TOPIC"),
+    ):
+        failed = run("tables", "publish", *arguments)
+        assert failed.code != 0
+        assert seen in failed.error
+    refused = run("topics", "create", "odd", "--schema", "id:int64", "--config", "tables.publish=hudi")
+    assert (refused.code, "expected some of delta, iceberg" in refused.error) == (1, True)

@@ -1,0 +1,171 @@
+"""Tables: what their pins hold is there, and each version that is pinned shows the log at its cut (docs/FORMAT.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from txn_engine.verify.delta_audit import DeltaAudit
+from txn_engine.verify.descriptors import MalformedError
+from txn_engine.verify.file_table import DataFile
+from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.layout import Topic
+from txn_engine.verify.limits import SNAPSHOT
+from txn_engine.verify.objects import ObjectReader
+from txn_engine.verify.raw_object import Damaged
+from txn_engine.verify.snapshot_audit import snapshot_rows
+from txn_engine.verify.store_keys import DELTA_LOG, MAX_OFFSET, PINS
+from txn_engine.verify.table_cut import ShownCut, Visible, shown_cut
+
+_PIN: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.json")
+_FORMATS: Final = ("delta", "iceberg")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pin:
+    """A pin: its object, which version of a table it is for, what it holds."""
+
+    key: str
+    version: int
+    at: ShownCut
+    files: tuple[str, ...]
+
+
+class TableAudit:
+    """Audits the tables of topics, after their logs were."""
+
+    def __init__(self, reader: ObjectReader, findings: FindingLog, store_id: str | None) -> None:
+        self._reader = reader
+        self._findings = findings
+        self._store_id = store_id
+
+    def run(self, topics: Sequence[Topic]) -> None:
+        """Those that these topics have."""
+        for topic in topics:
+            folder = f"topics/{topic.name}/{topic.incarnation}"
+            there = self._reader.folders(folder)
+            if PINS in there or DELTA_LOG in there:
+                self._audit(topic, folder)
+
+    def _audit(self, topic: Topic, folder: str) -> None:
+        delta = DeltaAudit(self._reader, self._findings, self._store_id, topic, folder)
+        delta.list()  # before the pins: what is listed was pinned before
+        files = _Files(self._reader, topic)
+        pins = {name: self._pins(folder, topic, name) for name in _FORMATS}
+        held: dict[int, ShownCut] = {}
+        for pin in (pin for each in pins.values() for pin in each):
+            if self._is_kept(pin, files):
+                held[pin.at.number] = pin.at
+        delta.judge({pin.at.number for pin in pins["delta"]}, held, files.visible)
+
+    def _pins(self, folder: str, topic: Topic, name: str) -> list[_Pin]:
+        below = f"{folder}/{PINS}/{name}/"
+        found = []
+        for info in self._reader.listing(below):
+            match = _PIN.fullmatch(info.key.removeprefix(below))
+            if match is None or max(int(match[1]), int(match[2])) > MAX_OFFSET:
+                continue
+            held = self._reader.read(info.key, lambda raw: raw.json("pin"))
+            try:
+                if isinstance(held, Damaged):
+                    raise MalformedError(held.reason)
+                if held is not None:
+                    found.append(_pin(info.key, held, topic, name, int(match[1]), int(match[2])))
+            except MalformedError as error:
+                self._findings.add(
+                    "object-damaged",
+                    info.key,
+                    str(error),
+                    expected="a pin as it was written",
+                    action="`txn-engine tables unpublish` lets go of it; until then clean-up leaves the topic alone",
+                )
+        return found
+
+    def _is_kept(self, pin: _Pin, files: _Files) -> bool:
+        """Whether all is there that the pin holds; what is not is a finding, unless the pin has gone meanwhile."""
+        gone = files.missing(pin.at, pin.files)
+        if gone is None:
+            return True
+        if self._reader.read(pin.key, lambda _: True) is not None:
+            self._findings.add("table-broken", gone, "no such object", expected=f"what {pin.key} holds")
+        return False
+
+
+class _Files:
+    """The data files of a topic: those that snapshots list, and those that are there."""
+
+    def __init__(self, reader: ObjectReader, topic: Topic) -> None:
+        self._reader = reader
+        self._topic = topic
+        self._listed: dict[
+            int, tuple[int, dict[str, DataFile] | None]
+        ] = {}  # by partition the last snapshot read
+        self._there: dict[int, set[str]] = {}
+
+    def missing(self, at: ShownCut, more: Sequence[str]) -> str | None:
+        """The key of something that is needed for this state and not there; None: all is."""
+        for partition, (_, snapshot) in enumerate(at.logs):
+            listed = self._live(partition, snapshot)
+            if listed is None:
+                return f"{self._place(partition).prefix}/snapshots/{snapshot:020d}.parquet"
+            there = self._existing(partition)
+            for path in listed:
+                if path not in there:
+                    return f"{self._place(partition).prefix}/{path}"
+        for path in more:
+            number, _, data_path = path.partition("/")
+            if data_path not in self._existing(int(number)):
+                return f"{self._place(int(number)).prefix}/{data_path}"
+        return None
+
+    def visible(self, at: ShownCut) -> Visible | None:
+        """What is visible at a cut, by path below the tables' root; None where a snapshot is gone."""
+        found: Visible = {}
+        for partition, (offset, snapshot) in enumerate(at.logs):
+            listed = self._live(partition, snapshot)
+            if listed is None:
+                return None
+            found |= {
+                f"{partition}/{path}": file for path, file in listed.items() if file.last_offset < offset
+            }
+        return found
+
+    def _live(self, partition: int, snapshot: int) -> Mapping[str, DataFile] | None:
+        if snapshot == 0:
+            return {}
+        known = self._listed.get(partition)
+        if known is None or known[0] != snapshot:
+            key = f"{self._place(partition).prefix}/snapshots/{snapshot:020d}.parquet"
+            rows = self._reader.read(
+                key, lambda raw: [row for row in snapshot_rows(raw.parquet(SNAPSHOT)) if row[0] == "file"]
+            )
+            files = None
+            if rows is not None and not isinstance(rows, Damaged):
+                every = (DataFile._make(row) for _, row in rows)
+                files = {file.data_path: file for file in every if file.status == "live"}
+            known = self._listed[partition] = snapshot, files
+        return known[1]
+
+    def _existing(self, partition: int) -> set[str]:
+        if partition not in self._there:
+            folder = f"{self._place(partition).prefix}/"
+            listed = self._reader.listing(f"{folder}data/")
+            self._there[partition] = {info.key.removeprefix(folder) for info in listed}
+        return self._there[partition]
+
+    def _place(self, partition: int) -> Place:
+        return Place(self._topic.name, self._topic.incarnation, partition)
+
+
+def _pin(key: str, held: Mapping[str, Any], topic: Topic, name: str, version: int, cut: int) -> _Pin:
+    seen = tuple(held.get(each) for each in ("topic", "incarnation", "table_format", "version", "cut"))
+    if seen != (topic.name, topic.incarnation, name, version, cut):
+        raise MalformedError(f"a pin of {seen!r}"[:200])
+    files = held.get("files")
+    if not isinstance(files, list) or not all(
+        isinstance(path, str) and re.fullmatch(r"[0-9]{1,9}/data/[^/]+", path) for path in files
+    ):
+        raise MalformedError(f"files {files!r}"[:200])
+    return _Pin(key, version, shown_cut(held), tuple(files))

@@ -24,7 +24,9 @@ from txn_engine.log.topics import Topic
 from txn_engine.maintain.outcomes import Outcomes
 from txn_engine.maintain.reports import MaintenanceReport
 from txn_engine.tables.delta import DeltaView
+from txn_engine.tables.delta.schema import delta_schema
 from txn_engine.tables.iceberg import IcebergView
+from txn_engine.tables.iceberg.schema import iceberg_schema
 from txn_engine.tables.publishing import Publisher
 from txn_engine.tables.views import View
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Listing, Unreadable, one_place
@@ -34,6 +36,7 @@ KEEP_CUT_MS: Final = 7 * 86_400_000
 _TRIES: Final = 5
 _PAUSE_MS: Final = 200
 _VIEWS: Final[dict[str, type[DeltaView | IcebergView]]] = {"delta": DeltaView, "iceberg": IcebergView}
+_SCHEMAS: Final[dict[str, Callable[[Topic], object]]] = {"delta": delta_schema, "iceberg": iceberg_schema}
 FORMATS: Final = tuple(_VIEWS)
 
 
@@ -112,7 +115,7 @@ class Tables:
         info = self._logs.topics.look_up(topic)
         views = [self._view(name, info) for name in _checked(formats)]
         for view in views:
-            view.check_schema(info.name, info.schema)
+            view.check()
             view.newest()
         if cut is not None:
             number = cut.number if isinstance(cut, Cut) else cut
@@ -255,8 +258,9 @@ class Tables:
 
 def check_schema(topic: str, schema: pa.Schema, formats: Sequence[str]) -> None:
     """Raise `InvalidRequestError` where a column is of a type that one of the formats has not."""
+    made = Topic(topic, 0, 1, schema, None, -1, 0)
     for name in formats and _checked(formats):
-        _VIEWS[name].check_schema(topic, schema)
+        _SCHEMAS[name](made)
 
 
 def _moved(topic: Topic, name: str, before: TableStatus | None, after: TableStatus | None) -> TablePublished:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import pyarrow as pa
-
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.tables.changes import Step, StepKind
 from txn_engine.tables.files import TableFile
@@ -55,9 +53,8 @@ class View(Protocol):
         """One of `txn_engine.types.TABLE_FORMATS`."""
         ...
 
-    @staticmethod
-    def check_schema(topic: str, schema: pa.Schema) -> None:
-        """Raise `InvalidRequestError` for a column of a type that the format has not."""
+    def check(self) -> None:
+        """Raise `InvalidRequestError` for a column of a type that the format has not, and where else it cannot be."""
         ...
 
     def uri(self, published: Published) -> str:

@@ -86,7 +86,7 @@ def encoded_checkpoint(
 
     Nothing is remembered of files that were removed: that is for Delta's VACUUM, which is refused.
     """
-    schema = delta_schema(topic.name, topic.schema)
+    schema = delta_schema(topic)
     metadata = metadata_action(name, schema, topic.created_ms)
     metadata = {**metadata, "configuration": list(metadata["configuration"].items()), "description": None}
     metadata["format"] = {**metadata["format"], "options": []}

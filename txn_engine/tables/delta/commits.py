@@ -149,7 +149,7 @@ def encoded_commit(name: TableName, topic: Topic, commit: Commit, now_ms: int, w
     kinds = [step.kind.value for step in commit.steps]
     actions: list[dict[str, Any]] = []
     if commit.is_first and commit.earlier is None:
-        schema = delta_schema(topic.name, topic.schema)
+        schema = delta_schema(topic)
         actions.append({"protocol": protocol_action(schema)})
         if commit.version == 0:
             actions.append({"metaData": metadata_action(name, schema, topic.created_ms)})

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import OFFSET_DELTA, TIMESTAMP, TIMESTAMP_TYPE
+from txn_engine.log.topics import Topic
 
 _PLAIN: Final = {
     pa.bool_(): "boolean",
@@ -33,16 +34,16 @@ NTZ: Final = "timestamp_ntz"
 DECIMAL_DIGITS: Final = 38
 
 
-def delta_schema(topic: str, schema: pa.Schema) -> str:
+def delta_schema(topic: Topic) -> str:
     """The table's schema as a commit has it. Raises `InvalidRequestError` naming topic, column and type for one that
     Delta has not.
     """
     fields = [
-        *schema,
+        *topic.schema,
         pa.field(OFFSET_DELTA, pa.int64(), nullable=False),
         pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
     ]
-    return json.dumps(_struct(fields, topic, ""), separators=(",", ":"))
+    return json.dumps(_struct(fields, topic.name, ""), separators=(",", ":"))
 
 
 def has_ntz(schema: str) -> bool:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-import pyarrow as pa
-
 from txn_engine.clock import Clock
 from txn_engine.errors import CorruptObjectError
 from txn_engine.ids import IdSource
@@ -42,10 +40,9 @@ class DeltaView:
         self._new_id = new_id
         self._last_checkpoint: int | None = None
 
-    @staticmethod
-    def check_schema(topic: str, schema: pa.Schema) -> None:
+    def check(self) -> None:
         """Raise `InvalidRequestError` for a column of a type that Delta has not."""
-        delta_schema(topic, schema)
+        delta_schema(self._topic)
 
     def uri(self, published: Published | None = None) -> str:  # noqa: ARG002 - all versions have one root
         """The table's root."""

@@ -107,6 +107,14 @@ def test_writer_produces_and_consumes_but_makes_no_topic_and_deletes_nothing(
         with pytest.raises(TxnEngineError) as error:
             engine.admin.create_topic("mine", partitions=1)
         assert_denied(error)
+        cut = maintained.cut()
+        for publish in (engine.tables.publish, engine.tables.unpublish):
+            maintained.tables.publish("payments", "delta", cut=cut)
+            produce(maintained, "other")
+            cut = maintained.cut()
+            with pytest.raises(TxnEngineError) as error:
+                publish("payments", **({"cut": cut} if publish == engine.tables.publish else {}))
+            assert_denied(error)
     for part in ("/log/", "/data/"):
         with pytest.raises(S3Error, match="AccessDenied"):
             bucket.client().remove_object(bucket.name, keys_of(bucket, part)[0])
@@ -131,6 +139,11 @@ def test_maintainer_does_every_job(as_role: As, maintained: Engine, tmp_path: Pa
     made = maintained.cut()
     assert maintained.scan("payments", cut=made).files()
     maintained.delete_cut(made)
+    for _ in range(2):
+        assert set(maintained.tables.publish("payments")) == {"delta", "iceberg"}
+        produce(maintained, "loader-0")
+    assert maintained.tables.unpublish("payments") == ["delta", "iceberg"]
+    maintained.tables.publish("payments")
     assert not maintained.maintenance.remove_deleted_topics().failures
     assert check_exactly_once(maintained, PROOF, report_folder=tmp_path, record=True).proof is not None
     bucket = as_role("maintainer")
@@ -156,9 +169,19 @@ def deleted_topic(maintained: Engine, minio_bucket: S3Bucket) -> list[str]:
         producer.produce("gone", ROWS)
     assert maintained.admin.snapshot("gone")
     maintained.admin.add_partitions_to_topic("gone", 2)
+    maintained.tables.publish("gone")
     maintained.admin.delete_topic("gone")
     left = keys_of(minio_bucket, "topics/gone/0/")
-    for part in ("/log/", "/data/", "/snapshots/", "/partitions/"):
+    for part in (
+        "/log/",
+        "/data/",
+        "/snapshots/",
+        "/partitions/",
+        "/published/delta/",
+        "/published/iceberg/",
+        "/_delta_log/",
+        "/iceberg/",
+    ):
         assert any(part in key for key in left), part
     return left
 
@@ -191,7 +214,7 @@ def test_maintainer_removes_a_deleted_topic_after_a_day(
 def test_who_deletes_no_topic_leaves_the_statement_out(
     admin: MinioAdmin, as_role: As, minio_bucket: S3Bucket, maintained: Engine, minio_setup: ModuleType
 ) -> None:
-    """Without `RemoveDeletedTopics` every job runs, and no entry of any log can be deleted."""
+    """Without `RemoveDeletedTopics` every job runs, and no entry of any log, or version of a table, can be deleted."""
     policy = minio_setup.policy_of("maintainer", minio_bucket.name)
     kept = [each for each in policy["Statement"] if each["Sid"] != "RemoveDeletedTopics"]
     assert len(kept) == len(policy["Statement"]) - 1
@@ -202,8 +225,10 @@ def test_who_deletes_no_topic_leaves_the_statement_out(
     with engine_as(user) as engine:
         run_every_job(engine)
         assert not engine.maintenance.remove_deleted_topics().failures
-    with pytest.raises(S3Error, match="AccessDenied"):
-        user.client().remove_object(user.name, keys_of(user, "topics/payments/0/0/log/")[0])
+    maintained.tables.publish("payments")
+    for part in ("topics/payments/0/0/log/", "/_delta_log/", "/iceberg/metadata/v"):
+        with pytest.raises(S3Error, match="AccessDenied"):
+            user.client().remove_object(user.name, keys_of(user, part)[0])
 
 
 @pytest.mark.parametrize("role", ["reader", "writer", "maintainer"])

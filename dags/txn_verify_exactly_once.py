@@ -12,7 +12,8 @@ task's button "Report" opens it. By default it lies below `$AIRFLOW_HOME/txn_eng
 Each time `txn_spark_consume` has committed output, this proves what its group has consumed (`scope: consumed`), while
 loads and other runs go on: it waits for a moment in which no run of that group is under way. With `scope: everything`
 it also demands that the group is at the last stable offset and every transaction has ended: start that by hand, when
-loads and consumers are done. `input_file` needs it.
+loads and consumers are done. `input_file` needs it. With `cut` what is inside that cut is judged, as it was then: no
+moment is waited for, nothing has to be at rest, and the verdict stays the same as long as the cut is kept.
 
 **Downstream is held.** Only a run in which every check passed sends an event, of the alias `txn_verify_exactly_once`
 and the asset `txn-engine://<bucket or path>/<topic>/verified`. Schedule on these what must not see unproved data:
@@ -20,8 +21,8 @@ and the asset `txn-engine://<bucket or path>/<topic>/verified`. Schedule on thes
     from txn_engine_airflow.assets import VERIFIED_ALIAS
     with DAG("report_to_the_bank", schedule=[VERIFIED_ALIAS], ...):
 
-A run by hand whose params say another topic, column, output or group checks what it says and sends nothing: it proves
-less, or something else. What is to be proved as a rule stands in a DAG of your own, as its params' defaults.
+A run by hand whose params say another topic, column, output, group or cut checks what it says and sends nothing: it
+proves less, or something else. What is to be proved as a rule stands in a DAG of your own, as its params' defaults.
 
 **When to worry.** A run is red when a check *failed* (the data is wrong) or *errored* (the check could not be
 made; that says nothing about the data). The last line of the log names them, and the report. A check that is
@@ -113,6 +114,13 @@ PARAMS = {
         None,
         "A YAML file that says what ties outputs to the topic (docs/QUALITY.md), below a folder that "
         "TXN_ENGINE_INPUT_ROOTS names; the columns above count only without one",
+    ),
+    "cut": Param(
+        None,
+        type=["null", "integer"],
+        minimum=0,
+        maximum=10**15,
+        description="Judge what is inside this cut, as it was then (txn-engine cuts list); empty: the store as it is",
     ),
     "whole": Param(
         False,

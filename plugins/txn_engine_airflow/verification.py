@@ -124,6 +124,7 @@ def verify_exactly_once(
             reducer=reducer,
             record=True,
             whole=bool(params.get("whole")),
+            cut=params.get("cut"),
             progress=log.info,
         )
     (folder / _CONNECTION_FILE).write_text(json.dumps({"conn_id": conn_id}), encoding="utf-8")
@@ -224,7 +225,12 @@ def _less_or_other(params: Mapping[str, Any], own_check: Mapping[str, Any]) -> l
     if not own_check.get("input_file"):
         asked |= {name: own_check.get(name) for name in _OF_THE_FILE}
     names = sorted({*own_check, *asked} - _OF_A_RUN)
-    return [name for name in names if (asked.get(name) or None) != (own_check.get(name) or None)]
+    return [name for name in names if _given(asked.get(name)) != _given(own_check.get(name))]
+
+
+def _given(value: Any) -> Any:
+    """The value; None for a field that was left empty. The cut 0 is one."""
+    return value if value or type(value) is int else None
 
 
 def report_folder(parent: Path | None, *, dag_id: str, run_id: str) -> Path:

@@ -70,6 +70,24 @@ def test_a_declaration(run: Run, ledger: str, report: list[str], tmp_path: Path,
     assert [name for name, status in statuses.items() if status == "failed"] == ["identity_in_copies"]
 
 
+def test_as_of_a_cut(run: Run, ledger: str, report: list[str], tmp_path: Path, good: Path) -> None:
+    """The copy was right then, whatever was loaded since; the cut is named wherever the verdict is."""
+    path = tmp_path / "declaration.yaml"
+    path.write_text(DECLARATION)
+    assert run("cuts", "create", store=ledger).code == 0
+    assert run("produce", "copies", str(good), "--transactional-id", "again", store=ledger).code == 0
+    command = ("quality", "run", "payments", "--declaration", str(path), *report)
+    answer = run(*command, "--cut", "0", store=ledger)
+    assert answer.code == 0, answer.stdout
+    assert "exactly once: proven as of cut 0;" in answer.stderr
+    assert "kept as proof 0: everything, as of cut 0 (no proof was there)" in answer.stderr
+    assert run(*command, "--cut", "0", "--json", store=ledger).json["cut"] == 0
+    later = run(*command, "--json", store=ledger)
+    assert (later.code, later.json["cut"]) == (1, None)
+    listed = run("quality", "history", "payments", "--json", store=ledger).json["proofs"]
+    assert [row["cut"] for row in listed] == [0, 0, None]
+
+
 def test_a_suite_beside_the_checks(run: Run, ledger: str, report: list[str], tmp_path: Path) -> None:
     """A red one gives exit code 1; of a suite that is a warning the last line tells."""
     command = ("quality", "run", "payments", "--record-id", "id", "--suite", str(tmp_path / "mine.json"))
@@ -94,6 +112,8 @@ def test_a_suite_beside_the_checks(run: Run, ledger: str, report: list[str], tmp
         (["--record-id", "x"], "no column x"),
         (["--declaration", "absent.yaml"], "No such file"),
         (["--record-id", "id", "--memory-mb", "10"], "--memory-mb"),
+        (["--record-id", "id", "--cut", "4"], "there is no cut 4"),
+        (["--record-id", "id", "--cut", "last"], "--cut"),
         (["--record-id", "id", "--input", "absent.csv"], "No such file"),
     ],
 )

@@ -150,6 +150,7 @@ def test_a_store_with_a_topic_alone_is_checked_for_what_it_has(ledger: Engine, r
         }
         | {"account": None, "amount": None, "scope": "everything"},
         {"conn_id": "staging"},
+        {"cut": 0, "scope": "everything"},
     ],
 )
 def test_a_check_of_less_or_of_another_releases_nobody(
@@ -164,6 +165,7 @@ def test_a_check_of_less_or_of_another_releases_nobody(
     monkeypatch.setenv(
         "AIRFLOW_CONN_STAGING", json.dumps({"conn_type": "txn_engine", "extra": {"url": store_url}})
     )
+    ledger.cut()
     run = run_dag("txn_verify_exactly_once", **params)
     assert run.state == "success", run.errors
     assert run.xcom("verify")["announced"] is False
@@ -324,6 +326,7 @@ def test_output_of_another_job_is_not_judged_by_this_ones_columns() -> None:
         ({"declaration": "with-a-suite.yaml"}, "TXN_ENGINE_VERIFY_SUITES"),
         ({"group_id": None}, "up_to_position is given without group_id"),
         ({"input_file": "there.csv"}, "up_to_position with the input file"),
+        ({"cut": 3}, "there is no cut 3"),
     ],
 )
 def test_a_wrong_call_fails_in_one_line_before_anything_is_written(

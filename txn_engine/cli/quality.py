@@ -46,6 +46,7 @@ def quality() -> None:
         "txn-engine quality run payments --declaration payments.yaml --report reports/tonight",
         "txn-engine quality run payments --record-id trans_id --input trans.csv --json",
         "txn-engine quality run payments --record-id trans_id --suite amounts.json",
+        "txn-engine quality run payments --declaration payments.yaml --cut 12",
     ),
 )
 @click.argument("topic")
@@ -120,6 +121,12 @@ def quality() -> None:
     help="Look at every record again, and hold it against earlier proofs; else only at what is new since the last one.",
 )
 @click.option(
+    "--cut",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Judge what is inside cut N, as it was then; the verdict stays the same as long as the cut is kept.",
+)
+@click.option(
     "--no-record", is_flag=True, help="Write nothing to the store: look at everything, keep no proof."
 )
 @common_options
@@ -135,6 +142,7 @@ def run(
     spark_above: int,
     spark_conf: tuple[str, ...],
     whole: bool,
+    cut: int | None,
     no_record: bool,
     place: Place,
     out: Output,
@@ -175,6 +183,7 @@ def run(
             reducer=reducer,
             record=not no_record,
             whole=whole,
+            cut=cut,
             progress=lambda text: advance(description=text),
         )
     _tell(result, reducer.name, out)
@@ -233,9 +242,11 @@ def _tell(result: QualityResult, engine: str, out: Output) -> None:
         results=str(result.json),
         statistics=dict(result.statistics),
         proof=None if result.proof is None else _proof_row(result.proof),
+        cut=result.cut,
     )
     counted = result.statistics
     verdict = "proven" if result.success else "not proven"
+    verdict += "" if result.cut is None else f" as of cut {result.cut}"
     out.note(
         f"exactly once: {verdict}; {counted['passed']} of {counted['checks']} checks passed, "
         f"{counted['failed']} failed, {counted['errored']} not made, {counted['not_applicable']} not applicable"
@@ -269,6 +280,7 @@ def _proof_row(proof: Proof) -> dict[str, object]:
         "run": proof.run_name,
         "first": proof.first,
         "since": proof.since,
+        "cut": None if proof.cut < 0 else proof.cut,
         "engine": proof.engine,
     }
 

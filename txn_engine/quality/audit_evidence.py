@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.evidence import (
     AbortedRange,
+    AsOf,
     AuditFinding,
     CommittedOffset,
     GroupHistory,
@@ -19,7 +20,8 @@ from txn_engine.quality.evidence import (
     TransactionState,
 )
 from txn_engine.types import TopicPartition
-from txn_engine.verify import Place
+from txn_engine.verify import Finding, Place
+from txn_engine.verify.cut_reading import LogAtCut, read_cut
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
@@ -44,6 +46,7 @@ class Audit:
     aborted: frozenset[_Writer]
     open: frozenset[_Writer]
     group_history: GroupHistory
+    positions: Mapping[int, int] | None = None
 
     def fate(self, file: SeenFile) -> str:
         """What the coordinator's rows say of the file's transaction where that is not that it was committed."""
@@ -60,11 +63,13 @@ class AuditReader:
         check: Declaration,
         since: Mapping[TopicPartition, int],
         progress: Callable[[str], None],
+        as_of: AsOf | None = None,
     ) -> None:
         self._engine = engine
         self._check = check
         self._since = since
         self._tell = progress
+        self._as_of = as_of
 
     def touches(self, topics: Collection[str]) -> bool:
         """Whether a transaction over these topics touches the checked ones, or nobody can tell."""
@@ -76,24 +81,62 @@ class AuditReader:
         topics, groups = self._check.topics, [self._check.group_id] if self._check.group_id else []
         if not self._since:
             return self._engine.admin.verify(files_of=topics, groups_of=groups)
-        lives = {topic: self._engine.admin.describe_topic(topic).incarnation for topic in topics}
-        data_from = {
+        return self._engine.admin.verify(
+            topics=topics, files_of=topics, groups_of=groups, data_from=self._data_from()
+        )
+
+    def _data_from(self) -> dict[Place, int]:
+        lives = {topic: self._engine.admin.describe_topic(topic).incarnation for topic in self._check.topics}
+        return {
             Place(place.topic, lives[place.topic], place.partition): offset
             for place, offset in self._since.items()
         }
-        return self._engine.admin.verify(
-            topics=topics, files_of=topics, groups_of=groups, data_from=data_from
-        )
 
     def read(self) -> Audit:
-        """A replay of the whole store from its raw objects, by code of its own."""
+        """A replay of the whole store from its raw objects, by code of its own; as of a cut its partitions and the
+        group's commits as they were then.
+        """
         self._tell("replaying the whole store (verify)")
         report = self._verified()
-        replay = report.replay
-        findings = tuple(
-            AuditFinding(str(finding), finding.severity == "error", finding.code, finding.object)
-            for finding in report.findings
+        audit = self._audit(report)
+        return audit if self._as_of is None else self._at_cut(self._as_of.cut, audit, report.replay)
+
+    def _at_cut(self, number: int, audit: Audit, replay: Replay) -> Audit:
+        """By the snapshots that the cut names, which the replay was held against; not above its stable offsets."""
+        self._tell(f"reading what cut {number} names")
+        found = read_cut(
+            self._engine.store,
+            number,
+            topics=self._check.topics,
+            group_id=self._check.group_id,
+            known={place: {file.data_path for file in files} for place, files in replay.live.items()},
+            data_from=self._data_from(),
         )
+        stable = {(now.topic, now.partition): now.last_stable_offset for now in audit.partitions}
+        history = audit.group_history
+        commits = tuple(commit for commit in history.commits if commit.row < found.group_end)
+        return replace(
+            audit,
+            findings=audit.findings + tuple(map(_finding, found.findings)),
+            partitions=tuple(
+                _partition_at(place, log, stable.get((place.topic, place.partition), log.offset))
+                for place, log in found.logs.items()
+            ),
+            transactions=(),
+            pending={},
+            group_history=replace(history, commits=commits),
+            positions=None
+            if found.positions is None
+            else {
+                place.partition: offset
+                for place, offset in found.positions.items()
+                if place.topic == self._check.topic
+            },
+        )
+
+    def _audit(self, report: VerifyReport) -> Audit:
+        replay = report.replay
+        findings = tuple(map(_finding, report.findings))
         latest: dict[tuple[str, int], PartitionStats] = {}
         for (
             stats
@@ -174,6 +217,34 @@ class AuditReader:
             ),
             frozenset((each.producer_id, each.producer_epoch) for each in found.commits),
         )
+
+
+def _finding(finding: Finding) -> AuditFinding:
+    return AuditFinding(str(finding), finding.severity == "error", finding.code, finding.object)
+
+
+def _partition_at(place: Place, log: LogAtCut, stable_now: int) -> ReplayedPartition:
+    """`log_end_offset` above the stable one where the cut goes through a file: how many of its records are inside the
+    raw objects do not say.
+    """
+    stable = min(log.offset, log.last_stable_offset, stable_now)
+    is_through_a_file = any(file.last_offset >= log.offset for file in log.live)
+    return ReplayedPartition(
+        place.topic,
+        place.partition,
+        stable,
+        stable + 1 if is_through_a_file else stable,
+        sum(file.record_count for file in log.live),
+        min(log.log_start_offset, stable),
+        0,
+        tuple(AbortedRange(*entry[:3]) for entry in log.aborted),
+        tuple(
+            ReplayedFile(
+                f"{place.prefix}/{file.data_path}", file.base_offset, file.last_offset, file.record_count
+            )
+            for file in log.live
+        ),
+    )
 
 
 def fates_of(rows: Iterable[TopicRows | None], audit: Audit | None) -> Mapping[str, str]:

@@ -50,7 +50,10 @@ def count(evidence: Evidence, reductions: Reductions) -> Mapping[str, Counted | 
         counters[counter.__name__] = partial(counter, evidence)
     counters["digest_as_proved"] = partial(_digest_as_proved, evidence)
     checks = named_checks(
-        evidence.check, has_input=evidence.input is not None, has_chain=evidence.chain is not None
+        evidence.check,
+        has_input=evidence.input is not None,
+        has_chain=evidence.chain is not None,
+        at_cut=evidence.as_of is not None,
     )
     return {check.name: _counted(counters[check.name]) for check in checks}
 

@@ -215,9 +215,19 @@ class ChainDifference(NamedTuple):
     seen: str
 
 
+class AsOf(NamedTuple):
+    """The cut as of which everything was looked at, and when it was made."""
+
+    cut: int
+    created_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything that the suite judges.
+
+    `as_of`: the cut that it is about; None for the store as it was when it was looked at. `replayed_positions`: as of a
+    cut, by partition of the checked topic, where the group stood by the raw objects; None where they do not say.
 
     `chain`: where records that were proved before differ now; None where none were looked at again.
 
@@ -245,6 +255,8 @@ class Evidence:
     findings: tuple[AuditFinding, ...] = ()
     findings_not_listed: int = 0
     chain: tuple[ChainDifference, ...] | None = None
+    as_of: AsOf | None = None
+    replayed_positions: Mapping[int, int] | None = None
     failures: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -21,6 +21,7 @@ from txn_engine.quality.report_files import DOCS_NAME, JSON_NAME, REPORT_NAME, m
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
+    from txn_engine.log.cut_format import Cut
     from txn_engine.quality.declaration import Declaration
     from txn_engine.quality.evidence import Evidence
     from txn_engine.quality.judge import Judgement
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from txn_engine.quality.records import Reductions
     from txn_engine.quality.reducer import Reducer
     from txn_engine.quality.result import CheckResult, QualityResult
+    from txn_engine.quality.standpoint import Standpoint
     from txn_engine.quality.suite_asked import Loaded
     from txn_engine.types import TopicPartition
 
@@ -46,6 +48,7 @@ def check_exactly_once(
     reducer: Reducer | None = None,
     record: bool = False,
     whole: bool = False,
+    cut: Cut | int | None = None,
     progress: Progress | None = None,
 ) -> QualityResult:
     """Prove, from what the store holds, that a topic and its consumers' outputs came out exactly once.
@@ -57,24 +60,30 @@ def check_exactly_once(
     as proved; `whole`: look at everything again, and hold it against the chain. With an input file everything is looked
     at. Without `record` nothing is written to the store.
 
+    `cut`: judge what is inside a cut of these topics, as it was then: no quiet moment has to be waited for, and as long
+    as the cut is kept the verdict and the digests stay the same, whatever is written, compacted or cleaned meanwhile.
+    The audit is of the store as it is now.
+
     What the data holds never raises: it makes checks fail. A part that cannot be read makes its checks *errored*; where
     retention or compaction by key has taken records away those that compare whole histories are *not applicable* (that
     no row of the file is missing: only while no more are than records may be gone).
-    Raises, before anything is written, for a wrong call: an unknown topic, a column that is not there, what does not
-    compare exactly, an input file that is not whole. `report_folder` is made; an earlier report there is replaced.
+    Raises, before anything is written, for a wrong call: an unknown topic or cut, a column that is not there, what does
+    not compare exactly, an input file that is not whole. `report_folder` is made; an earlier report there is replaced.
     """
     from txn_engine.quality.in_process import InProcess
     from txn_engine.quality.proving import NumberTakenError
+    from txn_engine.quality.standpoint import AtCut, Now
     from txn_engine.quality.suite_asked import load_suites
 
     started = time.perf_counter()
     tell = progress or _silent
     suites = load_suites(declaration)
+    at = Now(engine) if cut is None else AtCut(engine, engine.find_cut(cut), declaration)
     for _ in range(_TRIES):
         with contextlib.ExitStack() as held:
             reduces = reducer or held.enter_context(InProcess(engine.store))
             evidence, keep = _gathered(
-                engine, declaration, input_file, reduces, tell, record=record, whole=whole
+                engine, declaration, input_file, reduces, tell, at, record=record, whole=whole
             )
             try:
                 return report_evidence(
@@ -103,6 +112,7 @@ def _gathered(
     input_file: Path | None,
     reducer: Reducer,
     tell: Progress,
+    at: Standpoint,
     *,
     record: bool,
     whole: bool,
@@ -113,17 +123,22 @@ def _gathered(
 
     if not record:
         return gather(
-            engine, declaration, input_file=input_file, reducer=reducer, progress=tell, since={}
+            engine, declaration, input_file=input_file, reducer=reducer, progress=tell, since={}, at=at
         ), None
-    prover = Prover(engine, declaration, whole=whole or input_file is not None)
+    prover = Prover(engine, declaration, at, whole=whole or input_file is not None)
     tell(_told(prover.link.base, prover.since))
     evidence = gather(
-        engine, declaration, input_file=input_file, reducer=reducer, progress=tell, since=prover.since
+        engine, declaration, input_file=input_file, reducer=reducer, progress=tell, since=prover.since, at=at
     )
     if prover.is_behind(evidence):
-        prover.begin_anew(f"group {declaration.group_id} has moved back behind what was proved")
-        tell("looking at everything: the group has moved back")
-        evidence = gather(engine, declaration, input_file=None, reducer=reducer, progress=tell, since={})
+        why = f"group {declaration.group_id} has moved back behind what was proved"
+        if at.cut is not None:
+            why = f"cut {at.cut.cut} lies before what was proved"
+        prover.begin_anew(why)
+        tell(f"looking at everything: {why}")
+        evidence = gather(
+            engine, declaration, input_file=None, reducer=reducer, progress=tell, since={}, at=at
+        )
     evidence = dataclasses.replace(evidence, chain=prover.differences(evidence))
     return evidence, functools.partial(prover.keep, evidence, engine=reducer.name)
 
@@ -167,7 +182,10 @@ def report_evidence(
     run_time = dt.datetime.fromtimestamp(evidence.gathered_ms / 1000, dt.UTC)
     run_name = run_name or f"{evidence.check.topic} {run_time:%Y-%m-%d %H:%M:%S}"
     checks = named_checks(
-        evidence.check, has_input=evidence.input is not None, has_chain=evidence.chain is not None
+        evidence.check,
+        has_input=evidence.input is not None,
+        has_chain=evidence.chain is not None,
+        at_cut=evidence.as_of is not None,
     )
     tell(f"counting what {len(checks)} checks judge, {reducer.name}")
     reductions = Reductions(evidence, reducer)
@@ -217,7 +235,11 @@ def _write_report(
         run_name=run_name,
         proof=proof,
         seconds=seconds,
-        skipped=skipped_checks(evidence.check, has_input=evidence.input is not None),
+        skipped=skipped_checks(
+            evidence.check,
+            has_input=evidence.input is not None,
+            cut=None if evidence.as_of is None else evidence.as_of.cut,
+        ),
         evidence_json=JSON_NAME,
         data_docs="" if judgement.docs_failure else f"{DOCS_NAME}/{REPORT_NAME}",
     )
@@ -229,8 +251,9 @@ def _write_report(
         statistics=_statistics(evidence, judgement.checks, seconds),
         run_name=run_name,
         proof=proof,
+        cut=None if evidence.as_of is None else evidence.as_of.cut,
     )
-    told = json.dumps(_as_json(result, run_name, evidence.gathered_ms, judgement), indent=1, default=str)
+    told = json.dumps(_as_json(result, run_name, evidence, judgement), indent=1, default=str)
     write_whole(result.json, told, actor=_ACTOR)
     write_whole(
         result.report, render(page), actor=_ACTOR
@@ -262,10 +285,13 @@ def _statistics(
     }
 
 
-def _as_json(result: QualityResult, run_name: str, gathered_ms: int, judgement: Judgement) -> dict[str, Any]:
+def _as_json(
+    result: QualityResult, run_name: str, evidence: Evidence, judgement: Judgement
+) -> dict[str, Any]:
     return {
         "run_name": run_name,
-        "gathered_ms": gathered_ms,  # the one time of the report, on its page and in Great Expectations' results
+        "cut": None if evidence.as_of is None else evidence.as_of.cut,
+        "gathered_ms": evidence.gathered_ms,  # the time of the report, on its page and in Great Expectations' results
         "success": result.success,
         "statistics": dict(result.statistics),
         "proof": None if result.proof is None else _proof_as_json(result.proof),

@@ -14,13 +14,11 @@ import pyarrow as pa
 from storage.errors import StorageError
 from txn_engine.clock import pause_ms
 from txn_engine.errors import (
-    GroupIdNotFoundError,
     InvalidRequestError,
     RequestTimedOutError,
     TransactionalIdNotFoundError,
     TxnEngineError,
 )
-from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.quality.audit_evidence import AuditReader, fates_of
 from txn_engine.quality.declaration import ACTOR, Declaration
 from txn_engine.quality.evidence import (
@@ -40,13 +38,12 @@ from txn_engine.quality.input_file import read_input
 from txn_engine.quality.reducer import Reducer
 from txn_engine.quality.relations import check_columns, need_columns
 from txn_engine.quality.rows import FilePart, FileRows
+from txn_engine.quality.standpoint import Now, Standpoint
 from txn_engine.quality.visibility import files_as_replayed
-from txn_engine.types import GroupOffset, ScanFile, TopicDescription, TopicPartition
+from txn_engine.types import GroupOffset, ScanFile, TopicPartition
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
-    from txn_engine.protocol.partition import LogFile as LoggedFile
-    from txn_engine.protocol.partition import PartitionState as LogState
 
 _REST_TRIES, _REST_PAUSE_MS = 60, 500
 _LOOKS = 5
@@ -67,9 +64,10 @@ def gather(
     reducer: Reducer,
     progress: Callable[[str], None],
     since: Mapping[TopicPartition, int] | None = None,
+    at: Standpoint | None = None,
 ) -> Evidence:
-    """Everything that the suite judges, as the store shows it now; `reducer` looks at the records, and has a folder for
-    what takes room.
+    """Everything that the suite judges, as the store shows it `at` a cut, or now; `reducer` looks at the records, and
+    has a folder for what takes room.
 
     `since`: by partition the offset up to which an earlier proof went; records below are not looked at again.
     Raises for a wrong call (unknown topic, missing column, inexact amounts, a broken input file). What cannot be read
@@ -87,7 +85,7 @@ def gather(
         if input_file is None
         else _input(input_file, check, schemas[check.topic], reducer.folder, progress)
     )
-    reader = _Reader(engine, check, schemas, progress, since or {})
+    reader = _Reader(engine, check, schemas, progress, since or {}, at or Now(engine))
     for looks_left in reversed(range(_LOOKS)):
         reader.failures.clear()
         evidence = reader.evidence(rows)
@@ -125,9 +123,11 @@ class _Reader:
         schemas: Mapping[str, pa.Schema],
         progress: Callable[[str], None],
         since: Mapping[TopicPartition, int],
+        at: Standpoint,
     ) -> None:
         self._since = since
-        self._audit = AuditReader(engine, check, since, progress)
+        self._at = at
+        self._audit = AuditReader(engine, check, since, progress, at.cut)
         self._engine = engine
         self._check = check
         self._schemas = schemas
@@ -145,7 +145,10 @@ class _Reader:
 
     def evidence(self, rows: InputRows | None) -> Evidence:
         """All but what is in the files, which are listed only."""
-        topics = self.consumed_rows() if self._check.up_to_position else self.all_rows()
+        if not self._check.up_to_position:
+            topics = self.all_rows()
+        else:
+            topics = self.consumed_rows() if self._at.cut is None else self.consumed_by_then()
         group = self.part("group", self.group) if self._check.group_id is not None else None
         partitions = self.part("offsets", self.partitions)
         transactions = self.part("transactions", self.transactions)
@@ -166,6 +169,8 @@ class _Reader:
             findings_not_listed=audit.findings_not_listed if audit else 0,
             fates=fates_of(topics.values(), audit),
             group_history=audit.group_history if audit else GroupHistory(),
+            as_of=self._at.cut,
+            replayed_positions=audit.positions if audit else None,
             failures=self.failures,
         )
 
@@ -243,6 +248,22 @@ class _Reader:
         rows[topic] = self.part(f"rows:{topic}", lambda: self.topic_rows(topic, position))
         return rows
 
+    def consumed_by_then(self) -> dict[str, TopicRows | None]:
+        """As of a cut: the outputs, and of the topic the records below the group's offsets, which are inside too."""
+        topic = self._check.topic
+        committed = {at.partition: at.committed_offset for at in self.group() if at.topic == topic}
+        position = {
+            TopicPartition(topic, at.partition): max(
+                min(committed.get(at.partition, 0), at.last_stable_offset), at.log_start_offset
+            )
+            for at in (self._at.partition(topic, number) for number in range(self._at.partitions(topic)))
+        }
+        ends = {topic: position}
+        return {
+            name: self.part(f"rows:{name}", partial(self.topic_rows, name, ends.get(name)))
+            for name in self._check.topics
+        }
+
     def _moment(self) -> _Moment:
         topic = self._check.topic
         under_way = ""
@@ -271,9 +292,9 @@ class _Reader:
         self._tell(f"listing {topic}")
         everything = self.part(
             f"log:{topic}",
-            lambda: self._engine.scan(topic, end=end, isolation_level="read_uncommitted").files(),
+            lambda: self._at.everything(topic, end),
         )
-        scan = self._engine.scan(topic, end=end, isolation_level="read_committed")
+        scan = self._at.scan(topic, end=end)
         files = scan.files()
         seen = tuple(self._seen(file) for file in files)
         known = {file.key for file in seen}
@@ -298,8 +319,8 @@ class _Reader:
     ) -> TopicRows:
         """The rows in two: those that an earlier proof has looked at, and the others."""
         before = {place: min(offset, end[place]) for place, offset in since.items()}
-        earlier = self._engine.scan(topic, end=before, isolation_level="read_committed").files()
-        later = self._engine.scan(topic, start=before, end=end, isolation_level="read_committed").files()
+        earlier = self._at.scan(topic, end=before).files()
+        later = self._at.scan(topic, start=before, end=end).files()
         return replace(
             rows,
             rows=FileRows(rows.schema, tuple(self._file_part(file) for file in later)),
@@ -334,33 +355,22 @@ class _Reader:
     def group(self) -> tuple[GroupOffset, ...]:
         """The group's offsets; none where it never committed, which its checks then say."""
         self._tell("looking at offsets and transactions")
-        try:
-            return self._engine.admin.describe_group(self._check.group_id or "").partitions
-        except GroupIdNotFoundError:
-            return ()
+        return self._at.group(self._check.group_id or "")
 
     def partitions(self) -> tuple[PartitionEvidence, ...]:
         """Offsets and open transactions of every partition, and whether compaction by key has been there."""
         return tuple(
-            self._partition(topic, number)
-            for topic in (self._engine.admin.describe_topic(name) for name in self._check.topics)
-            for number in range(topic.partitions)
-        )
-
-    def _partition(self, topic: TopicDescription, number: int) -> PartitionEvidence:
-        state = self._engine.partition(topic.topic, number).state
-        return PartitionEvidence(
-            topic.topic,
-            number,
-            state.log_start_offset,
-            state.last_stable_offset,
-            state.high_watermark,
-            len(state.open_transactions),
-            is_compacted(state, topic.cleanup_policy),
+            self._at.partition(topic, number)
+            for topic in self._check.topics
+            for number in range(self._at.partitions(topic))
         )
 
     def transactions(self) -> tuple[TransactionState, ...]:
-        """Every transactional id; of those that have not ended, whether they touch the checked topics."""
+        """Every transactional id; of those that have not ended, whether they touch the checked topics. As of a cut:
+        none, for what was under way is not inside.
+        """
+        if self._at.cut is not None:
+            return ()
         return tuple(
             TransactionState(
                 listing.transactional_id,
@@ -376,27 +386,6 @@ class _Reader:
         except TransactionalIdNotFoundError:
             return True
         return self._audit.touches({place.topic for place in partitions})
-
-
-def is_compacted(state: LogState, cleanup_policy: str) -> bool:
-    """Whether compaction by key may have left records out.
-
-    The log says so once a pass has ended. What one rewrote that has not looks like a merge of small files: where the
-    topic is compacted any rewritten file will do, live, or dead and not for having been trimmed.
-    """
-    if state.cleaning.cleaned_to > 0:
-        return True
-    if "compact" not in cleanup_policy:
-        return False
-    return any(_is_rewritten(file) for file in state.live.values()) or any(
-        dead.status == "replaced" and dead.log_file.last_offset >= state.log_start_offset
-        for dead in state.dead.values()
-    )
-
-
-def _is_rewritten(file: LoggedFile) -> bool:
-    """A rewrite uploads its file when the records have their offsets already; a producer does before."""
-    return parse_data_path(file.file.data_path).log_end > file.base_offset
 
 
 def _is_damage(finding: AuditFinding, topic: str) -> bool:

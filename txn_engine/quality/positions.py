@@ -218,15 +218,22 @@ def _stands(evidence: Evidence) -> Iterator[_Stand]:
         if position == NOT_KNOWN and state.high_watermark == state.log_start_offset:
             position = state.last_stable_offset
         stable = replayed(evidence, state.topic, state.partition).last_stable_offset
-        measured = max(stable - position, 0) if position != NOT_KNOWN else NOT_KNOWN
+        told = position
+        if evidence.replayed_positions is not None:
+            told = evidence.replayed_positions.get(state.partition, position if offset is None else NOT_KNOWN)
+        measured = _lag(stable, told)
         yield _Stand(
             state.partition,
             position if _is_record_between(evidence, state, position) else state.last_stable_offset,
             state.last_stable_offset,
-            measured if offset is None or offset.lag == NOT_KNOWN else offset.lag,
+            _lag(stable, position) if offset is None or offset.lag == NOT_KNOWN else offset.lag,
             measured,
             _pending(evidence, state.partition, offset),
         )
+
+
+def _lag(stable: int, position: int) -> int:
+    return max(stable - position, 0) if position != NOT_KNOWN else NOT_KNOWN
 
 
 def _partitions(evidence: Evidence) -> tuple[PartitionEvidence, ...]:

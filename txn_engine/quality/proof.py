@@ -69,7 +69,7 @@ class Proof:
     `number`: its place in the folder. `first`: the number at which the chain began, and `began` why it did. `since`:
     the number of the proof from whose ends on this one looked at records; its own where it looked at all of them.
     `parent`: the hash of the JSON before it, empty for the first of all. `declaration`: a hash of what was declared.
-    `positions`: the group's committed offsets, by partition.
+    `positions`: the group's committed offsets, by partition. `cut`: as of which; -1: of the store as it was then.
     """
 
     number: int
@@ -90,6 +90,7 @@ class Proof:
     group_id: str = ""
     positions: Mapping[int, int] = field(default_factory=dict)
     ranges_object: str = ""
+    cut: int = -1
 
     @property
     def is_whole(self) -> bool:
@@ -99,9 +100,10 @@ class Proof:
     @property
     def scope(self) -> str:
         """What it looked at, in words."""
+        at = f", as of cut {self.cut}" if self.cut >= 0 else ""
         if not self.is_whole:
-            return f"what is new since proof {self.since}"
-        return f"everything ({self.began})" if self.began else "everything"
+            return f"what is new since proof {self.since}{at}"
+        return f"everything{at} ({self.began})" if self.began else f"everything{at}"
 
     @property
     def ends(self) -> dict[tuple[str, int], int]:
@@ -192,6 +194,7 @@ class ProofShelf:
             success=held["success"],
             checks=tuple(_check(each) for each in held["checks"]),
             ranges=self._ranges(name) if with_ranges else (),
+            cut=_cut(held.get("cut", -1)),
             positions={int(partition): int(offset) for partition, offset in held["positions"].items()},
         )
 
@@ -214,6 +217,13 @@ class ProofShelf:
         )
 
 
+def _cut(held: object) -> int:
+    """Proofs of earlier versions name none."""
+    if not isinstance(held, int) or isinstance(held, bool) or held < -1:
+        raise TypeError("a cut of another type")
+    return held
+
+
 def _check(held: Mapping[str, Any]) -> ProvedCheck:
     examples = tuple(str(each) for each in held["examples"])
     return ProvedCheck(
@@ -233,7 +243,7 @@ _TEXTS: Final = (
     "ranges_object",
 )
 _NUMBERS: Final = ("number", "first", "since", "incarnation", "created_ms")
-_NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {"ranges"}
+_NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {"ranges", "cut"}
 
 
 def _fields(proof: Proof, ranges_object: str) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.digest import Digest
 from txn_engine.quality.evidence import ChainDifference, Evidence, TopicRows
 from txn_engine.quality.file_pass import look_at
-from txn_engine.quality.gather import is_compacted
 from txn_engine.quality.proof import Proof, ProofShelf, ProvedCheck, ProvedRange, hash_of
 from txn_engine.quality.result import CheckResult
 from txn_engine.quality.rows import FilePart, FileRows
+from txn_engine.quality.standpoint import Standpoint
 from txn_engine.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,11 +36,12 @@ class NumberTakenError(Exception):
 class Prover:
     """One run over a declaration, as a link of the topic's chain."""
 
-    def __init__(self, engine: Engine, declaration: Declaration, *, whole: bool) -> None:
+    def __init__(self, engine: Engine, declaration: Declaration, at: Standpoint, *, whole: bool) -> None:
         self._engine = engine
         self._declaration = declaration
+        self._at = at
         self._whole = whole
-        self._lives = {topic: engine.admin.describe_topic(topic).incarnation for topic in declaration.topics}
+        self._lives = {topic: at.incarnation(topic) for topic in declaration.topics}
         self.shelf = ProofShelf(Objects(engine.store), declaration.topic, self._lives[declaration.topic])
         self.link = next_link(self.shelf, declaration, self._states())
 
@@ -67,14 +68,9 @@ class Prover:
     def _states(self) -> Mapping[str, TopicState]:
         found = {}
         for topic, incarnation in self._lives.items():
-            offsets = self._engine.admin.list_offsets(topic)
-            policy = self._engine.admin.describe_topic(topic).cleanup_policy
-            compacted = any(
-                is_compacted(self._engine.partition(topic, place.partition).state, policy)
-                for place in offsets
-            )
-            starts = {place.partition: each.log_start_offset for place, each in offsets.items()}
-            found[topic] = TopicState(incarnation, starts, compacted)
+            states = [self._at.partition(topic, number) for number in range(self._at.partitions(topic))]
+            starts = {state.partition: state.log_start_offset for state in states}
+            found[topic] = TopicState(incarnation, starts, any(state.is_compacted for state in states))
         return found
 
     def differences(self, evidence: Evidence) -> tuple[ChainDifference, ...] | None:
@@ -151,6 +147,7 @@ class Prover:
             checks=tuple(_proved_check(check) for check in checks),
             ranges=self._ranges(evidence),
             group_id=declared.group_id or "",
+            cut=-1 if self._at.cut is None else self._at.cut.cut,
             positions={
                 each.partition: each.committed_offset
                 for each in evidence.group

@@ -233,18 +233,23 @@ def _facts(
     evidence: Evidence, run_name: str, proof: Proof | None, seconds: float
 ) -> tuple[tuple[str, str], ...]:
     check = evidence.check
-    when = dt.datetime.fromtimestamp(evidence.gathered_ms / 1000, dt.UTC)
     facts = [("Run", run_name), ("Topic", check.topic)]
     if check.outputs:
         facts.append(("Output", ", ".join(check.topics[1:])))
     if check.group_id is not None:
         facts.append(("Group", check.group_id))
     facts.append(("Store", shown_url(evidence.store)))
+    if evidence.as_of is not None:
+        facts.append(("As of", f"cut {evidence.as_of.cut}, made {_when(evidence.as_of.created_ms)}"))
     facts.append(("Input file", "none given" if evidence.input is None else str(evidence.input.path)))
     if proof is not None:
         facts.append(("Proof", f"{proof.number}: {proof.scope}"))
-    facts.append(("When", f"{when:%d %b %Y, %H:%M:%S} UTC, in {seconds:.1f} s"))
+    facts.append(("When", f"{_when(evidence.gathered_ms)}, in {seconds:.1f} s"))
     return tuple(facts)
+
+
+def _when(time_ms: int) -> str:
+    return f"{dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC):%d %b %Y, %H:%M:%S} UTC"
 
 
 def _headlines(

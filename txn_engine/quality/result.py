@@ -63,7 +63,7 @@ class QualityResult:
     """All checks of one run; a success only when every one that applies was made and passed.
 
     `report` is a page that opens without a network; `json` holds Great Expectations' own results beside ours. `proof`
-    is what was kept on the store; None where nothing was.
+    is what was kept on the store; None where nothing was. `cut`: as of which; None for the store as it was then.
     """
 
     success: bool
@@ -73,6 +73,7 @@ class QualityResult:
     statistics: Mapping[str, int | float | str] = field(default_factory=dict)
     run_name: str = ""
     proof: Proof | None = None
+    cut: int | None = None
 
     @property
     def failed(self) -> tuple[CheckResult, ...]:

@@ -51,10 +51,13 @@ class NamedCheck:
     anomalies: tuple[str, ...] = ()
 
 
-def named_checks(check: Declaration, *, has_input: bool, has_chain: bool = False) -> tuple[NamedCheck, ...]:
+def named_checks(
+    check: Declaration, *, has_input: bool, has_chain: bool = False, at_cut: bool = False
+) -> tuple[NamedCheck, ...]:
     """The checks that can be made of this topic, in the order of the report.
 
-    `has_chain`: records that an earlier proof has a digest of were looked at again.
+    `has_chain`: records that an earlier proof has a digest of were looked at again. `at_cut`: as of a cut, in which
+    nothing is under way.
     """
     checks = _record_checks(check, has_input=has_input)
     if has_chain:
@@ -63,13 +66,18 @@ def named_checks(check: Declaration, *, has_input: bool, has_chain: bool = False
         checks += (_output_check(name, check, output, has_input=has_input),)
     checks += _visibility_checks()
     if not check.up_to_position:
-        checks += _partition_checks()
+        found = _partition_checks()
         if check.group_id is not None:
-            checks += _group_checks(check.group_id)
-        checks += _transaction_checks()
+            found += _group_checks(check.group_id)
+        found += _transaction_checks()
+        checks += tuple(each for each in found if not at_cut or each.name not in _UNDER_WAY)
     if check.group_id is not None:
         checks += _history_checks(check.group_id, has_outputs=bool(check.outputs))
     return checks + _audit_checks()
+
+
+_UNDER_WAY = frozenset({"lso_at_log_end", "no_open_transaction", "nothing_pending", "transactions_final"})
+"""Those that find what is under way."""
 
 
 def output_checks(check: Declaration) -> tuple[tuple[str, Output], ...]:
@@ -96,9 +104,13 @@ _KINDS = {
 }
 
 
-def skipped_checks(check: Declaration, *, has_input: bool) -> tuple[str, ...]:
+def skipped_checks(check: Declaration, *, has_input: bool, cut: int | None = None) -> tuple[str, ...]:
     """What is not checked and why, one sentence each."""
     skipped = []
+    if cut is not None:
+        skipped.append(
+            f"Only what is inside cut {cut} was judged: what was written since, and what was under way, was left out."
+        )
     if not has_input:
         skipped.append("The records were not compared with an input file: none was given.")
     if not check.outputs:

@@ -71,7 +71,7 @@ class CutAudit:
                 self._damaged(number, part, f"number {held.get('number')!r}, time {time!r}")
 
     def _miss(self, number: int) -> None:
-        key = _key(number, "claim")
+        key = cut_object_key(number, "claim")
         if self._reader.read(key, lambda raw: raw.json("cut_claim")) is None:
             self._findings.add(
                 "object-missing", key, "no such object", expected="a claim to each cut's number"
@@ -83,7 +83,7 @@ class CutAudit:
             return
         try:
             if held["is_void"] is not True and not is_deleted:
-                self._named += [(_key(number, "cut"), *log) for log in _logs(held, number)]
+                self._named += [(cut_object_key(number, "cut"), *log) for log in logs_of_cut(held, number)]
         except (KeyError, TypeError, ValueError) as error:
             self._damaged(number, "cut", f"{type(error).__name__}: {error}")
 
@@ -92,7 +92,7 @@ class CutAudit:
 
     def _object(self, number: int, part: str) -> dict[str, Any] | None:
         """The object's fields; None where it has gone since it was listed, or is damaged, which is noted."""
-        found = self._reader.read(_key(number, part), lambda raw: raw.json(_KINDS[part]))
+        found = self._reader.read(cut_object_key(number, part), lambda raw: raw.json(_KINDS[part]))
         if isinstance(found, Damaged):
             self._damaged(number, part, found.reason)
             return None
@@ -101,13 +101,13 @@ class CutAudit:
     def _damaged(self, number: int, part: str, seen: str) -> None:
         self._findings.add(
             "object-damaged",
-            _key(number, part),
+            cut_object_key(number, part),
             seen,
             expected=f"a {part} of cut {number}, as it was written",
         )
 
 
-def _logs(held: Mapping[str, Any], number: int) -> Iterator[tuple[Place, int, int]]:
+def logs_of_cut(held: Mapping[str, Any], number: int) -> Iterator[tuple[Place, int, int]]:
     """Each log's place, offset and snapshot; ValueError, KeyError or TypeError for what is no cut."""
     if held["number"] != number:
         raise ValueError(f"number {held['number']!r}")
@@ -123,5 +123,6 @@ def _logs(held: Mapping[str, Any], number: int) -> Iterator[tuple[Place, int, in
             yield Place(name, incarnation, at), offset, snapshot
 
 
-def _key(number: int, part: str) -> str:
+def cut_object_key(number: int, part: str = "cut") -> str:
+    """Of what there is of a number."""
     return f"cuts/{number:020d}/{part}.json"

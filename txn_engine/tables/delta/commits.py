@@ -25,6 +25,8 @@ from txn_engine.tables.views import Commit, Published
 
 GUARD: Final = "txnEngineView"
 """A feature that writers need and none has: who would append, delete, optimize or vacuum is refused."""
+_NOT_NULL: Final = "invariants"
+"""The feature by which a table may have columns that are not nullable: without it Spark does not read one."""
 WITHDRAWN: Final = "txnEngineUnpublished"
 """A feature that readers need and none has."""
 _INT64_MAX: Final = 2**63 - 1
@@ -70,12 +72,12 @@ class TableName:
 def protocol_action(schema: str) -> dict[str, Any]:
     """The versions and features that readers and writers need."""
     if not has_ntz(schema):
-        return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [GUARD]}
+        return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [_NOT_NULL, GUARD]}
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
         "readerFeatures": ["timestampNtz"],
-        "writerFeatures": ["timestampNtz", GUARD],
+        "writerFeatures": ["timestampNtz", _NOT_NULL, GUARD],
     }
 
 

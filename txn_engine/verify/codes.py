@@ -287,7 +287,7 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "`txn-engine tables unpublish`, then publish again; the topic itself is not touched by this",
             ),
             "table-broken": Code(
-                "A snapshot, or a data file, is gone that a version of a table needs and a pin holds.",
+                "A snapshot, a data file or a manifest is gone, or another, and a version of a table needs it.",
                 "tables",
                 "restore it from a copy, or publish again: only older versions need it then",
             ),

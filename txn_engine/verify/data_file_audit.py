@@ -52,6 +52,11 @@ class RecordSchema:
         self._names = whole.names
         self._types = [{first.type, second.type} for first, second in zip(whole, stored, strict=True)]
 
+    @property
+    def topics_columns(self) -> list[str]:
+        """The names of the columns that are the topic's own."""
+        return self._names[: -len(_OWN_TYPES)]
+
     def problem(self, found: pa.Schema) -> tuple[str, str] | None:
         """The first difference, seen and expected; None where the columns are right."""
         if self._right is not None and (found is self._right or found.equals(self._right)):

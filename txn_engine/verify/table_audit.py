@@ -11,12 +11,13 @@ from txn_engine.verify.delta_audit import DeltaAudit
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.file_table import DataFile
 from txn_engine.verify.findings import FindingLog, Place
+from txn_engine.verify.iceberg_audit import IcebergAudit
 from txn_engine.verify.layout import Topic
 from txn_engine.verify.limits import SNAPSHOT
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.raw_object import Damaged
 from txn_engine.verify.snapshot_audit import snapshot_rows
-from txn_engine.verify.store_keys import DELTA_LOG, MAX_OFFSET, PINS
+from txn_engine.verify.store_keys import DELTA_LOG, ICEBERG, MAX_OFFSET, PINS
 from txn_engine.verify.table_cut import ShownCut, Visible, shown_cut
 
 _PIN: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.json")
@@ -46,12 +47,14 @@ class TableAudit:
         for topic in topics:
             folder = f"topics/{topic.name}/{topic.incarnation}"
             there = self._reader.folders(folder)
-            if PINS in there or DELTA_LOG in there:
+            if not {PINS, DELTA_LOG, ICEBERG}.isdisjoint(there):
                 self._audit(topic, folder)
 
     def _audit(self, topic: Topic, folder: str) -> None:
         delta = DeltaAudit(self._reader, self._findings, self._store_id, topic, folder)
+        iceberg = IcebergAudit(self._reader, self._findings, self._store_id, topic, folder)
         delta.list()  # before the pins: what is listed was pinned before
+        iceberg.list()
         files = _Files(self._reader, topic)
         pins = {name: self._pins(folder, topic, name) for name in _FORMATS}
         held: dict[int, ShownCut] = {}
@@ -59,6 +62,7 @@ class TableAudit:
             if self._is_kept(pin, files):
                 held[pin.at.number] = pin.at
         delta.judge({pin.at.number for pin in pins["delta"]}, held, files.visible)
+        iceberg.judge({pin.at.number for pin in pins["iceberg"]}, held, files.visible)
 
     def _pins(self, folder: str, topic: Topic, name: str) -> list[_Pin]:
         below = f"{folder}/{PINS}/{name}/"

@@ -1,5 +1,21 @@
 """The numbers, each against its bare limit in the same run."""
 
-from txn_engine.bench.run import print_report, run_backup, run_bench, run_growth, run_kafka, run_rounds
+from txn_engine.bench.run import (
+    print_report,
+    run_backup,
+    run_bench,
+    run_growth,
+    run_kafka,
+    run_rounds,
+    run_tables,
+)
 
-__all__ = ["print_report", "run_backup", "run_bench", "run_growth", "run_kafka", "run_rounds"]
+__all__ = [
+    "print_report",
+    "run_backup",
+    "run_bench",
+    "run_growth",
+    "run_kafka",
+    "run_rounds",
+    "run_tables",
+]

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from txn_engine.bench import backups, growth, scans, writes
+from txn_engine.bench import backups, growth, scans, tables, writes
 from txn_engine.bench.growth_shown import growth_svg, print_growth
 from txn_engine.bench.kafka import QUICK, USUAL, kafka_report
 from txn_engine.bench.kafka_shown import print_kafka
@@ -28,7 +28,7 @@ from txn_engine.clock import system_clock
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import InvalidRequestError
 
-_SHOWN = {"rounds": print_rounds, "kafka": print_kafka, "growth": print_growth}
+_SHOWN = {"rounds": print_rounds, "kafka": print_kafka, "growth": print_growth, "tables": tables.print_tables}
 """What prints each document but the usual one."""
 
 
@@ -117,6 +117,18 @@ def run_backup(*, url: str | None, to: str | None, json_output: bool, console: C
             "quick": quick,
             "numbers": [n.to_dict() for n in found],
         }
+    _show(report, json_output=json_output, console=console)
+    return 0
+
+
+def run_tables(*, url: str | None, json_output: bool, console: Console, quick: bool) -> int:
+    """What publishing costs as versions come, on the store as `run_bench` has it. Always 0."""
+    prefix = f"bench-{system_clock()}"
+    with _store_url(url) as place, progress_on_stderr() as progress:
+        points = tables.QUICK if quick else tables.FULL
+        report = tables.tables_report(place, prefix, points, progress)
+        with connect(place) as engine:
+            _delete_topics(engine, prefix)
     _show(report, json_output=json_output, console=console)
     return 0
 

@@ -108,8 +108,8 @@ class Admin:
             without a key (`InvalidRecordError`).
         delete_retention_ms: how long a tombstone stays, at the least, after what it supersedes is gone.
         min_compaction_lag_ms: records younger than this are not compacted by key.
-        tables_publish: "delta": maintenance publishes it as such a table (docs/TABLES.md), which has to have all its
-            types.
+        tables_publish: "delta", "iceberg" or "delta,iceberg": maintenance publishes it as such tables (docs/TABLES.md),
+            which have to have all its types.
 
         Raises `TopicExistsError`, `InvalidConfigError`, `InvalidRequestError`.
         """

@@ -26,11 +26,12 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN_URL = "s3://ledger/prod"
 PAYMENTS = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
 RUN = {
-    "README.md": 2,
+    "README.md": 3,
     "docs/AIRFLOW.md": 1,
     "docs/FIRST_PIPELINE.md": 4,
     "docs/KAFKA.md": 1,
     "docs/SPARK.md": 5,
+    "docs/TABLES.md": 1,
 }
 """Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules."""
 
@@ -65,14 +66,28 @@ def test_readme_python(store_url: str) -> None:
     table = payments(1, 2)
     run = run_block(blocks("README.md", "python")[0], store_url, {"table": table})
     assert run["batch"].num_rows == 2
+    run_block(blocks("README.md", "python")[2], store_url, run)
+    assert set(run["tables"]) == {"delta", "iceberg"}
     run["engine"].close()
+
+
+def test_tables_page(store_url: str) -> None:
+    """Each reader gets what there is."""
+    with connect(store_url) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
+        with engine.producer() as producer:
+            producer.produce("payments", payments(1, 2, 3)).result()
+    (code,) = blocks("docs/TABLES.md", "python")
+    run = run_block(code, store_url, {})
+    for found in (run["from_delta"], run["from_polars"].to_arrow(), run["from_iceberg"]):
+        assert sorted(found.column("account_id").to_pylist()) == [1, 2, 3]
 
 
 @pytest.mark.spark
 def test_readme_spark(store_url: str) -> None:
     """The second block, on what the first has left."""
     table = payments(1, 1)
-    first, second = blocks("README.md", "python")
+    first, second, _ = blocks("README.md", "python")
     run_block(first, store_url, {"table": table})["engine"].close()
     with connect(store_url) as engine:
         engine.admin.create_topic("balances", partitions=1, schema=PAYMENTS, key="account_id")

@@ -25,7 +25,7 @@ _PUBLISHED = columns("TOPIC", "FORMAT", "VERSION-BEFORE>", "VERSION>", "CUT-BEFO
 
 @click.group(cls=Group, short_help="Publish topics as tables that other engines read.")
 def tables() -> None:
-    """Publish topics as Delta tables, without a copy.
+    """Publish topics as Delta and Iceberg tables, without a copy.
 
     Each version of a table shows the topic at a cut: whole transactions, none that was aborted, and no record twice.
     DuckDB, Polars, Spark and others open it by its URI; writing through them is refused.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
 
 from storage import ObjectStore, open_store
 from storage.settle import default_jittered_pause
@@ -21,6 +23,7 @@ from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
 from txn_engine.cuts import CutChanges, CutMaker, changes_between
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.ids import IdSource, new_write_id
+from txn_engine.log.as_of import AsOfCut
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.cuts import CutNumber, CutStore
 from txn_engine.log.entry_log import LogTools
@@ -39,6 +42,9 @@ from txn_engine.tables import Tables
 from txn_engine.tables.tables import KEEP_CUT_MS
 from txn_engine.types import IsolationLevel, MarkerMode, ProducerIdAndEpoch, TopicPartition
 from txn_engine.unreadable import Listing
+
+if TYPE_CHECKING:
+    from txn_engine.sql.query import SqlEngine
 
 URL_VARIABLE = "TXN_ENGINE_URL"
 _NEAR, _FAR = (16, 16, 16), (128, 32, 16)
@@ -131,6 +137,7 @@ class Engine:
             make_cut=lambda: self.cut(keep_ms=KEEP_CUT_MS),
             drive=self.coordinator.write_pending_markers,
         )
+        self._sql: SqlEngine | None = None
         self._producer_tools = ProducerTools(self.logs, self.coordinator, self._groups, senders, waiting)
 
     @property
@@ -205,7 +212,7 @@ class Engine:
             start_timestamp=start_timestamp,
             end_timestamp=end_timestamp,
             isolation_level=isolation_level,
-            cut=None if cut is None else self.find_cut(cut),
+            as_of=None if cut is None else AsOfCut(self.logs.tools, self.find_cut(cut)),
         )
 
     # --- cuts -----------------------------------------------------------------------------------------------
@@ -222,8 +229,11 @@ class Engine:
         )
         if names == []:
             raise InvalidRequestError("a cut of no topic", expected="some topics, or None for all of them")
+        return self._cut_maker().make(names, keep_ms)
+
+    def _cut_maker(self) -> CutMaker:
         drive = self.coordinator.write_pending_markers
-        return CutMaker(self.logs, self._cuts, self.clock, self._waiting, drive).make(names, keep_ms)
+        return CutMaker(self.logs, self._cuts, self.clock, self._waiting, drive)
 
     def cuts(self) -> Listing[Cut]:
         """The cuts that there are, oldest first; in `unreadable` those that are damaged."""
@@ -282,6 +292,39 @@ class Engine:
         )
         return maker.make(place, cut, progress)
 
+    # --- SQL ------------------------------------------------------------------------------------------------
+
+    def sql(
+        self,
+        query: str,
+        *,
+        cut: Cut | int | None = None,
+        memory_mb: int | None = None,
+        threads: int | None = None,
+    ) -> pa.Table:
+        """The rows of one SELECT, by DuckDB over the committed files of the topics that it names.
+
+        Each topic is a table: its columns, `_topic`, `_partition`, `_offset` and `_timestamp`; a name with dots or
+        dashes stands in double quotes. All topics are read as of the same cut: the one that is named, or one made for
+        this query, which writes nothing and is gone with it; its files stay for 24 hours. A column that is selected as
+        it stands has the type that `scan` gives it, all else DuckDB's. Checksums are not looked at.
+
+        `memory_mb`, `threads`: what the query may take; else TXN_ENGINE_SQL_MEMORY_MB and TXN_ENGINE_SQL_THREADS, or
+        half of the machine's memory and all of its cores. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for
+        what is no query, for SQL that does more than read topics, and for what DuckDB refuses.
+        """
+        try:
+            from txn_engine.sql.query import SqlEngine
+        except ModuleNotFoundError as error:
+            raise InvalidRequestError(
+                f"SQL needs the package {error.name!r}, which is not installed",
+                action="pip install 'txn-engine[sql]'",
+            ) from error
+        if self._sql is None:
+            self._sql = SqlEngine(self.logs, self._cut_maker().look)
+        found = None if cut is None else self.find_cut(cut)
+        return self._sql.run(query, found, memory_mb=memory_mb, threads=threads)
+
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """The log of one partition. Raises `UnknownTopicOrPartitionError`."""
         return PartitionLog(self.logs, topic, partition)
@@ -303,6 +346,8 @@ class Engine:
 
     def close(self) -> None:
         """Let go of threads and connections, once what is under way is settled."""
+        if self._sql is not None:
+            self._sql.close()
         for pool in reversed(self._pools):  # senders work with workers, and both with readers
             pool.shutdown(wait=True)
         self.store.close()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError
-from txn_engine.log.as_of import AsOfCut
+from txn_engine.log.as_of import AsOf
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.data_files import begun
 from txn_engine.log.logs import Logs
@@ -71,7 +71,7 @@ class Scan:
 
     read_committed: all records of committed transactions and plain producers below the last stable offset,
     each once, none of an aborted one. The same scan gives the same files, as long as they are kept.
-    `cut`: what was below it, as the logs were then; that is kept as long as the cut is.
+    `as_of`: what was below a cut, as the logs were then; that is kept as long as the cut is.
     """
 
     def __init__(
@@ -85,13 +85,14 @@ class Scan:
         start_timestamp: int | None = None,
         end_timestamp: int | None = None,
         isolation_level: IsolationLevel,
-        cut: Cut | None = None,
+        as_of: AsOf | None = None,
     ) -> None:
         check_isolation(isolation_level)
         bounds = _Bounds(start or {}, end or {}, start_timestamp, end_timestamp)
         self._logs = logs
         self._topics = logs.look_up_topics(topics)
         self._isolation: IsolationLevel = isolation_level
+        cut = None if as_of is None else as_of.cut
         if cut is not None:
             if isolation_level != "read_committed":
                 raise InvalidRequestError(
@@ -104,7 +105,7 @@ class Scan:
             if unknown:
                 raise InvalidRequestError(f"a bound for {unknown[0]}", expected="partitions that are read")
         by_name = {topic.name: topic for topic in self._topics}
-        states = _states(logs, [(by_name[tp.topic], tp.partition) for tp in targets], cut)
+        states = _states(logs, [(by_name[tp.topic], tp.partition) for tp in targets], as_of)
         self._slices: list[tuple[Topic, FileSlice]] = []
         self.start_offsets: dict[TopicPartition, int] = {}
         self.offsets: dict[TopicPartition, int] = {}
@@ -250,10 +251,9 @@ def first_offset_behind(cut: Cut, topic: Topic, partition: int) -> int:
     return cut.offsets.get(TopicPartition(topic.name, partition), 0)
 
 
-def _states(logs: Logs, asked: Sequence[tuple[Topic, int]], cut: Cut | None) -> list[PartitionState]:
-    if cut is None:
+def _states(logs: Logs, asked: Sequence[tuple[Topic, int]], as_of: AsOf | None) -> list[PartitionState]:
+    if as_of is None:
         return logs.refresh_all([logs.get(topic.name, topic.incarnation, number) for topic, number in asked])
-    as_of = AsOfCut(logs.tools, cut)
     return list(logs.workers.map(lambda at: as_of.state(at[0].name, at[0].incarnation, at[1]), asked))
 
 

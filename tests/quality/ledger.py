@@ -27,7 +27,7 @@ from txn_engine.quality.evidence import (
 )
 from txn_engine.quality.file_pass import facts_of
 from txn_engine.quality.input_file import read_input
-from txn_engine.quality.rows import FilePart
+from txn_engine.sql.file_parts import FilePart
 from txn_engine.types import GroupOffset
 
 SUMS = Totals(

@@ -23,6 +23,7 @@ from txn_engine.cli.groups import groups
 from txn_engine.cli.maintain import maintain
 from txn_engine.cli.produce import produce
 from txn_engine.cli.quality import quality
+from txn_engine.cli.sql import sql
 from txn_engine.cli.tables import tables
 from txn_engine.cli.topics import topics
 from txn_engine.cli.transactions import transactions
@@ -68,6 +69,7 @@ for command in (
     topics,
     produce,
     consume,
+    sql,
     transactions,
     groups,
     cuts,

@@ -17,15 +17,25 @@ class LogLooks:
 
     Rows are read from `begin` on: where the log begins, or an earlier cut's slot. known: where that cut goes through
     the log, unless it was deleted; its snapshot, which nobody deletes, is read only where something came since.
+    known_state: what that snapshot holds, where it stands in this process alone.
 
     end, stable: where the log ended at the first look, and its last stable offset there. low: from where rows were
     read. slots: where the slots that were read begin, and where the last one ends.
     """
 
-    def __init__(self, log: EarlierLog, begin: int, known: LogCut | None, *, is_of_groups: bool) -> None:
+    def __init__(
+        self,
+        log: EarlierLog,
+        begin: int,
+        known: LogCut | None,
+        *,
+        is_of_groups: bool,
+        known_state: PartitionState | None = None,
+    ) -> None:
         self._log = log
         self._begin = begin
         self._known = known
+        self._known_state = known_state
         self._is_of_groups = is_of_groups
         self._state: PartitionState | None = PartitionState()  # at the first look's end; None: not needed yet
         self.end = self.stable = 0
@@ -65,7 +75,7 @@ class LogLooks:
             for slot in self._log.slots(known.slot):
                 self._see(slot)
                 if slot.base_offset >= known.snapshot and not self._is_of_groups:
-                    state = self._log.snapshot(known.snapshot) if state is None else state
+                    state = self._state_of(known) if state is None else state
                     if state.log_end_offset != slot.base_offset:
                         return False
                     state = replayed(state, slot.batches)
@@ -73,6 +83,9 @@ class LogLooks:
             return False
         self._state = state
         return self.slots[-1] >= known.snapshot
+
+    def _state_of(self, known: LogCut) -> PartitionState:
+        return self._log.snapshot(known.snapshot) if self._known_state is None else self._known_state
 
     def second(self) -> None:
         """Read on, to where the log ends now."""
@@ -98,6 +111,20 @@ class LogLooks:
             self._state = self._log.state_at(self.end)
         return self._state.has_late_transaction(now_ms, max_timeout_ms)
 
+    def state(self) -> PartitionState:
+        """The state at the first look, of a log that is none of groups."""
+        if self._state is None:
+            known = self._known
+            self._state = self._log.state_at(self.end) if known is None else self._state_of(known)
+        return self._state
+
+    def unkept(self, offset: int) -> LogCut:
+        """Where the cut goes through the log, of one that is kept nowhere."""
+        return LogCut(offset, self.end, self._slot_at(offset))
+
+    def _slot_at(self, offset: int) -> int:
+        return self.slots[bisect_right(self.slots, offset) - 1]
+
     def keep(self, offset: int) -> LogCut:
         """Where the cut goes through the log, once the snapshot stands that tells what is below.
 
@@ -105,7 +132,7 @@ class LogLooks:
         deleted yet. Of a log of group offsets it is the one at the cut itself, for a later commit hides the one before
         it.
         """
-        known, slot = self._known, self.slots[bisect_right(self.slots, offset) - 1]
+        known, slot = self._known, self._slot_at(offset)
         if not self._is_of_groups:
             if self._state is not None:
                 self._log.keep_snapshot(self._state)

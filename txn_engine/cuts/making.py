@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from txn_engine.clock import Clock, Waiting
 from txn_engine.cuts.looking import LogLooks
@@ -21,16 +22,18 @@ from txn_engine.errors import (
     TxnEngineError,
     UnknownTopicOrPartitionError,
 )
-from txn_engine.log.as_of import EarlierLog
-from txn_engine.log.cut_format import NEVER, Cut, CutTopic, LogCut
+from txn_engine.log.as_of import EarlierLog, UnkeptCut
+from txn_engine.log.cut_format import NEVER, UNKEPT, Cut, CutTopic, LogCut
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.cuts import lowered
+from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.unreadable import one_place
 
+Made = TypeVar("Made")
 TRIES = 5
 _PAUSE_MS = 200
 
@@ -38,11 +41,12 @@ _PAUSE_MS = 200
 @dataclass(frozen=True, slots=True)
 class _Before:
     """The newest cut of all that is to be cut. is_kept: it was not deleted before the new one was claimed, so that
-    nobody deletes what it names.
+    nobody deletes what it names. states: of its topics, where it is kept in this process alone.
     """
 
     cut: Cut | None
     is_kept: bool = False
+    states: Mapping[TransactionPartition, PartitionState] = field(default_factory=dict)
 
     def log(self, at: TransactionPartition) -> LogCut | None:
         return None if self.cut is None else self.cut.log(at.topic, at.incarnation, at.partition)
@@ -79,13 +83,25 @@ class CutMaker:
             raise
         return cut
 
+    def look(self, names: Sequence[str], known: UnkeptCut | None = None) -> UnkeptCut:
+        """A cut of these topics and all groups that stands nowhere: nothing is written, so whoever may read may look.
+
+        What it needs is kept as what a scan needs is: a file that died after this lies there for another 24 hours.
+        `known`: an earlier one of these topics, from which the rows are read on; else the newest that is kept.
+        """
+        if known is None:
+            before = self._newest_before(self._store.first_unclaimed(), names)
+        else:
+            before = _Before(known.cut, is_kept=True, states=known.states)
+        return self._patiently(partial(self._try_unkept, names, before))
+
     def _newest_before(self, number: int, names: Sequence[str] | None) -> _Before:
         topics = None if names is None else self._logs.look_up_topics(names)
         incarnations = None if topics is None else {topic.name: topic.incarnation for topic in topics}
         cut = self._store.newest_over(incarnations, number)
         return _Before(cut, is_kept=cut is not None and not self._store.is_deleted(cut.number))
 
-    def _patiently(self, attempt: Callable[[], Cut]) -> Cut:
+    def _patiently(self, attempt: Callable[[], Made]) -> Made:
         for tried in range(1, TRIES):
             try:
                 return attempt()
@@ -96,7 +112,21 @@ class CutMaker:
 
     def _try(self, number: int, names: Sequence[str] | None, keep_ms: int | None, before: _Before) -> Cut:
         looks = self._first_look(names, before)
-        looks, coordinator_ends = self._second_look(names, looks, before)
+        coordinator = self._logs.internal(TRANSACTION_STATE_TOPIC)
+        looks, coordinator_ends = self._second_look(names, looks, before, coordinator)
+        vector = self._vector(looks)
+        kept = self._logs.workers.map(LogLooks.keep, looks.values(), vector.values())
+        return self._cut(number, names, keep_ms, dict(zip(looks, kept, strict=True)), coordinator_ends)
+
+    def _try_unkept(self, names: Sequence[str], before: _Before) -> UnkeptCut:
+        looks, _ = self._second_look(names, self._first_look(names, before), before, ())
+        vector = self._vector(looks)
+        topics = [at for at in looks if at.topic != CONSUMER_OFFSETS_TOPIC]
+        states = self._logs.workers.map(lambda at: looks[at].state(), topics)
+        logs = {at: each.unkept(vector[at]) for at, each in looks.items()}
+        return UnkeptCut(self._cut(UNKEPT, names, None, logs, ()), dict(zip(topics, states, strict=True)))
+
+    def _vector(self, looks: Mapping[TransactionPartition, LogLooks]) -> dict[TransactionPartition, int]:
         vector = lowered(
             {at: each.stable for at, each in looks.items()},
             {at: each.spans.spans for at, each in looks.items()},
@@ -104,8 +134,7 @@ class CutMaker:
             _positions(looks),
         )
         self._check(looks, vector)
-        kept = self._logs.workers.map(LogLooks.keep, looks.values(), vector.values())
-        return self._cut(number, names, keep_ms, dict(zip(looks, kept, strict=True)), coordinator_ends)
+        return vector
 
     # --- two looks ------------------------------------------------------------------------------------------
 
@@ -122,18 +151,16 @@ class CutMaker:
         names: Sequence[str] | None,
         first: Mapping[TransactionPartition, LogLooks],
         before: _Before,
+        coordinator: Sequence[TransactionPartition],
     ) -> tuple[dict[TransactionPartition, LogLooks], list[int]]:
-        """What is there by now, and where the coordinator's logs end: whatever may be inside was decided by the first
-        look. Partitions that came meanwhile are looked at too: a transaction may lie in them.
+        """What is there by now, and where these logs of the coordinator end: whatever may be inside was decided by the
+        first look. Partitions that came meanwhile are looked at too: a transaction may lie in them.
         """
         now = self._partitions(self._topics(names))
         if names is not None and not first.keys() <= set(now):
             raise UnknownTopicOrPartitionError("a topic of the cut was deleted and made again just now")
         looks = {at: first.get(at) or self._looks_at(at, _Before(None)) for at in now}
-        ends = [
-            self._logs.workers.submit(self._end_of, at, before)
-            for at in self._logs.internal(TRANSACTION_STATE_TOPIC)
-        ]
+        ends = [self._logs.workers.submit(self._end_of, at, before) for at in coordinator]
         self._do_each(LogLooks.second, looks)
         return looks, [end.result() for end in ends]
 
@@ -152,7 +179,11 @@ class CutMaker:
         begin = 0 if known is None else known.slot
         log = EarlierLog.of(self._logs.tools, at)
         return LogLooks(
-            log, begin, known if before.is_kept else None, is_of_groups=at.topic == CONSUMER_OFFSETS_TOPIC
+            log,
+            begin,
+            known if before.is_kept else None,
+            is_of_groups=at.topic == CONSUMER_OFFSETS_TOPIC,
+            known_state=before.states.get(at),
         )
 
     def _end_of(self, at: TransactionPartition, before: _Before) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
 from storage import LogKeys
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreAccessError
@@ -108,8 +110,34 @@ def replayed(state: PartitionState, batches: Iterable[BatchDescriptor]) -> Parti
     return state
 
 
+class AsOf(Protocol):
+    """A cut, and what tells which files are below it."""
+
+    @property
+    def cut(self) -> Cut:
+        """The vector."""
+
+    def state(self, topic: str, incarnation: int, partition: int) -> PartitionState:
+        """The state of a topic's partition in which every file below the cut is decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnkeptCut:
+    """A cut that nothing on the store keeps, and the states that its topics had when it was made.
+
+    Its files stay as those of a scan do: none is deleted sooner than 24 hours after it died.
+    """
+
+    cut: Cut
+    states: Mapping[TransactionPartition, PartitionState]
+
+    def state(self, topic: str, incarnation: int, partition: int) -> PartitionState:
+        """The state in which every file below the cut is decided."""
+        return self.states[TransactionPartition(topic, incarnation, partition)]
+
+
 class AsOfCut:
-    """The logs of a cut, as they were then."""
+    """The logs of a cut that is kept, as they were then."""
 
     def __init__(self, tools: LogTools, cut: Cut) -> None:
         self.cut = cut

@@ -18,6 +18,8 @@ from txn_engine.types import TopicPartition
 
 NEVER: Final = -1
 """`expires_ms` of a cut that is kept until somebody deletes it."""
+UNKEPT: Final = -1
+"""`number` of a cut that stands nowhere."""
 CUTS_PREFIX: Final = "cuts/"
 _INT64_MAX: Final = 2**63 - 1
 _KEY = re.compile(r"cuts/([0-9]{20})/(claim|cut|deleted)\.json")

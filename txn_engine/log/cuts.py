@@ -198,9 +198,7 @@ class CutStore:
         """The numbers whose cuts were not deleted, newest first, each read when it is asked for: what it costs does not
         grow with how many there were before. What was made or deleted during the call may be missed.
         """
-        with self._lock.here():
-            high = self._claimed_below = self._keys.first_free(self._claimed_below)
-        step = _NEWEST_LISTED
+        high, step = self.first_unclaimed(), _NEWEST_LISTED
         while high > 0:
             low, above = max(0, high - step), high
             for number, parts in sorted(self._keys.listed(low, above).items(), reverse=True):
@@ -228,6 +226,12 @@ class CutStore:
         except DAMAGE as error:
             return CutNumber(number, claimed_ms, None, error)
         return CutNumber(number, claimed_ms, cut, None, not is_settled)
+
+    def first_unclaimed(self) -> int:
+        """The first number that nobody had claimed."""
+        with self._lock.here():
+            self._claimed_below = self._keys.first_free(self._claimed_below)
+            return self._claimed_below
 
     def newest_over(self, topics: Mapping[str, int] | None, below: int) -> Cut | None:
         """The newest cut below this number that can be read and is of all topics, or at least of these incarnations;

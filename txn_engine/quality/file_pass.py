@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from storage.store import ObjectStore
 from txn_engine.quality.digest import Digest, digest_of
-from txn_engine.quality.rows import OFFSET_DELTA, FilePart
-from txn_engine.quality.store_files import ObjectFile
+from txn_engine.sql.file_parts import OFFSET_DELTA, FilePart
+from txn_engine.sql.store_files import ObjectFile
 
 _BATCH_ROWS = 65_536
 _BUFFER_BYTES = 1 << 20

@@ -37,9 +37,10 @@ from txn_engine.quality.evidence import (
 from txn_engine.quality.input_file import read_input
 from txn_engine.quality.reducer import Reducer
 from txn_engine.quality.relations import check_columns, need_columns
-from txn_engine.quality.rows import FilePart, FileRows
+from txn_engine.quality.rows import FileRows
 from txn_engine.quality.standpoint import Now, Standpoint
 from txn_engine.quality.visibility import files_as_replayed
+from txn_engine.sql.file_parts import part_of
 from txn_engine.types import GroupOffset, ScanFile, TopicPartition
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ class _Reader:
         known = {file.key for file in seen}
         rows = TopicRows(
             schema=self._schemas[topic],
-            rows=FileRows(self._schemas[topic], tuple(self._file_part(file) for file in files)),
+            rows=FileRows(self._schemas[topic], tuple(part_of(file, self._root) for file in files)),
             files=seen,
             hidden=None
             if everything is None
@@ -323,9 +324,9 @@ class _Reader:
         later = self._at.scan(topic, start=before, end=end).files()
         return replace(
             rows,
-            rows=FileRows(rows.schema, tuple(self._file_part(file) for file in later)),
+            rows=FileRows(rows.schema, tuple(part_of(file, self._root) for file in later)),
             since={place.partition: offset for place, offset in before.items()},
-            earlier=FileRows(rows.schema, tuple(self._file_part(file) for file in earlier)),
+            earlier=FileRows(rows.schema, tuple(part_of(file, self._root) for file in earlier)),
             looked=tuple(self._seen(file) for file in later),
         )
 
@@ -339,17 +340,6 @@ class _Reader:
             file.end_offset - 1,
             None if match is None else int(match[1]),
             None if match is None else int(match[2]),
-        )
-
-    def _file_part(self, file: ScanFile) -> FilePart:
-        return FilePart(
-            file.uri.removeprefix(self._root),
-            file.bytes,
-            file.partition,
-            file.base_offset,
-            file.start_offset,
-            file.end_offset,
-            is_whole=(file.first_row, file.end_row) == (0, file.record_count),
         )
 
     def group(self) -> tuple[GroupOffset, ...]:

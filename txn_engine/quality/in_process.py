@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import duckdb
 import pyarrow as pa
@@ -19,16 +17,18 @@ from txn_engine.quality.declaration import ACTOR
 from txn_engine.quality.evidence import EvidenceMissingError
 from txn_engine.quality.file_pass import FileFacts, look_at
 from txn_engine.quality.relations import DUCKDB
-from txn_engine.quality.rows import OFFSET, OFFSET_DELTA, PARTITION, FilePart, FileRows, Rows
-from txn_engine.quality.store_files import PROTOCOL, StoreFiles
+from txn_engine.quality.rows import FileRows, Rows
 from txn_engine.quality.suite_rows import ROWS_MAX
+from txn_engine.sql.file_parts import OFFSET, PARTITION, FilePart
+from txn_engine.sql.locked import LockedDuckDB
+from txn_engine.sql.relations import literal
+from txn_engine.sql.statement import read_statement
 
 MEMORY_BYTES: Final = 1_500_000_000
 """For everything that a check needs, this process's libraries among it."""
 _OTHERS_BYTES: Final = 700_000_000
 """Of that: what Python, PyArrow and Great Expectations take, and what the audit has in memory."""
 _LEAST_BYTES: Final = 200_000_000
-_FILE, _BASE, _PART, _NAME = "_txn_file", "_txn_base", "_txn_partition", "_txn_name"
 
 
 class InProcess:
@@ -49,26 +49,15 @@ class InProcess:
         spill: Path | None = None,
         threads: int = 0,
     ) -> None:
-        self._store = store
-        self._files = StoreFiles(store)
-        self._folder = Path(tempfile.mkdtemp(prefix="txn-engine-check-", dir=spill))
-        config: dict[str, Any] = {
-            "memory_limit": f"{max(memory_bytes - _OTHERS_BYTES, _LEAST_BYTES)}B",
-            "temp_directory": str(self._folder / "spill"),
-            "preserve_insertion_order": False,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-        if threads:
-            config["threads"] = threads
-        self._connection = duckdb.connect(config=config)
-        self._connection.register_filesystem(self._files)
-        self._connection.execute(
-            f"SET allowed_directories = ['{PROTOCOL}://', {_literal(str(self._folder) + '/')}]"
+        self._duckdb = LockedDuckDB(
+            store,
+            memory=f"{max(memory_bytes - _OTHERS_BYTES, _LEAST_BYTES)}B",
+            threads=threads,
+            spill=spill,
+            settings={"preserve_insertion_order": False},
         )
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET lock_configuration = true")
-        self._views = 0
+        self._connection = self._duckdb.connection
+        self._held = ExitStack()
 
     def __enter__(self) -> Self:
         return self
@@ -80,20 +69,19 @@ class InProcess:
 
     def close(self) -> None:
         """Let go of everything, the folder too."""
-        self._connection.unregister_filesystem(PROTOCOL)
-        self._connection.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._held.close()
+        self._duckdb.close()
 
     @property
     def folder(self) -> Path:
         """Where Parquet files may be put that views are to be made of."""
-        return self._folder
+        return self._duckdb.folder
 
     def look_at(
         self, schema: pa.Schema, parts: Sequence[FilePart], progress: Callable[[int, int], None]
     ) -> tuple[FileFacts, ...]:
         """A look at every record of these files, by this process's threads."""
-        return look_at(self._store, schema, parts, progress=progress)
+        return look_at(self._duckdb.store, schema, parts, progress=progress)
 
     def add(self, view: str, rows: Rows) -> None:
         """A view of these rows: the topic's columns, `_partition` and `_offset`."""
@@ -101,11 +89,11 @@ class InProcess:
             self._connection.register(f"{view}_table", rows)
             self._run(f"CREATE OR REPLACE TEMP VIEW {view} AS SELECT * FROM {view}_table")
             return
-        self._run(f"CREATE OR REPLACE TEMP VIEW {view} AS {self._of_files(view, rows)}")
+        self._run(f"CREATE OR REPLACE TEMP VIEW {view} AS {self._of_files(rows)}")
 
     def add_parquet(self, view: str, path: Path) -> None:
         """A view of a Parquet file in `folder`."""
-        self._run(f"CREATE OR REPLACE TEMP VIEW {view} AS SELECT * FROM read_parquet({_literal(str(path))})")
+        self._run(f"CREATE OR REPLACE TEMP VIEW {view} AS SELECT * FROM read_parquet({literal(str(path))})")
 
     def keep(self, name: str, query: str) -> None:
         """The query's rows, under that name."""
@@ -143,57 +131,25 @@ class InProcess:
 
         `backwards`: its input comes the other way round.
         """
-        statements = self._parsed(query)
-        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-            raise InvalidRequestError(
-                "an SQL reduction", actor=ACTOR, expected="one SELECT, and nothing else"
-            )
+        try:
+            text = read_statement(self._connection, query).text
+        except InvalidRequestError as error:
+            error.actor = f"{ACTOR}: an SQL reduction"
+            raise
         order = (
             f" ORDER BY {PARTITION} DESC, {OFFSET} DESC" if backwards else f" ORDER BY {PARTITION}, {OFFSET}"
         )
         for known, view in views.items():
             self._run(f"CREATE OR REPLACE TEMP VIEW {known} AS SELECT * FROM {view}{order}")
-        text = query.strip().rstrip(";")
-        self.keep(name, f"SELECT * FROM ({text}\n) AS reduction")
-
-    def _parsed(self, query: str) -> Sequence[Any]:
-        try:
-            return self._connection.extract_statements(query)
-        except duckdb.Error as error:
-            raise InvalidRequestError(
-                f"an SQL reduction: {str(error).splitlines()[0]}", actor=ACTOR, expected="one SELECT"
-            ) from error
+        self.keep(name, f"SELECT * FROM ({text.rstrip(';')}\n) AS reduction")
 
     def _run(self, query: str) -> None:
         with _missing():
             self._connection.execute(query)
 
-    def _of_files(self, view: str, rows: FileRows) -> str:
-        names = rows.schema.names
-        columns = ", ".join(DUCKDB.column(name) for name in names)
-        parts = rows.parts
-        if not parts:
-            self._connection.register(f"{view}_none", rows.schema.empty_table())
-            return f"SELECT *, 0::INTEGER AS {PARTITION}, 0::BIGINT AS {OFFSET} FROM {view}_none WHERE false"
-        self._files.add({part.key: part.size for part in parts})
-        table = pa.table(
-            {
-                _NAME: pa.array([f"{PROTOCOL}://{part.key}" for part in parts], pa.string()),
-                _PART: pa.array([part.partition for part in parts], pa.int32()),
-                _BASE: pa.array([part.base_offset for part in parts], pa.int64()),
-            }
-        )
-        self._connection.register(f"{view}_list", table)
-        self._run(f"CREATE OR REPLACE TEMP TABLE {view}_files AS SELECT * FROM {view}_list")
-        whole = [part for part in parts if part.is_whole]
-        queries = []
-        if whole:
-            queries.append(
-                f"SELECT {columns}, {_PART} AS {PARTITION}, {_BASE} + {OFFSET_DELTA} AS {OFFSET} "
-                f"FROM {_read(whole)} JOIN {view}_files ON {_FILE} = {_NAME}"
-            )
-        queries += [_of_part(part, columns) for part in parts if not part.is_whole]
-        return " UNION ALL ".join(queries)
+    def _of_files(self, rows: FileRows) -> str:
+        self._held.enter_context(self._duckdb.offered(rows.parts))
+        return self._duckdb.select_from(rows.parts, rows.schema, (PARTITION, OFFSET), topic="")
 
 
 @contextmanager
@@ -203,21 +159,3 @@ def _missing() -> Iterator[None]:
         yield
     except duckdb.Error as error:
         raise EvidenceMissingError(f"DuckDB: {type(error).__name__}", str(error)) from error
-
-
-def _of_part(part: FilePart, columns: str) -> str:
-    delta = f"{OFFSET_DELTA} >= {part.start - part.base_offset} AND {OFFSET_DELTA} < {part.end - part.base_offset}"
-    return (
-        f"SELECT {columns}, {part.partition}::INTEGER AS {PARTITION}, "
-        f"{part.base_offset}::BIGINT + {OFFSET_DELTA} AS {OFFSET} FROM {_read([part])} WHERE {delta}"
-    )
-
-
-def _read(parts: Sequence[FilePart]) -> str:
-    names = ", ".join(_literal(f"{PROTOCOL}://{part.key}") for part in parts)
-    return f"read_parquet([{names}], filename = '{_FILE}')"
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("'", "''")
-    return f"'{escaped}'"

@@ -17,8 +17,9 @@ from txn_engine.quality.evidence import ChainDifference, Evidence, TopicRows
 from txn_engine.quality.file_pass import look_at
 from txn_engine.quality.proof import Proof, ProofShelf, ProvedCheck, ProvedRange, hash_of
 from txn_engine.quality.result import CheckResult
-from txn_engine.quality.rows import FilePart, FileRows
+from txn_engine.quality.rows import FileRows
 from txn_engine.quality.standpoint import Standpoint
+from txn_engine.sql.file_parts import FilePart
 from txn_engine.types import TopicPartition
 
 if TYPE_CHECKING:

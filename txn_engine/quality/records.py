@@ -20,8 +20,8 @@ from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID
 from txn_engine.quality.reducer import Reducer
 from txn_engine.quality.relations import Sides, differing, sides_of
 from txn_engine.quality.result import EXAMPLES_MAX, Counted, Example
-from txn_engine.quality.rows import OFFSET, PARTITION
 from txn_engine.quality.visibility import may_repeat
+from txn_engine.sql.file_parts import OFFSET, PARTITION
 
 LARGEST_MAX = 20
 

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from txn_engine.quality.file_pass import FileFacts
 from txn_engine.quality.relations import Dialect
-from txn_engine.quality.rows import FilePart, Rows
+from txn_engine.quality.rows import Rows
+from txn_engine.sql.file_parts import FilePart
 
 
 class Reducer(Protocol):

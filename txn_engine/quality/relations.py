@@ -26,7 +26,7 @@ from txn_engine.quality.declaration import (
     columns_of_output,
     columns_of_topic,
 )
-from txn_engine.quality.rows import OFFSET, PARTITION
+from txn_engine.sql.file_parts import OFFSET, PARTITION
 
 _DIGITS_MAX: Final = 38
 

@@ -1,4 +1,4 @@
-"""What a reader gets of a topic: whole files and parts of files, to be read natively by whoever reduces them."""
+"""What a reader gets of a topic: rows in files, to be read natively by whoever reduces them, or a table."""
 
 from __future__ import annotations
 
@@ -6,23 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-PARTITION, OFFSET, OFFSET_DELTA = "_partition", "_offset", "_offset_delta"
-
-
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """A data file, and which of its offsets are meant: from `start` to below `end`; all of them where it `is_whole`.
-
-    `key` and `size`: of the object on the store.
-    """
-
-    key: str
-    size: int
-    partition: int
-    base_offset: int
-    start: int
-    end: int
-    is_whole: bool
+from txn_engine.sql.file_parts import FilePart
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from txn_engine.quality.declaration import Declaration, SuiteOn
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError, rows_of
 from txn_engine.quality.records import Reductions
 from txn_engine.quality.result import CheckResult, Example
-from txn_engine.quality.rows import OFFSET, PARTITION
 from txn_engine.quality.suite import SUITES
 from txn_engine.quality.suite_run import Asked, SuiteCheck, SuiteResult, run_suites, unmade
 from txn_engine.quality.suites import Suite, load_suite
+from txn_engine.sql.file_parts import OFFSET, PARTITION
 
 if TYPE_CHECKING:
     from great_expectations.data_context.data_context.ephemeral_data_context import EphemeralDataContext

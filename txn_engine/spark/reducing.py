@@ -21,11 +21,12 @@ from txn_engine.quality.declaration import ACTOR
 from txn_engine.quality.evidence import EvidenceMissingError
 from txn_engine.quality.file_pass import FileFacts, facts_of_file
 from txn_engine.quality.relations import SPARK
-from txn_engine.quality.rows import OFFSET, PARTITION, FilePart, FileRows, Rows
+from txn_engine.quality.rows import FileRows, Rows
 from txn_engine.spark.errors import SPARK_FAILURES, failure_of_tasks, reason
 from txn_engine.spark.opening import check_classic, read_options, store_for_executors
 from txn_engine.spark.reading import part_rows
 from txn_engine.spark.session import check_spark_url
+from txn_engine.sql.file_parts import OFFSET, PARTITION, FilePart
 
 _SETTINGS: Final = {
     "spark.sql.ansi.enabled": "true",  # a sum that does not fit is an error

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import fsspec
 
+from storage.errors import StorageError
 from storage.store import ObjectStore
 
 PROTOCOL: Final = "txn-store"
@@ -51,8 +54,27 @@ class ObjectFile(io.RawIOBase):
         return data
 
 
+class _OfferedFile(ObjectFile):
+    """An object of `StoreFiles`, which remembers why it could not be read: readers make a text of it."""
+
+    def __init__(self, files: StoreFiles, store: ObjectStore, key: str, size: int) -> None:
+        super().__init__(store, key, size)
+        self._files = files
+
+    def read(self, size: int | None = -1) -> bytes:
+        """The next bytes, fewer at the end."""
+        try:
+            return super().read(size)
+        except StorageError as error:
+            self._files.failures[self._key] = error
+            raise
+
+
 class StoreFiles(fsspec.AbstractFileSystem):  # type: ignore[misc]
-    """A read-only file system of the objects that it was told of, by key and size; nothing else is there."""
+    """A read-only file system of the objects that it is told of, by key and size; nothing else is there.
+
+    `failures`: of objects that are offered and could not be read, what the store said. Threads may share it.
+    """
 
     protocol = PROTOCOL
     cachable = False
@@ -60,16 +82,32 @@ class StoreFiles(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(skip_instance_cache=True)
         self._store = store
+        self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}
+        self._asked: dict[str, int] = {}  # how many blocks offer it
+        self.failures: dict[str, StorageError] = {}
 
-    def add(self, sizes: Mapping[str, int]) -> None:
-        """Let these objects be read."""
-        self._sizes.update(sizes)
+    @contextmanager
+    def offered(self, sizes: Mapping[str, int]) -> Iterator[None]:
+        """Let these objects be read for the length of the block."""
+        with self._lock:
+            self._sizes.update(sizes)
+            for key in sizes:
+                self._asked[key] = self._asked.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                for key in sizes:
+                    self._asked[key] -= 1
+                    if not self._asked[key]:
+                        del self._asked[key], self._sizes[key]
+                        self.failures.pop(key, None)
 
     def info(self, path: str, **_: Any) -> dict[str, Any]:
-        """Name, size and type; FileNotFoundError for an object that was not added."""
-        key = self._key(path)
-        return {"name": key, "size": self._sizes[key], "type": "file"}
+        """Name, size and type; FileNotFoundError for an object that is not offered."""
+        key, size = self._find(path)
+        return {"name": key, "size": size, "type": "file"}
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         """The object itself: there are no folders."""
@@ -78,17 +116,17 @@ class StoreFiles(fsspec.AbstractFileSystem):  # type: ignore[misc]
 
     def modified(self, path: str) -> dt.datetime:
         """Always the same."""
-        self._key(path)
+        self._find(path)
         return _NEVER
 
     def _open(self, path: str, mode: str = "rb", **_: Any) -> ObjectFile:
         if mode != "rb":
             raise PermissionError(path)
-        key = self._key(path)
-        return ObjectFile(self._store, key, self._sizes[key])
+        return _OfferedFile(self, self._store, *self._find(path))
 
-    def _key(self, path: str) -> str:
+    def _find(self, path: str) -> tuple[str, int]:
         key = str(self._strip_protocol(path))
-        if key not in self._sizes:
+        size = self._sizes.get(key)
+        if size is None:
             raise FileNotFoundError(path)
-        return key
+        return key, size

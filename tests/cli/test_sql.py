@@ -1,0 +1,136 @@
+"""`sql`: what it prints, for people and for programs, and the one line for what cannot be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import COMMAND, Run, process
+from tests.servers import REPOSITORY
+
+
+@pytest.fixture
+def loaded(run: Run, payments: str, good: Path) -> str:
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    return payments
+
+
+def test_rows_for_people_and_for_programs(run: Run, loaded: str) -> None:
+    query = "SELECT account_id, sum(amount) AS amount, count(*) AS n FROM payments GROUP BY ALL ORDER BY ALL"
+    found = run("sql", query)
+    assert found.stdout.splitlines() == [
+        "account_id  amount  n",
+        "        10   92.50  2",
+        "        11    0.05  1",
+    ]
+    assert (found.code, found.stderr) == (0, "2 rows\n")
+    assert run("sql", query, "--json").json == {
+        "records": [
+            {"account_id": 10, "amount": "92.50", "n": 2},
+            {"account_id": 11, "amount": "0.05", "n": 1},
+        ],
+        "row_count": 2,
+        "cut": None,
+    }
+    assert run("sql", query, "--format", "csv").stdout == "account_id,amount,n\n10,92.50,2\n11,0.05,1\n"
+    assert run("sql", query, "--format", "jsonl").stdout.splitlines()[1] == (
+        '{"account_id": 11, "amount": "0.05", "n": 1}'
+    )
+
+
+def test_no_rows_have_titles(run: Run, loaded: str) -> None:
+    found = run("sql", "SELECT id, note FROM payments WHERE id > 5")
+    assert (found.stdout, found.stderr) == ("id  note\n", "0 rows\n")
+    assert run("sql", "SELECT id FROM payments WHERE id > 5", "--json").json["records"] == []
+
+
+def test_many_rows_are_cut_and_it_says_so(run: Run, loaded: str) -> None:
+    query = "SELECT r FROM payments, range(5) t(r)"
+    found = run("sql", query, "--max-rows", "4")
+    assert len(found.stdout.splitlines()) == 5
+    assert found.stderr == (
+        "the first 4 of 15 rows: --max-rows N shows more, --format csv and --json have all\n"
+    )
+    assert len(run("sql", query, "--max-rows", "4", "--format", "csv").stdout.splitlines()) == 16
+    assert len(run("sql", query, "--max-rows", "4", "--json").json["records"]) == 15
+
+
+def test_as_of_a_cut(run: Run, loaded: str, good: Path) -> None:
+    assert run("cuts", "create").code == 0
+    assert run("produce", loaded, str(good), "--partition", "1").code == 0
+    query = "SELECT count(*) AS n FROM payments"
+    assert run("sql", query, "--cut", "0", "--json").json == {
+        "records": [{"n": 3}],
+        "row_count": 1,
+        "cut": 0,
+    }
+    assert run("sql", query, "--json").json["records"] == [{"n": 6}]
+    assert run("cuts", "list", "--json").json["cuts"][0]["cut"] == 0
+
+
+def test_nothing_that_a_terminal_acts_on(run: Run, loaded: str) -> None:
+    found = run("sql", "SELECT chr(27) || '[31m' AS \"a\x1b[2J\" FROM payments LIMIT 1")
+    assert "\x1b" not in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("query", "told", "code"),
+    [
+        (
+            "FROM paymens",
+            "there is no topic 'paymens'; did you mean \"payments\"?",
+            "UNKNOWN_TOPIC_OR_PARTITION",
+        ),
+        ("DROP TABLE payments", "a statement of the kind DROP", "INVALID_REQUEST"),
+        ("SELECT\n  nope\nFROM payments", 'Referenced column "nope" not found', "INVALID_REQUEST"),
+    ],
+)
+def test_one_line_for_what_cannot_be(run: Run, loaded: str, query: str, told: str, code: str) -> None:
+    found = run("sql", query)
+    assert (found.code, found.stdout) == (1, "")
+    assert told in found.error
+    assert f'"code": "{code}"' in run("sql", query, "--json").error
+
+
+def test_two_columns_of_one_name_are_no_json(run: Run, loaded: str) -> None:
+    query = "SELECT id, id FROM payments LIMIT 1"
+    assert run("sql", query, "--format", "csv").stdout == "id,id\n1,1\n"
+    assert "two columns 'id'" in run("sql", query, "--format", "jsonl").error
+    assert run("sql", query, "--json", "--format", "csv").code == 2
+
+
+def test_a_process_of_its_own_leaves_nothing(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/ledger"
+    assert process("topics", "create", "t", "--schema", "id:int64", "--url", url).code == 0
+    done = process("sql", "SELECT count(*) AS n FROM t", "--url", url, env={"TMPDIR": str(tmp_path)})
+    assert (done.code, done.stdout, done.stderr) == (0, "n\n0\n", "1 row\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
+
+
+def test_ctrl_c(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/ledger"
+    assert process("topics", "create", "t", "--schema", "id:int64", "--url", url).code == 0
+    query = (
+        "SELECT (SELECT count(*) FROM range(10_000_000) a(x), range(10_000_000) b(y) WHERE x + y = 5) FROM t"
+    )
+    query = f"{query} UNION ALL SELECT count(*) FROM range(10_000_000) a(x), range(10_000_000) b(y) WHERE x + y = 5"
+    with subprocess.Popen(
+        [*COMMAND, "sql", query, "--url", url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    ) as running:
+        while not any(path.name.startswith("txn-engine-sql-") for path in tmp_path.iterdir()):
+            assert running.poll() is None
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        out, told = running.communicate(timeout=60)
+    assert (running.returncode, out, told) == (130, "", "error: stopped by SIGINT\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger"]

@@ -1,0 +1,107 @@
+"""The DuckDB that queries run in reaches nothing, even where nobody looked at the query before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from storage import MemoryStore, open_store
+from txn_engine.sql.file_parts import FilePart
+from txn_engine.sql.locked import LockedDuckDB
+from txn_engine.sql.relations import select_from
+from txn_engine.sql.store_files import StoreFiles
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A file that is beside the store."""
+    path = tmp_path / "outside.parquet"
+    pq.write_table(pa.table({"x": [1]}), path)
+    return path
+
+
+@pytest.fixture
+def duck(tmp_path: Path) -> Iterator[LockedDuckDB]:
+    with LockedDuckDB(open_store(f"file://{tmp_path}/ledger"), memory="100MB") as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "FROM read_parquet('{outside}')",
+        "FROM read_parquet('{store}/../outside.parquet')",
+        "FROM '{outside}'",
+        "FROM read_csv('/etc/passwd')",
+        "FROM read_text('{folder}/../../etc/hostname')",
+        "FROM glob('/*')",
+        "FROM read_parquet('s3://other/x')",
+        "FROM read_parquet('https://example.com/x.parquet')",
+        "FROM read_parquet('txn-store://topics/payments/0/0/data/x.parquet')",
+        "COPY (SELECT 1) TO '{outside}'",
+        "ATTACH '{outside}.db'",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SET allowed_directories = ['/']",
+        "SET lock_configuration = false",
+        "RESET memory_limit",
+        "CREATE SECRET (TYPE s3)",
+        "FROM table_of_ours",
+    ],
+)
+def test_it_reaches_nothing(duck: LockedDuckDB, outside: Path, query: str) -> None:
+    table_of_ours = pa.table({"x": [1]})
+    assert table_of_ours.num_rows
+    text = query.format(outside=outside, store=duck.store.uri("").rstrip("/"), folder=duck.folder)
+    with pytest.raises((duckdb.Error, OSError)):
+        duck.connection.execute(text).fetchall()
+
+
+@pytest.mark.parametrize("name", ["l*dger", "led[g]er", "led{g}er", "led?er", "with ' quote", "back\\slash"])
+def test_a_folder_whose_name_is_a_pattern(tmp_path: Path, name: str) -> None:
+    """Its files are its own, not those of a folder that the pattern fits."""
+    for folder in (name, "ledger"):
+        store = open_store(f"file://{tmp_path}/{folder.replace('?', '%3F')}")
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"x": [folder], "_offset_delta": [0]}), sink)
+        store.put("topics/t/0/0/data/x.parquet", sink.getvalue().to_pybytes())
+        if folder == name:
+            mine = store
+    key = "topics/t/0/0/data/x.parquet"
+    part = FilePart(key, mine.head(key).size, 0, 5, 5, 6, is_whole=True)
+    with LockedDuckDB(mine, memory="100MB") as duck, duck.offered([part]):
+        query = duck.select_from([part], pa.schema([("x", pa.string())]), ["_offset"], topic="t")
+        assert duck.connection.execute(query).fetchall() == [(name, 5)]
+
+
+def test_files_are_there_as_long_as_somebody_offers_them() -> None:
+    store = MemoryStore("offered")
+    store.put("a", b"0123456789")
+    files = StoreFiles(store)
+    with files.offered({"a": 10}):
+        with files.offered({"a": 10}):
+            pass
+        with files.open("txn-store://a") as file:
+            file.seek(4)
+            assert file.read(3) == b"456"
+        with pytest.raises(PermissionError):
+            files.open("txn-store://a", "wb")
+    with pytest.raises(FileNotFoundError):
+        files.info("txn-store://a")
+
+
+def test_what_is_the_same_for_a_file_costs_nothing_where_it_is_not_asked_for() -> None:
+    """A count is the footers', a filter on a column Parquet's; no join, no row number."""
+    parts = [FilePart(f"{n}.parquet", 1, n % 2, n * 10, n * 10, n * 10 + 10, is_whole=True) for n in range(4)]
+    query = select_from(parts, ["x"], ["_partition", "_offset"], topic="t", place=lambda part: part.key)
+    assert query == (
+        'SELECT "x", list_extract([0, 1, 0, 1]::INTEGER[], file_index::BIGINT + 1) AS _partition, '
+        "list_extract([0, 10, 20, 30]::BIGINT[], file_index::BIGINT + 1) + _offset_delta AS _offset "
+        "FROM read_parquet(['0.parquet', '1.parquet', '2.parquet', '3.parquet'], hive_partitioning = false)"
+    )

@@ -1,0 +1,301 @@
+"""What `engine.sql` refuses, each in one line, and what it cannot reach."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from storage import StoreUnreachableError
+from tests.engine.conftest import payments
+from tests.servers import REPOSITORY
+from tests.sql.test_rows import accounts, put
+from tests.tables.ledgers import engine_on
+from txn_engine import Engine
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    TxnEngineError,
+    UnknownTopicOrPartitionError,
+)
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with engine_on() as made:
+        made.admin.create_topic("payments", partitions=1, schema=payments(1).schema)
+        put(made, "payments", payments(1, 2, 3))
+        yield made
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Engine]:
+    with txn_engine.connect(f"file://{tmp_path}/ledger") as made:
+        made.admin.create_topic("payments", partitions=1, schema=payments(1).schema)
+        put(made, "payments", payments(1, 2, 3))
+        yield made
+
+
+def refused(engine: Engine, query: str, **named: object) -> str:
+    with pytest.raises(TxnEngineError) as error:
+        engine.sql(query, **named)  # type: ignore[arg-type]
+    line = str(error.value)
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("", "no SQL; expected one SELECT"),
+        ("-- nothing", "0 statements"),
+        ("SELECT 1 FROM payments; DROP VIEW payments", "a statement of the kind DROP"),
+        ("SELECT 1 FROM payments; SELECT 2", "2 statements"),
+        ("INSERT INTO payments VALUES (1)", "a statement of the kind INSERT"),
+        ("DELETE FROM payments", "a statement of the kind DELETE"),
+        ("UPDATE payments SET amount = 0", "a statement of the kind UPDATE"),
+        ("MERGE INTO payments USING payments p ON true WHEN MATCHED THEN DELETE", "kind MERGE INTO"),
+        ("CREATE TABLE t AS FROM payments", "a statement of the kind CREATE"),
+        ("WITH x AS (DELETE FROM payments RETURNING *) FROM x", "DELETE inside a query"),
+        ("WITH x AS (INSERT INTO payments VALUES (1) RETURNING *) FROM x", "INSERT inside a query"),
+        ("COPY payments TO '/tmp/x.csv'", "a statement of the kind COPY"),
+        ("EXPORT DATABASE '/tmp/x'", "a statement of the kind EXPORT"),
+        ("ATTACH '/tmp/x.db'", "a statement of the kind ATTACH"),
+        ("INSTALL httpfs", "a statement of the kind LOAD"),
+        ("LOAD httpfs", "a statement of the kind LOAD"),
+        ("SET threads = 1", "a statement of the kind SET"),
+        ("SET VARIABLE x = 1", "a statement of the kind SET"),
+        ("PRAGMA database_list", "a statement of the kind PRAGMA"),
+        ("CALL pragma_version()", "a statement of the kind CALL"),
+        ("EXPLAIN ANALYZE FROM payments", "a statement of the kind EXPLAIN"),
+        ("PIVOT payments ON account_id USING sum(amount)", "PIVOT without a list of values"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "the table function 'read_csv'; expected topics"),
+        ("SELECT * FROM payments, READ_PARQUET('s3://other/x')", "the table function 'read_parquet'"),
+        ("SELECT (SELECT content FROM read_text('/etc/hostname')) FROM payments", "'read_text'"),
+        ("FROM main.read_blob('/etc/hostname')", "'read_blob'"),
+        ("FROM payments, glob('/*')", "'glob'"),
+        ("FROM payments, duckdb_settings()", "'duckdb_settings'"),
+        ("FROM payments, arrow_scan(1, 2, 3)", "'arrow_scan'"),
+        ("FROM payments, query('FROM payments')", "'query'"),
+        ("SHOW TABLES", "SQL that names no topic"),
+        ("SELECT 1", "SQL that names no topic"),
+        ("WITH payments AS (SELECT 1) FROM payments", "SQL that names no topic"),
+        ("SELEC 1", 'syntax error at or near "SELEC"'),
+        ("SELECT * FROM a.b-c", 'near "-"; put a name that has dashes or dots in double quotes'),
+        ("FROM ledger.payments", 'put it in double quotes: "ledger.payments"'),
+        ("FROM information_schema.tables", "the table information_schema.tables"),
+        ("SELECT amout FROM payments", 'Referenced column "amout" not found in FROM clause! Candidate'),
+        ("SELECT nope(1) FROM payments", "Scalar Function with name nope does not exist"),
+        ("SELECT account_id::DATE FROM payments", "Unimplemented type for cast (BIGINT -> DATE)"),
+        ("SELECT ? FROM payments", "Values were not provided"),
+        ("FROM payments AT (VERSION => 1)", "time travel"),
+        (f"SELECT {'(' * 3000}1{')' * 3000} FROM payments", "depth"),
+        ("SELECT 1 FROM payments --" + "x" * 4_000_000, "at most 4,000,000"),
+        ("SELECT 340282366920938463463374607431768211455::UHUGEINT AS u FROM payments", "u::VARCHAR"),
+    ],
+)
+def test_one_line(engine: Engine, query: str, told: str) -> None:
+    line = refused(engine, query)
+    assert told in line
+    assert line.endswith("[INVALID_REQUEST]")
+    assert accounts(engine.sql("SELECT account_id FROM payments")) == [1, 2, 3]
+
+
+def test_an_unknown_topic_is_named_with_the_nearest(engine: Engine) -> None:
+    assert "no topic 'paymets'; did you mean \"payments\"?" in refused(engine, "FROM paymets")
+    engine.admin.create_topic("a.b-c", partitions=1)
+    assert 'did you mean "a.b-c"?' in refused(engine, 'FROM "a.b_c"')
+    engine.admin.delete_topic("a.b-c")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        engine.sql('FROM "a.b-c"')
+    for foreign in ("__consumer_offsets", "/etc/passwd", "x.parquet", "tables"):
+        with pytest.raises(UnknownTopicOrPartitionError):
+            engine.sql(f'FROM "{foreign}"')
+
+
+def test_names_that_differ_by_case_alone(engine: Engine) -> None:
+    engine.admin.create_topic("Payments", partitions=1, schema=payments(1).schema)
+    assert "which SQL does not tell apart" in refused(engine, "FROM payments, Payments")
+    assert "['Payments', 'payments'] as it is written" in refused(engine, "FROM PAYMENTS")
+    columns = pa.schema([("a", pa.int64()), ("A", pa.int64())])
+    engine.admin.create_topic("cased", partitions=1, schema=columns)
+    assert "columns 'a' and 'A' of topic 'cased'" in refused(engine, "SELECT count(*) FROM cased")
+
+
+def test_decimals_that_sql_does_not_have_are_never_rounded(engine: Engine) -> None:
+    wide = pa.decimal256(39, 2)
+    for name, kind in {"flat": wide, "deep": pa.list_(pa.struct([("x", wide)]))}.items():
+        engine.admin.create_topic(name, partitions=1, schema=pa.schema([("x", kind)]))
+        assert f"column 'x' of topic '{name}'" in refused(engine, f"FROM {name}")
+
+
+def test_no_variable_of_the_program_is_a_table(engine: Engine) -> None:
+    secret = pa.table({"x": [1]})
+    assert secret.num_rows == 1
+    assert "there is no topic 'secret'" in refused(engine, "FROM secret")
+
+
+def test_a_cut_that_is_not_of_the_topic(engine: Engine) -> None:
+    cut = engine.cut()
+    engine.admin.create_topic("later", partitions=1)
+    assert "is not in cut 0" in refused(engine, "FROM later", cut=cut)
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=1, schema=payments(1).schema)
+    assert "was deleted and made again since cut 0" in refused(engine, "FROM payments", cut=0)
+    engine.delete_cut(cut)
+    assert "cut 0 was deleted" in refused(engine, "FROM payments", cut=0)
+    assert "there is no cut 7" in refused(engine, "FROM payments", cut=7)
+
+
+def test_what_the_query_does_not_name_is_not_looked_at(engine: Engine) -> None:
+    engine.admin.create_topic("broken", partitions=1)
+    engine.store.put("topics/broken/0.json", b"{}")
+    assert accounts(engine.sql("SELECT account_id FROM payments")) == [1, 2, 3]
+    with pytest.raises(CorruptObjectError, match=r"topics/broken/0\.json"):
+        engine.sql("FROM broken")
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "garbled"])
+def test_a_damaged_file_is_named(local: Engine, damage: str) -> None:
+    (file,) = local.scan("payments").files()
+    path = Path(file.uri)
+    data = path.read_bytes()
+    path.unlink()
+    if damage != "gone":
+        path.write_bytes(data[:-20] if damage == "cut" else b"PAR1" + b"\x00" * (len(data) - 8) + b"PAR1")
+    with pytest.raises(CorruptObjectError, match=path.name) as error:
+        local.sql("FROM payments")
+    assert "\n" not in str(error.value)
+
+
+def test_what_the_store_said_is_told(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> bytes:
+        raise StoreUnreachableError("no answer", actor="s3", place="s3://ledger")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(engine.store, "get_range", away)
+        with pytest.raises(StoreUnavailableError, match="s3: no answer"):
+            engine.sql("FROM payments")
+    assert engine.sql("FROM payments").num_rows == 3
+
+
+@pytest.mark.parametrize("named", [{"memory_mb": 0}, {"threads": -1}, {"threads": True}, {"memory_mb": "1"}])
+def test_what_it_may_take(engine: Engine, named: dict[str, object]) -> None:
+    assert "expected a whole number above 0" in refused(engine, "FROM payments", **named)
+
+
+def test_what_it_may_take_by_the_environment(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = (
+        "SELECT current_setting('threads') AS t, current_setting('memory_limit') AS m FROM payments LIMIT 1"
+    )
+    monkeypatch.setenv("TXN_ENGINE_SQL_THREADS", "1")
+    monkeypatch.setenv("TXN_ENGINE_SQL_MEMORY_MB", "100")
+    assert engine.sql(query).to_pylist() == [{"t": 1, "m": "95.3 MiB"}]
+    assert engine.sql(query, threads=3, memory_mb=200).to_pylist() == [{"t": 3, "m": "190.7 MiB"}]
+    monkeypatch.setenv("TXN_ENGINE_SQL_THREADS", "many")
+    assert "TXN_ENGINE_SQL_THREADS='many'" in refused(engine, "FROM payments", memory_mb=100)
+
+
+def test_too_little_memory_says_what_to_do(engine: Engine) -> None:
+    query = "SELECT list(r ORDER BY hash(r)) FROM payments, range(30_000_000) t(r)"
+    assert "memory_mb, --memory-mb or TXN_ENGINE_SQL_MEMORY_MB" in refused(engine, query, memory_mb=50)
+
+
+def test_without_duckdb_it_says_what_to_install(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("txn_engine.sql")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    line = refused(engine, "FROM payments")
+    assert "'duckdb', which is not installed; pip install 'txn-engine[sql]'" in line
+
+
+def test_what_one_query_keeps_is_gone_with_the_engine(
+    local: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    local.sql("FROM payments")
+    assert [path.name[:15] for path in tmp_path.iterdir() if path.name != "ledger"] == ["txn-engine-sql-"]
+    local.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["ledger"]
+
+
+def test_threads_share_an_engine(engine: Engine) -> None:
+    engine.admin.create_topic("fees", partitions=1, schema=payments(1).schema)
+    put(engine, "fees", payments(9))
+    found: list[list[int]] = []
+
+    def ask(topic: str) -> None:
+        found.extend(accounts(engine.sql(f"SELECT account_id FROM {topic}")) for _ in range(5))
+
+    threads = [threading.Thread(target=ask, args=(topic,)) for topic in ("payments", "fees") * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found) == [[1, 2, 3]] * 10 + [[9]] * 10
+
+
+def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
+    """As what the signal raises, and soon; the engine takes the next query."""
+    code = """
+import os, signal, sys, threading, time, txn_engine
+engine = txn_engine.connect(sys.argv[1])
+threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+began = time.monotonic()
+try:
+    engine.sql("SELECT count(*) FROM payments, range(10_000_000) a(x), range(10_000_000) b(y) WHERE x + y = 5")
+except KeyboardInterrupt:
+    print("stopped", time.monotonic() - began < 20, engine.sql("FROM payments").num_rows)
+engine.close()
+"""
+    url = f"file://{tmp_path}/ledger"
+    with txn_engine.connect(url) as made:
+        made.admin.create_topic("payments", partitions=1, schema=payments(1).schema)
+        put(made, "payments", payments(1, 2, 3))
+    done = subprocess.run(
+        [sys.executable, "-c", code, url],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert (done.stdout, done.stderr) == ("stopped True 3\n", "")
+
+
+def test_a_reader_needs_no_right_to_write(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_: object) -> bool:
+        raise AssertionError("something was written")
+
+    for name in ("put_if_absent", "put", "delete"):
+        monkeypatch.setattr(engine.store, name, forbidden)
+    assert engine.sql("FROM payments").num_rows == 3
+
+
+def test_a_fork_is_refused(engine: Engine) -> None:
+    engine.sql("FROM payments")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            engine.sql("FROM payments")
+        except TxnEngineError as error:
+            os._exit(0 if "carried over a fork" in str(error) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_invalid_requests_say_who_refused(engine: Engine) -> None:
+    with pytest.raises(InvalidRequestError, match=r"^sql: "):
+        engine.sql("DROP TABLE payments")

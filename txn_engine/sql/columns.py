@@ -1,0 +1,107 @@
+"""The types of a result: of a column that is one of a topic's as it stands, the topic's own; of all else DuckDB's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.sql.file_parts import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from txn_engine.sql.statement import ACTOR, PlainColumns
+
+OWN: Final = (TOPIC, PARTITION, OFFSET, TIMESTAMP)
+_OWN_TYPES: Final = (pa.string(), pa.int32(), pa.int64(), pa.timestamp("ms", tz="UTC"))
+_DIGITS_MAX: Final = 38
+
+
+def table_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns of a topic as a table: its own, then `_topic`, `_partition`, `_offset` and `_timestamp`."""
+    fields = [pa.field(field.name, field.type) for field in schema]
+    return pa.schema([*fields, *map(pa.field, OWN, _OWN_TYPES)])
+
+
+def check_schema(topic: str, schema: pa.Schema) -> None:
+    """Raise `InvalidRequestError` for columns that DuckDB would not give back as they are."""
+    seen: dict[str, str] = {}
+    for name in schema.names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise InvalidRequestError(
+                f"columns {other!r} and {name!r} of topic {topic!r}",
+                actor=ACTOR,
+                expected="names that differ by more than case, which SQL does not tell apart",
+                action="read it with scan()",
+            )
+    for field in schema:
+        wide = _too_wide(field.type)
+        if wide is not None:
+            raise InvalidRequestError(
+                f"column {field.name!r} of topic {topic!r}, with {wide}",
+                actor=ACTOR,
+                expected=f"decimals of at most {_DIGITS_MAX} digits, which are all that SQL has exactly",
+                action="read it with scan()",
+            )
+
+
+def _too_wide(kind: Any) -> pa.DataType | None:
+    if pa.types.is_dictionary(kind):
+        return _too_wide(kind.value_type)
+    if pa.types.is_decimal(kind) and kind.precision > _DIGITS_MAX:
+        found: pa.DataType = kind
+        return found
+    inner = (_too_wide(kind.field(number).type) for number in range(kind.num_fields))
+    return next((wide for wide in inner if wide is not None), None)
+
+
+def check_result(names: list[str], types: list[str]) -> None:
+    """Raise `InvalidRequestError` for a column that would leave DuckDB as another value, or as bytes of its own."""
+    for name, kind in zip(names, types, strict=True):
+        for lossy in ("UHUGEINT", "BIGNUM"):
+            if lossy in kind:
+                raise InvalidRequestError(
+                    f"column {name!r} of type {kind}",
+                    actor=ACTOR,
+                    expected="a type that Arrow has",
+                    action=f"cast it: {name}::VARCHAR",
+                )
+
+
+def typed(found: pa.Table, plain: PlainColumns, schemas: Mapping[str, pa.Schema]) -> pa.Table:
+    """The result, its plain columns in the types of the topics; `schemas` are those of `table_schema` by table name."""
+    columns = [
+        _cast(column, _type_of(name.lower(), plain, schemas) or column.type)
+        for name, column in zip(found.schema.names, found.columns, strict=True)
+    ]
+    fields = [pa.field(name, column.type) for name, column in zip(found.schema.names, columns, strict=True)]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _type_of(name: str, plain: PlainColumns, schemas: Mapping[str, pa.Schema]) -> pa.DataType | None:
+    """The type of the topic's column; None where it is none, or where several topics disagree."""
+    column = plain.named.get(name, name if plain.has_star else None)
+    if column is None or name in plain.computed:
+        return None
+    kinds = {
+        field.type
+        for source in plain.sources
+        for field in schemas[source.name]
+        if field.name.lower() == column
+    }
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _cast(column: pa.ChunkedArray[Any], kind: pa.DataType) -> pa.ChunkedArray[Any]:
+    if column.type == kind:
+        return column
+    if kind == pa.uuid():
+        return _uuids(column)
+    return column.cast(kind)
+
+
+def _uuids(texts: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any]:
+    """From their usual text."""
+    found = [None if text is None else bytes.fromhex(text.replace("-", "")) for text in texts.to_pylist()]
+    stored: pa.ChunkedArray[Any] = pa.chunked_array([pa.array(found, pa.binary(16))])
+    return stored.cast(pa.uuid())

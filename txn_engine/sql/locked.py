@@ -1,0 +1,119 @@
+"""A DuckDB in this process that reads one store's data files, and can reach nothing else."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.store import ObjectStore
+from txn_engine.log.data_files import physical_schema
+from txn_engine.sql.file_parts import FilePart
+from txn_engine.sql.relations import literal, select_from
+from txn_engine.sql.store_files import PROTOCOL, StoreFiles
+
+_PATTERN_CHARS: Final = frozenset("*?[]{}\\")
+"""Of a path that DuckDB might take for a pattern of names."""
+
+
+class LockedDuckDB:
+    """No file but the store's data files and `folder`, no network, no extension, no setting that a query could change,
+    no variable of the program around it.
+
+    Files of a local store are opened by their path. Those of any other store are read through `files`, by the
+    store's own client: no key or token is ever DuckDB's. What does not fit `memory` (a number of bytes, or a share as
+    `50%`) goes to a folder of its own below `spill`, which `close` removes. Threads may share it, each with a cursor.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        *,
+        memory: str,
+        threads: int = 0,
+        spill: Path | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.store = store
+        self.files = StoreFiles(store)
+        self._lock = threading.Lock()
+        self._empty: dict[pa.Schema, str] = {}
+        self._root = store.uri("")
+        self._is_local = self._root.startswith("/") and not _PATTERN_CHARS & set(self._root)
+        self.folder = Path(tempfile.mkdtemp(prefix="txn-engine-sql-", dir=spill))
+        try:
+            self.connection = self._connected(memory, threads, settings or {})
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    def _connected(self, memory: str, threads: int, settings: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
+        config: dict[str, Any] = {
+            "memory_limit": memory,
+            "temp_directory": str(self.folder / "spill"),
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+            **settings,
+        }
+        if threads:
+            config["threads"] = threads
+        connection = duckdb.connect(config=config)
+        connection.register_filesystem(self.files)
+        allowed = [f"{PROTOCOL}://", f"{self.folder}/", *([self._root] if self._is_local else [])]
+        connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        connection.execute(f"SET allowed_directories = [{', '.join(map(literal, allowed))}]")
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        return connection
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of everything, the folder too."""
+        self.connection.unregister_filesystem(PROTOCOL)
+        self.connection.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def select_from(
+        self, parts: Sequence[FilePart], schema: pa.Schema, own: Sequence[str], *, topic: str
+    ) -> str:
+        """A query for the records of these parts: the topic's columns, and those of `own`."""
+        if parts:
+            return select_from(parts, schema.names, own, topic=topic, place=self._place)
+        nothing = FilePart(self._empty_file(schema), 0, 0, 0, 0, 0, is_whole=True)
+        return select_from([nothing], schema.names, own, topic=topic, place=lambda part: part.key)
+
+    def _place(self, part: FilePart) -> str:
+        """What DuckDB opens the file by."""
+        return f"{self._root}{part.key}" if self._is_local else f"{PROTOCOL}://{part.key}"
+
+    def _empty_file(self, schema: pa.Schema) -> str:
+        """A data file of such a topic without records: what has no file has the types of what has."""
+        with self._lock:
+            path = self._empty.get(schema)
+            if path is None:
+                path = self._empty[schema] = str(self.folder / f"empty-{len(self._empty)}.parquet")
+                pq.write_table(physical_schema(schema).empty_table(), path, store_schema=False)
+            return path
+
+    def offered(self, parts: Iterable[FilePart]) -> AbstractContextManager[None]:
+        """Let queries read these files for the length of the block."""
+        if self._is_local:
+            return nullcontext()
+        return self.files.offered({part.key: part.size for part in parts})

@@ -1,0 +1,224 @@
+"""Running a query: its topics at a cut, as views over their files, in a DuckDB that can reach nothing else."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Final, TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
+from txn_engine.log.as_of import AsOf, AsOfCut, UnkeptCut
+from txn_engine.log.cut_format import Cut
+from txn_engine.log.logs import Logs
+from txn_engine.log.objects import translated
+from txn_engine.log.own_process import OwnLock
+from txn_engine.log.topics import Topic
+from txn_engine.scan import Scan, topic_of_cut
+from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
+from txn_engine.sql.file_parts import FilePart, part_of
+from txn_engine.sql.locked import LockedDuckDB
+from txn_engine.sql.relations import identifier
+from txn_engine.sql.statement import ACTOR, Statement, read_statement, told
+from txn_engine.sql.topics import topics_of
+
+MEMORY_VARIABLE: Final = "TXN_ENGINE_SQL_MEMORY_MB"
+THREADS_VARIABLE: Final = "TXN_ENGINE_SQL_THREADS"
+_HALF: Final = "50%"  # of what the machine has, or its container
+_REMEMBERED_MAX: Final = 4
+_PATIENCE_S: Final = 0.1
+
+K = TypeVar("K")
+V = TypeVar("V")
+Look = Callable[[Sequence[str], UnkeptCut | None], UnkeptCut]
+"""Makes a cut of these topics that stands nowhere, reading on from an earlier one."""
+
+
+class SqlEngine:
+    """Queries over the topics of one store. Threads may share it.
+
+    One DuckDB serves all queries that name neither memory nor threads of their own; it keeps what it has read of files
+    for later queries, within its memory, until `close`.
+    """
+
+    def __init__(self, logs: Logs, look: Look) -> None:
+        self._logs = logs
+        self._look = look
+        self._lock = OwnLock()
+        self._shared: LockedDuckDB | None = None
+        self._fresh: OrderedDict[frozenset[str], UnkeptCut] = OrderedDict()  # the last one of these topics
+        self._listed: OrderedDict[tuple[int, str], list[FilePart]] = (
+            OrderedDict()
+        )  # of cuts, which never change
+
+    def run(self, query: str, cut: Cut | None, *, memory_mb: int | None, threads: int | None) -> pa.Table:
+        """The rows of one SELECT over topics, as of the cut; without one as of now."""
+        with self._duckdb(memory_mb, threads) as duck, duck.connection.cursor() as cursor:
+            statement = read_statement(cursor, query)
+            topics = topics_of(self._logs, statement.tables)
+            for topic in topics.values():
+                check_schema(topic.name, topic.schema)
+            parts = self._parts(topics, cut)
+            every = [part for found in parts.values() for part in found]
+            with duck.offered(every):
+                try:
+                    found = _interruptibly(cursor, lambda: _result(duck, cursor, statement, topics, parts))
+                except duckdb.Error as error:
+                    raise self._why(error, duck, every) from error
+        schemas = {table: table_schema(topic.schema) for table, topic in topics.items()}
+        return typed(found, statement.plain, schemas)
+
+    def close(self) -> None:
+        """Let go of DuckDB, and of what it has put on the disk."""
+        with self._lock.here():
+            shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.close()
+
+    # --- the files ------------------------------------------------------------------------------------------
+
+    def _parts(self, topics: Mapping[str, Topic], cut: Cut | None) -> dict[str, list[FilePart]]:
+        """By table, what there is to read."""
+        if cut is not None:
+            return {table: self._as_of(topic, cut) for table, topic in topics.items()}
+        names = frozenset(topic.name for topic in topics.values())
+        with self._lock.here():
+            known = self._fresh.get(names)
+        if known is not None and any(
+            known.cut.find(topic.name, topic.incarnation) is None for topic in topics.values()
+        ):
+            known = None
+        fresh = self._look(sorted(names), known)
+        with self._lock.here():
+            _remember(self._fresh, names, fresh)
+        return {table: self._files(topic, fresh) for table, topic in topics.items()}
+
+    def _as_of(self, topic: Topic, cut: Cut) -> list[FilePart]:
+        place = cut.number, topic.name
+        topic_of_cut(cut, topic)
+        with self._lock.here():
+            found = self._listed.get(place)
+        if found is None:
+            found = self._files(topic, AsOfCut(self._logs.tools, cut))
+            with self._lock.here():
+                _remember(self._listed, place, found)
+        return found
+
+    def _files(self, topic: Topic, as_of: AsOf) -> list[FilePart]:
+        topic_of_cut(as_of.cut, topic)
+        scan = Scan(
+            self._logs,
+            [topic.name],
+            partitions=None,
+            start=None,
+            end=None,
+            isolation_level="read_committed",
+            as_of=as_of,
+        )
+        root = self._logs.tools.objects.store.uri("")
+        return [part_of(file, root) for file in scan.files()]
+
+    # --- DuckDB ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _duckdb(self, memory_mb: int | None, threads: int | None) -> Iterator[LockedDuckDB]:
+        if memory_mb is not None or threads is not None:
+            with self._opened(memory_mb, threads) as own:
+                yield own
+            return
+        with self._lock.here():
+            if self._shared is None:
+                self._shared = self._opened(None, None)
+            shared = self._shared
+        yield shared
+
+    def _opened(self, memory_mb: int | None, threads: int | None) -> LockedDuckDB:
+        memory = _above_0("memory_mb", memory_mb, MEMORY_VARIABLE)
+        count = _above_0("threads", threads, THREADS_VARIABLE)
+        store = self._logs.tools.objects.store
+        return LockedDuckDB(store, memory=f"{memory}MB" if memory else _HALF, threads=count or 0)
+
+    def _why(self, error: duckdb.Error, duck: LockedDuckDB, parts: Sequence[FilePart]) -> TxnEngineError:
+        """The engine's error for one of DuckDB's, on one line."""
+        if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
+            with self._lock.here():  # it takes no further query
+                if self._shared is duck:
+                    self._shared = None
+        failures = [duck.files.failures[part.key] for part in parts if part.key in duck.files.failures]
+        if failures:
+            return translated(failures[0])
+        text = told(error)
+        if isinstance(error, duckdb.IOException) or ".parquet" in text:
+            return CorruptObjectError(f"a data file that cannot be read: {text}", actor=ACTOR)
+        if isinstance(error, duckdb.OutOfMemoryException):
+            return InvalidRequestError(
+                text, actor=ACTOR, action=f"allow it more: memory_mb, --memory-mb or {MEMORY_VARIABLE}"
+            )
+        return InvalidRequestError(text, actor=ACTOR)
+
+
+def _result(
+    duck: LockedDuckDB,
+    cursor: duckdb.DuckDBPyConnection,
+    statement: Statement,
+    topics: Mapping[str, Topic],
+    parts: Mapping[str, Sequence[FilePart]],
+) -> pa.Table:
+    views: set[str] = set()
+    for table, topic in topics.items():
+        if table.lower() not in views:
+            views.add(table.lower())
+            select = duck.select_from(parts[table], topic.schema, OWN, topic=topic.name)
+            cursor.execute(f"CREATE TEMP VIEW {identifier(table)} AS {select}")
+    rows = cursor.sql(statement.text)
+    check_result(rows.columns, [str(kind) for kind in rows.types])
+    found: pa.Table = rows.to_arrow_table()
+    return found
+
+
+def _interruptibly(cursor: duckdb.DuckDBPyConnection, work: Callable[[], pa.Table]) -> pa.Table:
+    """What the work gives, done in another thread: Ctrl-C ends it, and is raised here as whatever it was."""
+    done: Future[pa.Table] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 -- raised by who waits
+            done.set_exception(error)
+
+    thread = threading.Thread(target=run, name="txn-sql", daemon=True)
+    thread.start()
+    try:
+        return done.result()
+    finally:
+        while thread.is_alive() and not done.done():
+            cursor.interrupt()
+            thread.join(_PATIENCE_S)
+
+
+def _remember(into: OrderedDict[K, V], key: K, value: V) -> None:
+    into[key] = value
+    into.move_to_end(key)
+    while len(into) > _REMEMBERED_MAX:
+        into.popitem(last=False)
+
+
+def _above_0(name: str, given: int | None, variable: str) -> int | None:
+    """What was given, or what the environment has; None where nobody says."""
+    text = os.environ.get(variable, "") if given is None else None
+    if given is None and not text:
+        return None
+    value = given if text is None else int(text) if text.isdecimal() else 0
+    if type(value) is not int or value < 1:
+        raise InvalidRequestError(
+            f"{name}={given!r:.40}" if text is None else f"{variable}={text!r:.40}",
+            actor=ACTOR,
+            expected="a whole number above 0",
+        )
+    return value

@@ -20,6 +20,7 @@ from txn_engine.cli.main import cli
         ("run_growth", ["--growth", "--full", "--svg", "g.svg"], {"full": True, "svg": Path("g.svg")}),
         ("run_growth", ["--growth"], {"full": False, "svg": None, "url": None}),
         ("run_tables", ["--tables", "--quick"], {"quick": True, "url": None}),
+        ("run_cuts", ["--cuts", "--url", "file:///x"], {"quick": False, "url": "file:///x"}),
         ("run_backup", ["--backup", "--to", "file:///b", "--quick"], {"to": "file:///b", "quick": True}),
     ],
 )
@@ -46,6 +47,7 @@ def test_each_is_handed_on(
     [
         (["--rounds", "--growth"], "--rounds and --growth are runs of their own"),
         (["--kafka", "h:1", "--spark"], "--kafka and --spark are runs of their own"),
+        (["--cuts", "--backup"], "--cuts and --backup are runs of their own"),
         (["--full"], "--full and --svg go with --growth"),
         (["--to", "file:///b"], "--to goes with --backup"),
         (["--backup", "--url", "s3://ledger"], "told by --to where the copies go"),
@@ -61,7 +63,7 @@ def test_what_does_not_go_together(arguments: list[str], says: str) -> None:
 def test_the_help_teaches_each_run() -> None:
     """What it measures, beside what, and an example."""
     text = " ".join(CliRunner().invoke(cli, ["bench", "--help"]).stdout.split())
-    for option in ("--rounds", "--kafka", "--growth", "--backup", "--tables", "--spark"):
+    for option in ("--rounds", "--kafka", "--growth", "--cuts", "--backup", "--tables", "--spark"):
         assert f"txn-engine bench {option}" in text
     assert "least possible" in text
     assert "make bench ARGS=--kafka" in text

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from txn_engine.bench import backups, growth, scans, tables, writes
+from txn_engine.bench import backups, cuts, growth, scans, tables, writes
 from txn_engine.bench.growth_shown import growth_svg, print_growth
 from txn_engine.bench.kafka import QUICK, USUAL, kafka_report
 from txn_engine.bench.kafka_shown import print_kafka
@@ -129,6 +129,25 @@ def run_tables(*, url: str | None, json_output: bool, console: Console, quick: b
         report = tables.tables_report(place, prefix, points, progress)
         with connect(place) as engine:
             _delete_topics(engine, prefix)
+    _show(report, json_output=json_output, console=console)
+    return 0
+
+
+def run_cuts(*, url: str | None, json_output: bool, console: Console, quick: bool) -> int:
+    """Cuts of everything that is in the store, with transactions open, on the store as `run_bench` has it.
+
+    On a store that is named, its topic and its cuts are deleted. Always 0.
+    """
+    name, sizes = f"bench-{system_clock()}", cuts.QUICK if quick else cuts.USUAL
+    with _store_url(url) as place, connect(place) as engine, progress_on_stderr() as progress:
+        found = list(map(_told, cuts.cut_numbers(engine, name, sizes=sizes, progress=progress)))
+        _delete_topics(engine, name)
+        report = {
+            "bench": "cuts",
+            "store": engine.url,
+            "quick": quick,
+            "numbers": [number.to_dict() for number in found],
+        }
     _show(report, json_output=json_output, console=console)
     return 0
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         "txn-engine bench --growth --svg growth.svg",
         "txn-engine bench --backup",
         "txn-engine bench --tables",
+        "txn-engine bench --cuts",
         "txn-engine bench --spark reads --spark-rows 5000000",
         "txn-engine bench --url s3://ledger/bench --endpoint http://127.0.0.1:9000",
     ),
@@ -70,6 +71,12 @@ if TYPE_CHECKING:
     help="With --growth: the curves as a picture.",
 )
 @click.option(
+    "--cuts",
+    is_flag=True,
+    help="Cuts of 50 partitions with 1,000 transactions open, beside the same reads and puts done bare. Nothing else. "
+    "About two minutes.",
+)
+@click.option(
     "--backup",
     is_flag=True,
     help="Backups and a restore, each beside a bare copy of the same files. Nothing else. With --url of S3 it needs "
@@ -109,6 +116,7 @@ def bench(
     growth: bool,
     full: bool,
     svg: Path | None,
+    cuts: bool,
     backup: bool,
     to: str | None,
     tables: bool,
@@ -127,6 +135,7 @@ def bench(
         rounds=rounds,
         kafka=bootstrap is not None,
         growth=growth,
+        cuts=cuts,
         backup=backup,
         tables=tables,
         spark=spark_part is not None,
@@ -150,6 +159,8 @@ def bench(
         code = numbers.run_growth(
             url=place.url, json_output=out.as_json, console=out.console(), full=full, svg=svg
         )
+    elif cuts:
+        code = numbers.run_cuts(url=place.url, json_output=out.as_json, console=out.console(), quick=quick)
     elif backup:
         code = numbers.run_backup(
             url=place.url, to=to, json_output=out.as_json, console=out.console(), quick=quick

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Generator
+from contextlib import closing
 
 from txn_engine.errors import CorruptObjectError, OutcomeUnknownError, StoreAccessError
 from txn_engine.log.as_of import EarlierLog, missing_entry, replayed
@@ -10,6 +12,10 @@ from txn_engine.log.cut_format import LogCut
 from txn_engine.log.slots import SlotRows
 from txn_engine.protocol.cuts import SpansSeen
 from txn_engine.protocol.partition import PartitionState
+
+
+def _no_slots() -> Generator[SlotRows, None, None]:
+    yield from ()
 
 
 class LogLooks:
@@ -38,6 +44,7 @@ class LogLooks:
         self._known_state = known_state
         self._is_of_groups = is_of_groups
         self._state: PartitionState | None = PartitionState()  # at the first look's end; None: not needed yet
+        self._coming = _no_slots()
         self.end = self.stable = 0
         self._read_from(0, is_whole=True)
 
@@ -48,8 +55,13 @@ class LogLooks:
 
     # --- two looks ------------------------------------------------------------------------------------------
 
+    def expect_first(self) -> None:
+        """Have the first look's reads under way: of many logs at once, before one after the other is looked at."""
+        if (known := self._known) is not None:
+            self._coming = self._log.slots(known.slot, goes_on=known.slot < known.snapshot)
+
     def first(self) -> None:
-        """Fix where the log ends."""
+        """Fix where the log ends, once that look is expected."""
         if self._known is not None and self._goes_on_from(self._known):
             opened = self.spans.first_open()  # none that is open now began below the earlier cut
             self.end = self.slots[-1]
@@ -60,7 +72,7 @@ class LogLooks:
         low = max(self._begin, state.entries_start if state.log_end_offset else 0)
         self._read_from(low, is_whole=low == self._begin)
         self.end, self.stable = state.log_end_offset, state.last_stable_offset
-        for slot in self._log.slots(low):
+        for slot in self._log.slots(low, goes_on=True):
             if slot.base_offset >= self.end:
                 break
             self._see(slot)
@@ -72,13 +84,14 @@ class LogLooks:
         self._read_from(known.slot, is_whole=True)
         state = None
         try:
-            for slot in self._log.slots(known.slot):
-                self._see(slot)
-                if slot.base_offset >= known.snapshot and not self._is_of_groups:
-                    state = self._state_of(known) if state is None else state
-                    if state.log_end_offset != slot.base_offset:
-                        return False
-                    state = replayed(state, slot.batches)
+            with closing(self._coming) as coming:
+                for slot in coming:
+                    self._see(slot)
+                    if slot.base_offset >= known.snapshot and not self._is_of_groups:
+                        state = self._state_of(known) if state is None else state
+                        if state.log_end_offset != slot.base_offset:
+                            return False
+                        state = replayed(state, slot.batches)
         except (OutcomeUnknownError, CorruptObjectError, StoreAccessError):
             return False
         self._state = state
@@ -87,10 +100,15 @@ class LogLooks:
     def _state_of(self, known: LogCut) -> PartitionState:
         return self._log.snapshot(known.snapshot) if self._known_state is None else self._known_state
 
+    def expect_second(self) -> None:
+        """As `expect_first`, once all first looks are over."""
+        self._coming = self._log.slots(self.slots[-1])
+
     def second(self) -> None:
         """Read on, to where the log ends now."""
-        for slot in self._log.slots(self.slots[-1]):
-            self._see(slot)
+        with closing(self._coming) as coming:
+            for slot in coming:
+                self._see(slot)
 
     def _see(self, slot: SlotRows) -> None:
         self.slots.append(slot.end)

@@ -8,7 +8,7 @@ the vector is lowered until nothing does. That waits for nobody and ends, whatev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -98,8 +98,8 @@ class CutMaker:
     def _newest_before(self, number: int, names: Sequence[str] | None) -> _Before:
         topics = None if names is None else self._logs.look_up_topics(names)
         incarnations = None if topics is None else {topic.name: topic.incarnation for topic in topics}
-        cut = self._store.newest_over(incarnations, number)
-        return _Before(cut, is_kept=cut is not None and not self._store.is_deleted(cut.number))
+        found = self._store.newest_over(incarnations, number)
+        return _Before(None) if found is None else _Before(found.cut, is_kept=not found.is_deleted)
 
     def _patiently(self, attempt: Callable[[], Made]) -> Made:
         for tried in range(1, TRIES):
@@ -143,6 +143,8 @@ class CutMaker:
     ) -> dict[TransactionPartition, LogLooks]:
         partitions = self._partitions(self._topics(names))
         looks = {at: self._looks_at(at, before) for at in partitions}
+        for each in looks.values():
+            each.expect_first()
         self._do_each(LogLooks.first, looks)
         return looks
 
@@ -160,9 +162,11 @@ class CutMaker:
         if names is not None and not first.keys() <= set(now):
             raise UnknownTopicOrPartitionError("a topic of the cut was deleted and made again just now")
         looks = {at: first.get(at) or self._looks_at(at, _Before(None)) for at in now}
-        ends = [self._logs.workers.submit(self._end_of, at, before) for at in coordinator]
+        for each in looks.values():
+            each.expect_second()
+        ends = [self._expect_end_of(at, before) for at in coordinator]
         self._do_each(LogLooks.second, looks)
-        return looks, [end.result() for end in ends]
+        return looks, list(self._logs.workers.map(lambda end: end(), ends))
 
     def _do_each(
         self, look: Callable[[LogLooks], None], looks: Mapping[TransactionPartition, LogLooks]
@@ -186,17 +190,23 @@ class CutMaker:
             known_state=before.states.get(at),
         )
 
-    def _end_of(self, at: TransactionPartition, before: _Before) -> int:
-        """Where a log of the coordinator's ends: told by what came since the earlier cut, unless it is known here."""
+    def _expect_end_of(self, at: TransactionPartition, before: _Before) -> Callable[[], int]:
+        """What tells where a log of the coordinator's ends: what came since the earlier cut, which is under way."""
         log = self._logs.of(at)
         ends = () if before.cut is None else before.cut.coordinator_ends
-        if at.partition < len(ends) and not log.is_loaded:
-            end = ends[at.partition]
-            with suppress(OutcomeUnknownError):  # they were sealed since
-                for slot in EarlierLog(self._logs.tools, log.keys, log.kind).slots(end):
-                    end = slot.end
-                return end
-        return log.refresh().log_end_offset
+        if at.partition >= len(ends) or log.is_loaded:
+            return lambda: log.refresh().log_end_offset
+        begin = ends[at.partition]
+        coming = EarlierLog(self._logs.tools, log.keys, log.kind).slots(begin)
+
+        def end() -> int:
+            try:
+                with closing(coming):
+                    return max((slot.end for slot in coming), default=begin)
+            except OutcomeUnknownError:  # they were sealed since
+                return log.refresh().log_end_offset
+
+        return end
 
     def _topics(self, names: Sequence[str] | None) -> list[Topic]:
         if names is not None:

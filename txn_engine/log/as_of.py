@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,12 +44,9 @@ class EarlierLog:
         """The state at the log's end."""
         return EntryLog(self._tools, self.keys.prefix, self._kind).refresh()
 
-    def slots(self, start: int) -> Iterator[SlotRows]:
-        """The slots from the one that begins at `start`, up to the first that is empty.
-
-        Raises `OutcomeUnknownError` for a slot that is sealed.
-        """
-        return slots_from(start, self._objects, self.keys, self._kind, self._tools.executor)
+    def slots(self, start: int, *, goes_on: bool = False) -> Generator[SlotRows, None, None]:
+        """The slots from the one that begins at `start`, up to the first that is empty: `slots_from`."""
+        return slots_from(start, self._objects, self.keys, self._kind, self._tools.executor, goes_on=goes_on)
 
     def newest_snapshot(self, at_most: int) -> PartitionState:
         """The state of the newest sound snapshot that ends there or before; the empty state where there is none."""
@@ -80,7 +77,7 @@ class EarlierLog:
     def state_at(self, end: int) -> PartitionState:
         """The state that replaying the log up to `end` gives, where one of its slots begins or the log ends."""
         state = self.newest_snapshot(end)
-        for slot in self.slots(state.log_end_offset):
+        for slot in self.slots(state.log_end_offset, goes_on=True):
             if slot.base_offset >= end:
                 break
             state = replayed(state, slot.batches)

@@ -58,6 +58,14 @@ class Holds:
 
 
 @dataclass(frozen=True, slots=True)
+class NewestCut:
+    """The newest cut of its kind. is_deleted: somebody has deleted it, or may have: the store does not tell."""
+
+    cut: Cut
+    is_deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CutNumber:
     """What became of a number that was claimed: a cut, the error of a damaged one, or neither, where none was made.
 
@@ -233,22 +241,21 @@ class CutStore:
             self._claimed_below = self._keys.first_free(self._claimed_below)
             return self._claimed_below
 
-    def newest_over(self, topics: Mapping[str, int] | None, below: int) -> Cut | None:
-        """The newest cut below this number that can be read and is of all topics, or at least of these incarnations;
-        whether it was deleted is no matter. As many are read as it takes, from the newest down.
+    def newest_over(self, topics: Mapping[str, int] | None, below: int) -> NewestCut | None:
+        """The newest cut below this number that can be read and is of all topics, or at least of these incarnations. As
+        many are read as it takes, from the newest down.
         """
         low, step = below, _FIRST_LOOK_BACK
         while low > 0:
             low, high = max(0, low - step), low
-            for _, found in self._read_each(self._read_or_damage, self._settled(low, high)):
+            for found, is_deleted in self._newest_of(self._settled(low, high)):
                 if isinstance(found, Cut) and _covers(found, topics):
                     self._newest = found
-                    return found
+                    return NewestCut(found, is_deleted)
             step *= 4
         return None
 
-    def is_deleted(self, number: int) -> bool:
-        """Whether somebody has deleted the cut of this number, or may have: the store does not tell."""
+    def _may_be_deleted(self, number: int) -> bool:
         try:
             return self._objects.exists(cut_key(number, Part.DELETED))
         except DAMAGE:
@@ -389,6 +396,13 @@ class CutStore:
         for at in range(0, len(numbers), _AT_ONCE):
             some = numbers[at : at + _AT_ONCE]
             yield from zip(some, self._readers.map(read, some), strict=True)
+
+    def _newest_of(self, numbers: Sequence[int]) -> Iterator[tuple[Cut | TxnEngineError | None, bool]]:
+        """What each is, and whether it was deleted."""
+        for at in range(0, len(numbers), _AT_ONCE):
+            some = numbers[at : at + _AT_ONCE]
+            deleted = self._readers.map(self._may_be_deleted, some)
+            yield from zip(self._readers.map(self._read_or_damage, some), deleted, strict=True)
 
     def _read_deleted(self, number: int) -> int | None:
         """When it was deleted. Something damaged there says that it was, and not when; None: the store refuses that."""

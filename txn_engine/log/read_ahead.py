@@ -101,10 +101,17 @@ class EntriesAhead:
             self._whole = self._list_from(0)
             self._ahead.expect(self._keys.entry(0))
 
-    def begin_in_the_middle(self) -> None:
-        """The replay begins where there may be nothing yet: list once there is something."""
-        if not self._objects.is_near:
+    def begin_in_the_middle(self, offset: int, *, goes_on: bool) -> None:
+        """The replay will begin in this slot and waits for nothing else: get it now, list what follows. Where it may
+        be empty (not `goes_on`), list only once it is not.
+        """
+        if self._objects.is_near:
+            return
+        if goes_on:
+            self.start_at(offset)
+        else:
             self._alone = 1
+            self._ahead.expect(self._keys.entry(offset))
 
     def start_at(self, offset: int) -> None:
         """The replay will begin in this slot: get what follows, while the caller gets its snapshot."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -28,15 +28,22 @@ class SlotRows:
 
 
 def slots_from(
-    start: int, objects: Objects, keys: LogKeys, kind: LogKind, executor: Executor
-) -> Iterator[SlotRows]:
-    """The slots from the one that begins at `start`, up to the first that is empty.
+    start: int, objects: Objects, keys: LogKeys, kind: LogKind, executor: Executor, *, goes_on: bool = False
+) -> Generator[SlotRows, None, None]:
+    """The slots from the one that begins at `start`, up to the first that is empty. The first is under way when this
+    returns, and what follows with it, where there is likely something (`goes_on`).
 
     Raises `OutcomeUnknownError` for a slot that is sealed, or is being sealed while it reads.
     """
-    offset = start
-    with EntriesAhead(objects, keys, executor) as ahead:
-        ahead.begin_in_the_middle()
+    ahead = EntriesAhead(objects, keys, executor)
+    ahead.begin_in_the_middle(start, goes_on=goes_on)
+    return _slots(start, ahead, keys, kind)
+
+
+def _slots(
+    offset: int, entries: EntriesAhead, keys: LogKeys, kind: LogKind
+) -> Generator[SlotRows, None, None]:
+    with entries as ahead:
         while (data := ahead.find(offset)) is not None:
             key = keys.entry(offset)
             entry = decode_entry(kind, data, key=key, base_offset=offset)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
+from itertools import count
 
 import pytest
 
@@ -15,17 +17,20 @@ from tests.backup.conftest import (
     begun,
     has_committed,
     load,
+    opened,
     payments,
     places_in,
     restored,
     write,
 )
 from txn_engine import Engine
+from txn_engine.cuts import CutMaker
 from txn_engine.errors import (
     InvalidProducerIdMappingError,
     OutOfOrderSequenceNumberError,
     UnknownTopicOrPartitionError,
 )
+from txn_engine.log.topics import Topic
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.protocol.proposals import MarkerProposal
@@ -188,6 +193,32 @@ def test_an_id_that_expired_while_something_hung_is_told_by_all_of_its_log(
     with restored(place, clock) as again:
         assert accounts_in(again) == []
         assert has_committed(again, "loader", "outside") == [False]
+
+
+def test_a_run_into_a_topic_that_came_behind_the_cuts_last_look_for_topics_is_outside(
+    engine: Engine, place: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No log of the cut has a record of it: only where it was decided tells."""
+    load(engine, "one", 1)
+    look, looks = CutMaker._topics, count()
+
+    def and_then(maker: CutMaker, names: Sequence[str] | None) -> list[Topic]:
+        found = look(maker, names)
+        if next(looks) == 1:
+            with opened(engine.store, clock) as another:
+                another.admin.create_topic("new", partitions=1, schema=SCHEMA)
+                with another.producer(transactional_id="late") as producer:
+                    producer.init_transactions()
+                    with producer.transaction(run_id="late-run"):
+                        producer.produce("new", payments(9))
+        return found
+
+    monkeypatch.setattr(CutMaker, "_topics", and_then)
+    engine.backup(place)
+    with restored(place, clock) as again:
+        assert again.admin.list_topics() == ["payments"]
+        assert has_committed(again, "loader", "one") == [True]
+        assert has_committed(again, "late", "late-run") == [False]
 
 
 def test_identities_of_before_are_refused_and_no_id_is_given_twice(

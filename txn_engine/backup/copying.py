@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from itertools import takewhile
 
 from storage import checksum_of
@@ -73,21 +72,28 @@ def for_each(wanted: Iterable[ObjectRef], executor: Executor, work: Callable[[Ob
     """Do the work for each of these objects, several at once, by their bytes. The first error is raised, once those
     under way have come to their end.
     """
-    ahead: deque[tuple[int, Future[None]]] = deque()
+    ahead: dict[Future[None], int] = {}
     held = 0
     try:
         for each in wanted:
             while ahead and (held + each.bytes > _BYTES_AT_ONCE or len(ahead) >= _OBJECTS_AT_ONCE):
-                size, first = ahead.popleft()
-                held -= size
-                first.result()
-            ahead.append((each.bytes, executor.submit(work, each)))
+                held -= _finished(ahead)
+            ahead[executor.submit(work, each)] = each.bytes
             held += each.bytes
         while ahead:
-            ahead.popleft()[1].result()
+            _finished(ahead)
     finally:
-        for _, left in ahead:
+        for left in ahead:
             left.cancel()
+
+
+def _finished(ahead: dict[Future[None], int]) -> int:
+    """Wait for one at least, and take out those that have come to their end; how many bytes these had."""
+    done, _ = wait(ahead, return_when=FIRST_COMPLETED)
+    size = sum(ahead.pop(each) for each in done)
+    for each in done:
+        each.result()
+    return size
 
 
 def read_checked(objects: Objects, wanted: ObjectRef) -> bytes | memoryview:

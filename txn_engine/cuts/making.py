@@ -112,14 +112,14 @@ class CutMaker:
 
     def _try(self, number: int, names: Sequence[str] | None, keep_ms: int | None, before: _Before) -> Cut:
         looks = self._first_look(names, before)
-        coordinator = self._logs.internal(TRANSACTION_STATE_TOPIC)
-        looks, coordinator_ends = self._second_look(names, looks, before, coordinator)
+        coordinator_ends = self._coordinator_ends(before)
+        looks = self._second_look(names, looks)
         vector = self._vector(looks)
         kept = self._logs.workers.map(LogLooks.keep, looks.values(), vector.values())
         return self._cut(number, names, keep_ms, dict(zip(looks, kept, strict=True)), coordinator_ends)
 
     def _try_unkept(self, names: Sequence[str], before: _Before) -> UnkeptCut:
-        looks, _ = self._second_look(names, self._first_look(names, before), before, ())
+        looks = self._second_look(names, self._first_look(names, before))
         vector = self._vector(looks)
         topics = [at for at in looks if at.topic != CONSUMER_OFFSETS_TOPIC]
         states = self._logs.workers.map(lambda at: looks[at].state(), topics)
@@ -152,21 +152,23 @@ class CutMaker:
         self,
         names: Sequence[str] | None,
         first: Mapping[TransactionPartition, LogLooks],
-        before: _Before,
-        coordinator: Sequence[TransactionPartition],
-    ) -> tuple[dict[TransactionPartition, LogLooks], list[int]]:
-        """What is there by now, and where these logs of the coordinator end: whatever may be inside was decided by the
-        first look. Partitions that came meanwhile are looked at too: a transaction may lie in them.
-        """
+    ) -> dict[TransactionPartition, LogLooks]:
+        """What is there by now. Partitions that came meanwhile are looked at too: a transaction may lie in them."""
         now = self._partitions(self._topics(names))
         if names is not None and not first.keys() <= set(now):
             raise UnknownTopicOrPartitionError("a topic of the cut was deleted and made again just now")
         looks = {at: first.get(at) or self._looks_at(at, _Before(None)) for at in now}
         for each in looks.values():
             each.expect_second()
-        ends = [self._expect_end_of(at, before) for at in coordinator]
         self._do_each(LogLooks.second, looks)
-        return looks, list(self._logs.workers.map(lambda end: end(), ends))
+        return looks
+
+    def _coordinator_ends(self, before: _Before) -> list[int]:
+        """Where the coordinator's logs end, between the two looks: whatever may be inside was decided by the first one.
+        What else was decided by then has its records in partitions that the second one has, by which backups tell it.
+        """
+        ends = [self._expect_end_of(at, before) for at in self._logs.internal(TRANSACTION_STATE_TOPIC)]
+        return list(self._logs.workers.map(lambda end: end(), ends))
 
     def _do_each(
         self, look: Callable[[LogLooks], None], looks: Mapping[TransactionPartition, LogLooks]

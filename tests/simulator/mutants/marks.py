@@ -40,6 +40,8 @@ MARKED = {
     "read-inside": "Nobody inside has read what is outside** ▲",
     "claims": "**Claim, then look; read, then ask** ▲",
     "passed-by-compaction": "would come down to ▲",
+    "runs-inside": "**Which runs are inside** is told by records ▲",
+    "restored-last": "`restored.json` last**, each put if absent ▲",
 }
 """By name: the words that lead to the mark on the page. They stand there once."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulator.mutants.catalog import (
+    backups,
     cleaning,
     clients,
     compaction,
@@ -25,4 +26,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *cleaning.MUTANTS,
     *compaction.MUTANTS,
     *cuts.MUTANTS,
+    *backups.MUTANTS,
 )

@@ -170,7 +170,7 @@ def test_a_merge_of_old_files_with_new_ones_is_shown_in_two_steps(monkeypatch: p
             assert sorted(each.log_file.base_offset for each in append_step.added) == [1, 2, 4]
             assert set(replace_step.removed) == set(by_path(visible.at(first))) | set(passing)
             kinds = [step.kind for step in changes.steps(set(list(passing)[:1]))]
-            assert kinds == [StepKind.APPEND, StepKind.OVERWRITE]
+            assert kinds == [StepKind.OVERWRITE]  # or half of a transaction would be shown
 
 
 def test_an_earlier_cut_is_refused(engine_pair: tuple[Engine, TopicCut, TopicCut]) -> None:

@@ -7,11 +7,12 @@ are sealed, the lists that the two cuts keep are compared (`comparing`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from itertools import chain
+from typing import Final
 
 from storage import LogKeys
 from txn_engine.errors import InvalidRequestError, OutcomeUnknownError
@@ -75,47 +76,51 @@ class Changes:
 
     def steps(self, kept: Collection[str]) -> list[Step]:
         """How a table gets from the earlier cut to the later one: up to four steps, in an order that shows no record
-        twice; none that is empty.
+        twice, and no transaction by half; none that is empty.
 
         kept: paths of `passing` files that stay as long as the table's states that name them. A merge of old files with
-        such ones is shown as what it was: the new ones are appended first, then all are replaced. Where they are gone,
-        new records come to light by an OVERWRITE, and who follows the table has to be told.
+        such ones is shown as what it was: the new ones are appended first, then all are replaced. Where one is gone all
+        is a single OVERWRITE, for its records come with the merged file, and who follows the table has to be told.
         """
         appended = [each for partition in self.partitions for each in partition.appended]
-        merged, changed, deleted = _Gathered(), _Gathered(), _Gathered()
-        for rewritten in self._rewritten():
-            each, is_shown = rewritten, all(file.path in kept for file in rewritten.passing)
-            if is_shown:
-                appended += each.passing
-                each = replace(each, removed=(*each.removed, *(file.path for file in each.passing)))
-            if each.kind is RewriteKind.RETENTION:
-                deleted.take(each)
-            elif is_shown and each.kind is RewriteKind.MERGE:
-                merged.take(each)
-            else:
-                changed.take(each)
-        steps = (
+        every = list(self._rewritten())
+        if any(each.hides or any(file.path not in kept for file in each.passing) for each in every):
+            whole = _Gathered(appended)
+            for each in every:
+                whole.take(each)
+            return [whole.step(StepKind.OVERWRITE)]
+        by_kind = {kind: _Gathered() for kind in _STEP_OF.values()}
+        for each in every:
+            appended += each.passing
+            by_kind[_STEP_OF[each.kind]].take(each, [file.path for file in each.passing])
+        steps = [
             Step(StepKind.APPEND, tuple(appended), ()),
-            merged.step(StepKind.REPLACE),
-            changed.step(StepKind.OVERWRITE),
-            deleted.step(StepKind.DELETE),
-        )
+            *(found.step(kind) for kind, found in by_kind.items()),
+        ]
         return [step for step in steps if step.added or step.removed]
 
     def _rewritten(self) -> Iterator[Rewritten]:
         return chain.from_iterable(partition.rewritten for partition in self.partitions)
 
 
+_STEP_OF: Final = {
+    RewriteKind.MERGE: StepKind.REPLACE,
+    RewriteKind.COMPACTION: StepKind.OVERWRITE,
+    RewriteKind.RETENTION: StepKind.DELETE,
+}
+"""In the order of the steps."""
+
+
 class _Gathered:
     """Rewrites that are shown in one step."""
 
-    def __init__(self) -> None:
-        self._added: list[TableFile] = []
+    def __init__(self, added: Iterable[TableFile] = ()) -> None:
+        self._added = list(added)
         self._removed: list[str] = []
 
-    def take(self, rewritten: Rewritten) -> None:
+    def take(self, rewritten: Rewritten, more: Iterable[str] = ()) -> None:
         self._added += rewritten.added
-        self._removed += rewritten.removed
+        self._removed += [*rewritten.removed, *more]
 
     def step(self, kind: StepKind) -> Step:
         return Step(kind, tuple(self._added), tuple(self._removed))

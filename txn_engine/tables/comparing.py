@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from txn_engine.log.cut_format import LogCut
 from txn_engine.protocol.partition import PartitionState
@@ -32,8 +32,8 @@ def compared(
 ) -> PartitionChange:
     """What `following` finds in the rows between, from the states that the two cuts keep.
 
-    Where files that passed between the two are forgotten by now, or keys were compacted, a rewrite counts as one that
-    may have left records out.
+    Where files that passed between the two may be forgotten by now, a rewrite counts as one that left records out, and
+    hides new ones. A floor is what lets the log forget.
     """
     old = {each.path: each for each in visible_files(partition, before, earlier, number)}
     new = {each.path: each for each in visible_files(partition, after, later, number)}
@@ -46,9 +46,13 @@ def compared(
     ]
     appended: list[TableFile] = []
     rewritten = []
+    forgets = after.floor != before.floor
     for group in _groups(removed, added, passed):
         if group.removed:
-            rewritten.append(_rewritten(group, after.log_start_offset, is_compacted))
+            found = _rewritten(group, after.log_start_offset, is_compacted)
+            is_merge = found.kind is RewriteKind.MERGE
+            reaches = any(each.log_file.last_offset >= earlier.offset for each in found.added)
+            rewritten.append(replace(found, hides=forgets and reaches and not is_merge))
         else:
             appended += group.added
     return PartitionChange(tuple(appended), tuple(rewritten))

@@ -52,13 +52,14 @@ class Rewritten:
     """Files of the earlier cut that are not in the later one, and what took their place.
 
     passing: files committed since the earlier cut, with new records, that were replaced together with these; they are
-    visible at neither cut.
+    visible at neither cut. hides: there may have been others, which the log has forgotten.
     """
 
     kind: RewriteKind
     removed: tuple[str, ...]
     added: tuple[TableFile, ...]
     passing: tuple[TableFile, ...] = ()
+    hides: bool = False
 
 
 @dataclass(frozen=True, slots=True)

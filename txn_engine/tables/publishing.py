@@ -8,7 +8,7 @@ put the next version if absent      lost: begin again, from what the winner has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from txn_engine.clock import Clock
@@ -20,6 +20,7 @@ from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.controls import GRACE_MS
 from txn_engine.tables.changes import Changes, Step, StepKind, Visible
+from txn_engine.tables.files import TableFile
 from txn_engine.tables.views import Commit, Published, View
 
 _ROUNDS: Final = 100
@@ -107,13 +108,24 @@ class Publisher:
     def _finish(self, view: View, newest: Published, at: TopicCut) -> None:
         """Put what is missing of the versions of a cut. Its pin stands since before the first one."""
         changes = self._visible.changes(newest.earlier, at)
-        done = -1 if newest.done is None else _ORDER.index(newest.done)
-        steps = [step for step in changes.steps(newest.appended) if _ORDER.index(step.kind) > done]
-        gone = {path for step in steps for path in step.removed}
-        left = newest.appended - gone - {file.path for file in self._visible.at(at)}
-        if left:  # the log has forgotten meanwhile what became of these
-            steps.append(Step(StepKind.OVERWRITE, (), tuple(sorted(left))))
+        steps = self._steps_left(changes, newest, {file.path: file for file in self._visible.at(at)})
         self._commit(view, newest.version + 1, changes, steps, is_begun=True)
+
+    def _steps_left(self, changes: Changes, newest: Published, wanted: Mapping[str, TableFile]) -> list[Step]:
+        """The steps behind those that are shown, if they still lead to the files that are wanted: where the log has
+        forgotten meanwhile what became of some, the difference.
+        """
+        before = [] if newest.earlier is None else self._visible.at(newest.earlier)
+        shown = ({file.path for file in before} | newest.added) - newest.removed
+        done = -1 if newest.done is None else _ORDER.index(newest.done)
+        steps = [step for step in changes.steps(newest.added) if _ORDER.index(step.kind) > done]
+        files = set(shown)
+        for step in steps:
+            files = (files - set(step.removed)) | {file.path for file in step.added}
+        if files == wanted.keys() and all(file.path not in shown for step in steps for file in step.added):
+            return steps
+        missing = tuple(file for path, file in wanted.items() if path not in shown)
+        return [Step(StepKind.OVERWRITE, missing, tuple(sorted(shown - wanted.keys())))]
 
     def _commit(
         self, view: View, version: int, changes: Changes, steps: Sequence[Step], *, is_begun: bool

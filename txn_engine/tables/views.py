@@ -5,7 +5,7 @@ newest one shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from txn_engine.log.topic_cut import TopicCut
@@ -18,8 +18,8 @@ class Published:
     """The newest version of a table, as the table itself says.
 
     at: the cut that it shows; None once the table was unpublished. Where a publisher stopped between the versions of
-    one cut, `done` is the last step that is shown, `earlier` the cut that the steps began from, and `appended` the
-    paths that it has added.
+    one cut, `done` is the last step that is shown, `earlier` the cut that the steps began from, and `added` and
+    `removed` are the paths of this version.
     """
 
     version: int
@@ -27,7 +27,8 @@ class Published:
     created_ms: int
     earlier: TopicCut | None = None
     done: StepKind | None = None
-    appended: frozenset[str] = field(default=frozenset())
+    added: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class DeltaAudit:
         for version, commit in self._replayed():
             last = commit
             if commit.at is None:
+                shown = -1  # what is published again may begin anywhere
                 continue
             if commit.at.number < shown:
                 self._note("table-differs", version, f"cut {commit.at.number}", f"cut {shown} or a later one")

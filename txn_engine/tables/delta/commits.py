@@ -262,9 +262,8 @@ def decoded_commit(data: bytes, key: str, name: TableName, version: int) -> Publ
         return Published(version, at, created_ms)
     if at is None or info["done"] not in set(StepKind):
         raise CorruptObjectError(f"done {info['done']!r:.80}", place=key, expected="one of the steps")
-    return Published(
-        version, at, created_ms, earlier, StepKind(info["done"]), frozenset(_added_paths(data, key))
-    )
+    added, removed = (_paths(data, key, kind) for kind in ("add", "remove"))
+    return Published(version, at, created_ms, earlier, StepKind(info["done"]), added, removed)
 
 
 def _ours(data: bytes) -> dict[str, Any] | None:
@@ -282,9 +281,10 @@ def _ours(data: bytes) -> dict[str, Any] | None:
     return {**ours, "timestamp": head.get("timestamp")}
 
 
-def _added_paths(data: bytes, key: str) -> list[str]:
+def _paths(data: bytes, key: str, kind: str) -> frozenset[str]:
+    """Of the files that a commit adds, or removes."""
     try:
         actions = [json.loads(line) for line in data.splitlines()[1:]]
-        return [str(action["add"]["path"]) for action in actions if "add" in action]
+        return frozenset(str(action[kind]["path"]) for action in actions if kind in action)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CorruptObjectError("lines that are no actions", place=key, expected="Delta's JSON") from error

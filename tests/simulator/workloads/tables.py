@@ -1,0 +1,288 @@
+"""Tables under load: whoever opens one, at any moment, finds a whole state of the topic at the cut that it names, each
+record once, and who follows it is given each new one once; while several publish, unpublish and die, cuts are deleted,
+and keepers compact, trim, seal and clean.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from tests.simulator.applications import SCHEMA
+from tests.simulator.checks import Final
+from tests.simulator.history import RecordId
+from tests.simulator.kernel import HOUR, MS, SECOND, sleep
+from tests.simulator.knobs import Knobs
+from tests.simulator.process import Process
+from tests.simulator.workloads import cuts
+from tests.simulator.workloads.common import add_background, keep
+from tests.simulator.world import World
+from txn_engine import Cut, Engine
+from txn_engine.errors import TxnEngineError
+from txn_engine.maintain import MaintenancePolicy
+
+ACCOUNTS, TRIMMED, LATEST = PUBLISHED = (cuts.ACCOUNTS, cuts.TRIMMED, cuts.LATEST)
+TOPICS = (ACCOUNTS, TRIMMED)
+_TELLERS = 3
+_PUBLISHERS = 3
+_HOUR_MS = 3_600_000
+_AGE_MS = 30 * _HOUR_MS
+_SURELY_KEPT = HOUR
+"""For so long after the next version all of one is there, however wrong the clocks: that is a day less than the policy
+says.
+"""
+
+_COMMIT = re.compile(r"_delta_log/[0-9]{20}\.json")
+
+Rows = Counter[RecordId]
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the clients keep together."""
+
+    made: list[Cut] = field(default_factory=list)
+    views: dict[tuple[int, str], Rows] = field(default_factory=dict)
+    files: dict[str, Rows] = field(default_factory=dict)
+    complaints: dict[str, None] = field(default_factory=dict)
+    looks: int = 0
+
+
+def notes_of(world: World) -> Notes:
+    """This run's."""
+    notes: Notes = world.notes.setdefault("tables", Notes())
+    return notes
+
+
+def shape(knobs: Knobs) -> Knobs:
+    """As that of the cuts, of fewer transfers."""
+    return replace(cuts.shape(knobs), transactions=min(knobs.transactions, 24))
+
+
+def set_up(world: World) -> None:
+    """Tellers, publishers, keepers who spare little, and somebody who looks at what there is."""
+
+    def create(_: Process, engine: Engine) -> None:
+        for topic in (ACCOUNTS, TRIMMED):
+            engine.admin.create_topic(
+                topic,
+                partitions=world.knobs.partitions,
+                schema=SCHEMA,
+                key="account",
+                retention_ms=6 * _HOUR_MS if topic == TRIMMED else -1,
+            )
+        engine.admin.create_topic(
+            LATEST, partitions=2, schema=SCHEMA, key="account", cleanup_policy="compact"
+        )
+
+    world.run_alone("setup", create)
+    each = max(world.knobs.transactions // _TELLERS, 6)
+    for number in range(_TELLERS):
+        world.client(f"teller{number}", cuts._teller(number, each))
+    for number in range(_PUBLISHERS):
+        world.client(f"publisher{number}", _publisher, worker=False)
+    for number in range(2):
+        world.client(f"keeper{number}", _keeper, worker=False)
+    world.client("grower", cuts._grower)
+    world.client("marker", cuts._marker, worker=False)
+    world.client("onlooker", _onlooker, worker=False)
+    add_background(world, TOPICS, sweepers=1, readers=0)
+
+
+def _publisher(process: Process, engine: Engine) -> None:
+    """Publishes at a new cut, or at one that is there; now and then it takes a table, or a cut, away."""
+    world, rounds = process.world, 0
+    notes = notes_of(world)
+    while not world.stopping:
+        rounds += 1
+        draw = world.chance.random("publish", process.name, rounds)
+        if rounds % 6 == 0:
+            cuts.await_burst(world, process.name, rounds)
+        topic = draw.choice(PUBLISHED)
+        try:
+            if draw.random() < 0.7 or not notes.made:
+                notes.made.append(engine.cut(keep_ms=draw.choice((None, _HOUR_MS, 30 * _HOUR_MS))))
+            cut = draw.choice(notes.made[-3:])
+            note_view(notes, engine, topic, cut)
+            engine.tables.publish(topic, "delta", cut=cut)
+            if draw.random() < 0.03:
+                engine.tables.unpublish(topic, "delta")
+            if draw.random() < 0.3:
+                engine.delete_cut(cut)
+        except TxnEngineError as error:
+            world.kernel.note(process.name, "", "publisher", error.code, "", "")
+        sleep(draw.randint(0, draw.choice((20 * MS, SECOND, 2 * HOUR))))
+
+
+def note_view(notes: Notes, engine: Engine, topic: str, cut: Cut) -> None:
+    """What a scan of the topic as of the cut reads."""
+    if (cut.number, topic) not in notes.views:
+        table = engine.scan(topic, cut=cut).to_table(["txn", "n"])
+        names = zip(*(column.to_pylist() for column in table.columns), strict=True)
+        notes.views[cut.number, topic] = Counter(names)
+
+
+def _keeper(process: Process, engine: Engine) -> None:
+    world, rounds = process.world, 0
+    age_ms = world.chance.spread(_HOUR_MS // 6, 24 * _HOUR_MS, "age")
+    policy = MaintenancePolicy(
+        orphan_age_ms=age_ms,
+        entries_age_ms=age_ms,
+        tables_age_ms=_AGE_MS,
+        trim_step=1,
+        target_file_bytes=4_000,
+        min_files=2,
+        min_dirty_ratio=0,
+    )
+    while not world.stopping:
+        rounds += 1
+        draw = world.chance.random("keep", process.name, rounds)
+        try:
+            keep(engine, draw.choice(cuts._JOBS), draw.choice((None, *PUBLISHED)), policy)
+        except TxnEngineError as error:
+            world.kernel.note(process.name, "", "keeper", error.code, "", "")
+        sleep(draw.randint(SECOND, draw.choice((10 * SECOND, 3 * HOUR))))
+
+
+def _onlooker(process: Process, _: Engine) -> None:
+    """Looks at all tables at one moment, past every fault: they are files, and nobody answers for them."""
+    world, rounds = process.world, 0
+    while not world.stopping:
+        rounds += 1
+        look(world)
+        draw = world.chance.random("look", process.name, rounds)
+        sleep(draw.randint(0, draw.choice((100 * MS, SECOND, 2 * HOUR))))
+
+
+# --- what must hold -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Table:
+    """A table as its commits tell it so far. given: what a stream has been given since it was published anew."""
+
+    files: set[str] = field(default_factory=set)
+    given: Rows = field(default_factory=Counter)
+    told: bool = True
+
+
+def look(world: World) -> None:
+    """Read the newest version of each table, and older ones whose files are surely kept."""
+    notes = notes_of(world)
+    notes.looks += 1
+    for topic in PUBLISHED:
+        root = f"topics/{topic}/0"
+        keys = sorted(
+            key
+            for key in world.shelf.objects
+            if key.startswith(f"{root}/_delta_log/0") and key.endswith("json")
+        )
+        table = _Table()
+        for version, key in enumerate(keys):
+            if key != f"{root}/_delta_log/{version:020d}.json":
+                notes.complaints[f"{key}, and none of version {version}"] = None
+                break
+            info, actions = _commit(world, key)
+            _apply(notes, world, root, key, actions, table)
+            behind = (
+                world.shelf.objects[keys[version + 1]][1] if version + 1 < len(keys) else world.kernel.now
+            )
+            withdrawn = any(_commit(world, later)[0]["at"] is None for later in keys[version + 1 :])
+            if info["at"] is None:
+                table = _Table()
+            elif not withdrawn and world.kernel.now - behind <= _SURELY_KEPT:
+                _judge(notes, world, topic, key, info, table)
+
+
+def _commit(world: World, key: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    head, *actions = (json.loads(line) for line in world.shelf.objects[key][0].splitlines())
+    return head["commitInfo"]["txnEngine"], actions
+
+
+def _apply(
+    notes: Notes, world: World, root: str, key: str, actions: list[dict[str, Any]], table: _Table
+) -> None:
+    """What a version does to the files, and what a stream of it that skips changes is given."""
+    removed = [action["remove"] for action in actions if "remove" in action]
+    added = [action["add"] for action in actions if "add" in action]
+    skipped = any(each["dataChange"] for each in removed)
+    for each in removed:
+        if each["path"] not in table.files:
+            notes.complaints[f"{key} removes {each['path']}, which is not there"] = None
+        table.files.discard(each["path"])
+    for each in added:
+        if each["path"] in table.files:
+            notes.complaints[f"{key} adds {each['path']} again"] = None
+        table.files.add(each["path"])
+        if not skipped and each["dataChange"]:
+            rows = _rows(notes, world, f"{root}/{each['path']}")
+            table.given += rows or Counter()
+            table.told &= rows is not None
+    table.told &= not (skipped and any(each["dataChange"] for each in added))
+
+
+def _rows(notes: Notes, world: World, key: str) -> Rows | None:
+    """The records of a data file; None where it has gone before anybody looked."""
+    if key not in notes.files and key in world.shelf.objects:
+        found = pq.read_table(io.BytesIO(world.shelf.objects[key][0]), columns=["txn", "n"])
+        notes.files[key] = Counter(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    return notes.files.get(key)
+
+
+def _judge(notes: Notes, world: World, topic: str, key: str, info: dict[str, Any], table: _Table) -> None:
+    gone = sorted(path for path in table.files if f"topics/{topic}/0/{path}" not in world.shelf.objects)
+    if gone:
+        notes.complaints[f"{key} shows {gone[0]}, which is gone"] = None
+        return
+    rows: Rows = Counter()
+    for path in table.files:
+        rows += _rows(notes, world, f"topics/{topic}/0/{path}") or Counter()
+    twice = [name for name, count in rows.items() if count > 1]
+    view = notes.views.get((info["at"]["cut"], topic))
+    if twice:
+        notes.complaints[f"{key} shows {twice[0]} twice"] = None
+    if view is not None and (rows != view if info["done"] is None else view - rows):
+        missing, more = sorted(view - rows), sorted(rows - view)
+        notes.complaints[f"{key} is without {missing[:3]}, with {more[:3]}, at cut {info['at']['cut']}"] = (
+            None
+        )
+    again = [name for name, count in table.given.items() if count > 1]
+    if again:
+        notes.complaints[f"up to {key} a stream is given {again[0]} twice"] = None
+    if table.told and rows - table.given:
+        notes.complaints[f"up to {key} a stream is not given {sorted(rows - table.given)[:3]}"] = None
+
+
+def check(world: World, final: Final) -> list[str]:
+    """Of every look; and all is shown once somebody publishes in peace."""
+    notes = notes_of(world)
+
+    def publish_all(_: Process, engine: Engine) -> None:
+        cut = engine.cut()
+        for topic in PUBLISHED:
+            note_view(notes, engine, topic, cut)
+            engine.tables.publish(topic, "delta", cut=cut)
+
+    world.run_alone("publisher in peace", publish_all)
+    look(world)
+    last = max(number for number, _ in notes.views)
+    shown = {topic: notes.views[last, topic] for topic in PUBLISHED}
+    found = list(notes.complaints)
+    for (topic, partition), rows in final.items():
+        missing = [name for _, name in rows if name not in shown[topic]]
+        if missing:
+            found.append(f"{topic}-{partition}: the last cut is without {missing[:3]}")
+    return found
+
+
+def heal(world: World) -> None:
+    """A claim that was left behind is given up, as in the workload of cuts."""
+    with suppress(TxnEngineError):
+        cuts.heal(world)

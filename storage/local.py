@@ -169,12 +169,13 @@ class LocalStore:
             os.close(descriptor)
 
     def head(self, key: str) -> ObjectInfo:
-        """Return size and time of the object."""
+        """Return size and time of the object, durably named: who hears that it is there may go on from that."""
         path = self._path(key)
         self._refuse_links(path.rpartition("/")[0])
         found = self._stat(key)
         if not stat.S_ISREG(found.st_mode):
             raise self._no_file(key)
+        self._confirm_if_young(path, key, found)
         return _info(key, found)
 
     def _stat(self, key: str) -> os.stat_result:
@@ -432,12 +433,16 @@ class LocalStore:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode):
                 raise self._not_found(key) if stat.S_ISDIR(found.st_mode) else self._no_file(key)
-            if self._may_be_unsynced(path, found.st_ctime_ns) and self._confirmed.get(key) != found.st_ino:
-                self._confirm(key, found.st_ino)
+            self._confirm_if_young(path, key, found)
         except BaseException:
             os.close(descriptor)
             raise
         return descriptor, found.st_size
+
+    def _confirm_if_young(self, path: str, key: str, found: os.stat_result) -> None:
+        """Put the name on the disk of an object whose writer may have died before it did."""
+        if self._may_be_unsynced(path, found.st_ctime_ns) and self._confirmed.get(key) != found.st_ino:
+            self._confirm(key, found.st_ino)
 
     def _may_be_unsynced(self, path: str, changed_ns: int) -> bool:
         """Whether the file is newer than its folder's last sync, or the clock was set since: then no times compare."""

@@ -196,6 +196,13 @@ def test_a_reader_syncs_a_young_object_once(store: LocalStore, tape: Tape, tmp_p
     other = LocalStore(tmp_path / "store")
     assert [other.get("a/1"), other.get("a/1")] == [b"x", b"x"]
     assert tape.calls == ["fsync a"]
+    tape.calls.clear()
+    third = LocalStore(tmp_path / "store")
+    assert [third.head("a/1").size, third.head("a/1").size] == [
+        1,
+        1,
+    ]  # who hears that it is there goes on from it
+    assert tape.calls == ["fsync a"]
     os.replace(_written(tmp_path / "seal"), path_of(store, "a/1"))
     tape.calls.clear()
     assert [store.get("a/1"), store.get("a/1")] == [b"seal", b"seal"]

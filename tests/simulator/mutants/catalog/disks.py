@@ -47,8 +47,8 @@ MUTANTS = (
         (
             Edit(
                 _LOCAL,
-                "            if self._may_be_unsynced(path, found.st_ctime_ns) and self._confirmed.get(key) != found.st_ino:\n",
-                "            if self._confirmed.get(key, 0) < 0:\n",
+                "        if self._may_be_unsynced(path, found.st_ctime_ns) and self._confirmed.get(key) != found.st_ino:\n",
+                "        if self._confirmed.get(key, 0) < 0:\n",
             ),
         ),
         ("power",),

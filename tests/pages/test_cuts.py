@@ -116,6 +116,11 @@ def test_a_topic_that_is_gone_or_has_grown_since(engine: Engine) -> None:
         ("balances", -1, True, 0),
         ("payments", 6, False, 1),
     ]
+    assert [(at.topic, at.is_deleted, at.last_stable) for at in found.partitions] == [
+        ("balances", True, -1),
+        ("payments", False, 4),
+        ("payments", False, 0),
+    ]
     assert lines(engine)[0].behind == found.line.behind == 6
     assert [at.records for at in found.topics] == [4, 4]
     engine.admin.create_topic("balances", partitions=1, schema=busy_store.SCHEMA)
@@ -189,10 +194,14 @@ def test_many_cuts_and_partitions_are_read_a_few_in_a_look(engine: Engine) -> No
     assert all(one is other for one, other in zip(cuts.newest, again.newest, strict=True))
 
     engine.admin.create_topic("wide", partitions=PARTITIONS_A_LOOK + 5, schema=busy_store.SCHEMA)
-    cut, time = engine.cut(["wide"]), ManualClock()
+    earlier, cut = engine.cut(["wide"]), engine.cut(["wide"])
+    time = ManualClock()
     readings = CutReadings(time)
+    assert readings.ask(earlier) == {}
+    time.advance(1)
     assert readings.ask(cut) == {}
     readings.follow(engine)
-    assert len(readings.ask(cut)) == PARTITIONS_A_LOOK
+    assert (len(readings.ask(earlier)), len(readings.ask(cut))) == (0, PARTITIONS_A_LOOK)
     readings.follow(engine)
-    assert len(readings.ask(cut)) == PARTITIONS_A_LOOK + 5
+    readings.follow(engine)
+    assert {len(readings.ask(each)) for each in (earlier, cut)} == {PARTITIONS_A_LOOK + 5}

@@ -237,6 +237,17 @@ def test_the_input_file_and_suites_see_what_was_there_then(engine: Engine, tmp_p
     }
 
 
+def test_a_position_that_fell_since_is_no_fault_of_then(engine: Engine, tmp_path: Path) -> None:
+    load(engine)
+    consume(engine)
+    cut = engine.cut()
+    with engine.consumer(group_id="balances") as consumer:
+        consumer.assign(PLACES)
+        consumer.commit({PLACES[0]: OffsetAndMetadata(1)})
+    assert "positions_never_fall" in {check.name for check in prove(engine, tmp_path).failed}
+    assert prove(engine, tmp_path, cut=cut).success
+
+
 # --- two sources ----------------------------------------------------------------------------------------------
 
 

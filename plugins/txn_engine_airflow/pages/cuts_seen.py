@@ -124,8 +124,6 @@ class CutReadings:
                 reading.found |= {
                     (topic, at): each for (topic, _, at), each in zip(wanted, found, strict=True)
                 }
-            if not left:
-                return
 
     def forget(self) -> None:
         """Drop everything: the engine is another one now."""

@@ -27,7 +27,7 @@ class TxnCutOperator(BaseOperator):
         engine.scan("payments", cut=ti.xcom_pull(task_ids="make_cut"))
         read_topic(spark, url, "payments", cut=...)
         check_exactly_once(engine, declaration, report_folder=..., cut=...)
-        txn-engine quality run payments ... --cut {{ ti.xcom_pull(task_ids='make_cut') }}
+        bash_command="txn-engine quality run payments ... --cut {{ ti.xcom_pull(task_ids='make_cut') }}"
 
     `keep_days` (None: until somebody deletes it): after so long clean-up deletes the cut and what only it needs; until
     then that takes room. Each try makes a cut of its own, for what was written since the one before it is to be inside:

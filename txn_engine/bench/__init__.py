@@ -8,6 +8,7 @@ from txn_engine.bench.run import (
     run_growth,
     run_kafka,
     run_rounds,
+    run_sql,
     run_tables,
 )
 
@@ -19,5 +20,6 @@ __all__ = [
     "run_growth",
     "run_kafka",
     "run_rounds",
+    "run_sql",
     "run_tables",
 ]

@@ -121,6 +121,21 @@ def run_backup(*, url: str | None, to: str | None, json_output: bool, console: C
     return 0
 
 
+def run_sql(*, url: str | None, json_output: bool, console: Console, quick: bool, full: bool) -> int:
+    """`engine.sql` beside bare DuckDB, on the store as `run_bench` has it. Always 0."""
+    from txn_engine.bench import sql
+
+    sizes = sql.FULL if full else sql.QUICK if quick else sql.USUAL
+    with _store_url(url) as place, connect(place) as engine:
+        prefix = f"bench-{system_clock()}"
+        with progress_on_stderr() as progress:
+            found = list(map(_told, sql.sql_numbers(engine, prefix, sizes=sizes, progress=progress)))
+        _delete_topics(engine, prefix)
+        report = {"store": engine.url, "quick": quick, "numbers": [number.to_dict() for number in found]}
+        _show(report, json_output=json_output, console=console)
+    return 0
+
+
 def run_tables(*, url: str | None, json_output: bool, console: Console, quick: bool) -> int:
     """What publishing costs as versions come, on the store as `run_bench` has it. Always 0."""
     prefix = f"bench-{system_clock()}"

@@ -72,14 +72,14 @@ def _load(engine: Engine, topic: str, rows: int, progress: Progress) -> None:
 
 
 def _pyarrow(engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: int) -> Measured:
-    filesystem = _filesystem(engine.url)
+    files_of = filesystem(engine.url)
     paths = [_path(uri) for uri in files]
 
     def ours() -> None:
         _expect(engine.scan(topic).to_table().num_rows, rows)
 
     def bare() -> None:
-        _expect(ds.dataset(paths, format="parquet", filesystem=filesystem).to_table().num_rows, rows)
+        _expect(ds.dataset(paths, format="parquet", filesystem=files_of).to_table().num_rows, rows)
 
     mine, theirs = paired(ours, bare, rounds, warm_up=1)
     return _speed(
@@ -167,7 +167,8 @@ def _expect(seen: int, rows: int) -> None:
         raise TxnEngineError(f"{seen} rows were read", actor="bench", expected=f"{rows}")
 
 
-def _filesystem(url: str) -> fs.FileSystem:
+def filesystem(url: str) -> fs.FileSystem:
+    """PyArrow's, with what the environment has for S3."""
     parts = urlsplit(url)
     if parts.scheme != "s3":
         return fs.LocalFileSystem()

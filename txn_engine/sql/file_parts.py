@@ -14,7 +14,7 @@ OFFSET_DELTA = "_offset_delta"
 class FilePart:
     """A data file, and which of its offsets are meant: from `start` to below `end`; all of them where it `is_whole`.
 
-    `key` and `size`: of the object on the store.
+    `key` and `size`: of the object on the store. `records`: how many are meant, -1 where nobody has counted.
     """
 
     key: str
@@ -24,6 +24,7 @@ class FilePart:
     start: int
     end: int
     is_whole: bool
+    records: int = -1
 
 
 def part_of(file: ScanFile, root: str) -> FilePart:

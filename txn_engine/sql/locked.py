@@ -68,8 +68,9 @@ class LockedDuckDB:
         if threads:
             config["threads"] = threads
         connection = duckdb.connect(config=config)
-        connection.register_filesystem(self.files)
-        allowed = [f"{PROTOCOL}://", f"{self.folder}/", *([self._root] if self._is_local else [])]
+        if not self._is_local:
+            connection.register_filesystem(self.files)  # DuckDB asks it at every file, also of the local disk
+        allowed = [f"{self.folder}/", self._root if self._is_local else f"{PROTOCOL}://"]
         connection.execute("SET GLOBAL TimeZone = 'UTC'")
         connection.execute(f"SET allowed_directories = [{', '.join(map(literal, allowed))}]")
         connection.execute("SET enable_external_access = false")
@@ -86,7 +87,8 @@ class LockedDuckDB:
 
     def close(self) -> None:
         """Let go of everything, the folder too."""
-        self.connection.unregister_filesystem(PROTOCOL)
+        if not self._is_local:
+            self.connection.unregister_filesystem(PROTOCOL)
         self.connection.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Final, TypeVar
@@ -19,14 +19,18 @@ from txn_engine.log.cut_format import Cut
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import translated
 from txn_engine.log.own_process import OwnLock
+from txn_engine.log.reading import FileSlice, choose_files
 from txn_engine.log.topics import Topic
-from txn_engine.scan import Scan, topic_of_cut
+from txn_engine.protocol.partition import PartitionState
+from txn_engine.scan import topic_of_cut
 from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
-from txn_engine.sql.file_parts import FilePart, part_of
+from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.locked import LockedDuckDB
+from txn_engine.sql.pruning import chosen
 from txn_engine.sql.relations import identifier
 from txn_engine.sql.statement import ACTOR, Statement, read_statement, told
 from txn_engine.sql.topics import topics_of
+from txn_engine.types import TopicPartition
 
 MEMORY_VARIABLE: Final = "TXN_ENGINE_SQL_MEMORY_MB"
 THREADS_VARIABLE: Final = "TXN_ENGINE_SQL_THREADS"
@@ -64,8 +68,12 @@ class SqlEngine:
             topics = topics_of(self._logs, statement.tables)
             for topic in topics.values():
                 check_schema(topic.name, topic.schema)
-            parts = self._parts(topics, cut)
+            parts = {
+                table: chosen(found, statement.wanted) for table, found in self._parts(topics, cut).items()
+            }
             every = [part for found in parts.values() for part in found]
+            if statement.wanted.count is not None and all(part.records >= 0 for part in every):
+                return _counted(statement.wanted.count, every)
             with duck.offered(every):
                 try:
                     found = _interruptibly(cursor, lambda: _result(duck, cursor, statement, topics, parts))
@@ -97,7 +105,7 @@ class SqlEngine:
         fresh = self._look(sorted(names), known)
         with self._lock.here():
             _remember(self._fresh, names, fresh)
-        return {table: self._files(topic, fresh) for table, topic in topics.items()}
+        return {table: _files(topic, fresh, map) for table, topic in topics.items()}
 
     def _as_of(self, topic: Topic, cut: Cut) -> list[FilePart]:
         place = cut.number, topic.name
@@ -105,24 +113,10 @@ class SqlEngine:
         with self._lock.here():
             found = self._listed.get(place)
         if found is None:
-            found = self._files(topic, AsOfCut(self._logs.tools, cut))
+            found = _files(topic, AsOfCut(self._logs.tools, cut), self._logs.workers.map)
             with self._lock.here():
                 _remember(self._listed, place, found)
         return found
-
-    def _files(self, topic: Topic, as_of: AsOf) -> list[FilePart]:
-        topic_of_cut(as_of.cut, topic)
-        scan = Scan(
-            self._logs,
-            [topic.name],
-            partitions=None,
-            start=None,
-            end=None,
-            isolation_level="read_committed",
-            as_of=as_of,
-        )
-        root = self._logs.tools.objects.store.uri("")
-        return [part_of(file, root) for file in scan.files()]
 
     # --- DuckDB ---------------------------------------------------------------------------------------------
 
@@ -161,6 +155,41 @@ class SqlEngine:
                 text, actor=ACTOR, action=f"allow it more: memory_mb, --memory-mb or {MEMORY_VARIABLE}"
             )
         return InvalidRequestError(text, actor=ACTOR)
+
+
+def _files(topic: Topic, as_of: AsOf, each: Callable[..., Iterable[PartitionState]]) -> list[FilePart]:
+    """What a scan of the topic would read; `each` maps over its partitions."""
+    partitions = range(topic_of_cut(as_of.cut, topic).partitions)
+    states = each(lambda number: as_of.state(topic.name, topic.incarnation, number), partitions)
+    ends = as_of.cut.offsets
+    found: list[FilePart] = []
+    for number, state in zip(partitions, states, strict=True):
+        end = ends[TopicPartition(topic.name, number)]
+        slices = choose_files(state, number, state.log_start_offset, end, "read_committed")
+        found += [_part(topic, part) for part in slices]
+    return found
+
+
+def _part(topic: Topic, part: FileSlice) -> FilePart:
+    file = part.log_file
+    records = file.record_count
+    if not part.is_whole:  # of a file with gaps only its own offsets would tell
+        records = -1 if file.has_gaps else part.end_offset - part.start_offset
+    return FilePart(
+        f"{topic.prefix(part.partition)}/{file.file.data_path}",
+        file.file.data_bytes,
+        part.partition,
+        file.base_offset,
+        part.start_offset,
+        part.end_offset,
+        part.is_whole,
+        records,
+    )
+
+
+def _counted(name: str, parts: Sequence[FilePart]) -> pa.Table:
+    """How many records there are, which the log knows."""
+    return pa.table({name: pa.array([sum(part.records for part in parts)], pa.int64())})
 
 
 def _result(

@@ -14,6 +14,7 @@ from typing import Any, Final
 import duckdb
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.sql.pruning import Wanted, wanted_of
 
 ACTOR: Final = "sql"
 READS_ALONE: Final = "one SELECT, and nothing else: SQL reads topics"
@@ -52,11 +53,14 @@ class PlainColumns:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A query that reads. `tables`: the names it reads from, as written; those of its own WITH are none."""
+    """A query that reads. `tables`: the names it reads from, as written; those of its own WITH are none. `wanted`: what
+    of them, where it is one table that is read once.
+    """
 
     text: str
     tables: tuple[str, ...]
     plain: PlainColumns
+    wanted: Wanted
 
 
 def read_statement(connection: duckdb.DuckDBPyConnection, query: str) -> Statement:
@@ -73,11 +77,13 @@ def read_statement(connection: duckdb.DuckDBPyConnection, query: str) -> Stateme
         raise InvalidRequestError(f"{len(statements)} statements", actor=ACTOR, expected=READS_ALONE)
     node = statements[0]["node"]
     try:
-        tables = tuple(dict.fromkeys(_tables(node)))
+        named = list(_tables(node))
+        tables = tuple(dict.fromkeys(named))
         plain = _plain_columns(node, frozenset(tables))
+        wanted = wanted_of(node) if len(named) == 1 else Wanted()
     except RecursionError:
         raise _too_deep() from None
-    return Statement(text, tables, plain)
+    return Statement(text, tables, plain, wanted)
 
 
 def _parsed(connection: duckdb.DuckDBPyConnection, text: str) -> Sequence[Tree]:
@@ -110,7 +116,7 @@ def _too_deep() -> InvalidRequestError:
 
 def told(error: duckdb.Error) -> str:
     """What DuckDB says, on one line, without the copy of the query below it."""
-    text = str(error).partition("\n\nLINE ")[0]
+    text = str(error).partition("\n\nLINE ")[0].partition("\n\nStack Trace")[0]
     return " ".join(text.split())
 
 

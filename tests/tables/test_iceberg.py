@@ -498,6 +498,30 @@ def test_metadata_does_not_grow_without_bound(engine: Engine, monkeypatch: pytes
     assert engine.admin.verify().findings == ()
 
 
+def test_versions_that_only_move_the_cut_keep_what_they_show(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but aborts between them: the snapshot that they show is older than all that are kept."""
+    monkeypatch.setattr("txn_engine.tables.iceberg.metadata.VERSIONS_KEPT", 3)
+    monkeypatch.setattr(view, "VERSIONS_A_CLEANUP", 1)
+    append(engine, 1)
+    publish(engine)
+    for _ in range(6):
+        with engine.producer(transactional_id="aborts") as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.produce("payments", rows(9), partition=0).result()
+            producer.abort_transaction()
+        uri = publish(engine)
+    assert versions(engine) == list(range(1, 8))
+    assert len(metadata(engine)["refs"]) == 1 + 4
+    append(engine, 2)
+    assert accounts(publish(engine)) == [1, 2]
+    for version in (5, 6, 7):
+        assert accounts(uri.replace("v7.", f"v{version}.")) == [1]
+    assert engine.admin.verify().findings == ()
+
+
 def test_time_ends_a_version_too(engine: Engine, clock: ManualClock) -> None:
     append(engine, 1)
     publish(engine)

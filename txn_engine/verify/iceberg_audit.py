@@ -45,11 +45,12 @@ class _File(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    """The files of a manifest that are there, and those that its snapshot has added and deleted."""
+    """The files of a manifest that are there, those that were added and deleted, and by which snapshots."""
 
     live: Mapping[str, _File]
     added: frozenset[str]
     deleted: frozenset[str]
+    by: frozenset[int]
 
 
 class _Snapshot(NamedTuple):
@@ -208,17 +209,19 @@ class IcebergAudit:
             come: dict[str, _File] = {}
             said_added: set[str] = set()
             said_deleted: set[str] = set()
+            by: set[int] = set()
             for each in dropped:
                 gone |= {} if each is None else each.live
             for each in fresh:
                 come |= {} if each is None else each.live
                 said_added |= set() if each is None else each.added
                 said_deleted |= set() if each is None else each.deleted
+                by |= set() if each is None else each.by
             lost = {path: gone[path] for path in gone.keys() - come.keys()}
             won = {path: come[path] for path in come.keys() - gone.keys()}
             problem = _problem(after.operation, lost, won)
-            if set(won) != said_added or set(lost) != said_deleted:
-                problem = f"{len(won)} files added, {len(lost)} removed, and not those that its manifests say"
+            if set(won) != said_added or set(lost) != said_deleted or not by <= {after.number}:
+                problem = f"{len(won)} files added, {len(lost)} removed, and its manifests say others"
             if problem:
                 seen = f"snapshot {after.number} ({after.operation}): {problem}"
                 self._note("table-differs", version, seen, "what its operation is")
@@ -252,12 +255,14 @@ class IcebergAudit:
 
     def _manifest_files(self, records: Iterator[dict[str, Any]]) -> _Manifest:
         live: dict[str, _File] = {}
-        added, deleted = set(), set()
+        added, deleted, by = set(), set(), set()
         for each in records:
             data = each["data_file"]
             place = data["partition"]
             start = data["file_path"].rfind(f"/{self._files}/")
             path = data["file_path"][start + len(self._files) + 2 :] if start >= 0 else data["file_path"]
+            if each["status"] in (_ADDED, _DELETED):
+                by.add(each["snapshot_id"])
             if each["status"] == _DELETED:
                 deleted.add(path)
                 continue
@@ -269,7 +274,7 @@ class IcebergAudit:
             )
             if each["status"] == _ADDED:
                 added.add(path)
-        return _Manifest(live, frozenset(added), frozenset(deleted))
+        return _Manifest(live, frozenset(added), frozenset(deleted), frozenset(by))
 
     def _avro(self, version: int, key: str, made: Callable[[Iterator[dict[str, Any]]], Any]) -> Any:
         """What is made of an Avro object's records; None where it is not the one that its name says: noted, unless the

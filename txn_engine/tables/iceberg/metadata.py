@@ -138,10 +138,7 @@ def next_state(
     if base is not None:
         log = [*base.fields["metadata-log"], {"timestamp-ms": base.created_ms, "metadata-file": metadata_uri}]
         log = _kept(log, time_ms)
-        since = version - len(log)
-        snapshots = [each for each in base.snapshots if int(each["summary"]["txn-engine.version"]) >= since]
-        if not new and base.snapshots and base.snapshots[-1] not in snapshots:
-            snapshots.append(base.snapshots[-1])
+        snapshots = _since(base.snapshots, version - len(log))
     tagged = {} if base is None else base.fields["refs"]
     snapshots += [
         {**each, "timestamp-ms": time_ms, "summary": {**each["summary"], "txn-engine.version": str(version)}}
@@ -186,16 +183,24 @@ def _kept(log: list[dict[str, Any]], now_ms: int) -> list[dict[str, Any]]:
     return young[-VERSIONS_KEPT:]
 
 
+def _since(snapshots: list[dict[str, Any]], version: int) -> list[dict[str, Any]]:
+    """Those that this version, or a later one, shows: the one that it shows may be older than it is."""
+    older = [each for each in snapshots if int(each["summary"]["txn-engine.version"]) <= version]
+    return snapshots[max(len(older) - 1, 0) :]
+
+
 def _refs(before: Mapping[str, Any], snapshots: Sequence[Mapping[str, Any]], cut: int) -> dict[str, Any]:
     """The table itself, and a tag for each cut that can be read."""
     if not snapshots:
         return {}
     there = {each["snapshot-id"] for each in snapshots}
     last = snapshots[-1]["snapshot-id"]
-    tags = {name: ref for name, ref in before.items() if ref["type"] == "tag" and ref["snapshot-id"] in there}
+    tags = [
+        (name, ref) for name, ref in before.items() if ref["type"] == "tag" and ref["snapshot-id"] in there
+    ]
     return {
         "main": {"snapshot-id": last, "type": "branch"},
-        **tags,
+        **dict(tags[-VERSIONS_KEPT:]),
         f"cut-{cut}": {"snapshot-id": last, "type": "tag"},
     }
 

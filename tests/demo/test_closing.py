@@ -16,6 +16,7 @@ from txn_engine.demo.load import KILLED, LoadReport
 from txn_engine.demo.payments import PAYMENTS
 from txn_engine.demo.proof import ProofReport
 from txn_engine.demo.sweep import SweepReport
+from txn_engine.demo.tables import TablesReport
 from txn_engine.verify import VerifyReport
 from txn_engine.verify.report import PartitionStats, VerifyStats
 
@@ -49,6 +50,7 @@ def closing() -> Closing:
             refused=[{"code": "OFFSETS_MOVED", "who": "balances-overlapping (pid 2)"}],
             third_found_nothing=True,
         ),
+        tables=TablesReport(cut=0, payments=100, roots={"payments": "/p", "balances": "/b"}),
         proof=ProofReport(passed=19, success=True, report=Path("/tmp/index.html"), audit=audit()),
         seconds={"load": 1.0, "all": 2.0},
     )
@@ -95,6 +97,8 @@ LEFT_ALONE = "the killed stream left its first micro-batch alone"
             lambda run: setattr(run.balances, "third_found_nothing", False),
             "the stream, once more, found nothing to do",
         ),
+        (lambda run: setattr(run.tables, "payments", 99), "the table shows every row"),
+        (lambda run: run.tables.roots.clear(), "the table shows every row"),
         (_audit(transactions={"CompleteCommit": 11, "Ongoing": 1}), "all transactions have ended"),
         (lambda run: setattr(run.proof, "success", False), "all checks passed"),
     ],

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 import txn_engine
 from tests.demo import small_input
@@ -74,6 +75,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     return Finished(tmp_path_factory.mktemp("demo"))
 
 
+def records_of_input() -> list[list[str]]:
+    return [line.replace('"', "").split(";") for line in small_input.lines()[1:]]
+
+
+def ids_of_input() -> list[int]:
+    return [int(record[0]) for record in records_of_input()]
+
+
 def test_the_story_goes_as_it_is_told(finished: Finished) -> None:
     """Exit code 0, one JSON document on stdout, and in it every number that the input and the accidents make."""
     assert finished.process.returncode == 0, finished.process.stderr
@@ -95,13 +104,15 @@ def test_the_story_goes_as_it_is_told(finished: Finished) -> None:
     assert outcome["checks"]["passed"] > 10
     assert (outcome["checks"]["failed"], outcome["checks"]["errored"]) == (0, 0)
     assert outcome["verify"]["findings"] == []
-    assert set(outcome["seconds"]) == {"load", "sweep", "spark", "proof", "all"}
+    assert set(outcome["seconds"]) == {"load", "sweep", "spark", "tables", "proof", "all"}
+    shown = DeltaTable(outcome["tables"]["delta"]["payments"]).to_pyarrow_table()
+    assert sorted(shown["trans_id"].to_pylist()) == sorted(ids_of_input())
     assert Path(outcome["report"]).is_file()
 
 
 def test_the_store_holds_what_the_outcome_says(finished: Finished) -> None:
     """Every payment once, and for every account the turnover and count that the file gives by hand."""
-    records = [line.replace('"', "").split(";") for line in small_input.lines()[1:]]
+    records = records_of_input()
     expected: dict[int, tuple[Decimal, int]] = {}
     for record in records:
         turnover, count = expected.get(int(record[1]), (Decimal(0), 0))
@@ -110,7 +121,7 @@ def test_the_store_holds_what_the_outcome_says(finished: Finished) -> None:
     with txn_engine.connect(finished.url) as engine:
         ids = engine.scan("payments").to_table(columns=["trans_id"])["trans_id"].to_pylist()
         rows = engine.scan("balances").to_table().to_pylist()
-    assert sorted(ids) == [int(record[0]) for record in records]
+    assert sorted(ids) == ids_of_input()
     found: dict[int, tuple[Decimal, int]] = {}
     for row in rows:
         turnover, count = found.get(row["account_id"], (Decimal(0), 0))

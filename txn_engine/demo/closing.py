@@ -1,4 +1,4 @@
-"""Step 5: what became of everything, counted from the store, and whether the story went as it was to go."""
+"""Step 6: what became of everything, counted from the store, and whether the story went as it was to go."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from txn_engine.demo.load import KILLED, LoadReport
 from txn_engine.demo.payments import PAYMENTS
 from txn_engine.demo.proof import ProofReport
 from txn_engine.demo.sweep import SweepReport
+from txn_engine.demo.tables import TablesReport
 from txn_engine.verify import VerifyReport
 
 FINAL = ("CompleteCommit", "CompleteAbort")
@@ -27,6 +28,7 @@ class Closing:
     load: LoadReport
     sweep: SweepReport
     balances: BalancesReport
+    tables: TablesReport
     proof: ProofReport
     seconds: Mapping[str, float]
 
@@ -84,6 +86,7 @@ class Closing:
         codes = [said["code"] for said in balances.refused]
         yield "the overlapping Spark job was refused", codes == ["OFFSETS_MOVED"]
         yield "the stream, once more, found nothing to do", balances.third_found_nothing
+        yield "the table shows every row", self.tables.payments == self.rows_in and len(self.tables.roots) > 1
         yield "all transactions have ended", set(stats.transactions) <= set(FINAL)
         yield "all checks passed", self.proof.success and self.proof.passed > 0
         yield "verify finds nothing", not self.audit.findings
@@ -106,6 +109,7 @@ class Closing:
                 "behind": self.sweep.behind,
             },
             "balances": {"rows": self.balances.rows},
+            "tables": {"cut": self.tables.cut, "delta": dict(self.tables.roots)},
             "transactions": dict(self.audit.stats.transactions),
             "checks": {
                 "passed": self.proof.passed,

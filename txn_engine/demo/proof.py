@@ -1,4 +1,4 @@
-"""Step 4: Great Expectations judges what the store holds against the input file, and the auditor replays every log."""
+"""Step 5: Great Expectations judges what the store holds against the input file, and the auditor replays every log."""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ from txn_engine.demo.proof import Proof
 from txn_engine.demo.sample import write_sample
 from txn_engine.demo.screen import Screen
 from txn_engine.demo.sweep import Sweep
+from txn_engine.demo.tables import Tables
 from txn_engine.engine import Engine, connect
 from txn_engine.errors import IllegalStateError, InvalidRequestError, TopicExistsError
 from txn_engine.spark.java import find_java_home
@@ -111,6 +112,9 @@ class Story:
         with screen.step("Sum up with Spark", "spark"):
             balances = Balances(engine, screen)
             balances.run(first_spark, second_spark)
+        with screen.step("Publish it for every other engine", "tables"):
+            tables = Tables(engine, screen)
+            tables.run()
         with screen.step("Prove it with Great Expectations", "proof"):
             proof = Proof(engine, screen, checker)
             proof.run(scene.input_file, folder.report)
@@ -119,6 +123,7 @@ class Story:
             load.report,
             sweep.report,
             balances.report,
+            tables.report,
             proof.report,
             self._seconds(),
         )
@@ -133,6 +138,8 @@ class Story:
         for told in closing.unexpected:
             screen.note(f"not as it was to go: {told}", style="bold red")
         screen.note(f"report  {closing.proof.report.as_uri()}")
+        root = closing.tables.roots[PAYMENTS]
+        screen.note(f"table   {root}   (polars.scan_delta, DuckDB's delta_scan, Spark's format delta)")
         look = command("transactions list", url=scene.engine.url)
         screen.note(f"store   {scene.engine.url}   ({look})")
         if self._json_output:

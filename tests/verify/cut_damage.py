@@ -9,11 +9,8 @@ from tests.verify.story import Story
 
 
 def with_cut(story: Story, number: int = 0, **changed: Any) -> str:
-    """A cut of payments-0 at its last snapshot; its key."""
+    """A cut of payments before its first record; its key."""
     ledger = story.ledger
-    ends = [
-        int(key[-28:-8]) for key in sorted(ledger.keys()) if key.startswith("topics/payments/0/0/snapshots/")
-    ]
     count = ledger.internal_partitions
     held: dict[str, Any] = {
         "number": number,
@@ -22,10 +19,8 @@ def with_cut(story: Story, number: int = 0, **changed: Any) -> str:
         "created_ms": 0,
         "expires_ms": -1,
         "every_topic": False,
-        "topics": [
-            {"topic": "payments", "incarnation": 0, "offsets": [7], "snapshots": [max(ends)], "slots": [7]}
-        ],
-        "groups": {"offsets": [0] * count, "snapshots": [0] * count, "slots": [0] * count, "committed": {}},
+        "topics": [a_topic()],
+        "groups": groups_at([0] * count),
         "coordinator_ends": [],
     }
     folder = f"cuts/{number:020d}"
@@ -35,17 +30,64 @@ def with_cut(story: Story, number: int = 0, **changed: Any) -> str:
 
 
 def a_topic(**changed: Any) -> dict[str, Any]:
-    return {"topic": "payments", "incarnation": 0, "offsets": [7], "snapshots": [7], "slots": [7]} | changed
+    at = {"offsets": [0, 0], "snapshots": [7, 0], "slots": [0, 0]}
+    return {"topic": "payments", "incarnation": 0, **at, **changed}
+
+
+def groups_at(offsets: list[int]) -> dict[str, Any]:
+    zeros = [0] * len(offsets)
+    return {"offsets": offsets, "snapshots": zeros, "slots": zeros, "committed": {}}
 
 
 @damage("cut-unreadable")
 def snapshot_that_a_cut_names_gone(story: Story) -> str:
-    return with_cut(story, topics=[a_topic(snapshots=[1])])
+    return with_cut(story, topics=[a_topic(snapshots=[1, 0])])
 
 
 @damage("cut-unreadable")
 def cut_beyond_its_log(story: Story) -> str:
-    return with_cut(story, topics=[a_topic(offsets=[10_000])])
+    return with_cut(story, topics=[a_topic(offsets=[10_000, 3])])
+
+
+@damage("cut-torn")
+def cut_between_two_partitions_of_a_transaction(story: Story) -> str:
+    """Its rows are below it in one, and at or above it in the other."""
+    return with_cut(story, topics=[a_topic(offsets=[7, 0])])
+
+
+@damage("cut-torn")
+def cut_through_a_transaction(story: Story) -> str:
+    return with_cut(story, topics=[a_topic(offsets=[3, 0])])
+
+
+@damage("cut-torn")
+def cut_of_all_without_the_partition_of_a_transaction(story: Story) -> str:
+    """What such a cut does not have is wholly above it."""
+    one = {"offsets": [7], "snapshots": [7], "slots": [0]}
+    return with_cut(story, topics=[a_topic(**one)], every_topic=True)
+
+
+@damage("cut-torn")
+def cut_between_an_output_and_its_offsets(story: Story) -> str:
+    balances = a_topic(topic="balances", offsets=[2], snapshots=[0], slots=[0])
+    return with_cut(story, topics=[balances])
+
+
+@damage("cut-torn")
+def cut_before_the_offsets_of_an_output(story: Story) -> str:
+    offsets = [0] * story.ledger.internal_partitions
+    offsets[story.group_home] = 1
+    balances = a_topic(topic="balances", offsets=[0], snapshots=[0], slots=[0])
+    return with_cut(story, topics=[balances], groups=groups_at(offsets))
+
+
+@damage("cut-torn")
+def one_of_many_cuts_torn(story: Story) -> str:
+    """The others have all inside, or nothing; some are of another topic alone."""
+    for number in range(5):
+        with_cut(story, number=number)
+        with_cut(story, number=6 + number, topics=[a_topic(offsets=[8, 3])], every_topic=number % 2 == 1)
+    return with_cut(story, number=5, topics=[a_topic(offsets=[8, 2])])
 
 
 @damage("object-damaged")
@@ -65,12 +107,12 @@ def cut_of_another_number(story: Story) -> str:
 
 @damage("object-damaged")
 def cut_with_lists_of_other_lengths(story: Story) -> str:
-    return with_cut(story, topics=[a_topic(offsets=[7, 7])])
+    return with_cut(story, topics=[a_topic(offsets=[0, 0, 0])])
 
 
 @damage("object-damaged")
 def cut_with_a_slot_behind_its_offset(story: Story) -> str:
-    return with_cut(story, topics=[a_topic(slots=[8])])
+    return with_cut(story, topics=[a_topic(slots=[1, 0])])
 
 
 @damage("object-damaged")

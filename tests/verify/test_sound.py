@@ -633,7 +633,7 @@ def test_sound_cuts_have_no_findings() -> None:
     """Also one that was deleted, whose snapshot is gone, and one that was given up."""
     story = healthy()
     with_cut(story)
-    with_cut(story, number=1, topics=[a_topic(snapshots=[1])])
+    with_cut(story, number=1, topics=[a_topic(snapshots=[1, 0])])
     story.ledger.json(f"cuts/{1:020d}/deleted.json", "cut_deleted", {"number": 1, "deleted_ms": 0})
     with_cut(story, number=2, is_void=True, topics=[])
     with_cut(story, number=3, topics=[a_topic(incarnation=7)])  # of a topic that was deleted since

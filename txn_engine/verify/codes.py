@@ -274,6 +274,11 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "cuts",
                 "restore the snapshot from a copy, or `txn-engine cuts delete` and make another cut",
             ),
+            "cut-torn": Code(
+                "A committed transaction lies half inside a cut: some of its rows below it, others at or above it.",
+                "cuts",
+                "trust nothing that was read as of this cut; `txn-engine cuts delete` and make another",
+            ),
         },
         "Tables": {
             "table-foreign": Code(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
+from txn_engine.verify.cut_spans import Spans, TornCuts
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.objects import ObjectReader
-from txn_engine.verify.raw_object import Damaged
-from txn_engine.verify.store_keys import MAX_OFFSET, is_topic_name
+from txn_engine.verify.raw_object import Damaged, RawObject
+from txn_engine.verify.store_keys import MAX_OFFSET, is_topic_name, offset_in_name
 
 _GROUPS: Final = "__consumer_offsets"
 _KINDS: Final = {"claim": "cut_claim", "cut": "cut", "deleted": "cut_deleted"}
@@ -20,55 +23,121 @@ _MISSED_MAX: Final = 20
 _LISTS: Final = ("offsets", "snapshots", "slots")
 
 
+@dataclass(slots=True)
+class _Named:
+    """What the cuts name in one log, in columns: the number of each, its offset, its snapshot."""
+
+    numbers: array[int] = field(default_factory=lambda: array("q"))
+    offsets: array[int] = field(default_factory=lambda: array("q"))
+    snapshots: array[int] = field(default_factory=lambda: array("q"))
+
+
 class CutAudit:
-    """Reads the cuts of a store before its logs are read, and judges them by these: what a cut names was there then."""
+    """Reads the cuts of a store before its logs are read, and judges them by these: what a cut names was there then. No
+    committed transaction lies half inside.
+    """
 
     def __init__(self, reader: ObjectReader, findings: FindingLog) -> None:
         self._reader = reader
         self._findings = findings
-        self._named: list[tuple[str, Place, int, int]] = []
+        self._named: dict[Place, _Named] = {}
+        self._torn = TornCuts()
+        self._told: set[int] = set()  # cuts that were said to tear something
 
     def read(self) -> None:
         """Every cut, claim and tombstone."""
         parts: dict[int, set[str]] = defaultdict(set)
-        for info in self._reader.listing("cuts"):
-            match = _KEY.fullmatch(info.key)
-            if match is not None and int(match[1]) <= MAX_OFFSET:
-                parts[int(match[1])].add(match[2])
+        infos = [info for info in self._reader.listing("cuts") if _is_part(info.key)]
+        for info in infos:
+            number, part = _number_and_part(info.key)
+            parts[number].add(part)
         for number in sorted(parts):
-            self._judge_claim(number, parts[number])
-            if "cut" in parts[number]:
-                self._read_cut(number, is_deleted="deleted" in parts[number])
+            if "claim" not in parts[number]:
+                self._miss(number)
+        for info, held in self._reader.read_in_order(infos, _decoded):
+            number, part = _number_and_part(info.key)
+            if isinstance(held, Damaged):
+                self._damaged(number, part, held.reason)
+            elif held is not None and part == "cut":
+                self._take_cut(number, held, is_deleted="deleted" in parts[number])
+            elif held is not None:
+                self._judge_time(number, part, held)
         for number in islice(
             (each for each in range(max(parts, default=0)) if each not in parts), _MISSED_MAX
         ):
             self._miss(number)
 
+    def see(self, place: Place, spans: Spans) -> None:
+        """Where the committed transactions of a log lie. One finding for each cut that tears any."""
+        for torn in self._torn.see(place, spans, _GROUPS):
+            if torn.number not in self._told:
+                self._told.add(torn.number)
+                self._findings.add(
+                    "cut-torn",
+                    cut_object_key(torn.number),
+                    f"rows of a committed transaction in {place}, {torn.side}",
+                    expected="all of its rows below the cut, or all at or above it, in each of its logs",
+                    place=place,
+                    offsets=(torn.first, torn.last),
+                    producer_id=torn.producer_id,
+                )
+
     def judge(self, log_ends: Mapping[Place, int | None]) -> None:
         """`log_ends`: of every partition that there is, and was judged, where its log ends; None: not to its end."""
-        for key, place, offset, snapshot in self._named:
+        for place, named in sorted(self._named.items()):
             end = log_ends.get(place)
-            if end is None:
-                continue  # of a topic that was deleted since, or of a damaged log
+            if end is not None:  # else of a topic that was deleted since, or of a damaged log
+                self._judge_log(place, named, end)
+
+    def _judge_log(self, place: Place, named: _Named, end: int) -> None:
+        missing = self._missing(place, {each for each in named.snapshots if 0 < each <= end})
+        for number, offset, snapshot in zip(named.numbers, named.offsets, named.snapshots, strict=True):
+            key = cut_object_key(number)
             if max(offset, snapshot) > end:
                 seen = f"offset {offset} and a snapshot at {snapshot} of {place}"
                 self._findings.add(
                     "cut-unreadable", key, seen, expected=f"at most {end}, the log's end", place=place
                 )
-            elif snapshot and not self._is_there(f"{place.prefix}/snapshots/{snapshot:020d}.parquet"):
+            elif snapshot in missing:
                 seen = f"no snapshot {snapshot} of {place}"
                 self._findings.add(
                     "cut-unreadable", key, seen, expected="the one that says what is inside", place=place
                 )
 
-    def _judge_claim(self, number: int, parts: set[str]) -> None:
-        if "claim" not in parts:
-            self._miss(number)
-        for part in parts - {"cut"}:
-            held = self._object(number, part)
-            time = None if held is None else held.get("created_ms" if part == "claim" else "deleted_ms")
-            if held is not None and (held.get("number") != number or type(time) is not int):
-                self._damaged(number, part, f"number {held.get('number')!r}, time {time!r}")
+    def _missing(self, place: Place, ends: Collection[int]) -> set[int]:
+        """Those of which there is no snapshot: a listing says which there are, and that one is not only its key."""
+        folder = f"{place.prefix}/snapshots/"
+        listed = {offset_in_name(info.key) for info in self._reader.listing(folder)}
+        return {
+            end for end in ends if end not in listed and not self._is_there(f"{folder}{end:020d}.parquet")
+        }
+
+    def _judge_time(self, number: int, part: str, held: Mapping[str, Any]) -> None:
+        time = held.get("created_ms" if part == "claim" else "deleted_ms")
+        if held.get("number") != number or type(time) is not int:
+            self._damaged(number, part, f"number {held.get('number')!r}, time {time!r}")
+
+    def _take_cut(self, number: int, held: Mapping[str, Any], *, is_deleted: bool) -> None:
+        try:
+            if held["is_void"] is True or is_deleted:
+                return
+            logs, every_topic = list(logs_of_cut(held, number)), held["every_topic"]
+            if type(every_topic) is not bool:
+                raise ValueError(f"every_topic {every_topic!r:.20}")
+        except (KeyError, TypeError, ValueError) as error:
+            self._damaged(number, "cut", f"{type(error).__name__}: {error}")
+            return
+        for place, offset, snapshot in logs:
+            named = self._named.setdefault(place, _Named())
+            named.numbers.append(number)
+            named.offsets.append(offset)
+            named.snapshots.append(snapshot)
+        topics = (
+            None
+            if every_topic
+            else frozenset((each["topic"], each["incarnation"]) for each in held["topics"])
+        )
+        self._torn.add(number, topics, ((place, offset) for place, offset, _ in logs))
 
     def _miss(self, number: int) -> None:
         key = cut_object_key(number, "claim")
@@ -77,26 +146,8 @@ class CutAudit:
                 "object-missing", key, "no such object", expected="a claim to each cut's number"
             )
 
-    def _read_cut(self, number: int, *, is_deleted: bool) -> None:
-        held = self._object(number, "cut")
-        if held is None:
-            return
-        try:
-            if held["is_void"] is not True and not is_deleted:
-                self._named += [(cut_object_key(number, "cut"), *log) for log in logs_of_cut(held, number)]
-        except (KeyError, TypeError, ValueError) as error:
-            self._damaged(number, "cut", f"{type(error).__name__}: {error}")
-
     def _is_there(self, key: str) -> bool:
         return self._reader.read(key, lambda _: True) is not None
-
-    def _object(self, number: int, part: str) -> dict[str, Any] | None:
-        """The object's fields; None where it has gone since it was listed, or is damaged, which is noted."""
-        found = self._reader.read(cut_object_key(number, part), lambda raw: raw.json(_KINDS[part]))
-        if isinstance(found, Damaged):
-            self._damaged(number, part, found.reason)
-            return None
-        return found
 
     def _damaged(self, number: int, part: str, seen: str) -> None:
         self._findings.add(
@@ -121,6 +172,22 @@ def logs_of_cut(held: Mapping[str, Any], number: int) -> Iterator[tuple[Place, i
             if not all(type(each) is int and 0 <= each <= MAX_OFFSET for each in numbers) or slot > offset:
                 raise ValueError(f"offset {offset!r}, snapshot {snapshot!r}, slot {slot!r} of {name}-{at}")
             yield Place(name, incarnation, at), offset, snapshot
+
+
+def _is_part(key: str) -> bool:
+    match = _KEY.fullmatch(key)
+    return match is not None and int(match[1]) <= MAX_OFFSET
+
+
+def _number_and_part(key: str) -> tuple[int, str]:
+    match = _KEY.fullmatch(key)
+    if match is None:
+        raise ValueError(key)
+    return int(match[1]), match[2]
+
+
+def _decoded(raw: RawObject) -> dict[str, Any]:
+    return raw.json(_KINDS[_number_and_part(raw.key)[1]])
 
 
 def cut_object_key(number: int, part: str = "cut") -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from txn_engine.verify.audited_partition import AuditedPartition, apply
+from txn_engine.verify.cut_spans import Spans
 from txn_engine.verify.data_file_audit import DataFileAudit
 from txn_engine.verify.descriptors import ROW_COLUMNS
 from txn_engine.verify.findings import FindingLog, Place
@@ -51,6 +52,7 @@ class PartitionAudit:
         self.starts_at = 0  # above 0 where the entries before are sealed: they are not judged
         # Producer id -> its epoch and its last decision's offset, as the snapshot says that the log starts from.
         self.known_at_start: dict[int, tuple[int, int]] = {}
+        self.spans = Spans()
         self._audit = audit
         self._rules = rules
         self._snapshots = SnapshotShelf(place, audit.reader, audit.findings)
@@ -166,6 +168,8 @@ class PartitionAudit:
         for batch in entry.batches:
             for rule in self._rules:
                 rule.judge(self.state, batch, judged)
+            if self.sound:
+                self.spans.note(self.state, batch)
             apply(self.state, batch)
             if batch.data_path:
                 tally.records += batch.record_count

@@ -24,6 +24,7 @@ from txn_engine.verify import (
 from txn_engine.verify import decisions as decision_table
 from txn_engine.verify import descriptors as rows
 from txn_engine.verify.control_rules import ControlRule
+from txn_engine.verify.cut_spans import Spans
 from txn_engine.verify.descriptor_rules import DescriptorRule
 from txn_engine.verify.file_table import DataFile, FileTable
 from txn_engine.verify.findings import Finding, Place
@@ -46,7 +47,7 @@ _BUILT: Final = (
     *(log_walk.LogWalk, log_walk.Seal, log_walk.SlotDecoder),
     *(partition_audit.PartitionAudit, key_audit.KeyRules, SnapshotShelf),
     *(report.PartitionStats, report.Tally, Counter, Finding, GroupCommit),
-    *(DataFile, FileTable, HighestId, JudgedEntry, Layout, Listing, Place),
+    *(DataFile, FileTable, HighestId, JudgedEntry, Layout, Listing, Place, Spans),
     *(ControlRule, DescriptorRule, TransactionRule),
 )
 _CLASSES: Final[Mapping[tuple[str, str], Any]] = {

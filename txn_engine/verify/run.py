@@ -14,6 +14,7 @@ from txn_engine.suggested import command
 from txn_engine.verify.audit_folder import AuditFolder, KeptAudit
 from txn_engine.verify.coordinator_audit import CoordinatorAudit, OpenTransaction
 from txn_engine.verify.cut_audit import CutAudit
+from txn_engine.verify.cut_spans import Spans
 from txn_engine.verify.decisions import Decision
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.group_rules import GroupCommit, GroupCommits, GroupRule, HighestOffsets
@@ -59,8 +60,9 @@ def verify_store(
 
     Guarantee: never changes the store and never raises for damage, which is what findings are for; a store in use
     gives no false ones. The same objects give the same report. Memory: one partition's live state at a time (16 bytes
-    for each slot of the log, 220 for each data file listed), 50 bytes for each decided transaction, and for a compacted
-    partition the keys of four million records.
+    for each slot of the log, 220 for each data file listed, 24 for each committed transaction), 50 bytes for each
+    decided transaction, 16 more where there are cuts, 50 for each log of each cut, and for a compacted partition the
+    keys of four million records.
 
     progress: called with what is being read, how many objects of it are done, and of how many.
     now_ms: what time-outs and grace periods are judged by; by default the latest append time in the store.
@@ -386,6 +388,7 @@ class _Run:
     def _note(self, audit: PartitionAudit, stats: PartitionStats) -> None:
         """Keep what is judged across logs."""
         self.stats.append(stats)
+        self._judge_cuts(audit)
         self._log_ends[audit.place] = audit.state.log_end_offset if audit.sound else None
         if not audit.sound:
             return
@@ -402,6 +405,17 @@ class _Run:
                     audit.place, producer_id, producer.producer_epoch, first_offset, producer.last_timestamp
                 )
             )
+
+    def _judge_cuts(self, audit: PartitionAudit) -> None:
+        """By the transactions that the log shows committed, and those of which it will."""
+        self._cuts.see(audit.place, audit.spans)
+        due = Spans()
+        for producer_id, first in audit.state.open.items() if audit.sound else ():
+            epoch, end = audit.state.producers[producer_id].producer_epoch, audit.spans.ends.get(producer_id)
+            decision = self._coordinator.decisions.of_epoch(producer_id, epoch, audit.place)
+            if end is not None and decision is not None and decision.committed:
+                due.add(producer_id, epoch, first, end)
+        self._cuts.see(audit.place, due)
 
     def _judge_behind_seals(self, audit: PartitionAudit) -> None:
         """Of the decisions that no entry shows, those whose marker no seal can hide.

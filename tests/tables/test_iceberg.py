@@ -559,6 +559,20 @@ def test_a_publish_behind_many_costs_what_is_new(
     assert metadata(engine)["snapshots"][-1]["summary"]["total-data-files"] == "1"
 
 
+def test_a_publisher_whose_clock_is_behind_does_not_turn_time_back(
+    engine: Engine, clock: ManualClock
+) -> None:
+    """Readers refuse a table whose snapshots do not come one after the other."""
+    append(engine, 1)
+    publish(engine)
+    first = metadata(engine)["last-updated-ms"]
+    with engine_on(engine.store, ManualClock(first - 3 * DAY_MS)) as another:
+        append(another, 2)
+        publish(another)
+    assert metadata(engine)["last-updated-ms"] == first
+    assert [each["timestamp-ms"] for each in metadata(engine)["snapshot-log"]] == [first, first]
+
+
 def test_unpublish_and_publish_again(engine: Engine) -> None:
     """Readers are refused in between; then it is the same table, with all records once."""
     append(engine, 1)

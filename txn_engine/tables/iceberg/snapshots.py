@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Final
 
 from pyiceberg.conversions import from_bytes
@@ -121,12 +120,10 @@ class SnapshotWriter:
         self, manifests: Sequence[ManifestFile], paths: set[str], removed: _Count
     ) -> tuple[list[ManifestFile], list[ManifestFile]]:
         """Those that have none of the files, and those that were written anew; `paths` is used up."""
-        likely = [each for each in manifests if _may_have(each, paths)]
-        others = [each for each in manifests if each not in likely]
         rewritten: dict[str, ManifestFile] = {}
-        for manifest in chain(likely, others):
-            if not paths:
-                break
+        for manifest in manifests:
+            if not _may_have(manifest, paths):
+                continue
             entries = self.store.entries(manifest)
             gone = {path for entry in entries if (path := self.store.path_of(entry)) in paths}
             if gone:
@@ -191,7 +188,7 @@ def _chunks(files: Sequence[TableFile]) -> Iterator[Sequence[TableFile]]:
 
 def _may_have(manifest: ManifestFile, paths: set[str]) -> bool:
     """Whether it may have one of the files, by partition and by the log's end when a producer's upload began: its first
-    offset is not below that. A guess: where a file is not found so, all are looked at.
+    offset is not below that.
     """
     partitions = manifest.partitions or ()
     if len(partitions) != 2:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from storage import MemoryStore, open_store
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.locked import LockedDuckDB
 from txn_engine.sql.relations import select_from
-from txn_engine.sql.store_files import StoreFiles
+from txn_engine.sql.store_files import ObjectFile, StoreFiles
 
 
 @pytest.fixture
@@ -105,3 +107,35 @@ def test_what_is_the_same_for_a_file_costs_nothing_where_it_is_not_asked_for() -
         "list_extract([0, 10, 20, 30]::BIGINT[], file_index::BIGINT + 1) + _offset_delta AS _offset "
         "FROM read_parquet(['0.parquet', '1.parquet', '2.parquet', '3.parquet'], hive_partitioning = false)"
     )
+
+
+def test_threads_that_share_a_file_read_what_they_moved_to() -> None:
+    """One is under way between the moving and the reading of another: DuckDB's threads share files."""
+    store = MemoryStore("shared")
+    store.put("a", bytes(range(100)))
+    under_way, go_on = threading.Event(), threading.Event()
+
+    class Slow(ObjectFile):
+        def read_at(self, start: int, length: int) -> bytes:
+            if start == 10:
+                under_way.set()
+                assert go_on.wait(10)
+            return super().read_at(start, length)
+
+    file = Slow(store, "a", 100)
+    found: list[bytes] = []
+
+    def first() -> None:
+        file.seek(10)
+        found.extend([file.read(2), file.read(2)])
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert under_way.wait(10)
+    file.seek(50)
+    go_on.set()
+    thread.join()
+    assert file.read(2) == bytes([50, 51])
+    assert found == [bytes([10, 11]), bytes([12, 13])]
+    file.seek(-1, io.SEEK_END)
+    assert (file.tell(), file.read(), file.read()) == (99, bytes([99]), b"")

@@ -6,7 +6,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 import duckdb
@@ -20,6 +20,7 @@ from txn_engine.bench.scans import filesystem
 from txn_engine.bench.spark_reads import load_files_of
 from txn_engine.engine import Engine
 from txn_engine.errors import TxnEngineError
+from txn_engine.sql.store_files import PositionedFile
 
 _AIM: Final = 1.1
 _ACCOUNT: Final = 7
@@ -162,10 +163,25 @@ class _Bare:
         self.name += ", by its httpfs"
 
 
+class _S3File(PositionedFile):
+    """By PyArrow's client; DuckDB's threads share it."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file.size())
+        self._file = file
+
+    def read_at(self, start: int, length: int) -> bytes:
+        """Just these bytes."""
+        return bytes(self._file.read_at(length, start))
+
+
 class _S3Files(fsspec_arrow.ArrowFSWrapper):  # type: ignore[misc]
     """PyArrow's S3, for URLs that begin with s3://."""
 
     protocol = "s3"
+
+    def _open(self, path: str, **_: object) -> _S3File:
+        return _S3File(self.fs.open_input_file(path))
 
 
 def _secret() -> str:

@@ -18,15 +18,20 @@ PROTOCOL: Final = "txn-store"
 _NEVER: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # a data file does not change
 
 
-class ObjectFile(io.RawIOBase):
-    """An object of a known size, each read a request for just these bytes."""
+class PositionedFile(io.RawIOBase):
+    """A file of a known size that is read by ranges, each thread from a place of its own.
 
-    def __init__(self, store: ObjectStore, key: str, size: int) -> None:
+    DuckDB's threads share a file, and each moves and reads by two calls: another one's may come in between.
+    """
+
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self._store = store
-        self._key = key
         self._size = size
-        self._at = 0
+        self._here = threading.local()
+
+    def read_at(self, start: int, length: int) -> bytes:
+        """Just these bytes."""
+        raise NotImplementedError
 
     def readable(self) -> bool:
         """Always."""
@@ -37,36 +42,46 @@ class ObjectFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
-        return self._at
+        """Where this thread's next read begins."""
+        return int(getattr(self._here, "at", 0))
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move there."""
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence] + offset
-        return self._at
+        from_where = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._size}[whence]
+        self._here.at = from_where + offset
+        return self.tell()
 
     def read(self, size: int | None = -1) -> bytes:
         """The next bytes, fewer at the end."""
-        left = max(self._size - self._at, 0)
+        at = self.tell()
+        left = max(self._size - at, 0)
         length = left if size is None or size < 0 else min(size, left)
-        data = self._store.get_range(self._key, self._at, length) if length else b""
-        self._at += len(data)
+        data = self.read_at(at, length) if length else b""
+        self._here.at = at + len(data)
         return data
 
 
-class _OfferedFile(ObjectFile):
-    """An object of `StoreFiles`, which remembers why it could not be read: readers make a text of it."""
+class ObjectFile(PositionedFile):
+    """An object of a known size, each read a request for just these bytes.
 
-    def __init__(self, files: StoreFiles, store: ObjectStore, key: str, size: int) -> None:
-        super().__init__(store, key, size)
-        self._files = files
+    failures: where it is told why the object could not be read, for readers make a text of that.
+    """
 
-    def read(self, size: int | None = -1) -> bytes:
-        """The next bytes, fewer at the end."""
+    def __init__(
+        self, store: ObjectStore, key: str, size: int, failures: dict[str, StorageError] | None = None
+    ) -> None:
+        super().__init__(size)
+        self._store = store
+        self._key = key
+        self._failures = failures
+
+    def read_at(self, start: int, length: int) -> bytes:
+        """Just these bytes."""
         try:
-            return super().read(size)
+            return self._store.get_range(self._key, start, length)
         except StorageError as error:
-            self._files.failures[self._key] = error
+            if self._failures is not None:
+                self._failures[self._key] = error
             raise
 
 
@@ -122,7 +137,7 @@ class StoreFiles(fsspec.AbstractFileSystem):  # type: ignore[misc]
     def _open(self, path: str, mode: str = "rb", **_: Any) -> ObjectFile:
         if mode != "rb":
             raise PermissionError(path)
-        return _OfferedFile(self, self._store, *self._find(path))
+        return ObjectFile(self._store, *self._find(path), self.failures)
 
     def _find(self, path: str) -> tuple[str, int]:
         key = str(self._strip_protocol(path))

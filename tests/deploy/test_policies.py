@@ -79,6 +79,7 @@ def test_reader_reads_and_writes_nothing(as_role: As, maintained: Engine, tmp_pa
     produce(maintained, "loader")
     with engine_as(as_role("reader")) as engine:
         assert engine.scan("payments").to_table().num_rows == 8
+        assert engine.sql("SELECT * FROM payments").num_rows == 8
         assert not engine.admin.verify().findings
         assert check_exactly_once(engine, PROOF, report_folder=tmp_path).success
         with pytest.raises(TxnEngineError) as error:

@@ -25,7 +25,7 @@ def test_a_sound_ledger(run: Run, ledger: str) -> None:
     answer = run("verify", store=ledger)
     assert answer.code == 0
     assert answer.stdout.startswith(f"no errors in {ledger}: ")
-    assert "3 records" in answer.stdout
+    assert "3 committed records" in answer.stdout
     report = run("verify", "--json", store=ledger).json
     assert (report["ok"], report["findings"]) == (True, [])
     assert report["stats"]["transactions"] == {"CompleteCommit": 1}

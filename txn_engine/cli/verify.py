@@ -165,9 +165,10 @@ def _tell(report: VerifyReport, url: str) -> None:
     errors = sum(finding.severity == "error" for finding in report.findings)
     warnings = len(report.findings) - errors
     told = _count(errors, "error") + (f", {_count(warnings, 'warning')}" if warnings else "")
+    live = sum(partition.records.get("live", 0) for partition in stats.partitions)
     decided = ", ".join(f"{count:,} {state}" for state, count in stats.transactions.items())
     sys.stdout.write(
-        f"{told} in {printable(url)}: {stats.objects:,} objects, {stats.records:,} records, "
+        f"{told} in {printable(url)}: {stats.objects:,} objects, {live:,} committed records, "
         f"{len(stats.partitions):,} partitions, transactions {decided or 'none'}; {stats.seconds:.1f} s\n"
     )
     if stats.unchanged:

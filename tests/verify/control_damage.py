@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from tests.verify.damage import damage
@@ -302,3 +303,70 @@ def grown_partition_without_its_marker(story: Story) -> str:
     prepared = ledger.transaction(SUMS, "PrepareCommit", 1, 2, partitions=places)
     ledger.transaction(SUMS, "CompleteCommit", 1, 2, decision_offset=prepared)
     return "topics/payments/0/2/log/"
+
+
+# --- erase ------------------------------------------------------------------------------------------------
+
+
+def _erase(story: Story, files: list[tuple[str, dict[str, Any] | None]], *, live: bool = True) -> str:
+    value = {
+        "erasure": 0,
+        "files": [{"input": path, "output": left, "live": live} for path, left in files],
+    }
+    base = story.ledger.control("payments", 0, "erase", value)
+    return story.entry("payments", 0, base)
+
+
+def erased(story: Story, name: str, deltas: list[int], **output: Any) -> tuple[str, dict[str, Any] | None]:
+    """Of this file only the records at these deltas are left."""
+    value = rewrite_of(story, name, deltas=deltas, **output)
+    return value["inputs"][0], value["outputs"][0]
+
+
+@damage("erase-illegal")
+def file_erased_twice(story: Story) -> str:
+    _erase(story, [erased(story, "payments/0/first", [0])])
+    return _erase(story, [(story.files["payments/0/first"]["data_path"], None)], live=False)
+
+
+@damage("erase-illegal")
+def live_file_erased_as_a_dead_one(story: Story) -> str:
+    return _erase(story, [erased(story, "payments/0/first", [0])], live=False)
+
+
+@damage("erase-illegal")
+def nobodys_file_erased(story: Story) -> str:
+    return _erase(story, [(f"data/{0:020d}-p-1-e-1-{'e' * 32}.parquet", None)], live=False)
+
+
+@damage("erase-illegal")
+def undecided_file_erased(story: Story) -> str:
+    open_load(story)
+    return _erase(
+        story, [(story.ledger.rows(story.entry("payments", 0, 12))[0]["data_path"], None)], live=False
+    )
+
+
+@damage("erase-illegal", "data-file-records")
+def aborted_file_with_something_left(story: Story) -> str:
+    _, left = erased(story, "payments/0/plain2", [0])
+    return _erase(story, [(story.files["payments/0/aborted"]["data_path"], left)], live=False)
+
+
+@damage("erase-illegal", "data-file-records")
+def more_left_than_there_was(story: Story) -> str:
+    _, left = erased(story, "payments/0/first", [0, 1])
+    assert left is not None
+    other, _ = erased(story, "payments/0/plain2", [0])
+    return _erase(story, [(other, left)])
+
+
+@damage("data-file-records")
+def a_record_moved_by_an_erasure(story: Story) -> str:
+    """Within the file, and at an offset that it never had."""
+    story.ledger.control("payments", 0, "rewrite", rewrite_of(story, "payments/0/plain", "payments/0/plain2"))
+    merged = json.loads(story.ledger.rows(story.entry("payments", 0, 12))[0]["control_value"])["outputs"][0]
+    moved = rewrite_of(story, "payments/0/plain", deltas=[0, 4], last_offset=9)["outputs"][0]
+    moved["max_timestamp"] = merged["max_timestamp"]
+    _erase(story, [(merged["data_path"], moved)])
+    return f"topics/payments/0/0/{moved['data_path']}"

@@ -7,12 +7,13 @@ before anything goes by it. Each check returns what is wrong with a row, or None
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import astuple
 
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
 from txn_engine.protocol.batches import BatchDescriptor, FileRef
-from txn_engine.protocol.controls import ControlValue, Expire, Rewrite, decode_control
+from txn_engine.protocol.controls import ControlValue, Erase, Expire, Rewrite, decode_control
 from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.protocol.offset_commits import FETCHED_NOTHING, OffsetCommit
 from txn_engine.protocol.partition import LogFile
@@ -69,16 +70,21 @@ def _value_problem(value: ControlValue, end: int) -> str | None:
     """Nothing that a control row says lies behind it."""
     if isinstance(value, Rewrite):
         problems = (log_file_problem(output, end) for output in value.outputs)
-        return next((problem for problem in problems if problem), None) or _inputs_problem(value)
+        return next((problem for problem in problems if problem), None) or _paths_problem(value.inputs)
+    if isinstance(value, Erase):
+        left = (each.output for each in value.files if each.output is not None)
+        problems = (log_file_problem(output, end) for output in left)
+        found = next((problem for problem in problems if problem), None)
+        return found or _paths_problem([each.input for each in value.files])
     offsets = () if isinstance(value, Expire) else astuple(value)
     if any(not 0 <= offset <= end for offset in offsets):
         return f"offsets {offsets} in a row at {end}"
     return None
 
 
-def _inputs_problem(value: Rewrite) -> str | None:
+def _paths_problem(paths: Sequence[str]) -> str | None:
     try:
-        for path in value.inputs:
+        for path in paths:
             parse_data_path(path)
     except InvalidRequestError as error:
         return error.seen

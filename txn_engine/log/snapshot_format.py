@@ -30,6 +30,7 @@ from txn_engine.log.row_checks import (
 )
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.cleaning import Cleaning
+from txn_engine.protocol.file_names import is_data_path
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.offset_commits import GroupOffsets, OffsetKey, StoredCommit
 from txn_engine.protocol.partition import AbortedRange, DeadFile, LogFile, PartitionState
@@ -50,7 +51,7 @@ SNAPSHOT_LIMITS = ParquetLimits(
 )
 """Of snapshots (docs/FORMAT.md, "Limits"): nothing in one is larger in memory than some times its stored bytes."""
 _ROWS_AT_ONCE = 8_192
-_DEAD = ("aborted", "replaced")
+_DEAD = ("aborted", "replaced", "erased")
 
 _I16, _I32, _I64, _STR = pa.int16(), pa.int32(), pa.int64(), pa.string()
 
@@ -100,6 +101,9 @@ _ABORTED: list[tuple[str, pa.DataType]] = [
 _STORED_ROW = [(name, _I64) for name in ("row_offset", "append_time", "start_append_time")]
 _STORED_COMMIT = [(name, _I64) for name in ("row_offset", "append_time", "pending_producer_id")]
 
+_NOTHING_LEFT = LogFile(-1, -1, -1, -1, 0, -1, -1, FileRef("", 0, ""))
+"""As the file that stands for one of which all records were erased."""
+
 SNAPSHOT_SCHEMA = pa.schema(
     [
         pa.field("section", _STR, nullable=False),
@@ -111,6 +115,11 @@ SNAPSHOT_SCHEMA = pa.schema(
         pa.field("offset_commit", pa.struct([*_STORED_COMMIT, *OFFSET_COMMIT_FIELDS])),
     ]
 )
+
+
+_ERASED = pa.field("erased", pa.struct([("input", _STR), *_FILE[2:]]))
+ERASED_SCHEMA = SNAPSHOT_SCHEMA.append(_ERASED)
+"""Of a log in which records were erased: a program that does not know of that can read no such snapshot."""
 
 
 def _columns(schema: pa.Schema) -> list[str]:
@@ -127,7 +136,7 @@ def encode_snapshot(state: PartitionState) -> bytes:
     rows = ({"section": section, section: values} for section, values in _sections(state))
     parts = []
     while some := list(islice(rows, _ROWS_AT_ONCE)):  # rows as dicts take ten times the memory
-        parts.append(pa.Table.from_pylist(some, schema=SNAPSHOT_SCHEMA))
+        parts.append(pa.Table.from_pylist(some, schema=ERASED_SCHEMA if state.erased else SNAPSHOT_SCHEMA))
     with store_errors():
         return encode_parquet(pa.concat_tables(parts), kind="snapshot", limits=SNAPSHOT_LIMITS)
 
@@ -153,6 +162,8 @@ def _sections(state: PartitionState) -> Iterator[tuple[str, dict[str, Any]]]:
             "pending_producer_id": producer_id,
         }
         yield "offset_commit", {**values, **offset_commit_to_dict(commit.commit)}
+    for path, stands in sorted(state.erased.items()):
+        yield "erased", {"input": path, **_log_file_fields(stands or _NOTHING_LEFT)}
 
 
 def _file_rows(state: PartitionState) -> Iterator[dict[str, Any]]:
@@ -164,9 +175,13 @@ def _file_rows(state: PartitionState) -> Iterator[dict[str, Any]]:
 
 
 def _file_row(log_file: LogFile, status: str, died_ms: int) -> dict[str, Any]:
+    return {"status": status, "died_ms": died_ms, **_log_file_fields(log_file)}
+
+
+def _log_file_fields(log_file: LogFile) -> dict[str, Any]:
     values = asdict(log_file)
-    values |= values.pop("file")
-    return {"status": status, "died_ms": died_ms, **values}
+    file: dict[str, Any] = values.pop("file")
+    return values | file
 
 
 def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
@@ -177,7 +192,7 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
     with store_errors():
         file = open_parquet(data, key=key, kind="snapshot", limits=SNAPSHOT_LIMITS).file
     check_fields(_columns(file.schema_arrow), _COLUMNS, key=key, kind="snapshot")
-    if not file.schema_arrow.equals(SNAPSHOT_SCHEMA):
+    if not any(map(file.schema_arrow.equals, (SNAPSHOT_SCHEMA, ERASED_SCHEMA))):
         raise CorruptObjectError("columns of other types", place=key, expected="a snapshot's")
     try:
         state, stable = _state(_rows_by_section(file))
@@ -197,7 +212,7 @@ def decode_snapshot(data: bytes, *, key: str) -> PartitionState:
 
 def _rows_by_section(file: pq.ParquetFile) -> dict[str, list[dict[str, Any]]]:
     """Each row's one struct, by the name of its section; some thousand rows are read at a time."""
-    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SNAPSHOT_SCHEMA.names[1:]}
+    sections: dict[str, list[dict[str, Any]]] = {name: [] for name in ERASED_SCHEMA.names[1:]}
     for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
         for row in batch.to_pylist():
             values = row[row["section"]]
@@ -234,6 +249,7 @@ def _state(sections: dict[str, list[dict[str, Any]]]) -> tuple[PartitionState, i
         ),
         group_offsets=_group_offsets(sections["offset_commit"]),
         **_files(sections["file"]),
+        erased=Map(map(_erased, sections["erased"])),
     )
     return state, header["last_stable_offset"]
 
@@ -255,6 +271,9 @@ def _problems(state: PartitionState, end: int) -> Iterator[str | None]:
     for dead in state.dead.values():
         yield log_file_problem(dead.log_file, end)
         yield None if dead.status in _DEAD else f"a file of status {dead.status!r:.80}"
+    for path, stands in state.erased.items():
+        yield None if is_data_path(path) else f"records erased from {path!r:.80}"
+        yield None if stands is None else log_file_problem(stands, end)
     for stored in state.transactions.values():
         yield transaction_problem(stored.row)
         yield None if 0 <= stored.offset < end else f"a row at offset {stored.offset}"
@@ -281,6 +300,19 @@ def _producer(values: Mapping[str, Any]) -> ProducerEntry:
     return ProducerEntry(**{**values, **times, "batches": batches})
 
 
+def _erased(values: dict[str, Any]) -> tuple[str, LogFile | None]:
+    path = values.pop("input")
+    log_file = _log_file(values)
+    return path, None if log_file == _NOTHING_LEFT else log_file
+
+
+def _log_file(values: dict[str, Any]) -> LogFile:
+    file = FileRef(values.pop("data_path"), values.pop("data_bytes"), values.pop("checksum"))
+    for name in ("first_timestamp", "max_timestamp"):
+        values[name] = bounded_time(values[name])
+    return LogFile(**values, file=file)
+
+
 def _files(rows: list[dict[str, Any]]) -> dict[str, Any]:
     live: dict[int, LogFile] = {}
     undecided: dict[int, LogFile] = {}
@@ -288,10 +320,8 @@ def _files(rows: list[dict[str, Any]]) -> dict[str, Any]:
     named: dict[str, int] = {}
     for values in rows:
         status, died_ms = values.pop("status"), bounded_time(values.pop("died_ms"))
-        file = FileRef(values.pop("data_path"), values.pop("data_bytes"), values.pop("checksum"))
-        for name in ("first_timestamp", "max_timestamp"):
-            values[name] = bounded_time(values[name])
-        log_file = LogFile(**values, file=file)
+        log_file = _log_file(values)
+        file = log_file.file
         named[file.data_path] = log_file.base_offset
         if status == "live":
             live[log_file.base_offset] = log_file

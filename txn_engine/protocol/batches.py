@@ -23,6 +23,7 @@ class Control(StrEnum):
     EXPIRE = "expire"
     FLOOR = "floor"
     CLEAN = "clean"
+    ERASE = "erase"
 
     @property
     def is_marker(self) -> bool:

@@ -1,4 +1,4 @@
-"""When a trim, expire, floor, rewrite or clean row may be appended (PROTOCOL.md, sections 1, 3 and 6)."""
+"""When a trim, expire, floor, rewrite, clean or erase row may be appended (PROTOCOL.md, sections 1, 3 and 6)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.controls import (
     Clean,
     ControlValue,
+    Erase,
+    Exchange,
     Expire,
     Floor,
     Rewrite,
@@ -22,6 +24,7 @@ from txn_engine.protocol.proposals import (
     CleanProposal,
     ControlProposal,
     Duplicate,
+    EraseProposal,
     ExpireProposal,
     FloorProposal,
     RewriteProposal,
@@ -59,6 +62,8 @@ def _judged(state: PartitionState, proposal: ControlProposal, append_time: int) 
         return _judge_floor(state, proposal)
     if isinstance(proposal, CleanProposal):
         return _judge_clean(state, proposal, append_time)
+    if isinstance(proposal, EraseProposal):
+        return _judge_erase(state, proposal)
     return _judge_rewrite(state, proposal, append_time)
 
 
@@ -309,4 +314,61 @@ def _check_horizon(
             f"tombstones left out below offset {tombstones_to}",
             expected=f"at most {limit}: those that stand alone since {delete_retention_ms} ms, by the log's time",
             action="compact again: nothing was written",
+        )
+
+
+# --- erase ------------------------------------------------------------------------------------------------
+
+
+def _judge_erase(state: PartitionState, erase: EraseProposal) -> Erase | None:
+    """Each file by itself: decided, as it was read, and not erased yet."""
+    paths = [read.file.data_path for read, _ in erase.files]
+    if not paths or len(set(paths)) < len(paths):
+        raise InvalidRequestError(f"an erasure in {len(paths)} files", expected="one at the least, each once")
+    if all(
+        path in state.erased and state.erased[path] == left
+        for path, (_, left) in zip(paths, erase.files, strict=True)
+    ):
+        return None
+    for read, left in erase.files:
+        _check_erased_from(state, read, left)
+        if left is not None:
+            _check_output_name(state, left)
+            _check_left(read, left)
+    exchanged = (
+        Exchange(read.file.data_path, left, state.live.get(read.base_offset) == read)
+        for read, left in erase.files
+    )
+    return Erase(erase.erasure, tuple(exchanged))
+
+
+def _check_erased_from(state: PartitionState, read: LogFile, left: LogFile | None) -> None:
+    path = read.file.data_path
+    if state.live.get(read.base_offset) == read and path not in state.erased:
+        _check_input_is_stable(state, read)
+        return
+    dead = state.dead.get(path)
+    if path in state.erased or (dead is not None and (dead.log_file != read or dead.status == "erased")):
+        seen = "of which records were erased"
+    elif dead is None and (path in state.named or parse_data_path(path).log_end >= state.floor):
+        seen = "which is not in the log as it was read"
+    elif dead is not None and dead.status == "aborted" and left is not None:
+        seen = "which was aborted, and something that stands for it"
+    else:
+        return
+    raise InvalidRequestError(
+        f"an erasure in {path}, {seen}",
+        expected="files that are decided, and that nobody rewrote or trimmed meanwhile",
+        action="plan the erasure again",
+    )
+
+
+def _check_left(read: LogFile, left: LogFile) -> None:
+    within = read.base_offset <= left.base_offset <= left.last_offset <= read.last_offset
+    in_time = read.first_timestamp <= left.first_timestamp <= left.max_timestamp <= read.max_timestamp
+    span = left.last_offset - left.base_offset + 1
+    if not (within and in_time and 1 <= left.record_count <= min(read.record_count, span)):
+        raise InvalidRequestError(
+            f"{left.record_count} records left at offsets {left.base_offset} to {left.last_offset}",
+            expected=f"some of the {read.record_count} from {read.base_offset} to {read.last_offset}, of their times",
         )

@@ -1,4 +1,4 @@
-"""Rewrite, clean, trim, expire and floor rows: what they say (`control_value`, docs/FORMAT.md), and their replay."""
+"""Rewrite, clean, trim, expire, floor and erase rows: what they say (`control_value`), and their replay."""
 
 from __future__ import annotations
 
@@ -63,7 +63,28 @@ class Clean:
     tombstones_to: int
 
 
-ControlValue = Trim | Expire | Floor | Rewrite | Clean
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A file with records that are gone for good, by its path, and the one that stands for it: the same records at the
+    same offsets, without those; None where none is left, or nobody reads that file any more.
+
+    is_live: the input was live until this row; else it was dead, or forgotten.
+    """
+
+    input: str
+    output: LogFile | None
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    """Records were erased from these files, for good: by erasure `erasure` of the topic. Which, nothing here says."""
+
+    erasure: int
+    files: tuple[Exchange, ...]
+
+
+ControlValue = Trim | Expire | Floor | Rewrite | Clean | Erase
 
 _KINDS: Mapping[type[ControlValue], Control] = {
     Trim: Control.TRIM,
@@ -71,6 +92,7 @@ _KINDS: Mapping[type[ControlValue], Control] = {
     Floor: Control.FLOOR,
     Rewrite: Control.REWRITE,
     Clean: Control.CLEAN,
+    Erase: Control.ERASE,
 }
 
 
@@ -87,6 +109,15 @@ def encode_control(value: ControlValue) -> str:
     fields = asdict(value)
     if isinstance(value, Rewrite):
         fields["outputs"] = [_file_fields(output) for output in value.outputs]
+    if isinstance(value, Erase):
+        fields["files"] = [
+            {
+                "input": each.input,
+                "output": None if each.output is None else _file_fields(each.output),
+                "live": each.is_live,
+            }
+            for each in value.files
+        ]
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
@@ -116,6 +147,8 @@ def decode_control(batch: BatchDescriptor) -> ControlValue:
             return Rewrite(inputs, outputs, _number(fields, "tombstones_to"))
         if batch.control is Control.CLEAN:
             return Clean(_number(fields, "cleaned_to"), _number(fields, "tombstones_to"))
+        if batch.control is Control.ERASE:
+            return Erase(_number(fields, "erasure"), tuple(map(_exchange, _listed(fields, "files"))))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CorruptObjectError(
             f"a {batch.control.value} row at offset {batch.base_offset} with the value {batch.control_value[:80]!r}",
@@ -154,6 +187,13 @@ def _output(fields: Mapping[str, Any]) -> LogFile:
     return LogFile(**{name: _number(fields, name) for name in numbers}, **times, file=file)
 
 
+def _exchange(fields: Any) -> Exchange:
+    output, is_live = fields["output"], fields["live"]
+    if type(is_live) is not bool:
+        raise ValueError(f"live {is_live!r:.80}")
+    return Exchange(str(fields["input"]), None if output is None else _output(output), is_live)
+
+
 def _whole(value: object) -> int:
     if type(value) is not int:
         raise ValueError(f"{value!r:.80} is no time")
@@ -164,7 +204,7 @@ def _whole(value: object) -> int:
 
 
 def apply_control(state: PartitionState, batch: BatchDescriptor) -> PartitionState:
-    """The state after a rewrite, clean, trim, expire or floor row."""
+    """The state after a rewrite, clean, trim, expire, floor or erase row."""
     value = decode_control(batch)
     if isinstance(value, Trim):
         return _trim(state, value, batch.append_time)
@@ -175,6 +215,8 @@ def apply_control(state: PartitionState, batch: BatchDescriptor) -> PartitionSta
     if isinstance(value, Clean):
         cleaning = state.cleaning.without_tombstones(value.tombstones_to)
         return replace(state, cleaning=cleaning.with_clean(value.cleaned_to, batch.append_time))
+    if isinstance(value, Erase):
+        return _erase(state, value, batch.append_time)
     return _rewrite(state, value, batch.append_time)
 
 
@@ -235,3 +277,32 @@ def _rewrite(state: PartitionState, value: Rewrite, time_ms: int) -> PartitionSt
         named = named.set(output.file.data_path, output.base_offset)
     cleaning = state.cleaning.without_tombstones(value.tombstones_to)
     return replace(after, live=live, named=named, cleaning=cleaning)
+
+
+def _erase(state: PartitionState, value: Erase, time_ms: int) -> PartitionState:
+    """The files are dead. What takes the place of a live one is live; of a dead one, dead: it is read as of earlier
+    ends of the log alone, where the first one stands.
+    """
+    live, dead, named = state.live, state.dead, state.named
+    inputs = {each.input: each.output for each in value.files}
+    for path, output in inputs.items():
+        held = live.get(named.get(path, -1))
+        is_live = held is not None and held.file.data_path == path
+        if held is not None and is_live:
+            live = live.delete(held.base_offset)
+            dead = dead.set(path, DeadFile(held, "erased", time_ms))
+        elif path in dead:
+            dead = dead.set(path, DeadFile(dead[path].log_file, "erased", time_ms))
+        if output is None:
+            continue
+        named = named.set(output.file.data_path, output.base_offset)
+        if is_live:
+            live = live.set(output.base_offset, output)
+        else:
+            dead = dead.set(output.file.data_path, DeadFile(output, "replaced", time_ms))
+    moved = {
+        path: inputs[stands.file.data_path]
+        for path, stands in state.erased.items()
+        if stands is not None and stands.file.data_path in inputs
+    }
+    return replace(state, live=live, dead=dead, named=named, erased=state.erased.update({**moved, **inputs}))

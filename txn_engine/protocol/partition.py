@@ -40,7 +40,9 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class DeadFile:
-    """A file whose transaction was aborted, or whose records a rewrite or a trim took away, and when."""
+    """A file whose transaction was aborted, whose records a rewrite or a trim took away, or of which some were erased,
+    and when.
+    """
 
     log_file: LogFile
     status: str
@@ -62,7 +64,8 @@ class PartitionState:
     """All that replaying a log up to `log_end_offset` tells.
 
     `live`, `undecided` and `aborted` go by base offset (an aborted range by its marker's), `dead` by path. `named`:
-    the base offset of every file that is in one of the three.
+    the base offset of every file that is in one of the three. `erased`: by the path of each file of which records were
+    erased the one that stands for it now, None for nothing: also of files that only an earlier end of the log has.
     """
 
     log_end_offset: int = 0
@@ -78,6 +81,7 @@ class PartitionState:
     dead: Map[str, DeadFile] = Map()
     aborted: Map[int, AbortedRange] = Map()
     named: Map[str, int] = Map()
+    erased: Map[str, LogFile | None] = Map()
     transactions: Map[str, StoredRow] = Map()
     group_offsets: GroupOffsets = GroupOffsets()
 

@@ -131,7 +131,21 @@ class CleanProposal:
     delete_retention_ms: int = DELETE_RETENTION_MS
 
 
-ControlProposal = TrimProposal | ExpireProposal | FloorProposal | RewriteProposal | CleanProposal
+@dataclass(frozen=True, slots=True)
+class EraseProposal:
+    """Records are gone from these files, just as they were read; beside each the file that stands for it.
+
+    One that is dead, or that the log has forgotten, has one where a cut or a table needs it; an aborted one has none.
+    The proposer vouches that nothing else is missing.
+    """
+
+    erasure: int
+    files: tuple[tuple[LogFile, LogFile | None], ...]
+
+
+ControlProposal = (
+    TrimProposal | ExpireProposal | FloorProposal | RewriteProposal | CleanProposal | EraseProposal
+)
 Proposal = DataProposal | MarkerProposal | OffsetCommitProposal | TransactionProposal | ControlProposal
 
 

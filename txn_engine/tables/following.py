@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from txn_engine.log.cut_format import LogCut
 from txn_engine.protocol.batches import BatchDescriptor, Control
-from txn_engine.protocol.controls import KEEPS_ALL, Rewrite, Trim, decode_control
+from txn_engine.protocol.controls import KEEPS_ALL, Erase, Rewrite, Trim, decode_control
 from txn_engine.protocol.partition import LogFile
 from txn_engine.tables.files import (
     PartitionChange,
@@ -67,10 +67,15 @@ class Followed:
             decided = self._undecided.pop(row.producer_id, {})
             if row.control is Control.COMMIT:
                 self.fresh |= decided
-        elif row.control in (Control.REWRITE, Control.TRIM):
+        elif row.control in (Control.REWRITE, Control.TRIM, Control.ERASE):
             value = decode_control(row)
             if isinstance(value, Rewrite):
                 self._rewrite(value, row)
+            elif isinstance(value, Erase):
+                for each in value.files:
+                    left = () if each.output is None else (each.output,)
+                    if each.is_live:
+                        self._rewrite(Rewrite((each.input,), left, tombstones_to=0), row)
             elif isinstance(value, Trim):
                 self._trim(value.log_start_offset, row)
 

@@ -126,6 +126,7 @@ class AuditedPartition:
     rewritten: dict[str, Ranges] = field(
         default_factory=dict
     )  # path of a rewrite's output -> its records' offsets
+    erased: dict[str, DataFile | None] = field(default_factory=dict)  # path -> what stands for it now
     aborted: AbortedIndex = field(default_factory=AbortedIndex)
     transactions: dict[str, StoredTransaction] = field(default_factory=dict)
     committed: dict[OffsetKey, StoredCommit] = field(default_factory=dict)
@@ -262,15 +263,16 @@ _CONTROL_FIELDS: Mapping[str, Mapping[str, type]] = {
     "trim": {"log_start_offset": int, "entries_start": int},
     "expire": {"producer_ids": int},
     "floor": {"floor": int},
+    "erase": {"erasure": int, "files": dict},
 }
-_LISTS = frozenset({"inputs", "outputs", "producer_ids"})
+_LISTS = frozenset({"inputs", "outputs", "producer_ids", "files"})
 _TEXTS = frozenset({"status", "data_path", "checksum"})
 _TIMES = frozenset({"first_timestamp", "max_timestamp"})
 _LARGEST = {"record_count": 2**31 - 1, "producer_epoch": 2**15 - 1}
 
 
 def control_value(batch: Batch) -> dict[str, Any] | None:
-    """The JSON of a rewrite, clean, trim, expire or floor row; None where it is not what the format says."""
+    """The JSON of a rewrite, clean, trim, expire, floor or erase row; None where it is not what the format says."""
     if len(batch.control_value) > CONTROL_CHARS_MAX:
         return None
     try:
@@ -286,7 +288,23 @@ def control_value(batch: Batch) -> dict[str, Any] | None:
             return None
     if any(output_file(output) is None for output in value.get("outputs", ())):
         return None
+    if any(not _is_exchange(each) for each in value.get("files", ())):
+        return None
     return value
+
+
+def _is_exchange(each: Mapping[str, Any]) -> bool:
+    left = each.get("output", "")
+    is_file = left is None or (isinstance(left, dict) and output_file(left) is not None)
+    return isinstance(each.get("input"), str) and is_file and isinstance(each.get("live"), bool)
+
+
+def exchanged(value: Mapping[str, Any]) -> dict[str, DataFile | None]:
+    """By the path of each file that an erase row names what stands for it."""
+    return {
+        each["input"]: None if each["output"] is None else output_file(each["output"])
+        for each in value["files"]
+    }
 
 
 def _fits(item: object, kind: type) -> bool:
@@ -328,6 +346,8 @@ def _apply_control(state: AuditedPartition, batch: Batch) -> None:
     elif batch.control == "rewrite":
         _rewrite(state, value, batch.append_time)
         state.tombstones_to = max(state.tombstones_to, value["tombstones_to"])
+    elif batch.control == "erase":
+        _erase(state, exchanged(value), batch.append_time)
     elif batch.control == "clean":
         state.cleaned_to = max(state.cleaned_to, value["cleaned_to"])
         state.tombstones_to = max(state.tombstones_to, value["tombstones_to"])
@@ -361,9 +381,30 @@ def _rewrite(state: AuditedPartition, value: dict[str, Any], time_ms: int) -> No
     for file in outputs:
         state.files.put(file)
         if held is not None:
-            cut = ((max(first, file.base_offset), min(last, file.last_offset)) for first, last in held)
-            inside = (bound for first, last in cut if first <= last for bound in (first, last))
-            state.rewritten[file.data_path] = array("q", inside)
+            state.rewritten[file.data_path] = _inside(held, file)
+
+
+def _inside(held: Sequence[tuple[int, int]], file: DataFile) -> Ranges:
+    """The ranges as far as the file reaches."""
+    cut = ((max(first, file.base_offset), min(last, file.last_offset)) for first, last in held)
+    return array("q", (bound for first, last in cut if first <= last for bound in (first, last)))
+
+
+def _erase(state: AuditedPartition, files: Mapping[str, DataFile | None], time_ms: int) -> None:
+    """What stands for a live file is live; for a dead or forgotten one, dead from now on."""
+    for path, left in files.items():
+        held = state.files.get(path)
+        if left is not None:
+            ranges = None if held is None else _ranges(state, [held])
+            if ranges is not None:
+                state.rewritten[left.data_path] = _inside(ranges, left)
+            is_live = held is not None and held.status == "live"
+            state.files.put(left if is_live else left._replace(status="replaced", died_ms=time_ms))
+        state.files.settle(path, "erased", time_ms)
+    for path, stands in state.erased.items():
+        if stands is not None and stands.data_path in files:
+            state.erased[path] = files[stands.data_path]
+    state.erased |= files
 
 
 def _ranges(state: AuditedPartition, files: Sequence[DataFile]) -> list[tuple[int, int]] | None:

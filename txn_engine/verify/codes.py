@@ -115,11 +115,9 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
             "data-file-schema": Code("A file's columns are not its topic's.", "format", _REPORT),
             "data-file-field-ids": Code(
                 "A file's Parquet field ids, by which Iceberg's readers go, are not those of its topic's columns. A "
-                "warning where the file is of before there were ids, and took them over from somebody's table: the "
-                "topic is not published as Iceberg then.",
+                "warning where the file is of before there were ids, and has those of the table that was produced.",
                 "format",
-                "`txn-engine maintain compact` writes such files anew; where it is no warning, report it: a writer "
-                "broke the protocol",
+                _REPORT,
             ),
         },
         "Producers": {
@@ -223,6 +221,12 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "A rewrite of what was not live, was undecided or not below the LSO, or one that changes which "
                 "records there are, or their times; their values are not compared.",
                 "rewrite",
+                _REPORT,
+            ),
+            "erase-illegal": Code(
+                "An erase row of a file that was undecided, not below the LSO or erased before, or in whose place "
+                "stands what it never held; which records are missing nobody can tell.",
+                "erasure",
                 _REPORT,
             ),
             "clean-illegal": Code(

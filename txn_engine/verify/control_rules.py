@@ -1,4 +1,4 @@
-"""Rewrite, clean, trim, expire and floor rows: what they may do (PROTOCOL.md, sections 1 and 6)."""
+"""Rewrite, clean, trim, expire, floor and erase rows: what they may do (PROTOCOL.md, sections 1 and 6)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txn_engine.verify.audited_partition import AuditedPartition, control_value, output_file
+from txn_engine.verify.audited_partition import (
+    AuditedPartition,
+    control_value,
+    exchanged,
+    output_file,
+)
 from txn_engine.verify.descriptors import Batch, parse_data_path
 from txn_engine.verify.file_table import DataFile
 from txn_engine.verify.judged_entry import JudgedEntry
@@ -35,6 +40,9 @@ class ControlRule:
             _judge_rewrite(state, value, batch, entry)
         elif batch.control == "clean":
             _judge_clean(state, value, batch, entry)
+        elif batch.control == "erase":
+            _judge_erase(state, exchanged(value), batch, entry)
+            _judge_alive(state, value, batch, entry)
         elif batch.control == "trim":
             _judge_trim(state, value, batch, entry)
         elif batch.control == "expire":
@@ -181,6 +189,55 @@ def _judge_clean(state: AuditedPartition, value: Mapping[str, Any], batch: Batch
     if cleaned_to > state.last_stable_offset:
         expected = f"at most the last stable offset {state.last_stable_offset}"
         entry.note("clean-illegal", batch, f"clean to offset {cleaned_to}", expected)
+
+
+def _judge_erase(
+    state: AuditedPartition, files: Mapping[str, DataFile | None], batch: Batch, entry: JudgedEntry
+) -> None:
+    """Each file is decided, and not erased before; what stands for it holds some of its records. Which are missing the
+    row does not say: what is left is held against what was there, as far as offsets tell.
+    """
+    for path, left in files.items():
+        file, name = state.files.get(path), parse_data_path(path)
+        seen = None
+        if path in state.erased or (file is not None and file.status == "erased"):
+            seen = "erased before"
+        elif file is None:
+            is_forgotten = name is not None and name.log_end < state.floor
+            seen = None if is_forgotten else "never named"
+        elif file.status == "undecided" or (
+            file.status == "live" and file.last_offset >= state.last_stable_offset
+        ):
+            seen = f"{file.status}, up to offset {file.last_offset}"
+        if seen is not None:
+            expected = f"decided files below the last stable offset {state.last_stable_offset}, each once"
+            entry.note("erase-illegal", batch, f"{path}, {seen}", expected)
+        if left is None:
+            continue
+        _judge_output(state, left, batch, entry)
+        if file is not None:
+            _judge_left(file, left, batch, entry)
+
+
+def _judge_alive(state: AuditedPartition, value: Mapping[str, Any], batch: Batch, entry: JudgedEntry) -> None:
+    """What the row says of each file: whether it was live."""
+    for each in value["files"]:
+        file = state.files.get(each["input"])
+        is_live = file is not None and file.status == "live"
+        if each["live"] is not is_live:
+            seen = f"{each['input']}, which is {'live' if is_live else 'not live'}, as the other"
+            entry.note("erase-illegal", batch, seen, "what it was")
+
+
+def _judge_left(file: DataFile, left: DataFile, batch: Batch, entry: JudgedEntry) -> None:
+    base, last, records, oldest, newest = _extent([file])
+    most = min(records, left.last_offset - left.base_offset + 1)
+    within = base <= left.base_offset <= left.last_offset <= last
+    in_time = oldest <= left.first_timestamp <= left.max_timestamp <= newest
+    if file.status == "aborted" or not (within and in_time and 1 <= left.record_count <= most):
+        seen = f"{_names([left])} in the place of a file that was {file.status}"
+        expected = "nothing" if file.status == "aborted" else f"some of {_names([file])}"
+        entry.note("erase-illegal", batch, seen, expected)
 
 
 def _extent(files: Sequence[DataFile]) -> tuple[int, ...]:

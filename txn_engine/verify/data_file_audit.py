@@ -287,6 +287,8 @@ class DataFileAudit:
             )
 
     def _judge_missing(self, file: DataFile, now_ms: int, sound: bool) -> None:
+        if file.status == "erased":
+            return
         if file.status in ("aborted", "replaced"):
             if now_ms - file.died_ms < GRACE_MS:
                 expected = "a dead file to stay for 24 hours: a long job may still hold its name"

@@ -14,7 +14,9 @@ from txn_engine.verify.findings import Place
 from txn_engine.verify.limits import EARLIEST_MS, LATEST_MS, bounded_time
 from txn_engine.verify.store_keys import DATA_FILE, MAX_OFFSET
 
-CONTROLS: Final = frozenset({"none", "commit", "abort", "rewrite", "trim", "expire", "floor", "clean"})
+CONTROLS: Final = frozenset(
+    {"none", "commit", "abort", "rewrite", "trim", "expire", "floor", "clean", "erase"}
+)
 SEQUENCES: Final = 2**31
 
 _PARTITIONS = pa.list_(

@@ -16,7 +16,7 @@ import xxhash
 
 from txn_engine.verify.descriptors import data_path, parse_data_path
 
-STATUSES: Final = ("live", "undecided", "aborted", "replaced")
+STATUSES: Final = ("live", "undecided", "aborted", "replaced", "erased")
 _CODES: Final = {status: code for code, status in enumerate(STATUSES)}
 _GONE: Final = -1
 _CHECKSUM = re.compile(r"[0-9a-f]{32}")
@@ -153,8 +153,8 @@ class FileTable:
         return self._chosen(self._is("live") & (first <= bases) & (bases <= last))
 
     def dead_by(self, time_ms: int) -> list[DataFile]:
-        """The aborted and replaced files that had died by then."""
-        dead = self._is("aborted") | self._is("replaced")
+        """The aborted, replaced and erased files that had died by then."""
+        dead = self._is("aborted") | self._is("replaced") | self._is("erased")
         return self._chosen(dead & (self._column("died_ms") <= time_ms))
 
     def records(self) -> Counter[str]:

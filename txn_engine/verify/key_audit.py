@@ -30,6 +30,7 @@ RECORDS_A_PASS: Final = 4_000_000
 _FOLD_ROWS: Final = 1 << 18
 _DELTA: Final = "_offset_delta"
 _NONE: Final = -1
+_EVER: Final = 2**63 - 1
 _COLUMNS: Final = ("live", "evidence", "clean")
 _HOW: Final = (("live", "max"), ("evidence", "max"), ("clean", "sum"))
 
@@ -92,10 +93,13 @@ class KeyAudit:
         """The live files, and those that can be held against them; all below the last stable offset.
 
         What died at or before a file that is gone, or so long ago that others may be forgotten, proves nothing: what
-        superseded its records may have gone since.
+        superseded its records may have gone since. Nor does anything in the 24 hours after an erasure: the record that
+        superseded others may be the one that was erased.
         """
         gone = max((file.died_ms for file in absent), default=_NONE)
         gone = max(gone, now_ms - GRACE_MS)
+        if any(file.status == "erased" and file.died_ms > gone for file in state.files.in_order()):
+            gone = _EVER
         live, evidence = [], []
         for file in state.files.in_order():
             if file.last_offset >= state.last_stable_offset:

@@ -39,7 +39,7 @@ _BATCH = pa.struct(
     ]
 )
 
-_SECTIONS: Final[Mapping[str, pa.StructType]] = {
+_SECTIONS_OF_ALL: Final[Mapping[str, pa.StructType]] = {
     "partition": pa.struct(
         [
             ("log_end_offset", pa.int64()),
@@ -106,6 +106,11 @@ _SECTIONS: Final[Mapping[str, pa.StructType]] = {
         ]
     ),
 }
+_SECTIONS = {
+    **_SECTIONS_OF_ALL,
+    "erased": pa.struct([("input", pa.string()), *list(_SECTIONS_OF_ALL["file"])[2:]]),
+}
+_NOTHING_LEFT: Final = ("live", -1, -1, -1, -1, -1, 0, -1, -1, "", 0, "")
 
 _NULLABLE = {"transaction": frozenset({"run_id"})}
 
@@ -208,6 +213,8 @@ def rows_of(state: AuditedPartition) -> Iterator[Row]:
         yield "transaction", (stored.offset, stored.append_time, stored.start_append_time, *stored.row)
     for row in sorted(_commit_rows(state), key=lambda row: (row[3:7], row[2])):
         yield "offset_commit", row
+    for path, left in sorted(state.erased.items()):
+        yield "erased", (path, *(_NOTHING_LEFT if left is None else left)[2:])
 
 
 def _producer_row(producer_id: int, producer: Producer) -> tuple[Any, ...]:
@@ -261,6 +268,8 @@ def _identity(section: str, row: tuple[Any, ...]) -> str:
         return f"file {row[9]}"
     if section == "aborted":
         return f"aborted transaction that ended at offset {row[2]}"
+    if section == "erased":
+        return f"what stands for {row[0]}"
     if section == "transaction":
         return f"transactional id {row[3]!r}"
     pending = f", pending for producer {row[2]}" if row[2] >= 0 else ""
@@ -301,6 +310,9 @@ def restore(rows: Iterator[Row]) -> tuple[AuditedPartition, int]:
             offset, append_time, began, *fields = row
             stored = StoredTransaction(offset, append_time, began, TransactionRow._make(fields))
             state.transactions[stored.row.transactional_id] = stored
+        elif section == "erased":
+            left = DataFile("live", -1, *row[1:])
+            state.erased[row[0]] = None if left == _NOTHING_LEFT else left
         else:
             _restore_commit(state, row)
     state.open = {producer_id: first for first, producer_id in sorted(opened)}

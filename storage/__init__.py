@@ -39,11 +39,12 @@ from storage.errors import (
     StoreUnreachableError,
     UnknownFormatError,
 )
+from storage.footers import stored_columns
 from storage.keys import LogKeys, validate_key, validate_name
 from storage.known_parquet import KnownParquet
 from storage.local import LocalStore
 from storage.memory import MemoryStore
-from storage.opening import open_store, overlap
+from storage.opening import open_store, overlap, would_overlap
 from storage.parquet_footer import UNCOMPRESSED
 from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.proof import PutIfAbsentProof, prove_put_if_absent
@@ -106,7 +107,9 @@ __all__ = [
     "row_too_large",
     "settle_put_if_absent",
     "stored_checksum",
+    "stored_columns",
     "validate_key",
     "validate_name",
     "verify_checksum",
+    "would_overlap",
 ]

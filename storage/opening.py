@@ -56,6 +56,16 @@ def overlap(one: ObjectStore, other: ObjectStore) -> bool:
     return _server(one) == _server(other) and (first.startswith(second) or second.startswith(first))
 
 
+def would_overlap(store: ObjectStore, url: str | os.PathLike[str]) -> bool:
+    """As `overlap`, of a local store that may not be there yet: nothing is made. False for a URL of another kind."""
+    text = os.fspath(url)
+    if "://" in text and not text.startswith("file://"):
+        return False
+    path = _file_path(text.partition("://")[2], text) if "://" in text else _path(text, text)
+    first, second = store.uri("x")[:-1], f"{os.path.abspath(path)}/"
+    return first.startswith(second) or second.startswith(first)
+
+
 def _server(store: ObjectStore) -> str | None:
     """Which server's bucket it is; None for what no server has, and for AWS."""
     if not store.url.startswith("s3:"):

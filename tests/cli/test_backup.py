@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
+from txn_engine import connect
 
 
 @pytest.fixture
@@ -72,6 +73,24 @@ def test_one_line_for_what_cannot_be(run: Run, backed_up: str, tmp_path: Path) -
     assert "no such folder" in run("restore", "--from", nowhere, store=f"file://{tmp_path}/new").error
     assert "there is no backup 7" in run("backup", "verify", backed_up, "--number", "7", store="").error
     assert run("restore", store=f"file://{tmp_path}/new").code == 2
-    full = run("restore", "--from", backed_up, store=backed_up)
-    assert "neither inside the backups nor around them" in full.error
+    for place in (backed_up, f"{backed_up}/below"):
+        full = run("restore", "--from", backed_up, store=place)
+        assert "neither inside the backups nor around them" in full.error
     assert run("backup", "everything").code == 2
+
+
+def test_a_place_in_the_store_is_refused_and_leaves_nothing(run: Run, backed_up: str, tmp_path: Path) -> None:
+    """Not the folder either: neither of backups in a store, nor of a store in backups."""
+    backups, store = tmp_path / "backups", tmp_path / "places" / "ledger"
+    store.parent.mkdir()
+    with connect(f"file://{store}") as engine:
+        engine.admin.create_topic("payments")
+    for place in (f"file://{store}/inside", str(store / "inside"), str(store.parent)):
+        assert (
+            "neither inside the store nor around it" in run("backup", "--to", place, store=str(store)).error
+        )
+    before = sorted(backups.iterdir())
+    below = run("restore", "--from", backed_up, store=f"{backed_up}/below")
+    assert "neither inside the backups nor around them" in below.error
+    assert sorted(backups.iterdir()) == before
+    assert not (store / "inside").exists()

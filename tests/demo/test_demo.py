@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.table import StaticTable
 
 import txn_engine
 from tests.demo import small_input
@@ -105,8 +106,10 @@ def test_the_story_goes_as_it_is_told(finished: Finished) -> None:
     assert (outcome["checks"]["failed"], outcome["checks"]["errored"]) == (0, 0)
     assert outcome["verify"]["findings"] == []
     assert set(outcome["seconds"]) == {"load", "sweep", "spark", "tables", "proof", "all"}
-    shown = DeltaTable(outcome["tables"]["delta"]["payments"]).to_pyarrow_table()
-    assert sorted(shown["trans_id"].to_pylist()) == sorted(ids_of_input())
+    by_delta = DeltaTable(outcome["tables"]["delta"]["payments"]).to_pyarrow_table()
+    by_iceberg = StaticTable.from_metadata(outcome["tables"]["iceberg"]["payments"]).scan().to_arrow()
+    for shown in (by_delta, by_iceberg):
+        assert sorted(shown["trans_id"].to_pylist()) == sorted(ids_of_input())
     assert Path(outcome["report"]).is_file()
 
 

@@ -26,14 +26,16 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN_URL = "s3://ledger/prod"
 PAYMENTS = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
 RUN = {
-    "README.md": 3,
+    "README.md": 6,
     "docs/AIRFLOW.md": 1,
     "docs/FIRST_PIPELINE.md": 4,
     "docs/KAFKA.md": 1,
     "docs/SPARK.md": 5,
     "docs/TABLES.md": 1,
 }
-"""Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules."""
+"""Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules, README's last three
+in tests/readers.
+"""
 
 
 def payments(*accounts: int) -> pa.Table:
@@ -67,8 +69,11 @@ def test_readme_python(store_url: str) -> None:
     run = run_block(blocks("README.md", "python")[0], store_url, {"table": table})
     assert run["batch"].num_rows == 2
     run_block(blocks("README.md", "python")[2], store_url, run)
-    assert set(run["tables"]) == {"delta", "iceberg"}
     run["engine"].close()
+    for name in ("by_deltalake", "by_pyiceberg"):
+        assert run[name].column("amount").to_pylist() == table.column("amount").to_pylist(), name
+    for name in ("by_polars", "by_polars_iceberg"):
+        assert run[name]["amount"].to_list() == table.column("amount").to_pylist(), name
 
 
 def test_tables_page(store_url: str) -> None:
@@ -87,7 +92,7 @@ def test_tables_page(store_url: str) -> None:
 def test_readme_spark(store_url: str) -> None:
     """The second block, on what the first has left."""
     table = payments(1, 1)
-    first, second, _ = blocks("README.md", "python")
+    first, second, *_ = blocks("README.md", "python")
     run_block(first, store_url, {"table": table})["engine"].close()
     with connect(store_url) as engine:
         engine.admin.create_topic("balances", partitions=1, schema=PAYMENTS, key="account_id")

@@ -46,9 +46,9 @@ class Shown:
         return {**held, "versions": self.versions[-10:], "snapshots": self.snapshots[-10:], **more}
 
 
-def expected(engine: Engine, cut: int | None = None) -> tuple[Any, Any]:
+def expected(engine: Engine, cut: int | None = None, *, topic: str = "payments") -> tuple[Any, Any]:
     """The scan's digest, without offsets and with them."""
-    table = engine.scan("payments", cut=cut).to_table()
+    table = engine.scan(topic, cut=cut).to_table()
     stamps = table.column("_timestamp").cast(pa.int64())
     lines = list(
         zip(
@@ -218,6 +218,27 @@ def test_spark_follows_iceberg_and_cannot_write(growing: Shown, tmp_path: Path, 
         again = note(engine)
         assert engine.admin.verify().findings == ()
     assert run("tables", "duckdb_tables", again.request())["iceberg"] == growing.by_snapshot[-1]
+
+
+def test_the_libraries_of_python_cannot_write(growing: Shown, tmp_path: Path, clock: ManualClock) -> None:
+    """Each is refused, and no object of ours is another, or gone; DuckDB's INSERT leaves files in the root. What
+    makes a new table in a folder asks nobody: it turns the hint away from ours, until the next publish.
+    """
+    before = stored(tmp_path)
+    said = run("tables", "python_writes", growing.request(goes_through=False))
+    assert all(said.values()), said
+    left = stored(tmp_path)
+    assert left.items() >= before.items()
+    assert all("/payments/0/duckdb-" in name for name in left.keys() - before.keys())
+    said = run("tables", "python_writes", growing.request(goes_through=True))
+    assert said == {"DuckDB copy": ""}
+    changed = {name for name, data in left.items() if stored(tmp_path)[name] != data}
+    assert changed == {str(tmp_path / "ledger/topics/payments/0/iceberg/metadata/version-hint.text")}
+    with engine_on(LocalStore(tmp_path / "ledger"), clock) as engine:
+        strange = {finding.code for finding in engine.admin.verify().findings}
+        assert strange == {"object-foreign"}
+        again = note(engine)
+    assert run("tables", "duckdb_tables", again.request())["root"] == growing.by_snapshot[-1]
 
 
 def stored(folder: Path) -> dict[str, bytes]:

@@ -12,14 +12,17 @@ from decimal import Decimal
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import polars as pl
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import StaticTable
+from pyiceberg.types import IntegerType
 
 import txn_engine
-from storage import LocalStore, MemoryStore
+from storage import LocalStore, MemoryStore, ObjectStore, decode_json, encode_json
 from tests.conftest import S3Bucket
 from tests.engine.test_field_ids import produce_as_before
 from tests.faults import Fault, FaultyStore, Operation
@@ -32,6 +35,8 @@ from txn_engine.errors import (
     InvalidRequestError,
     TxnEngineError,
 )
+from txn_engine.log import data_files
+from txn_engine.log.data_files import physical_schema
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.tables.iceberg import snapshots, view
 from txn_engine.testing import ManualClock
@@ -312,6 +317,85 @@ def test_ids_are_those_of_the_files_and_old_files_go_by_name(engine: Engine) -> 
     for reader in READERS.values():
         assert reader(uri, None) == scanned(engine)
     assert accounts(uri) == [1, 2, 3, 4]
+
+
+def opened(store: FaultyStore) -> list[str]:
+    """The data files of which something was read since the last time."""
+    found = [
+        key for operation, key, _ in store.calls if operation in ("get", "get_range") and "/data/" in key
+    ]
+    store.calls.clear()
+    return sorted(found)
+
+
+def test_no_file_is_opened_to_publish_it(clock: ManualClock) -> None:
+    """Not one, the first time and later."""
+    store = FaultyStore(MemoryStore(f"iceberg-{next(_STORES)}"))
+    with engine_on(store, clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        for account in range(3):
+            append(engine, account)
+            if account:
+                publish(engine)
+        assert opened(store) == []
+
+
+def test_of_a_topic_of_before_each_footer_is_read_once(clock: ManualClock) -> None:
+    """When the file is published first: only that says whether it has somebody's field ids."""
+    store = FaultyStore(MemoryStore(f"iceberg-{next(_STORES)}"))
+    with engine_on(store, clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+    as_before(store, "topics/payments/0.json")
+    with engine_on(store, clock) as engine:
+        append(engine, 1)
+        append(engine, 2)
+        publish(engine)
+        first = opened(store)
+        assert len(first) == len(set(first)) == 2
+        publish(engine)
+        append(engine, 3)
+        publish(engine)
+        (third,) = opened(store)
+        assert third not in first
+
+
+def as_before(store: ObjectStore, key: str) -> None:
+    """The topic's object as it was before it said anything of field ids."""
+    fields = decode_json(store.get(key), key=key, kind="topic")
+    del fields["field_ids"]
+    store.put(key, encode_json(fields, "topic"))
+
+
+def test_new_files_with_ids_of_others_are_not_shown_as_they_came(clock: ManualClock) -> None:
+    """They were merged with an old one, before they were published: that one is shown alone."""
+    store = MemoryStore(f"iceberg-{next(_STORES)}")
+    with engine_on(store, clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+    as_before(store, "topics/payments/0.json")
+    with engine_on(store, clock) as engine:
+        append(engine, 1)
+        publish(engine)
+        with_ids_of_others(engine, rows(2, 3))
+        with pytest.raises(InvalidRequestError, match="column 'account' with field id 7, not 1"):
+            publish(engine)
+        engine.maintenance.compact(policy=EAGER)
+        publish(engine)
+        (merged,) = (file.uri for file in engine.scan("payments").files())
+        snapshot = metadata(engine)["snapshots"][-1]
+        assert snapshot["summary"]["operation"] == "overwrite"
+        assert (snapshot["summary"]["added-data-files"], merged.count("p-1-e-1")) == ("1", 1)
+
+
+def with_ids_of_others(engine: Engine, records: pa.Table) -> None:
+    """Into `payments-0`, as files of before took them over."""
+    others = [field.with_metadata({"PARQUET:field_id": str(7 + at)}) for at, field in enumerate(SCHEMA)]
+    physical_schema.cache_clear()
+    with (
+        mock.patch.object(data_files, "with_field_ids", return_value=others),
+        mock.patch.object(data_files, "with_own_id", lambda field: field),
+    ):
+        engine.producer().produce("payments", records, partition=0).result()
+    physical_schema.cache_clear()
 
 
 def test_what_the_log_knows_prunes(engine: Engine) -> None:
@@ -684,6 +768,37 @@ def test_who_drops_the_table_deletes_no_more_than_its_folder(engine: Engine, tmp
     assert {path.name for path in root.rglob("*") if path.suffix == ".parquet"} == set()
     shutil.rmtree(root)
     append(engine, 2)
+    assert accounts(publish(engine)) == [1, 2]
+
+
+def test_who_registers_the_table_cannot_write(engine: Engine, tmp_path: Path) -> None:
+    """By a catalog that pyiceberg commits to: rows, metadata alone, and what others clean up by."""
+    append(engine, 1)
+    append(engine, 2, partition=1)
+    uri = publish(engine)
+    catalog = SqlCatalog(
+        "theirs", uri=f"sqlite:///{tmp_path}/theirs.db", warehouse=f"file://{tmp_path}/theirs"
+    )
+    catalog.create_namespace("bank")
+    table = catalog.register_table("bank.payments", uri)
+    held = table.scan().to_arrow()
+    before = {info.key: engine.store.get(info.key) for info in engine.store.list("")}
+    writes: dict[str, Callable[[], object]] = {
+        "append": lambda: table.append(held),
+        "overwrite": lambda: table.overwrite(held),
+        "delete rows": lambda: table.delete("account = 1"),
+        "delete files": lambda: table.delete("log_partition = 1"),
+        "properties": lambda: table.transaction().set_properties({"gc.enabled": "true"}).commit_transaction(),
+        "schema": lambda: table.update_schema().add_column("more", IntegerType()).commit(),
+        "expire": lambda: table.maintenance.expire_snapshots().by_id(1).commit(),
+        "files": lambda: table.add_files([f"{tmp_path}/no-such-file.parquet"]),
+    }
+    for name, write in writes.items():
+        with pytest.raises(Exception) as refused:  # noqa: PT011 - whatever pyiceberg raises, it is no success
+            write()
+        assert str(refused.value), name
+    assert {info.key: engine.store.get(info.key) for info in engine.store.list("")} == before
+    assert catalog.load_table("bank.payments").metadata_location == uri
     assert accounts(publish(engine)) == [1, 2]
 
 

@@ -205,7 +205,7 @@ def test_field_ids_are_looked_at_in_every_footer() -> None:
             data = file(field_ids=ids)
             store.put("a/key", data)
             seen.append(fetch(store, "a/key", len(data), decode)[1].wrong_id)
-    problem = WrongId("column 'amount' with field id 3", "2, or none", is_old=False)
+    problem = WrongId("column 'amount' with field id 3", "2, or none in the whole file", is_old=False)
     assert seen == [None, None, None, None, problem, problem, problem, None]
 
 

@@ -71,13 +71,24 @@ def test_files_with_field_ids_stand_beside_files_without() -> None:
     assert texts(verify_store(ledger.store)) == []
 
 
-def test_ids_of_the_table_that_was_produced_are_no_damage() -> None:
-    """Files of before took over what the caller's columns had of ids: named, for Iceberg's readers go by them."""
+@pytest.mark.parametrize(
+    ("ids", "said"),
+    [
+        ([7, 1, 2, None, None], "column 'account_id' with field id 7"),
+        ([1, 2, 3, None, None], "column '_offset_delta' without a field id"),
+        ([None, 2, None, None, None], "column 'account_id' without a field id"),
+    ],
+)
+def test_ids_of_somebodys_table_are_no_damage(ids: list[int | None], said: str) -> None:
+    """Files of before took over what the caller's columns had of ids: named, for Iceberg's readers go by them, and do
+    not see columns without one.
+    """
     ledger = empty()
-    ledger.entry("payments", 0, ledger.batch("payments", 0, field_ids=[7, 1, 2, None, None]))
+    ledger.entry("payments", 0, ledger.batch("payments", 0, field_ids=ids))
     report = verify_store(ledger.store)
     (found,) = report.findings
     assert (found.code, found.severity) == ("data-file-field-ids", "warning")
+    assert said in str(found)
     assert report.ok
 
 

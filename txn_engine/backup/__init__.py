@@ -2,9 +2,9 @@
 
 from txn_engine.backup.checking import BackupCheck, backups, check_backup
 from txn_engine.backup.copying import Progress
-from txn_engine.backup.making import BackupMaker, Cuts
+from txn_engine.backup.making import BackupMaker, Cuts, check_place
 from txn_engine.backup.manifest import Manifest
-from txn_engine.backup.restoring import Restored, restore
+from txn_engine.backup.restoring import Restored, check_target, restore
 
 __all__ = [
     "BackupCheck",
@@ -15,5 +15,7 @@ __all__ = [
     "Restored",
     "backups",
     "check_backup",
+    "check_place",
+    "check_target",
     "restore",
 ]

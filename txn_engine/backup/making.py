@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 
-from storage import ObjectStore, overlap
+from storage import ObjectStore, overlap, would_overlap
 from txn_engine.backup.copying import Copier, Progress, check_arrived, data_files, in_parts, listed
 from txn_engine.backup.manifest import Counts, LogRef, Manifest, ObjectRef, StateRef
 from txn_engine.backup.place import BackupPlace
@@ -21,6 +21,7 @@ from txn_engine.coordinator.producer_ids import highest_block
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
 from txn_engine.log.cut_format import Cut, CutTopic
 from txn_engine.log.logs import Logs
+from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
@@ -259,12 +260,24 @@ def _no_one(_: int) -> None:
     """Told of nothing."""
 
 
+def check_place(store: ObjectStore, url: str) -> None:
+    """Raise where a local place, which may not be there yet, lies in the store, or around it: nothing is made."""
+    with store_errors():
+        is_apart = not would_overlap(store, url)
+    if not is_apart:
+        raise _not_apart(store.url, url)
+
+
 def _check_apart(one: ObjectStore, other: ObjectStore) -> None:
     """Raise where one of the two lies in the other: the objects of either would be strange there."""
     if overlap(one, other):
-        raise InvalidRequestError(
-            f"a backup of {one.url} in {other.url}",
-            actor="backup",
-            expected="a place that is neither inside the store nor around it",
-            action="name another place",
-        )
+        raise _not_apart(one.url, other.url)
+
+
+def _not_apart(store: str, place: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"a backup of {store} in {place}",
+        actor="backup",
+        expected="a place that is neither inside the store nor around it",
+        action="name another place",
+    )

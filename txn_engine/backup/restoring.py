@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain
 from typing import Final
 
-from storage import JSON_BYTES_MAX, LogKeys, ObjectStore, overlap
+from storage import JSON_BYTES_MAX, LogKeys, ObjectStore, overlap, would_overlap
 from storage.settle import default_jittered_pause
 from txn_engine.backup.copying import Copier, Progress, check_arrived, data_files, in_parts, listed, silent
 from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef
@@ -24,7 +24,7 @@ from txn_engine.clock import Clock, system_clock
 from txn_engine.errors import InvalidRequestError
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.logs import ForkSafeExecutor
-from txn_engine.log.objects import Objects, encode_json
+from txn_engine.log.objects import Objects, encode_json, store_errors
 from txn_engine.log.store_config import (
     CONSUMER_OFFSETS_TOPIC,
     RESTORED_KEY,
@@ -51,6 +51,23 @@ class Restored:
     backup: Manifest
 
 
+def check_target(source: ObjectStore, url: str) -> None:
+    """Raise where a local place, which may not be there yet, lies in the backups, or around them: nothing is made."""
+    with store_errors():
+        is_apart = not would_overlap(source, url)
+    if not is_apart:
+        raise _not_apart(source, url)
+
+
+def _not_apart(source: ObjectStore, url: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"a restore of {source.url} into {url}",
+        actor="restore",
+        expected="a place that is neither inside the backups nor around them",
+        action="name another place",
+    )
+
+
 def restore(
     source: ObjectStore,
     target: ObjectStore,
@@ -72,12 +89,7 @@ def restore(
     `pause` and `executors` are as an engine's.
     """
     if overlap(source, target):
-        raise InvalidRequestError(
-            f"a restore of {source.url} into {target.url}",
-            actor="restore",
-            expected="a place that is neither inside the backups nor around them",
-            action="name another place",
-        )
+        raise _not_apart(source, target.url)
     place, objects = BackupPlace.open(Objects(source, pause)), Objects(target, pause)
     begun = _begun(objects, place)
     manifest = place.manifest(begun.number if begun is not None and number is None else number)

@@ -79,7 +79,10 @@ def backup(
         return
     if to_url is None:
         raise click.UsageError("name the place of the backups: --to URL")
+    from txn_engine.backup import check_place
+
     with place.open() as engine, out.progress("backing up", unit="bytes") as advance:
+        check_place(engine.store, to_url)
         made = engine.backup(
             _open(to_url, backup_endpoint or place.endpoint, create=True),
             cut=cut,
@@ -181,8 +184,9 @@ def restore(
     """
     from txn_engine import backup as backups
 
-    target = place.open_store(set_up=True)
     source = _open(from_url, backup_endpoint or place.endpoint, create=False)
+    backups.check_target(source, place.required())
+    target = place.open_store(set_up=True)
     with out.progress("restoring", unit="bytes") as advance:
         restored = backups.restore(
             source,

@@ -93,7 +93,8 @@ if TYPE_CHECKING:
     "--tables",
     is_flag=True,
     help="Publishing a topic as Delta and Iceberg, up to 10,000 versions of 10,000 files: what the last ones cost, "
-    "over the first. Nothing else. The better part of an hour; with --quick a tenth.",
+    "over the first, and the first query of it by other engines, over the same files bare. Nothing else. The better "
+    "part of an hour; with --quick a tenth.",
 )
 @click.option(
     "--sql",

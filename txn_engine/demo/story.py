@@ -38,7 +38,12 @@ from txn_engine.errors import IllegalStateError, InvalidRequestError, TopicExist
 from txn_engine.spark.java import find_java_home
 from txn_engine.suggested import command
 
-_NEEDED = {"airflow": "airflow", "great_expectations": "quality", "pyspark": "spark"}
+_NEEDED = {
+    "airflow": "airflow",
+    "great_expectations": "quality",
+    "pyiceberg": "tables",
+    "pyspark": "spark",
+}
 _AIRFLOW, _FIRST_SPARK, _SECOND_SPARK, _CHECKER = 1, 2, 15, 16
 """Niceness: what is needed later warms up behind what is needed now."""
 
@@ -138,8 +143,8 @@ class Story:
         for told in closing.unexpected:
             screen.note(f"not as it was to go: {told}", style="bold red")
         screen.note(f"report  {closing.proof.report.as_uri()}")
-        root = closing.tables.roots[PAYMENTS]
-        screen.note(f"table   {root}   (polars.scan_delta, DuckDB's delta_scan, Spark's format delta)")
+        for root, readers in closing.tables.opened():
+            screen.note(f"table   {root}   ({readers})")
         look = command("transactions list", url=scene.engine.url)
         screen.note(f"store   {scene.engine.url}   ({look})")
         if self._json_output:

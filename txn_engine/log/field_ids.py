@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from types import MappingProxyType
 from typing import Any, Final
@@ -42,6 +42,31 @@ def with_own_id(field: pa.Field[Any]) -> pa.Field[Any]:
 def field_id(field: pa.Field[Any]) -> int:
     """The id that the field was given."""
     return int((field.metadata or {})[_KEY])
+
+
+def other_field_id(found: pa.Schema, right: pa.Schema) -> str | None:
+    """What of the ids of a data file's columns is not as it is in `right`, both as they are stored; None where nothing
+    is, or where the file has none at all: then columns go by their names.
+    """
+    ids = dict(_ids(found, ""))
+    if not any(number is not None for number in ids.values()):
+        return None
+    for path, number in _ids(right, ""):
+        if ids.get(path) != number:
+            seen = "no field id" if ids.get(path) is None else f"field id {ids[path]}"
+            return f"column {path!r} with {seen}, not {number}"
+    return None
+
+
+def _ids(fields: Iterable[pa.Field[Any]], above: str) -> Iterator[tuple[str, int | None]]:
+    """The ids of the fields and of those inside them, by their dotted paths."""
+    for field in fields:
+        held = (field.metadata or {}).get(_KEY)
+        yield above + field.name, None if held is None else int(held)
+        kind: Any = field.type
+        is_map = pa.types.is_map(kind)
+        inside = [kind.key_field, kind.item_field] if is_map else map(kind.field, range(kind.num_fields))
+        yield from _ids(inside, f"{above}{field.name}.")
 
 
 def _with_id(field: pa.Field[Any], number: int, inside: Iterator[int]) -> pa.Field[Any]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
 from storage import (
     DamagedObjectError,
     InvalidKeyError,
@@ -23,6 +25,7 @@ from storage import (
     StoreUnreachableError,
     UnknownFormatError,
     settle_put_if_absent,
+    stored_columns,
 )
 from storage import decode_json as storage_decode_json
 from storage import encode_json as storage_encode_json
@@ -147,6 +150,13 @@ class Objects:
                     action="a file that was rewritten, trimmed or aborted stays for 24 hours: plan the read again;"
                     " if that misses it too, run `txn-engine verify`",
                 ) from error
+
+    def columns(self, key: str, size: int) -> pa.Schema:
+        """The columns of a Parquet object of so many bytes, by its footer alone: nothing else of it is read or checked.
+        `CorruptObjectError` where it has no such footer, or is gone.
+        """
+        with store_errors():
+            return stored_columns(self.store, key, size)
 
     def exists(self, key: str) -> bool:
         """Whether there is an object."""

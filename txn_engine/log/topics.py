@@ -79,7 +79,8 @@ class Topic:
     """One incarnation of a topic.
 
     `delete_retention_ms` and `min_compaction_lag_ms` are Kafka's, and count where the topic is compacted.
-    `tables_publish`: the formats in which maintenance publishes it.
+    `tables_publish`: the formats in which maintenance publishes it. `has_field_ids`: all its data files have the ids of
+    its columns; False where it was made by code whose files had none, or others.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Topic:
     delete_retention_ms: int = DELETE_RETENTION_MS
     min_compaction_lag_ms: int = 0
     tables_publish: tuple[str, ...] = ()
+    has_field_ids: bool = False
 
     @property
     def is_compacted(self) -> bool:
@@ -303,6 +305,7 @@ class TopicRegistry:
             delete_retention_ms,
             min_compaction_lag_ms,
             formats,
+            has_field_ids=True,
         )
         outcome = self._create(
             topic_key(name, topic.incarnation), _encode(topic, self._new_id(), deleted=False)
@@ -628,6 +631,7 @@ def _encode(topic: Topic, write_id: str, *, deleted: bool) -> bytes:
             "delete_retention_ms": topic.delete_retention_ms,
             "min_compaction_lag_ms": topic.min_compaction_lag_ms,
             "tables_publish": ",".join(topic.tables_publish),
+            "field_ids": topic.has_field_ids,
             "created_ms": topic.created_ms,
             "deleted": deleted,
             "write_id": write_id,
@@ -668,6 +672,7 @@ def _decode(data: bytes, key: str, name: str, incarnation: int) -> Topic | None:
         number("delete_retention_ms"),
         number("min_compaction_lag_ms"),
         _decoded_formats(values, key, name),
+        values.get("field_ids") is True,
     )
 
 

@@ -70,6 +70,12 @@ class Changes:
     partitions: tuple[PartitionChange, ...]
 
     @property
+    def added(self) -> list[TableFile]:
+        """Files that are visible at the later cut, and were not at the earlier one."""
+        appended = (file for partition in self.partitions for file in partition.appended)
+        return [*appended, *(file for each in self._rewritten() for file in each.added)]
+
+    @property
     def passing(self) -> tuple[TableFile, ...]:
         """Files with new records that are visible at neither cut: see `steps`."""
         return tuple(each for rewritten in self._rewritten() for each in rewritten.passing)

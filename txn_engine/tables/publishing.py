@@ -32,9 +32,11 @@ class Publisher:
 
     def __init__(self, logs: Logs, topic: Topic, cuts: CutStore, pins: PinStore, clock: Clock) -> None:
         self._objects = logs.tools.objects
+        self._workers = logs.workers
         self._visible = Visible(logs, topic)
         self._topic = topic
         self._incarnation = (topic.name, topic.incarnation)
+        self._folder = f"topics/{topic.name}/{topic.incarnation}"
         self._cuts = cuts
         self._pins = pins
         self._clock = clock
@@ -90,10 +92,11 @@ class Publisher:
         """Put the versions that lead to the cut, until one is another's."""
         version = 0 if newest is None else newest.version + 1
         changes = self._visible.changes(None if newest is None else newest.at, cut)
+        lasting = self._readable(view, changes)
         if newest is None:
             self._remove_stray_pins(view)
         name = PinName(view.table_format, version, cut.number)
-        pin = self._pins.put(*self._incarnation, name, changes.later, self._lasting(changes))
+        pin = self._pins.put(*self._incarnation, name, changes.later, lasting)
         self._cuts.get(cut.number)  # nobody deletes what it needs once it is there behind the pin
         self._commit(view, version, changes, changes.steps(set(pin.files)), is_begun=False)
 
@@ -138,11 +141,30 @@ class Publisher:
             ):
                 return
 
+    def _readable(self, view: View, changes: Changes) -> list[str]:
+        """The files that passed and may be shown. Raises `InvalidRequestError` where one that has to be shown would be
+        read as something else.
+        """
+        lasting = set(self._lasting(changes))
+        passing = [file for file in changes.passing if file.path in lasting]
+        added = changes.added
+        misread = view.misread([*added, *passing], self._workers)
+        wrong = [file.path for file in added if file.path in misread]
+        if wrong:
+            raise InvalidRequestError(
+                f"{misread[wrong[0]]}" + (f", and {len(wrong) - 1} more such files" if wrong[1:] else ""),
+                actor=f"publish {self._topic.name!r} as {view.table_format}",
+                place=f"{self._folder}/{wrong[0]}",
+                expected="files with the field ids of the topic's columns, or with none: readers go by them",
+                action=f"write them anew by `txn-engine maintain compact --topic {self._topic.name} --min-files 2`, or"
+                " publish another format, or copy the topic into a new one; nothing was published",
+            )
+        return [file.path for file in passing if file.path not in misread]
+
     def _lasting(self, changes: Changes) -> list[str]:
         """Those files that passed which will be there once they are pinned. Clean-up takes none that died less than 24
         hours ago; half of that is left for clocks that differ.
         """
         young_ms = self._clock() - GRACE_MS // 2
         found = [file.path for file in changes.passing if file.died_ms > young_ms]
-        folder = f"topics/{self._topic.name}/{self._topic.incarnation}"
-        return [path for path in found[:FILES_MAX] if self._objects.exists(f"{folder}/{path}")]
+        return [path for path in found[:FILES_MAX] if self._objects.exists(f"{self._folder}/{path}")]

@@ -216,9 +216,11 @@ class Tables:
     def _publish(self, topic: Topic, views: Sequence[View], cut: Cut, *, is_asked: bool) -> dict[str, str]:
         at = topic_cut(cut, topic.name, topic.incarnation)
         publisher = self._publisher(topic)
-        return {
-            view.table_format: view.uri(publisher.publish(view, at, or_newer=not is_asked)) for view in views
+        picky_first = sorted(views, key=lambda view: not view.looks_into_files)
+        shown = {
+            view.table_format: publisher.publish(view, at, or_newer=not is_asked) for view in picky_first
         }
+        return {view.table_format: view.uri(shown[view.table_format]) for view in views}
 
     def _all_of(self, topic: Topic) -> list[TableStatus]:
         found = (self._table(topic, name) for name in FORMATS)

@@ -5,6 +5,7 @@ newest one shows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -54,6 +55,11 @@ class View(Protocol):
         """One of `txn_engine.types.TABLE_FORMATS`."""
         ...
 
+    @property
+    def looks_into_files(self) -> bool:
+        """Whether `misread` may open files: what else can be refused `check` knows."""
+        ...
+
     def check(self) -> None:
         """Raise `InvalidRequestError` for a column of a type that the format has not, and where else it cannot be."""
         ...
@@ -70,6 +76,12 @@ class View(Protocol):
 
     def batches(self, steps: Sequence[Step]) -> list[tuple[Step, ...]]:
         """The steps by versions, in order: those that may be shown at once are one."""
+        ...
+
+    def misread(self, files: Sequence[TableFile], workers: Executor) -> dict[str, str]:
+        """Of these files, by their paths, those that readers of the format would take for something else, and what in
+        them. May read the files' footers: so it is asked once for each, before the version that adds it.
+        """
         ...
 
     def commit(self, commit: Commit) -> bool:

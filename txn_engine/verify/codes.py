@@ -115,9 +115,11 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
             "data-file-schema": Code("A file's columns are not its topic's.", "format", _REPORT),
             "data-file-field-ids": Code(
                 "A file's Parquet field ids, by which Iceberg's readers go, are not those of its topic's columns. A "
-                "warning where the file is of before there were ids, and has those of the table that was produced.",
+                "warning where the file is of before there were ids, and took them over from somebody's table: the "
+                "topic is not published as Iceberg then.",
                 "format",
-                _REPORT,
+                "`txn-engine maintain compact` writes such files anew; where it is no warning, report it: a writer "
+                "broke the protocol",
             ),
         },
         "Producers": {

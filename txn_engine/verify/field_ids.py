@@ -21,16 +21,25 @@ class WrongId(NamedTuple):
 
 
 def wrong_field_id(columns: pa.Schema) -> WrongId | None:
-    """The first field with a wrong id in a data file with these columns; the last two are not its topic's."""
+    """The first field with a wrong id in a data file with these columns, of which the last two are not its topic's; or
+    the first column without one, where another has one: readers that go by ids do not see it. (What is inside an
+    extension type has none.)
+    """
     topics = len(columns) - len(_OF_OWN_COLUMNS)
     own = [(column.name, column) for column in columns]
     inside = chain.from_iterable(_inside(column.name, column.type) for column in columns)
     numbers = chain(range(1, topics + 1), _OF_OWN_COLUMNS, count(topics + 1))
-    for (path, field), right in zip(chain(own, inside), numbers, strict=False):
-        found = (field.metadata or {}).get(_FIELD_ID)
-        if found is not None and found != str(right).encode():
-            is_old = not any(_FIELD_ID in (column.metadata or {}) for column in list(columns)[topics:])
-            return WrongId(f"column {path!r} with field id {found.decode()}", f"{right}, or none", is_old)
+    ids = [
+        (path, (field.metadata or {}).get(_FIELD_ID), str(right).encode())
+        for (path, field), right in zip(chain(own, inside), numbers, strict=False)
+    ]
+    if all(found is None for _, found, _ in ids):
+        return None
+    is_old = all(found is None for _, found, _ in ids[topics : len(columns)])
+    for number, (path, found, right) in enumerate(ids):
+        if found != right and (found is not None or number < len(columns)):
+            seen = "without a field id" if found is None else f"with field id {found.decode()}"
+            return WrongId(f"column {path!r} {seen}", f"{right.decode()}, or none in the whole file", is_old)
     return None
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
 from txn_engine.clock import Clock
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.ids import IdSource
+from txn_engine.log.data_files import stored_schema
+from txn_engine.log.field_ids import other_field_id
 from txn_engine.log.objects import Objects
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
@@ -49,6 +52,7 @@ class IcebergView:
     """
 
     table_format: Final = "iceberg"
+    looks_into_files: Final = True
 
     def __init__(self, objects: Objects, topic: Topic, store_id: str, clock: Clock, new_id: IdSource) -> None:
         self._objects = objects
@@ -92,6 +96,20 @@ class IcebergView:
     def batches(self, steps: Sequence[Step]) -> list[tuple[Step, ...]]:
         """All at once: a version may have several snapshots, and those who follow the table see each by itself."""
         return [tuple(steps)] if steps else []
+
+    def misread(self, files: Sequence[TableFile], workers: Executor) -> dict[str, str]:
+        """Those that have field ids, and not all of those of the topic's columns: readers go by them, and by names
+        where there are none at all. In a topic that was made since files have ids no file is opened.
+        """
+        if self._topic.has_field_ids:
+            return {}
+        seen = workers.map(self._other_field_id, files)
+        return {file.path: each for file, each in zip(files, seen, strict=True) if each is not None}
+
+    def _other_field_id(self, file: TableFile) -> str | None:
+        key = f"topics/{self._topic.name}/{self._topic.incarnation}/{file.path}"
+        columns = self._objects.columns(key, file.log_file.file.data_bytes)
+        return other_field_id(columns, stored_schema(self._topic.schema))
 
     def commit(self, commit: Commit) -> bool:
         """Put the version if absent. Raises `InvalidRequestError` for a table that was published under another

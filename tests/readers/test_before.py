@@ -1,0 +1,52 @@
+"""A store of before there were tables and field ids (tests/tables/before), by the engines that open tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import LocalStore
+from tests.readers.environments import run
+from tests.readers.test_views import Shown, expected, note
+from tests.tables.before import store_of_before
+from tests.tables.ledgers import EAGER, engine_on, rows
+from txn_engine import Engine
+
+pytestmark = [pytest.mark.readers, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with engine_on(LocalStore(store_of_before(tmp_path))) as engine:
+        yield engine
+
+
+def test_its_files_go_by_name(engine: Engine) -> None:
+    """Alone, beside files that have ids, and merged with them."""
+    shown = note(engine)
+    engine.coordinator.write_pending_markers()
+    with engine.producer() as producer:
+        producer.produce("payments", rows(50, 51), partition=0).result()
+    note(engine, shown)
+    engine.maintenance.compact("payments", policy=EAGER)
+    note(engine, shown)
+    duck = run("tables", "duckdb_tables", shown.request())
+    delta = run("delta", "delta_spark", shown.request())
+    iceberg = run("iceberg", "iceberg_spark", shown.request(tags=shown.tags))
+    for found in (duck, delta):
+        assert found["versions"] == shown.by_version
+    for found in (duck, iceberg):
+        assert found["root"] == shown.by_snapshot[-1]
+        assert found["snapshots"] == shown.by_snapshot
+
+
+def test_deltas_readers_do_not_go_by_ids(engine: Engine) -> None:
+    """Of files with the ids of two columns exchanged: refused as Iceberg, and as Delta each column is its own."""
+    uri = engine.tables.publish("sides", "delta")["delta"]
+    request: dict[str, Any] = Shown(uri, "").request(versions=[0])
+    without, _ = expected(engine, topic="sides")
+    for environment, program in (("tables", "duckdb_tables"), ("delta", "delta_spark")):
+        assert run(environment, program, request)["delta"] == without, environment

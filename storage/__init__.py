@@ -2,6 +2,9 @@
 stored.
 """
 
+from storage.backend import Backend, Finding, Hadoop, Setting
+from storage.backends import BACKENDS, backend_of, is_remote
+from storage.bucket_store import BucketStore
 from storage.envelope import (
     JSON_BYTES_MAX,
     LARGE,
@@ -53,6 +56,14 @@ from storage.settle import PutOutcome, settle_put_if_absent
 from storage.store import FolderStore, MappableStore, ObjectInfo, ObjectStore, SpoolingStore
 
 __all__ = [
+    "BACKENDS",
+    "Backend",
+    "BucketStore",
+    "Finding",
+    "Hadoop",
+    "Setting",
+    "backend_of",
+    "is_remote",
     "DATA_LIMITS",
     "JSON_BYTES_MAX",
     "KnownParquet",

@@ -136,7 +136,7 @@ class MemoryStore:
             "a memory store cannot be pickled: it lives with this process only",
             actor="memory store",
             place=self.url,
-            action="use a file:// or s3:// store where other processes take part",
+            action="use a folder or a bucket where other processes take part",
         )
 
     def _object(self, key: str) -> tuple[bytes, int]:

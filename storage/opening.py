@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
-from urllib.parse import unquote, urlsplit
+from collections.abc import Mapping
+from urllib.parse import unquote
 
+from storage.backend import Backend
+from storage.backends import BACKENDS, backend_of
+from storage.bucket_store import BucketStore
 from storage.errors import InvalidKeyError, InvalidStoreUrlError
 from storage.local import LocalStore
 from storage.memory import MemoryStore
 from storage.store import ObjectStore
 
-_EXPECTED = "file:///path, a path, s3://bucket/prefix or memory://name"
+_EXPECTED = f"file:///path, a path, {', '.join(each.example for each in BACKENDS)} or memory://name"
 _NEARLY_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _NAMELESS = "nameless"
 
 
-def open_store(
-    url: str | os.PathLike[str],
-    *,
-    endpoint: str | None = None,
-    access_key: str | None = None,
-    secret_key: str | None = None,
-    session_token: str | None = None,
-    region: str | None = None,
-    create: bool = True,
-) -> ObjectStore:
-    """Return the store that `url` names: a path, `file:///path`, `s3://bucket/prefix` or `memory://name`.
+def open_store(url: str | os.PathLike[str], *, create: bool = True, **settings: str | None) -> ObjectStore:
+    """Return the store that `url` names: a path, `file:///path`, `memory://name`, or a URL of a kind in `backends`.
 
     `memory://` alone is one store of the process, as each name is.
-    Cheap and without a request: an S3 store is first contacted by the first call on it. `create` makes a
-    missing local folder (not its parent); it makes no bucket, `create_bucket_if_missing` does. Whatever is
-    not given by keyword comes from the environment (see S3Config). InvalidStoreUrlError for anything else.
+    Cheap and without a request: a store in the network is first contacted by the first call on it. `create` makes a
+    missing local folder (not its parent); it makes no bucket. `settings` are those of the URL's kind, by keyword
+    (`endpoint`, keys and the like); whatever is not given comes from the environment. A folder and memory need none,
+    and are given what others have without harm. InvalidStoreUrlError for anything else.
     """
+    _check_known(settings)
     text = os.fspath(url)
     if "://" not in text:
         if isinstance(url, str) and _NEARLY_A_URL.match(text):
@@ -45,9 +43,17 @@ def open_store(
         return LocalStore(_file_path(rest, text), create=create)
     if scheme == "memory":
         return _memory(rest, text)
-    if scheme in ("s3", "s3a", "s3n"):
-        return _s3(text, endpoint, access_key, secret_key, session_token, region)
-    raise _invalid(f"{scheme!r} is not a kind of store", text)
+    backend = backend_of(text)
+    if backend is None:
+        raise _invalid(f"{scheme!r} is not a kind of store", text)
+    foreign = [name for name, value in settings.items() if value and name not in _keywords(backend)]
+    if foreign:
+        raise _invalid(
+            f"{foreign[0]!r} is no setting of {backend.name}",
+            text,
+            f"give of {', '.join(_keywords(backend))} what it needs",
+        )
+    return backend.open(text, settings)
 
 
 def overlap(one: ObjectStore, other: ObjectStore) -> bool:
@@ -67,12 +73,25 @@ def would_overlap(store: ObjectStore, url: str | os.PathLike[str]) -> bool:
 
 
 def _server(store: ObjectStore) -> str | None:
-    """Which server's bucket it is; None for what no server has, and for AWS."""
-    if not store.url.startswith("s3:"):
-        return None
-    from storage.s3 import S3Store
+    """Which server's bucket it is; None for what no server has, and for a provider's own."""
+    return store.server if isinstance(store, BucketStore) else None
 
-    return store.config.endpoint if isinstance(store, S3Store) else None
+
+def _keywords(backend: Backend) -> list[str]:
+    return [each.keyword for each in backend.settings]
+
+
+def _check_known(settings: Mapping[str, str | None]) -> None:
+    known = sorted({name for backend in BACKENDS for name in _keywords(backend)})
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise InvalidStoreUrlError(
+                f"there is no setting {name!r}",
+                actor="open_store",
+                expected=f"one of {', '.join(known)}",
+                action=f"did you mean {near[0]!r}?" if near else "leave it out",
+            )
 
 
 def _file_path(rest: str, url: str) -> str:
@@ -93,42 +112,6 @@ def _memory(rest: str, url: str) -> MemoryStore:
         return MemoryStore(rest.rstrip("/") or _NAMELESS)
     except InvalidKeyError as error:
         raise _invalid("a memory store has one name", url) from error
-
-
-def _s3(
-    url: str,
-    endpoint: str | None,
-    access_key: str | None,
-    secret_key: str | None,
-    session_token: str | None,
-    region: str | None,
-) -> ObjectStore:
-    from storage.s3 import S3Store  # obstore takes 50 ms to import, and a local store needs none of it
-    from storage.s3_config import s3_config
-
-    if "@" in url:  # no bucket or prefix holds one
-        raise _invalid(
-            "credentials do not belong into a URL", url, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-        )
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise _invalid("this URL cannot be read", url) from error
-    if parts.query or parts.fragment:
-        raise _invalid("'?' and '#' have no meaning here", url)
-    try:
-        config = s3_config(
-            parts.netloc,
-            parts.path.strip("/"),
-            endpoint=endpoint,
-            access_key=access_key,
-            secret_key=secret_key,
-            session_token=session_token,
-            region=region,
-        )
-    except InvalidKeyError as error:
-        raise _invalid("the prefix is not a legal key", url) from error
-    return S3Store(config)
 
 
 def _invalid(seen: str, url: str, action: str = "fix the URL") -> InvalidStoreUrlError:

@@ -22,7 +22,7 @@ from storage.errors import StorageError
 
 @dataclass(frozen=True, slots=True)
 class Obstore:
-    """What the S3 backend uses of obstore."""
+    """What the stores in the network use of obstore; `kinds` has its clients: S3Store and the like."""
 
     pid: int
     put: Any
@@ -32,7 +32,7 @@ class Obstore:
     list: Any
     list_with_delimiter: Any
     delete: Any
-    S3Store: Any
+    kinds: Any
     AlreadyExistsError: type[Exception]
     PreconditionError: type[Exception]
 
@@ -59,7 +59,7 @@ def obstore_of_this_process() -> Obstore:
 
 
 def _original() -> Obstore:
-    return _functions(obstore, obstore.store.S3Store, obstore.exceptions)
+    return _functions(obstore, obstore.store, obstore.exceptions)
 
 
 def _copy() -> Obstore:
@@ -76,17 +76,17 @@ def _copy() -> Obstore:
             assert spec is not None  # noqa: S101 -- for the type checker: a loader was given
             module = importlib.util.module_from_spec(spec)
             loader.exec_module(module)
-        return _functions(module, module._store.S3Store, module.exceptions)
+        return _functions(module, module._store, module.exceptions)
     except (OSError, ImportError, AttributeError, KeyError) as error:
         raise StorageError(
-            f"the S3 client does not survive a fork, and a second one could not be loaded: {error}",
-            actor="s3 store",
+            f"the store's client does not survive a fork, and a second one could not be loaded: {error}",
+            actor="obstore",
             place=f"process {os.getpid()}",
             action="start child processes with the spawn method",
         ) from error
 
 
-def _functions(module: ModuleType, s3_store: Any, exceptions: ModuleType) -> Obstore:
+def _functions(module: ModuleType, kinds: Any, exceptions: ModuleType) -> Obstore:
     return Obstore(
         pid=os.getpid(),
         put=module.put,
@@ -96,7 +96,7 @@ def _functions(module: ModuleType, s3_store: Any, exceptions: ModuleType) -> Obs
         list=module.list,
         list_with_delimiter=module.list_with_delimiter,
         delete=module.delete,
-        S3Store=s3_store,
+        kinds=kinds,
         AlreadyExistsError=exceptions.AlreadyExistsError,
         PreconditionError=exceptions.PreconditionError,
     )

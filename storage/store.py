@@ -90,7 +90,7 @@ class ObjectStore(Protocol):
         ...
 
     def uri(self, key: str) -> str:
-        """Return what another engine opens it by: an absolute path, or `s3://bucket/prefix/key`."""
+        """Return what another engine opens it by: an absolute path, or the URL of the object."""
         ...
 
     def close(self) -> None:

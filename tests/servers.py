@@ -70,8 +70,8 @@ def minio_client(endpoint: str, access_key: str, secret_key: str) -> Minio:
     )
 
 
-class S3Server:
-    """A real S3 server of one's own: random credentials, data in a folder that goes when the server stops.
+class Server:
+    """A real server of one's own: random credentials, data in a folder that goes when the server stops.
 
     `with MinioServer(binary) as server:` or `start()` and `stop()`. `kill()` and a second `start()` on the
     same ports and data are a crash and a restart. A subclass says what is run and when it is ready.
@@ -84,8 +84,6 @@ class S3Server:
         self._binary = binary
         self._own_data = data is None
         self.data = data or Path(tempfile.mkdtemp(prefix=f"{binary.name}-"))
-        self.access_key = f"test-{secrets.token_hex(6)}"
-        self.secret_key = secrets.token_urlsafe(24)
         self.ports: list[int] = []
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -94,7 +92,7 @@ class S3Server:
         raise NotImplementedError
 
     def is_ready(self) -> bool:
-        """Whether signed requests are served. May raise what a client raises of a server that is not there yet."""
+        """Whether requests are served. May raise what a client raises of a server that is not there yet."""
         raise NotImplementedError
 
     def process_environment(self) -> dict[str, str]:
@@ -103,27 +101,13 @@ class S3Server:
 
     @property
     def port(self) -> int:
-        """Where S3 is spoken."""
+        """Where objects are asked for."""
         return self.ports[0]
 
     @property
     def url(self) -> str:
         """The endpoint, `http://127.0.0.1:port`."""
         return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What a process needs to use this server through the environment."""
-        return {
-            "TXN_ENGINE_S3_ENDPOINT": self.url,
-            "AWS_ACCESS_KEY_ID": self.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            "AWS_REGION": "us-east-1",
-        }
-
-    def client(self) -> Minio:
-        """A client of this server."""
-        return minio_client(self.url, self.access_key, self.secret_key)
 
     def start(self) -> Self:
         """Start and wait until the server says that it is ready. At the first start other ports are tried when one
@@ -176,7 +160,9 @@ class S3Server:
     def _launch(self) -> None:
         (self.data / "objects").mkdir(parents=True, exist_ok=True)
         inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("MINIO_", "AWS_"))
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MINIO_", "AWS_", "AZUR", "STORAGE_"))
         }
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -201,6 +187,29 @@ class S3Server:
                     return True
             time.sleep(0.05)
         return False
+
+
+class S3Server(Server):
+    """One that speaks S3."""
+
+    def __init__(self, binary: Path, *, data: Path | None = None) -> None:
+        super().__init__(binary, data=data)
+        self.access_key = f"test-{secrets.token_hex(6)}"
+        self.secret_key = secrets.token_urlsafe(24)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to use this server through the environment."""
+        return {
+            "TXN_ENGINE_S3_ENDPOINT": self.url,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def client(self) -> Minio:
+        """A client of this server."""
+        return minio_client(self.url, self.access_key, self.secret_key)
 
 
 class MinioServer(S3Server):

@@ -56,16 +56,14 @@ def connect(
     url: str | None = None,
     *,
     endpoint: str | None = None,
-    access_key: str | None = None,
-    secret_key: str | None = None,
-    session_token: str | None = None,
-    region: str | None = None,
     clock: Clock | None = None,
+    **settings: str | None,
 ) -> Engine:
     """Open a store, setting it up if it was never used.
 
-    `url`: `file:///path`, `s3://bucket/prefix` or `memory://name`; else the environment's TXN_ENGINE_URL.
-    What is not given for S3 comes from the environment (AWS_*, TXN_ENGINE_S3_ENDPOINT). `clock` gives
+    `url`: `file:///path`, `memory://name` or a bucket's, as `s3://bucket/prefix`; else the environment's
+    TXN_ENGINE_URL. `endpoint`: its server, where that is not the provider's own. `settings`: keys and the like, by the
+    keywords of the URL's kind of store (docs/STORES.md); what is not given comes from the environment. `clock` gives
     milliseconds since the epoch. A store that does not keep put-if-absent is refused with `StoreAccessError`;
     a reader needs no right to write once the store is set up.
     """
@@ -75,14 +73,7 @@ def connect(
             "no store was named", expected=f"a URL, or {URL_VARIABLE} in the environment"
         )
     with store_errors():
-        store = open_store(
-            url,
-            endpoint=endpoint,
-            access_key=access_key,
-            secret_key=secret_key,
-            session_token=session_token,
-            region=region,
-        )
+        store = open_store(url, create=True, endpoint=endpoint, **settings)
     return Engine(store, clock=clock or system_clock)
 
 

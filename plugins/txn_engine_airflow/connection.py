@@ -5,17 +5,16 @@ The fields of a connection of type `txn_engine`:
     extra.url           the store's URL as `txn_engine.connect` takes it, without keys; wins over host and schema
     host, schema        where extra has no url, in this order:
                           host with "://"         the URL; schema, if any, is the prefix below it
-                          schema s3 or file       the kind of store; host is bucket[/prefix], or the absolute path
-                          host alone              an absolute path is a folder, anything else a bucket
-                          host and schema         bucket and prefix
+                          schema file, s3, ...    the kind of store; host is bucket[/prefix], or the absolute path
+                          host alone              an absolute path is a folder, anything else a bucket of S3
+                          host and schema         bucket and prefix, likewise
                           schema alone            the absolute path of a folder (its leading slash may be left out)
-    login, password     access key and secret key
-    extra.endpoint_url, extra.region_name, extra.aws_session_token     as in an `aws` connection
+    login, password, and names in extra     what opens it, by the kind of store: docs/STORES.md
 
 So these name the same store: `txn-engine://KEY:SECRET@ledger/prod?region_name=eu-west-1` and
 `{"conn_type": "txn_engine", "login": "KEY", "password": "SECRET",
 "extra": {"url": "s3://ledger/prod", "region_name": "eu-west-1"}}`; and `txn-engine:///srv/ledger` is a local folder.
-What a connection leaves out comes from the environment (`TXN_ENGINE_URL`, `TXN_ENGINE_S3_ENDPOINT`, `AWS_*`).
+What a connection leaves out comes from the environment (`TXN_ENGINE_URL`, and the variables of its kind of store).
 """
 
 from __future__ import annotations
@@ -23,32 +22,25 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypedDict
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from airflow.sdk import Connection
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
+from txn_engine_airflow.kinds import kind_of, kinds
+
 DEFAULT_CONN_ID = "txn_engine_default"
 URL_VARIABLE = "TXN_ENGINE_URL"
 
 _NEARLY_A_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_EXTRA = ("url", "endpoint_url", "region_name", "aws_session_token")
+_OF_THE_CONNECTION: Final = ("login", "password")
 _HOW = (
     f"extra.url, or host and schema, of the connection, or {URL_VARIABLE} in the environment where {DEFAULT_CONN_ID!r} "
     "is not defined"
 )
-
-
-class StoreAccess(TypedDict):
-    """What `connect` and `open_store` take beside the URL; None is left to the environment."""
-
-    endpoint: str | None
-    region: str | None
-    access_key: str | None
-    secret_key: str | None
-    session_token: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,36 +52,37 @@ class StoreConnection:
 
     url: str
     source: str
-    endpoint: str | None = None
-    region: str | None = None
-    access_key: str | None = field(default=None, repr=False)
-    secret_key: str | None = field(default=None, repr=False)
-    session_token: str | None = field(default=None, repr=False)
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         scheme, separator, rest = self.url.partition("://")
+        kind = kind_of(self.url)
+        if kind is not None and kind.may_hold_at(rest.partition("/")[0]):
+            rest = rest.replace("@", "", 1)
         # A secret may hold a slash: then only the colon before it stands in front of the path.
         if (
             {"@", ":"} & set(rest.partition("/")[0])
             or (separator and scheme != "file" and {"@", "?", "#"} & set(rest))
             or (not separator and _NEARLY_A_URL.match(self.url))
         ):
+            kind = kind or kinds()[0]
             raise AirflowFailException(
                 f"{self.source}: the store's URL has credentials, a port or options in it, or one slash too few;"
-                " expected s3://bucket/prefix, the keys in login and password of the connection or in AWS_ACCESS_KEY_ID"
-                " and AWS_SECRET_ACCESS_KEY, the server in extra.endpoint_url"
+                f" expected {kind.example}, the keys in login and password of the connection or in {kind.credentials},"
+                " the server in extra.endpoint_url"
             )
 
     @property
-    def access(self) -> StoreAccess:
-        """What opens it."""
-        return StoreAccess(
-            endpoint=self.endpoint,
-            region=self.region,
-            access_key=self.access_key,
-            secret_key=self.secret_key,
-            session_token=self.session_token,
-        )
+    def access(self) -> dict[str, Any]:
+        """What `connect` and `open_store` take beside the URL; what is not there is left to the environment."""
+        return dict(self.settings)
+
+    @property
+    def secrets(self) -> list[str]:
+        """What no log may show."""
+        kind = kind_of(self.url)
+        public = {each.keyword for each in (kind.settings if kind is not None else ()) if not each.secret}
+        return [value for name, value in self.settings if name not in public]
 
     @classmethod
     def load(cls, conn_id: str = DEFAULT_CONN_ID) -> StoreConnection:
@@ -122,18 +115,10 @@ class StoreConnection:
             raise AirflowFailException(
                 f"{name}: port {connection.port} has no meaning here; expected the endpoint in extra.endpoint_url"
             )
-        url = extra.get("url") or _url(connection) or os.environ.get(URL_VARIABLE)
+        url = _text(name, extra, "url") or _url(connection) or os.environ.get(URL_VARIABLE)
         if not url:
             raise AirflowFailException(f"{name}: it names no store; expected {_HOW}")
-        return cls(
-            url,
-            name,
-            endpoint=extra.get("endpoint_url"),
-            region=extra.get("region_name"),
-            access_key=connection.login or None,
-            secret_key=connection.password or None,
-            session_token=extra.get("aws_session_token"),
-        )
+        return cls(url, name, _settings(name, url, connection, extra))
 
     @property
     def place(self) -> str:
@@ -181,16 +166,33 @@ def _url(connection: Connection) -> str | None:
         return f"{host.rstrip('/')}/{schema.strip('/')}" if schema else host
     if schema == "file":
         return f"file:///{host.strip('/')}"
-    if schema == "s3":
-        return f"s3://{host}"
+    schemes = [kind.schemes[0] for kind in kinds()]
+    if schema in schemes:
+        return f"{schema}://{host}"
     if host.startswith("/"):
         return f"file://{host}"
     if host:
-        return f"s3://{host}/{schema.strip('/')}".rstrip("/")
+        return f"{schemes[0]}://{host}/{schema.strip('/')}".rstrip("/")
     return f"file:///{schema.strip('/')}" if schema else None
 
 
-def _extra(connection: Connection) -> dict[str, str]:
+def _settings(
+    name: str, url: str, connection: Connection, extra: Mapping[str, object]
+) -> tuple[tuple[str, str], ...]:
+    """What the connection has of the settings of the URL's kind of store, by their keywords."""
+    kind = kind_of(url)
+    found = {}
+    for setting in kind.settings if kind is not None else ():
+        if setting.field in _OF_THE_CONNECTION:
+            value = getattr(connection, setting.field)
+        else:
+            value = _text(name, extra, setting.field) if setting.field else None
+        if value:
+            found[setting.keyword] = value
+    return tuple(found.items())
+
+
+def _extra(connection: Connection) -> dict[str, object]:
     """The connection's extra. (`extra_dejson` would log what it cannot read, and mask the store's URL.)"""
     if not connection.extra:
         return {}
@@ -202,9 +204,13 @@ def _extra(connection: Connection) -> dict[str, str]:
         raise AirflowFailException(
             f"connection {connection.conn_id!r}: extra cannot be read; expected a JSON object"
         )
-    for place in _EXTRA:
-        _check_text(f"connection {connection.conn_id!r}", f"extra.{place}", found.get(place))
-    return {place: found[place] for place in _EXTRA if found.get(place)}
+    return found
+
+
+def _text(name: str, extra: Mapping[str, object], place: str) -> str | None:
+    value = extra.get(place)
+    _check_text(name, f"extra.{place}", value)
+    return value if isinstance(value, str) else None
 
 
 def _check_text(name: str, place: str, value: object) -> None:

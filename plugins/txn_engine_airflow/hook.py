@@ -48,9 +48,8 @@ def connect_to(store: StoreConnection) -> Engine:
 
 
 def _mask(store: StoreConnection) -> None:
-    for secret in (store.secret_key, store.session_token):
-        if secret:
-            mask_secret(secret)
+    for secret in store.secrets:
+        mask_secret(secret)
 
 
 @contextmanager

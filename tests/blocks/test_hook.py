@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from storage import BACKENDS
 from tests.blocks.payments import payments
 from txn_engine import Engine
 from txn_engine.errors import TxnEngineError
@@ -36,7 +37,7 @@ def test_the_provider_fits_airflows_schemas_and_names_what_is_there() -> None:
 
 
 def test_the_form_has_a_field_for_each_thing_that_a_connection_says() -> None:
-    """The fields of `extra` that `StoreConnection` reads, the session token hidden; nothing is asked for twice."""
+    """Those of `extra` that are read for each kind of store, secrets hidden; nothing is asked for twice."""
     from airflow.sdk import Connection
 
     from txn_engine_airflow.connection import StoreConnection
@@ -48,12 +49,18 @@ def test_the_form_has_a_field_for_each_thing_that_a_connection_says() -> None:
     assert form["hook-name"] == TxnEngineHook.hook_name
     fields = form["conn-fields"]
     filled = {name: f"x-{name}" for name in fields}
-    store = StoreConnection.of(Connection(conn_id="c", conn_type="txn_engine", extra=json.dumps(filled)))
-    assert (store.url, store.endpoint) == ("x-url", "x-endpoint_url")
-    assert (store.region, store.session_token) == ("x-region_name", "x-aws_session_token")
-    assert {name for name, field in fields.items() if field["schema"].get("format") == "password"} == {
-        "aws_session_token"
-    }
+    secret, read = set(), {"url"}
+    for backend in BACKENDS:
+        extra = filled | {"url": f"{backend.schemes[0]}://ledger"}
+        asked = {"login": "x-login", "password": "x-password", "extra": json.dumps(extra)}
+        store = StoreConnection.of(Connection(conn_id="c", conn_type="txn_engine", **asked))
+        assert store.access == {each.keyword: f"x-{each.field}" for each in backend.settings}
+        of_extra = [each for each in backend.settings if each.field not in ("login", "password")]
+        secret |= {each.field for each in of_extra if each.secret}
+        read |= {each.field for each in of_extra}
+        assert sorted(store.secrets) == sorted(f"x-{each.field}" for each in backend.settings if each.secret)
+    assert set(fields) == read
+    assert {name for name, field in fields.items() if field["schema"].get("format") == "password"} == secret
     behaviour = form["ui-field-behaviour"]
     assert set(behaviour["placeholders"]) <= {*fields, "host", "schema", "login", "password"}
     assert behaviour["hidden-fields"] == ["port"]  # it would be refused

@@ -255,11 +255,11 @@ def test_a_watch_reads_a_connection_that_was_mended(
 
     def load(conn_id: str) -> StoreConnection:
         loads.append(keys[0])
-        return StoreConnection(store_url, "test", access_key=keys[0], secret_key="s")
+        return StoreConnection(store_url, "test", (("access_key", keys[0]), ("secret_key", "s")))
 
     def connect_to(store: StoreConnection) -> Any:
         engine = real(StoreConnection(store_url, "test"))
-        engine.key = store.access_key  # type: ignore[attr-defined]
+        engine.key = store.access["access_key"]  # type: ignore[attr-defined]
         return engine
 
     class Watch(type(watch())):  # type: ignore[misc]

@@ -78,8 +78,14 @@ def test_credentials_endpoint_and_region_stand_where_the_aws_connection_has_them
             }
         ),
     )
-    assert (store.access_key, store.secret_key, store.session_token) == ("KEY", "SECRET", "TOKEN")
-    assert (store.endpoint, store.region) == ("http://127.0.0.1:9000", "eu-west-1")
+    assert store.access == {
+        "access_key": "KEY",
+        "secret_key": "SECRET",
+        "session_token": "TOKEN",
+        "endpoint": "http://127.0.0.1:9000",
+        "region": "eu-west-1",
+    }
+    assert store.secrets == ["SECRET", "TOKEN"]
     assert not {"KEY", "SECRET", "TOKEN"} & set(repr(store).replace("'", " ").split())
 
 
@@ -173,9 +179,9 @@ def test_without_a_connection_the_environment_names_the_store(monkeypatch: pytes
     monkeypatch.delenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", raising=False)
     monkeypatch.setenv("TXN_ENGINE_URL", "s3://ledger")
     store = StoreConnection.load()
-    assert (store.url, store.access_key, store.source) == (
+    assert (store.url, store.access, store.source) == (
         "s3://ledger",
-        None,
+        {},
         "TXN_ENGINE_URL in the environment",
     )
     with pytest.raises(AirflowFailException, match="connection 'other': it is not defined"):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from storage import LocalStore
+from storage import BucketStore, LocalStore
 from tests.conftest import S3Bucket
 from tests.readers.environments import run
 from tests.readers.programs.rows import digest
@@ -257,29 +257,14 @@ def test_on_s3(minio_bucket: S3Bucket) -> None:
             note(engine, shown)
         engine.maintenance.compact(policy=EAGER)
         note(engine, shown)
-    endpoint = minio_bucket.endpoint
-    s3 = {
-        "key": minio_bucket.access_key,
-        "secret": minio_bucket.secret_key,
-        "endpoint": endpoint.partition("//")[2],
-    }
+        store = engine.store
+        assert isinstance(store, BucketStore)
+    _, secret = store.duckdb_secret()
+    s3 = {"key": secret["KEY_ID"], "secret": secret["SECRET"], "endpoint": secret["ENDPOINT"]}
     found = run("tables", "duckdb_tables", shown.request(s3=s3))
     assert (found["delta"], found["root"]) == (shown.by_version[-1], shown.by_snapshot[-1])
     assert (found["versions"], found["snapshots"]) == (shown.by_version, shown.by_snapshot)
-    delta_options = {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": minio_bucket.access_key,
-        "AWS_SECRET_ACCESS_KEY": minio_bucket.secret_key,
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
-    iceberg_options = {
-        "s3.endpoint": endpoint,
-        "s3.access-key-id": minio_bucket.access_key,
-        "s3.secret-access-key": minio_bucket.secret_key,
-        "s3.region": "us-east-1",
-    }
-    options = {"delta_options": delta_options, "iceberg_options": iceberg_options}
+    options = {"delta_options": store.storage_options(), "iceberg_options": store.iceberg_properties()}
     found = run("tables", "python_tables", shown.request(**options))
     assert found["deltalake"] == found["polars delta"] == [shown.by_version[-1], *shown.by_version]
     assert found["pyiceberg"] == found["polars iceberg"] == [shown.by_snapshot[-1], *shown.by_snapshot]

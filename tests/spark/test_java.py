@@ -14,10 +14,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from storage.s3 import S3
 from txn_engine.errors import TxnEngineError
 from txn_engine.spark.cache_folder import cache_folder
 from txn_engine.spark.errors import SparkSessionError
-from txn_engine.spark.jars import S3A_JARS, Jar, checked_jars
+from txn_engine.spark.jars import Jar, checked_jars, listed_jars
 from txn_engine.spark.java import JavaNotFoundError, find_java_home
 from txn_engine.spark.trust_store import java_trust_store, system_certificates
 
@@ -190,7 +191,7 @@ def test_cache_folder_follows_the_environment(tmp_path: Path, monkeypatch: pytes
 
 def test_s3a_jars_are_the_ones_listed_without_the_sdk_bundle() -> None:
     """13 MB, not 700: without the bundle, the modules used instead of one version, Hadoop's the one of PySpark."""
-    lines = S3A_JARS.read_text(encoding="utf-8").splitlines()[1:]
+    lines = listed_jars(S3.hadoop).read_text(encoding="utf-8").splitlines()[1:]
     jars = {line.split()[1]: Jar(*line.split()) for line in lines}
     assert "bundle" not in jars
     assert {jar.version for jar in jars.values() if jar.organisation == "software.amazon.awssdk"} == {

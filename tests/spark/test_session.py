@@ -100,11 +100,11 @@ def test_the_line_that_says_why() -> None:
 @pytest.mark.spark
 def test_a_session_without_the_s3a_jars(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket that the running session cannot read is refused with one line that says how to start one that can."""
-    from storage.s3_config import S3Config
-    from txn_engine.spark.s3a import bucket_options
+    from storage.s3 import S3Config, S3Store
+    from txn_engine.spark.hadoop import bucket_options
 
     with pytest.raises(SparkSessionError, match="has no S3A jars"):
-        bucket_options(spark, S3Config("bucket", access_key="AKIA", secret_key="s3cr3t"))
+        bucket_options(spark, S3Store(S3Config("bucket", access_key="AKIA", secret_key="s3cr3t")))
     assert spark.sparkContext._jsc.hadoopConfiguration().get("fs.s3a.bucket.bucket.secret.key") is None
     assert read_topic  # the same call runs behind it
 

@@ -9,8 +9,8 @@ from minio.lifecycleconfig import Expiration, LifecycleConfig, NoncurrentVersion
 from minio.versioningconfig import VersioningConfig
 
 from storage import AccessDeniedError, InvalidStoreUrlError, StoreUnreachableError
-from storage.bucket import create_bucket_if_missing, inspect_bucket
-from storage.s3_config import S3Config, s3_config
+from storage.s3.bucket import create_bucket_if_missing, inspect_bucket
+from storage.s3.config import S3Config, s3_config
 from tests.conftest import S3Bucket
 
 

@@ -13,7 +13,7 @@ from storage import (
     prove_put_if_absent,
 )
 from storage.s3 import S3Store
-from storage.s3_config import s3_config
+from storage.s3.config import s3_config
 from tests.conftest import S3Bucket
 from tests.faults import FaultyStore, OverwritingStore, faults, keys_of, raising
 

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import faulthandler
-import hashlib
-import http.server
 import io
 import os
 import pickle
-import signal
 import socket
-import sys
-import tempfile
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
@@ -26,23 +17,21 @@ from storage import (
     BucketNotFoundError,
     InvalidStoreUrlError,
     NotConnectedError,
-    ObjectNotFoundError,
     ObjectStore,
-    OversizedObjectError,
     PutIfAbsentUnsupportedError,
     StorageError,
     StoreUnreachableError,
     open_store,
     settle_put_if_absent,
 )
-from storage.bucket import inspect_bucket
 from storage.s3 import S3Store
-from storage.s3_config import s3_config
+from storage.s3.bucket import inspect_bucket
+from storage.s3.config import s3_config
 from tests.conftest import S3Bucket
 from tests.faults import keys_of, no_pause
-from tests.storage.conformance import StoreConformance, run_race_in_processes
-
-UNREACHABLE_S_MAX = 20.0
+from tests.storage import odd_server
+from tests.storage.bucket_conformance import BucketConformance
+from tests.storage.odd_server import UNREACHABLE_S_MAX, error_of, operations, xml
 
 
 def store_of(bucket: S3Bucket, prefix: str = "pre/fix", **changes: Any) -> S3Store:
@@ -61,7 +50,7 @@ def no_aws_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-class S3Conformance(StoreConformance):
+class S3Conformance(BucketConformance):
     """An S3 store in the bucket that a subclass's fixture `bucket` gives."""
 
     @pytest.fixture
@@ -91,8 +80,8 @@ class S3Conformance(StoreConformance):
             for found in self.raw.list_objects(self.place.name, prefix=f"pre/fix/{key}")
         )
 
-    def run_race(self, store: ObjectStore) -> list[tuple[list[int], list[bytes]]]:
-        return run_race_in_processes(store)
+    def neighbour(self, prefix: str) -> ObjectStore:
+        return store_of(self.place, prefix)
 
 
 class TestSeaweedStore(S3Conformance):
@@ -113,16 +102,6 @@ class TestS3Store(S3Conformance):
     @pytest.fixture
     def bucket(self, minio_bucket: S3Bucket) -> S3Bucket:
         return minio_bucket
-
-    def test_a_prefix_is_a_wall(self, store: ObjectStore) -> None:
-        """Two prefixes of one bucket are two stores, and a prefix that only begins alike is a third."""
-        store.put("a", b"x")
-        neighbours = [store_of(self.place, prefix) for prefix in ("pre/fi", "pre/fix2", "pre", "")]
-        assert [keys_of(other.list("")) for other in neighbours] == [[], [], ["fix/a"], ["pre/fix/a"]]
-        assert [other.uri("a") for other in neighbours[2:]] == [
-            f"s3://{self.place.name}/pre/a",
-            f"s3://{self.place.name}/a",
-        ]
 
     @pytest.mark.parametrize("name", ["Icon\r", "new\nline", "tab\t/below", "del\x7f"])
     def test_names_that_obstore_has_no_path_for_are_listed(self, store: ObjectStore, name: str) -> None:
@@ -156,30 +135,6 @@ class TestS3Store(S3Conformance):
         assert store.list_folders("a/m") == []
         assert {info.key: info.size for info in store.list("b")}["b/0"] == 1
 
-    def test_a_large_object_is_not_held_in_memory(
-        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """It comes into a file without a name; small ones, and all where there is no room for files, do not."""
-        assert isinstance(store, S3Store)
-        large = os.urandom(1 << 20) * 96
-        store.put("large", large)
-        store.put("small", b"small")
-        digest = hashlib.sha256(large).digest()
-        del large
-        store.get_range("large", 0, 1)  # the client is there by now
-        before = held_bytes()
-        view = store.spool("large", max_bytes=96 << 20)
-        assert held_bytes() - before < 48 << 20
-        assert hashlib.sha256(view).digest() == digest
-        assert view.readonly
-        assert bytes(store.spool("small", max_bytes=5)) == b"small"
-        with pytest.raises(OversizedObjectError):
-            store.spool("large", max_bytes=(96 << 20) - 1)
-        with pytest.raises(ObjectNotFoundError):
-            store.spool("absent", max_bytes=1)
-        monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-        assert hashlib.sha256(store.spool("large", max_bytes=96 << 20)).digest() == digest
-
     def test_such_a_name_behind_many(self, store: ObjectStore) -> None:
         """What the pages before gave is not given again."""
         names = [f"a/{number:04d}" for number in range(1_100)]
@@ -189,86 +144,8 @@ class TestS3Store(S3Conformance):
         store.put("a/2", b"x")
         assert keys_of(store.list("a")) == [*names, "a/1099\r", "a/2"]
 
-    def test_a_fork_gets_clients_of_its_own(self, store: ObjectStore) -> None:
-        """A child forked after the parent used the store can use it too, instead of waiting for ever."""
-        store.put("parent", b"x")
-
-        def child() -> bytes:
-            won = settle_put_if_absent(store, "child", b"made by the child").won
-            lost = not store.put_if_absent("parent", b"y")
-            try:
-                store.get("nothing")
-            except ObjectNotFoundError:
-                return b"%d %d %s" % (won, lost, store.get("parent"))
-            return b"absent object found"
-
-        assert in_forked_child(child) == b"1 1 x"
-        assert store.get("child") == b"made by the child"
-
-    def test_a_fork_of_a_fork(self, store: ObjectStore) -> None:
-        """So does the child of such a child (Airflow forks twice)."""
-        store.put("a", b"x")
-        assert (
-            in_forked_child(
-                lambda: store.get("a") + in_forked_child(lambda: store.get("a") + b"2", timeout_s=15.0)
-            )
-            == b"xx2"
-        )
-
-
-def held_bytes() -> int:
-    """Memory of this process that no file stands behind."""
-    (line,) = (
-        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon")
-    )
-    return int(line.split()[1]) * 1024
-
-
-def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes:
-    """Fork, run, and return what the child wrote; a child that does not answer says where it waits, and ends."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            # No thread's watch: a watch that the parent had at the fork is waited for, and never ends here.
-            faulthandler.register(signal.SIGALRM, file=sys.__stderr__, chain=True)
-            signal.setitimer(signal.ITIMER_REAL, timeout_s)
-            os.write(writer, work())
-        except BaseException as error:  # noqa: BLE001 -- the parent shows it
-            os.write(writer, repr(error).encode())
-        finally:
-            os._exit(0)
-    os.close(writer)
-    try:
-        said = b""
-        while part := os.read(reader, 65_536):
-            said += part
-        return said
-    finally:
-        os.waitpid(pid, 0)
-        os.close(reader)
-
 
 # -- errors of the real server
-
-
-def operations(store: ObjectStore) -> list[tuple[str, Callable[[], object]]]:
-    return [
-        ("get", lambda: store.get("a")),
-        ("get_range", lambda: store.get_range("a", 0, 1)),
-        ("head", lambda: store.head("a")),
-        ("list", lambda: list(store.list(""))),
-        ("list_folders", lambda: store.list_folders("")),
-        ("put_if_absent", lambda: store.put_if_absent("a", b"x")),
-        ("put", lambda: store.put("a", b"x")),
-        ("delete", lambda: store.delete("a")),
-    ]
-
-
-def error_of(call: Callable[[], object]) -> StorageError:
-    with pytest.raises(StorageError) as caught:
-        call()
-    return caught.value
 
 
 @pytest.mark.minio
@@ -410,58 +287,20 @@ def test_a_silent_server_is_unreachable() -> None:
 # -- servers that answer oddly
 
 
-class OddServer:
-    """Answers every request by a script of (status, body), the last one for ever, and counts the requests."""
-
-    def __init__(self, *script: tuple[int, bytes], retry_after_s: int = 0) -> None:
-        self.script = list(script)
-        self.requests: list[str] = []
-        odd = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def answer(self) -> None:
-                self.rfile.read(int(self.headers.get("content-length") or 0))
-                odd.requests.append(f"{self.command} {self.path}")
-                status, body = odd.script.pop(0) if len(odd.script) > 1 else odd.script[0]
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.send_header("ETag", '"0"')
-                if status == 503 and retry_after_s:
-                    self.send_header("Retry-After", str(retry_after_s))
-                self.send_header("Last-Modified", "Sat, 21 Nov 2026 00:00:00 GMT")
-                self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
-
-            do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer
-
-            def log_message(self, *arguments: object) -> None:
-                pass
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        endpoint = f"http://127.0.0.1:{self._server.server_port}"
-        self.store = S3Store(s3_config("bucket", endpoint=endpoint, access_key="a", secret_key="b"))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *ignored: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+def odd(*script: tuple[int, bytes], retry_after_s: int = 0) -> odd_server.OddServer:
+    """One that a store of S3 asks."""
+    return odd_server.OddServer(*script, store=open_bucket_at, retry_after_s=retry_after_s)
 
 
-def xml(code: str) -> bytes:
-    return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>m</Message></Error>".encode()
+def open_bucket_at(endpoint: str) -> S3Store:
+    return S3Store(s3_config("bucket", endpoint=endpoint, access_key="a", secret_key="b"))
 
 
 def test_a_404_that_is_not_s3_s_is_not_absence() -> None:
     """A proxy's 404 must not pass for "no such object": the settling would take a taken slot for a free
     one.
     """
-    with OddServer((404, b"<html>not here</html>")) as server:
+    with odd((404, b"<html>not here</html>")) as server:
         for name, call in operations(server.store):
             assert type(error_of(call)) is StoreUnreachableError, name
 
@@ -471,7 +310,7 @@ def test_a_conditional_put_is_sent_once() -> None:
     back.
     """
     for status, code in ((500, "InternalError"), (503, "SlowDown")):
-        with OddServer((status, xml(code))) as server:
+        with odd((status, xml(code))) as server:
             error = error_of(lambda: server.store.put_if_absent("a", b"x"))
             assert f"{status} {code}" in str(error)
             assert len(server.requests) == 1
@@ -479,14 +318,14 @@ def test_a_conditional_put_is_sent_once() -> None:
 
 def test_a_read_is_tried_again() -> None:
     """A passing 503 on a read is not seen by the caller."""
-    with OddServer((503, xml("SlowDown")), (200, b"data")) as server:
+    with odd((503, xml("SlowDown")), (200, b"data")) as server:
         assert server.store.get("a") == b"data"
         assert len(server.requests) == 2
 
 
 def test_a_server_that_asks_for_a_minute_gets_seconds() -> None:
     """A 503 with Retry-After: 60, as a starting MinIO sends it, does not hold a caller for longer than 20 seconds."""
-    with OddServer((503, xml("SlowDown")), retry_after_s=60) as server:
+    with odd((503, xml("SlowDown")), retry_after_s=60) as server:
         for call in (
             lambda: server.store.get("a"),
             lambda: server.store.put_if_absent("a", b"x"),
@@ -500,7 +339,7 @@ def test_a_server_that_asks_for_a_minute_gets_seconds() -> None:
 @pytest.mark.parametrize("status", [409, 412])
 def test_taken_is_only_a_hint(status: int) -> None:
     """412 and 409 are False; whether we or another wrote is for settle to find out by reading."""
-    with OddServer((status, xml("Conflict")), (200, b"ours")) as server:
+    with odd((status, xml("Conflict")), (200, b"ours")) as server:
         outcome = settle_put_if_absent(server.store, "a", b"ours", pause=no_pause)
         assert outcome.won
         assert [request.split()[0] for request in server.requests] == ["PUT", "GET"]
@@ -508,20 +347,20 @@ def test_taken_is_only_a_hint(status: int) -> None:
 
 def test_a_409_that_wrote_nothing_is_sent_again() -> None:
     """S3's 409 means that nothing was written: the same bytes go to the same key again."""
-    with OddServer((409, xml("ConditionalRequestConflict")), (404, xml("NoSuchKey")), (200, b"")) as server:
+    with odd((409, xml("ConditionalRequestConflict")), (404, xml("NoSuchKey")), (200, b"")) as server:
         assert settle_put_if_absent(server.store, "a", b"ours", pause=no_pause).won
         assert [request.split()[0] for request in server.requests] == ["PUT", "GET", "PUT"]
 
 
 def test_a_store_without_conditional_writes_says_so() -> None:
     """A 501 to the conditional header is PutIfAbsentUnsupportedError."""
-    with OddServer((501, xml("NotImplemented"))) as server:
+    with odd((501, xml("NotImplemented"))) as server:
         assert type(error_of(lambda: server.store.put_if_absent("a", b"x"))) is PutIfAbsentUnsupportedError
 
 
 def test_a_wrong_region_is_explained() -> None:
     """A redirect to another region names the region used."""
-    with OddServer((301, xml("PermanentRedirect"))) as server:
+    with odd((301, xml("PermanentRedirect"))) as server:
         assert "us-east-1" in str(error_of(lambda: server.store.get("a")))
 
 

@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
 import txn_engine
-from storage import LocalStore, MemoryStore
+from storage import BucketStore, LocalStore, MemoryStore
 from tests.conftest import S3Bucket
 from tests.faults import Fault, FaultyStore, Operation
 from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
@@ -110,13 +110,7 @@ def test_each_version_is_what_a_scan_at_its_cut_is(tmp_path: Path, clock: Manual
 
 @pytest.mark.minio
 def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock) -> None:
-    options = {
-        "AWS_ENDPOINT_URL": minio_bucket.endpoint,
-        "AWS_ACCESS_KEY_ID": minio_bucket.access_key,
-        "AWS_SECRET_ACCESS_KEY": minio_bucket.secret_key,
-        "AWS_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-    }
+    """With what the store says that deltalake and Polars are to be told."""
     with txn_engine.connect(
         f"{minio_bucket.url}/ledger",
         endpoint=minio_bucket.endpoint,
@@ -124,7 +118,8 @@ def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock) -> None:
         secret_key=minio_bucket.secret_key,
         clock=clock,
     ) as engine:
-        read_back_everything(engine, clock, 2, options)
+        assert isinstance(engine.store, BucketStore)
+        read_back_everything(engine, clock, 2, engine.store.storage_options())
 
 
 def test_a_stream_that_follows_is_given_each_new_record_once(engine: Engine) -> None:

@@ -22,7 +22,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.types import IntegerType
 
 import txn_engine
-from storage import LocalStore, MemoryStore, ObjectStore, decode_json, encode_json
+from storage import BucketStore, LocalStore, MemoryStore, ObjectStore, decode_json, encode_json
 from tests.conftest import S3Bucket
 from tests.engine.test_field_ids import produce_as_before
 from tests.faults import Fault, FaultyStore, Operation
@@ -150,12 +150,7 @@ def test_each_version_is_what_a_scan_at_its_cut_is(tmp_path: Path, clock: Manual
 
 @pytest.mark.minio
 def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock) -> None:
-    options = {
-        "s3.endpoint": minio_bucket.endpoint,
-        "s3.access-key-id": minio_bucket.access_key,
-        "s3.secret-access-key": minio_bucket.secret_key,
-        "s3.region": "us-east-1",
-    }
+    """With what the store says that pyiceberg is to be told."""
     with txn_engine.connect(
         f"{minio_bucket.url}/ledger",
         endpoint=minio_bucket.endpoint,
@@ -170,6 +165,8 @@ def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock) -> None:
         engine.maintenance.compact(policy=EAGER)
         uri = publish(engine)
         assert uri.startswith("s3://")
+        assert isinstance(engine.store, BucketStore)
+        options = engine.store.iceberg_properties()
         assert with_pyiceberg(uri, None, COLUMNS, options) == scanned(engine)
 
 

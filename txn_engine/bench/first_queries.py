@@ -15,8 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
+from storage import is_remote
 from txn_engine.bench import first_query_child
 from txn_engine.bench.progress import Progress
 from txn_engine.engine import Engine
@@ -101,7 +101,7 @@ def home() -> Path:
 
 
 def _lacking(reader: Reader, url: str) -> str:
-    if urlsplit(url).scheme == "s3":
+    if is_remote(url):
         return "not run: measured on a local store alone"
     if not (home() / reader.environment / "bin" / "python").exists():
         return f"not run: no environment {home() / reader.environment}; `make readers` builds it"

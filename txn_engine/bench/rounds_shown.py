@@ -18,7 +18,7 @@ _HOW = """\
   store's own log; the time is what passed, with the processor's. returned: the call came back. visible: the Prepare
   row and all markers are there. complete: the Complete row too. A transaction goes to 4 partitions, markers inline.
   A cycle is consume-transform-produce. A first cycle, a plan and init_transactions are a fresh process's.
-  The store is in memory and knows neither mapping nor spooling, as S3. The least rounds are, `;` between two:"""
+  The store is in memory and knows neither mapping nor spooling, as a bucket. The least rounds are, `;` between two:"""
 
 
 def rounds_report(rows: Sequence[Rounds], call_ms: float) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _store_url(url: str | None) -> Iterator[str]:
                 "a store in memory",
                 actor="bench",
                 place=url,
-                expected="one that other engines reach: file:// or s3://",
+                expected="one that other engines reach: a folder or a bucket",
             )
         yield url
         return
@@ -103,7 +103,7 @@ def run_kafka(*, url: str | None, json_output: bool, console: Console, quick: bo
 def run_backup(*, url: str | None, to: str | None, json_output: bool, console: Console, quick: bool) -> int:
     """Backups and a restore, each into places of its own below `to`, or beside a local store that is removed again.
 
-    On a store that is named, its topics are deleted; what stands in an S3 `to` stays. Always 0.
+    On a store that is named, its topics are deleted; what stands in a bucket `to` stays. Always 0.
     """
     name, sizes = f"bench-{system_clock()}", backups.QUICK if quick else backups.USUAL
     with _store_url(url) as place, connect(place) as engine, progress_on_stderr() as progress:

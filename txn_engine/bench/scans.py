@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pyarrow.dataset as ds
 import pyarrow.fs as fs
 
+from storage import BucketStore, ObjectStore
 from txn_engine.bench.measure import Measured, paired, ratio_of
 from txn_engine.bench.payments import SCHEMA, payments
 from txn_engine.bench.progress import Progress
@@ -72,8 +71,8 @@ def _load(engine: Engine, topic: str, rows: int, progress: Progress) -> None:
 
 
 def _pyarrow(engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: int) -> Measured:
-    files_of = filesystem(engine.url)
-    paths = [_path(uri) for uri in files]
+    root, files_of = engine.store.uri(""), filesystem(engine.store)
+    paths = [uri.removeprefix(root) for uri in files]
 
     def ours() -> None:
         _expect(engine.scan(topic).to_table().num_rows, rows)
@@ -129,9 +128,10 @@ def _spark_with(
     spark: SparkSession, engine: Engine, topic: str, files: Sequence[str], rows: int, rounds: int
 ) -> Measured:
     from txn_engine.spark import read_topic
+    from txn_engine.spark.hadoop import spark_url
     from txn_engine.spark.opening import read_options
 
-    paths = [uri.replace("s3://", "s3a://", 1) if uri.startswith("s3://") else uri for uri in files]
+    paths = [spark_url(uri) for uri in files]
     schema = read_topic(spark, engine, topic).df.schema
     options = read_options(spark, engine.store)
 
@@ -167,20 +167,9 @@ def _expect(seen: int, rows: int) -> None:
         raise TxnEngineError(f"{seen} rows were read", actor="bench", expected=f"{rows}")
 
 
-def filesystem(url: str) -> fs.FileSystem:
-    """PyArrow's, with what the environment has for S3."""
-    parts = urlsplit(url)
-    if parts.scheme != "s3":
-        return fs.LocalFileSystem()
-    endpoint = os.environ.get("TXN_ENGINE_S3_ENDPOINT") or os.environ.get("AWS_ENDPOINT_URL")
-    return fs.S3FileSystem(
-        access_key=os.environ.get("AWS_ACCESS_KEY_ID"),
-        secret_key=os.environ.get("AWS_SECRET_ACCESS_KEY"),
-        region=os.environ.get("AWS_REGION", "us-east-1"),
-        endpoint_override=endpoint,
-        scheme="http" if endpoint and endpoint.startswith("http://") else "https",
-    )
-
-
-def _path(uri: str) -> str:
-    return uri.removeprefix("s3://").removeprefix("file://")
+def filesystem(store: ObjectStore) -> fs.FileSystem:
+    """PyArrow's own over a store: its paths are keys."""
+    if isinstance(store, BucketStore):
+        found: fs.FileSystem = store.arrow_files()
+        return found
+    return fs.SubTreeFileSystem(store.uri(""), fs.LocalFileSystem())

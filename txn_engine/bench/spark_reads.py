@@ -87,14 +87,13 @@ class _Bare:
 
     def __init__(self, spark: SparkSession, engine: Engine, topic: str) -> None:
         from txn_engine.spark import read_topic
+        from txn_engine.spark.hadoop import spark_url
         from txn_engine.spark.opening import read_options
 
         self._spark = spark
         self._options = read_options(spark, engine.store)
         folders = dict.fromkeys(file.uri.rpartition("/")[0] for file in engine.scan(topic).files())
-        self._folders = [
-            uri.replace("s3://", "s3a://", 1) if uri.startswith("s3://") else uri for uri in folders
-        ]
+        self._folders = [spark_url(uri) for uri in folders]
         schema = read_topic(spark, engine, topic).df.schema
         self._schema = type(schema)([field for field in schema.fields if field.name in SCHEMA.names])
 

@@ -99,8 +99,9 @@ def _loaded(engine: Engine, prefix: str, rows: int, progress: Progress) -> str:
         sink = pa.BufferOutputStream()
         pq.write_table(payments(min(_LOADED_ROWS, rows - first), first), sink, compression="zstd")
         engine.store.put_if_absent(f"{prefix}/source/{number:05d}.parquet", sink.getvalue().to_pybytes())
-    place = engine.store.uri(f"{prefix}/source")
-    return place.replace("s3://", "s3a://", 1) if place.startswith("s3://") else place
+    from txn_engine.spark.hadoop import spark_url
+
+    return spark_url(engine.store.uri(f"{prefix}/source"))
 
 
 def _measured(mine: list[float], theirs: list[float], rows: int, kind: str, bare: str) -> Measured:

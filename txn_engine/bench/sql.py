@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Self
-from urllib.parse import urlsplit
 
 import duckdb
 import fsspec.implementations.arrow as fsspec_arrow
 import pyarrow as pa
 
+from storage import BucketStore
 from txn_engine.bench.measure import Measured, paired, ratio_of
 from txn_engine.bench.payments import SCHEMA
 from txn_engine.bench.progress import Progress
@@ -136,8 +135,8 @@ class _Bare:
         uris = [file.uri for file in engine.scan(topic).files()]
         self._connection = duckdb.connect()
         self.name = "DuckDB, read_parquet of the list"
-        if urlsplit(engine.url).scheme == "s3":
-            self._reach_s3(engine.url)
+        if isinstance(engine.store, BucketStore):
+            uris = self._reach(engine.store, uris)
         names = ", ".join(f"'{uri}'" for uri in uris)
         self._table = f"read_parquet([{names}])"
 
@@ -151,19 +150,22 @@ class _Bare:
         found: pa.Table = self._connection.sql(query.format(self._table)).to_arrow_table()
         return found
 
-    def _reach_s3(self, url: str) -> None:
-        """By its own client where that extension is installed; else by PyArrow's."""
+    def _reach(self, store: BucketStore, uris: list[str]) -> list[str]:
+        """By its own client where that extension is installed; else by PyArrow's. What the files are then called."""
+        extension, secret = store.duckdb_secret()
         try:
-            self._connection.execute("LOAD httpfs")
+            self._connection.execute(f"LOAD {extension}")
         except duckdb.Error:
-            self._connection.register_filesystem(_S3Files(filesystem(url)))
-            self.name += ", by PyArrow's S3 client (DuckDB's httpfs is not installed)"
-            return
-        self._connection.execute(f"CREATE SECRET (TYPE s3, {_secret()})")
-        self.name += ", by its httpfs"
+            self._connection.register_filesystem(_BucketFiles(filesystem(store)))
+            self.name += f", by PyArrow's {store.backend.name} client (DuckDB's {extension} is not installed)"
+            return [f"{_BucketFiles.protocol}://{uri.removeprefix(store.uri(''))}" for uri in uris]
+        told = ", ".join(f"{name} '{value}'" for name, value in secret.items() if name != "TYPE")
+        self._connection.execute(f"CREATE SECRET (TYPE {secret['TYPE']}, {told})")
+        self.name += f", by its {extension}"
+        return uris
 
 
-class _S3File(PositionedFile):
+class _BucketFile(PositionedFile):
     """By PyArrow's client; DuckDB's threads share it."""
 
     def __init__(self, file: Any) -> None:
@@ -175,23 +177,14 @@ class _S3File(PositionedFile):
         return bytes(self._file.read_at(length, start))
 
 
-class _S3Files(fsspec_arrow.ArrowFSWrapper):  # type: ignore[misc]
-    """PyArrow's S3, for URLs that begin with s3://."""
+class _BucketFiles(fsspec_arrow.ArrowFSWrapper):  # type: ignore[misc]
+    """PyArrow's files of a store, by their keys."""
 
-    protocol = "s3"
+    protocol = "bucket"
 
-    def _open(self, path: str, **_: object) -> _S3File:
-        return _S3File(self.fs.open_input_file(path))
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix(f"{cls.protocol}://")
 
-
-def _secret() -> str:
-    endpoint = os.environ.get("TXN_ENGINE_S3_ENDPOINT") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    given = {
-        "KEY_ID": os.environ.get("AWS_ACCESS_KEY_ID", ""),
-        "SECRET": os.environ.get("AWS_SECRET_ACCESS_KEY", ""),
-        "REGION": os.environ.get("AWS_REGION", "us-east-1"),
-        "ENDPOINT": endpoint.partition("://")[2] or "s3.amazonaws.com",
-        "URL_STYLE": "path",
-        "USE_SSL": str(not endpoint.startswith("http://")).lower(),
-    }
-    return ", ".join(f"{name} '{value}'" for name, value in given.items())
+    def _open(self, path: str, **_: object) -> _BucketFile:
+        return _BucketFile(self.fs.open_input_file(self._strip_protocol(path)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from storage import MappableStore, ObjectInfo, ObjectStore
 
 _PAGE = 1_000
-"""Objects that one call of a listing brings, as S3 has it."""
+"""Objects that one call of a listing brings, as a bucket has it."""
 
 
 @dataclass(frozen=True, slots=True)

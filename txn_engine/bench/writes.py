@@ -9,7 +9,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from storage import open_store
+from storage import is_remote, open_store
 from txn_engine.bench.bare import BareObject, BareTransaction, BareWriter, bare_objects
 from txn_engine.bench.blocks import Side, blocks_in_turn
 from txn_engine.bench.measure import Measured, paired, ratio_of, timed
@@ -54,7 +54,7 @@ def write_numbers(
     engine: Engine, prefix: str, *, sizes: WriteSizes, progress: Progress
 ) -> Iterator[Measured]:
     """The write side: small appends, transactions, flatness, and large batches."""
-    aims = REMOTE if engine.url.startswith("s3") else LOCAL
+    aims = REMOTE if is_remote(engine.url) else LOCAL
     bare = BareWriter(engine.store, f"{prefix}-bare")
     store = watching(open_store(engine.url))
     with Engine(store) as watched:

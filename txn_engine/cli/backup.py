@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Command, Group, Place, common_options, output_options
+from txn_engine.cli.command import (
+    SETTINGS,
+    Command,
+    Group,
+    Place,
+    StoreOption,
+    common_options,
+    output_options,
+)
 from txn_engine.cli.output import Output, columns
 from txn_engine.cli.record_text import time_text
 
@@ -34,10 +43,10 @@ class _BackupGroup(Group):
 
 backups_endpoint = click.option(
     "--backup-endpoint",
-    envvar="TXN_ENGINE_BACKUP_S3_ENDPOINT",
-    show_envvar=True,
+    cls=StoreOption,
+    told=lambda backend: f"{backend.backup_endpoint_variable} for {backend.name}",
     metavar="URL",
-    help="Where the S3 of the backups is, when it is another one than the store's.",
+    help="Where the server of the backups is, when it is another one than the store's.  [env var: {}]",
 )
 
 
@@ -51,7 +60,7 @@ backups_endpoint = click.option(
     "--to",
     "to_url",
     metavar="URL",
-    help="Where the backups of this store are: file:///folder or s3://bucket/prefix.",
+    help="Where the backups of this store are: a folder's URL or a bucket's.",
 )
 @click.option(
     "--cut",
@@ -84,7 +93,7 @@ def backup(
     with place.open() as engine, out.progress("backing up", unit="bytes") as advance:
         check_place(engine.store, to_url)
         made = engine.backup(
-            _open(to_url, backup_endpoint or place.endpoint, create=True),
+            _open(to_url, backup_endpoint, place, create=True),
             cut=cut,
             progress=lambda what, done, total: advance(description=what, completed=done, total=total),
         )
@@ -110,7 +119,7 @@ def list_backups(backups_url: str, backup_endpoint: str | None, out: Output) -> 
     """List the backups at URL, the oldest first. One that was cut off is none."""
     from txn_engine.backup import backups
 
-    found, damaged = backups(_open(backups_url, backup_endpoint, create=False))
+    found, damaged = backups(_open(backups_url, backup_endpoint, None, create=False))
     rows = [_fields(each) if out.as_json else _listed(each) for each in found]
     out.table("backups", _LIST, rows, damaged=list(map(str, damaged)))
     if damaged:
@@ -132,7 +141,7 @@ def verify(backups_url: str, number: int | None, backup_endpoint: str | None, ou
     """Read every object that a backup at URL needs. Exit code 1 where one is damaged or gone; each is named."""
     from txn_engine.backup import check_backup
 
-    store = _open(backups_url, backup_endpoint, create=False)
+    store = _open(backups_url, backup_endpoint, None, create=False)
     with out.progress("reading", unit="bytes") as advance:
         found = check_backup(
             store,
@@ -184,7 +193,7 @@ def restore(
     """
     from txn_engine import backup as backups
 
-    source = _open(from_url, backup_endpoint or place.endpoint, create=False)
+    source = _open(from_url, backup_endpoint, place, create=False)
     backups.check_target(source, place.required())
     target = place.open_store(set_up=True)
     with out.progress("restoring", unit="bytes") as advance:
@@ -203,10 +212,15 @@ def restore(
     )
 
 
-def _open(url: str, endpoint: str | None, *, create: bool) -> ObjectStore:
-    from storage import open_store
+def _open(url: str, endpoint: str | None, place: Place | None, *, create: bool) -> ObjectStore:
+    """The place of backups: at the endpoint that was said for it, else at the store's where it is of the same kind."""
+    from storage import backend_of, open_store
     from txn_engine.log.objects import store_errors
 
+    if endpoint is None and (backend := backend_of(url)) is not None:
+        endpoint = os.environ.get(backend.backup_endpoint_variable)
+        if not endpoint and place is not None:
+            endpoint = place.endpoint_of(url)
     with store_errors():
         return open_store(url, endpoint=endpoint, create=create)
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0.1),
     default=60.0,
     metavar="MS",
-    help="With --rounds: how long a call takes; 60 is the order of S3.",
+    help="With --rounds: how long a call takes; 60 is the order of a bucket in a cloud.",
 )
 @click.option(
     "--kafka",
@@ -81,13 +81,13 @@ if TYPE_CHECKING:
 @click.option(
     "--backup",
     is_flag=True,
-    help="Backups and a restore, each beside a bare copy of the same files. Nothing else. With --url of S3 it needs "
-    "--to.",
+    help="Backups and a restore, each beside a bare copy of the same files. Nothing else. With --url of a bucket it "
+    "needs --to.",
 )
 @click.option(
     "--to",
     metavar="URL",
-    help="With --backup: where the copies go, in folders of their own: what is on S3 stays there.",
+    help="With --backup: where the copies go, in folders of their own: what is in a bucket stays there.",
 )
 @click.option(
     "--tables",
@@ -139,6 +139,7 @@ def bench(
 
     Without --url (or TXN_ENGINE_URL) it works on the local disk, in a folder of its own that is removed at the end.
     """
+    from storage import backend_of
     from txn_engine import bench as numbers
 
     _one_of(
@@ -155,8 +156,8 @@ def bench(
         raise click.UsageError("--full goes with --growth or --sql, --svg with --growth")
     if to is not None and not backup:
         raise click.UsageError("--to goes with --backup")
-    if backup and to is None and (place.url or "").startswith("s3"):
-        raise click.UsageError("--backup of a store on S3 is told by --to where the copies go")
+    if backup and to is None and backend_of(place.url or "") is not None:
+        raise click.UsageError("--backup of a store in a bucket is told by --to where the copies go")
     place.to_environment()
     if rounds:
         code = numbers.run_rounds(

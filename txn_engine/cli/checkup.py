@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Literal
 from txn_engine.cli.failures import one_line
 
 if TYPE_CHECKING:
-    from storage import ObjectStore
-    from storage.bucket import BucketReport
-    from storage.s3_config import S3Config
+    from storage import Finding, ObjectStore
     from txn_engine.cli.command import Place
     from txn_engine.verify.store_keys import KeySurvey
 
 Status = Literal["ok", "warning", "failed"]
 SKEW_MS_MAX = 5_000
 _DAMAGED_MAX = 10
-_KEYS_MAX = 100_000  # 100 requests to S3
+_KEYS_MAX = 100_000  # 100 requests to a bucket
 _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 
@@ -34,6 +32,11 @@ class Check:
     status: Status
     seen: str
     remedy: str = ""
+
+    @classmethod
+    def of(cls, found: Finding) -> Check:
+        """What a store found of itself."""
+        return cls(found.name, found.status, found.seen, found.remedy)
 
     @property
     def failed(self) -> bool:
@@ -104,11 +107,12 @@ def _missing_folder(url: str) -> list[Check] | None:
 
 
 def _store_checks(store: ObjectStore) -> Iterator[Check]:
-    config: S3Config | None = getattr(store, "config", None)
-    if config is not None:
-        yield Check("store", "ok", f"S3, {config.url} at {config.endpoint or 'AWS'}, region {config.region}")
-        yield _credentials(config)
-        yield from _bucket(config)
+    from storage import BucketStore
+
+    if isinstance(store, BucketStore):
+        yield Check("store", "ok", store.described())
+        yield Check.of(store.credentials_found())
+        yield from map(Check.of, store.inspected())
     elif store.url.startswith("file:"):
         yield Check("store", "ok", f"local folder {store.url}")
         yield Check("reachable", "ok", "the folder can be read")
@@ -120,69 +124,6 @@ def _store_checks(store: ObjectStore) -> Iterator[Check]:
     if is_set_up:
         yield _keys(store)
         yield from _contents(store)
-
-
-def _credentials(config: S3Config) -> Check:
-    if config.access_key:
-        source = "given by the caller"
-    elif config.credentials() is not None:
-        token = " and AWS_SESSION_TOKEN" if os.environ.get("AWS_SESSION_TOKEN") else ""
-        source = f"AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY{token}, from the environment"
-    else:
-        return Check(
-            "credentials",
-            "warning",
-            "none in the environment: the machine's own role is tried",
-            "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, unless this machine has a role",
-        )
-    return Check("credentials", "ok", source)
-
-
-def _bucket(config: S3Config) -> Iterator[Check]:
-    from storage import StorageError
-    from storage.bucket import inspect_bucket
-
-    try:
-        report = inspect_bucket(config)
-    except StorageError as error:
-        failure = _failure("reachable", error)
-        if config.credentials() is None and "credentials" in failure.seen:
-            failure = replace(failure, remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
-        yield failure
-        return
-    yield Check("reachable", "ok", "the store answers")
-    if not report.exists:
-        yield Check("bucket", "failed", f"there is no bucket {config.bucket!r}", "create it, or mend the URL")
-        return
-    yield Check("bucket", "ok", f"{config.bucket}")
-    yield _versioning(report)
-    yield _lifecycle(report)
-
-
-def _versioning(report: BucketReport) -> Check:
-    if report.versioning is None:
-        return Check(
-            "versioning", "warning", "the credentials may not ask", "have s3:GetBucketVersioning allowed"
-        )
-    if report.versioning == "Enabled":
-        remedy = "fine for safety; add a lifecycle rule for noncurrent versions only, or pay for every deleted object"
-        return Check("versioning", "warning", "Enabled: deleted objects are kept", remedy)
-    return Check("versioning", "ok", report.versioning)
-
-
-def _lifecycle(report: BucketReport) -> Check:
-    if report.lifecycle_rules is None:
-        return Check(
-            "lifecycle",
-            "warning",
-            "the rules could not be read",
-            "make sure that no rule expires objects of the store",
-        )
-    dangerous = [rule for rule in report.lifecycle_rules if rule.dangerous]
-    if dangerous:
-        warning = next((text for text in report.warnings if text.startswith("lifecycle rule")), "")
-        return Check("lifecycle", "failed", warning, "remove the rule before it deletes committed data")
-    return Check("lifecycle", "ok", "no rule deletes objects of the store")
 
 
 def _facts(store: ObjectStore) -> tuple[bool, Check]:
@@ -311,7 +252,7 @@ def _skew(store: ObjectStore) -> Check:
         modified_ms = store.head(key).modified_ms
     finally:
         store.delete(key)
-    # S3 tells whole seconds: a time within one of the put says nothing against the clock.
+    # Buckets tell whole seconds: a time within one of the put says nothing against the clock.
     ahead_ms = before_ms - modified_ms - 1_000 if before_ms - 1_000 > modified_ms else 0
     behind_ms = modified_ms - after_ms if modified_ms > after_ms else 0
     skew_ms = ahead_ms or -behind_ms

@@ -15,7 +15,7 @@ from txn_engine.cli.failures import UsageFailed, errors_as_lines
 from txn_engine.cli.output import Output
 
 if TYPE_CHECKING:
-    from storage import ObjectStore
+    from storage import Backend, ObjectStore
     from txn_engine.engine import Engine
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -41,8 +41,17 @@ class Place:
 
     def to_environment(self) -> None:
         """Let the processes that this one starts find the endpoint."""
-        if self.endpoint:
-            os.environ["TXN_ENGINE_S3_ENDPOINT"] = self.endpoint
+        from storage import backend_of
+
+        backend = backend_of(self.url or "")
+        if self.endpoint and backend is not None:
+            os.environ[backend.endpoint_variable] = self.endpoint
+
+    def endpoint_of(self, url: str) -> str | None:
+        """What --endpoint said, for another place of the same kind."""
+        from storage import backend_of
+
+        return self.endpoint if backend_of(url) is backend_of(self.url or "") else None
 
     def open_store(self, *, set_up: bool = False) -> ObjectStore:
         """The bare store. Only with `set_up` a missing local folder is made; otherwise nothing is written."""
@@ -138,25 +147,43 @@ class Root(Group):
             return super().invoke(ctx)
 
 
+class StoreOption(click.Option):
+    """An option whose help says what each kind of store has for it, which is looked up when it is printed."""
+
+    def __init__(self, *args: Any, told: Callable[[Backend], str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._told = told
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """As click's, with what stands for each kind behind the option's own words."""
+        from storage import BACKENDS
+
+        own = self.help or ""
+        try:
+            self.help = own.format(", ".join(map(self._told, BACKENDS)))
+            return super().get_help_record(ctx)
+        finally:
+            self.help = own
+
+
 def store_options(function: Function) -> Function:
     """Add --url and --endpoint; the command gets them as `place`."""
 
     @click.option(
         "--url",
+        cls=StoreOption,
+        told=lambda backend: f"{backend.example} (credentials: {backend.credentials})",
         envvar="TXN_ENGINE_URL",
         show_envvar=True,
         metavar="URL",
-        help=(
-            "The store: file:///folder, or s3://bucket/prefix with credentials in "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-        ),
+        help="The store: file:///folder, or {}.",
     )
     @click.option(
         "--endpoint",
-        envvar="TXN_ENGINE_S3_ENDPOINT",
-        show_envvar=True,
+        cls=StoreOption,
+        told=lambda backend: f"{backend.endpoint_variable} for {backend.name}",
         metavar="URL",
-        help="Where S3 is, when it is not AWS: http://127.0.0.1:9000.",
+        help="Where the store's server is, when it is not the provider's own: http://127.0.0.1:9000.  [env var: {}]",
     )
     @functools.wraps(function)
     def with_place(*args: Any, url: str | None, endpoint: str | None, **kwargs: Any) -> Any:

@@ -57,7 +57,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool
 def cli() -> None:
     """Kafka's exactly-once transactions as Parquet files on an object store, with no broker.
 
-    Every command takes the store as --url, or from TXN_ENGINE_URL: file:///folder or s3://bucket/prefix.
+    Every command takes the store as --url, or from TXN_ENGINE_URL: file:///folder or a bucket's.
     `COMMAND --help` shows examples. Exit codes: 0 done, 1 not done, 2 wrong call, 3 done but stdout did not take
     the report, 130 and 143 stopped by Ctrl-C and SIGTERM.
     """

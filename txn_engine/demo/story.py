@@ -182,7 +182,7 @@ def _open_free_store(url: str) -> Engine:
             "a store in memory",
             actor="demo",
             place=url,
-            expected="one that several processes reach: file:// or s3://",
+            expected="one that several processes reach: a folder or a bucket",
         )
     engine = connect(url)
     taken = sorted({PAYMENTS, BALANCES} & set(engine.admin.list_topics()))

@@ -1,7 +1,7 @@
 """A DataFrame over a list of Parquet files, without asking the store about any of them.
 
-Spark looks up every path that it is given, one after the other: on S3 two requests a file before anything is read. But
-it takes the word of a manifest, the one that its own streaming file sink leaves beside what it wrote
+Spark looks up every path that it is given, one after the other: in a bucket two requests a file before anything is
+read. But it takes the word of a manifest, the one that its own streaming file sink leaves beside what it wrote
 (`_spark_metadata/0`: a line of JSON a file), for which files there are and how large. The log knows both.
 The rest is a plain `spark.read.schema(...).parquet(...)`.
 """
@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from txn_engine.spark.errors import SPARK_FAILURES, SparkSessionError, reason
+from txn_engine.spark.hadoop import spark_scheme
 from txn_engine.types import ScanFile
 
 _READ_OPTIONS = {
@@ -82,7 +83,7 @@ def _not_taken(seen: str) -> SparkSessionError:
 
 
 def file_url(uri: str) -> str:
-    """The URL under which Spark finds a file of a scan: `file:///...` or `s3a://...`, escaped."""
+    """The URL under which Spark finds a file of a scan: `file:///...` or its connector's, escaped."""
     folder, _, name = uri.rpartition("/")
     return f"{_folder_url(folder)}/{quote(name)}"
 
@@ -93,7 +94,7 @@ def _folder_url(uri: str) -> str:
     scheme, separator, rest = uri.partition("://")
     if not separator:
         return Path(uri).as_uri()
-    return f"{'s3a' if scheme == 's3' else scheme}://{quote(rest)}"
+    return f"{spark_scheme(scheme)}://{quote(rest)}"
 
 
 def pinned(frame: DataFrame) -> DataFrame:

@@ -1,7 +1,5 @@
-"""The jars that let Spark read and write S3: 13 MB, fetched once, and each the one whose SHA-256 `s3a-jars.txt` names.
-
-As resolved by default, hadoop-aws pulls the AWS SDK's 686 MB bundle; the list names the modules that it really uses
-instead. Versions belong together: pyspark 4.3 carries Hadoop 3.5.0.
+"""The jars of the connectors by which Spark reads and writes buckets: fetched once, and each the one whose SHA-256 the
+connector's list names (`storage.Hadoop`). Versions belong together: pyspark 4.3 carries Hadoop 3.5.0.
 """
 
 from __future__ import annotations
@@ -15,11 +13,11 @@ from typing import NamedTuple
 
 import pyspark
 
+from storage import Hadoop, backend_of
 from txn_engine.spark.cache_folder import cache_folder
 from txn_engine.spark.errors import SparkSessionError
 from txn_engine.spark.java import find_java_home
 
-S3A_JARS = Path(__file__).with_name("s3a-jars.txt")
 FETCH_TIMEOUT_S = 900
 _SAID_CHARS_MAX = 300
 
@@ -38,13 +36,24 @@ class Jar(NamedTuple):
         return f"{self.organisation}.{self.name}-{self.version}.jar"
 
 
-def s3a_jar_settings() -> dict[str, str]:
-    """The Spark settings that bring the S3A jars, every one checked; to be set before the session's JVM starts.
+def jar_settings(url: str) -> dict[str, str]:
+    """The Spark settings that bring the jars of the connector for the store at `url`, every one checked; to be set
+    before the session's JVM starts. Empty for a store that needs none, or for which there is no connector.
 
     Raises:
         SparkSessionError: a jar is missing and could not be fetched, or is not the one that the list names.
     """
-    return {"spark.jars": ",".join(map(str, checked_jars(S3A_JARS, cache_folder() / "jars")))}
+    backend = backend_of(url)
+    if backend is None or backend.hadoop is None:
+        return {}
+    return {
+        "spark.jars": ",".join(map(str, checked_jars(listed_jars(backend.hadoop), cache_folder() / "jars")))
+    }
+
+
+def listed_jars(connector: Hadoop) -> Path:
+    """The list of the connector's jars."""
+    return Path(__file__).with_name(connector.jars)
 
 
 def checked_jars(listed: Path, folder: Path) -> list[Path]:

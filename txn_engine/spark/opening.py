@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from storage import ObjectStore
+from storage import BucketStore, ObjectStore
 from txn_engine.engine import Engine, connect
 from txn_engine.spark.errors import SparkSessionError
+from txn_engine.spark.hadoop import bucket_options
 from txn_engine.spark.session import check_spark_url
 
 UrlOrEngine = str | os.PathLike[str] | Engine
@@ -46,25 +46,9 @@ def opened(url_or_engine: UrlOrEngine, **connect_kwargs: Any) -> Iterator[Engine
 
 def read_options(spark: SparkSession, store: ObjectStore) -> dict[str, str]:
     """The options of Spark's own reader for this store: a bucket's endpoint and credentials; for a folder none."""
-    if store.url.startswith("s3:"):
-        from storage.s3 import S3Store
-        from txn_engine.spark.s3a import bucket_options
-
-        if isinstance(store, S3Store):
-            return bucket_options(spark, store.config)
-    return {}
+    return bucket_options(spark, store) if isinstance(store, BucketStore) else {}
 
 
 def store_for_executors(store: ObjectStore) -> ObjectStore:
     """A store that pickles to where the driver's points, with the credentials that the driver has now."""
-    if store.url.startswith("s3:"):
-        from storage.s3 import S3Store
-
-        if isinstance(store, S3Store) and (credentials := store.config.credentials()):
-            access_key, secret_key, session_token = credentials
-            return S3Store(
-                replace(
-                    store.config, access_key=access_key, secret_key=secret_key, session_token=session_token
-                )
-            )
-    return store
+    return store.with_credentials_of_now() if isinstance(store, BucketStore) else store

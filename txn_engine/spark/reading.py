@@ -86,7 +86,7 @@ def read_topic(
         InvalidRequestError: topics with other columns than the first one's, two starts or two ends; no such cut, or
             one with a group.
         UnstableOffsetCommitError: a transaction with offsets of this group is undecided; try again.
-        SparkSessionError: an s3:// store, and a session without the S3A jars; a session of Spark Connect.
+        SparkSessionError: a bucket, and a session without its connector's jars; a session of Spark Connect.
     """
     check_classic(spark, "read_topic")
     with opened(url_or_engine, **connect_kwargs) as engine:

@@ -17,10 +17,11 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from storage import is_remote
 from txn_engine.engine import URL_VARIABLE
 from txn_engine.errors import InvalidRequestError
 from txn_engine.spark.errors import SparkSessionError, reason
-from txn_engine.spark.jars import s3a_jar_settings
+from txn_engine.spark.jars import jar_settings
 from txn_engine.spark.java import find_java_home
 from txn_engine.spark.transfer import QUICK_TRANSFER
 
@@ -46,7 +47,7 @@ _SETTINGS = {
 }
 # What opening a file costs, in bytes that could be read meanwhile: with Spark's 4 MB, 1,800 small files are 57 tasks.
 _OPEN_COST_BYTES_LOCAL = 128 * 1024
-_OPEN_COST_BYTES_S3 = 1024 * 1024
+_OPEN_COST_BYTES_REMOTE = 1024 * 1024
 _LOG_TAIL_BYTES = 20_000
 _REASON_CHARS_MAX = 300
 
@@ -61,14 +62,14 @@ def spark_session(
 ) -> SparkSession:
     """A session fit for the store at `url` (else the environment's TXN_ENGINE_URL): the running one, else a new one.
 
-    Nothing of it listens anywhere but on 127.0.0.1. For s3:// it brings the S3A jars (13 MB, fetched once into
-    `TXN_ENGINE_CACHE`); the bucket's endpoint and credentials are set by the read itself, in memory only. `extra`:
-    Spark settings of your own, stronger than ours; a running session takes those that can change. `log_path`: a
-    file for what Spark says, instead of standard error.
+    Nothing of it listens anywhere but on 127.0.0.1. For a bucket that a connector of Hadoop's reads it brings its jars
+    (fetched once into `TXN_ENGINE_CACHE`); endpoint and credentials are set by the read itself, in memory only.
+    `extra`: Spark settings of your own, stronger than ours; a running session takes those that can change. `log_path`:
+    a file for what Spark says, instead of standard error.
 
     Raises:
         JavaNotFoundError: no Java of version 17 or later.
-        SparkSessionError: Spark did not start, one is running that lacks the S3A jars, or these did not come.
+        SparkSessionError: Spark did not start, one is running that lacks the connector's jars, or these did not come.
     """
     wanted = os.fspath(url) if url is not None else os.environ.get(URL_VARIABLE, "")
     check_spark_url(wanted)
@@ -87,20 +88,19 @@ def check_spark_url(url: str) -> None:
             "a store in memory",
             actor="spark",
             place=url,
-            expected="file:///path or s3://bucket/prefix: Spark's workers are other processes and cannot see it",
+            expected="a folder or a bucket: Spark's workers are other processes and cannot see it",
         )
 
 
 def _settings(url: str, extra: Mapping[str, str] | None) -> dict[str, str]:
-    remote = url.startswith(("s3:", "s3a:", "s3n:"))
+    remote = is_remote(url)
     settings = dict(_SETTINGS)
     settings["spark.sql.files.openCostInBytes"] = str(
-        _OPEN_COST_BYTES_S3 if remote else _OPEN_COST_BYTES_LOCAL
+        _OPEN_COST_BYTES_REMOTE if remote else _OPEN_COST_BYTES_LOCAL
     )
     own = dict(extra or {})
-    if remote:
-        jars = s3a_jar_settings()["spark.jars"]
-        own["spark.jars"] = ",".join(filter(None, (jars, own.get("spark.jars"))))
+    if jars := jar_settings(url):
+        own["spark.jars"] = ",".join(filter(None, (jars["spark.jars"], own.get("spark.jars"))))
     return settings | own
 
 

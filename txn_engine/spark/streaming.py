@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from storage import ObjectStore
+from storage import BucketStore, ObjectStore
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, OffsetsMovedError, UnknownTopicOrPartitionError
 from txn_engine.producer import Producer
@@ -135,15 +135,10 @@ def _source_options(engine: Engine, topic: str, group_id: str, most: int | None)
 
 def _access_options(store: ObjectStore, held: ExitStack) -> dict[str, str]:
     """How Spark's planner, a process of its own, gets at a bucket: as this engine does."""
-    if not store.url.startswith("s3:"):
+    if not isinstance(store, BucketStore):
         return {}
-    from storage.s3 import S3Store
-
-    if not isinstance(store, S3Store):
-        return {}
-    names = ("endpoint", "access_key", "secret_key", "session_token", "region")
     folder = held.enter_context(tempfile.TemporaryDirectory(prefix="txn-engine-stream-"))
-    return {"accessFile": write_access(folder, {name: getattr(store.config, name) for name in names})}
+    return {"accessFile": write_access(folder, store.access())}
 
 
 def _close_with(query: StreamingQuery, held: ExitStack) -> None:

@@ -11,8 +11,11 @@ import re
 from airflow.sdk.exceptions import AirflowException
 
 from txn_engine.errors import StoreAccessError, StoreUnavailableError, TxnEngineError
+from txn_engine_airflow.kinds import kinds
 
-_STORE = re.compile(r"\b(?:s3|s3a)://[^\s/()\[\];,]+")
+_STORE = re.compile(
+    rf"\b(?:{'|'.join(scheme for kind in kinds() for scheme in kind.schemes)})://[^\s/()\[\];,]+"
+)
 _SERVER = re.compile(r"\s*\(?\bhttps?://[^\s()\[\];,]+\)?")
 
 

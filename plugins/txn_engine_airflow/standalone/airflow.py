@@ -13,6 +13,7 @@ from pathlib import Path
 
 from txn_engine.clock import monotonic_ms, pause_ms
 from txn_engine.errors import IllegalStateError
+from txn_engine_airflow.kinds import kinds
 from txn_engine_airflow.standalone.home import USER, Home, Secrets
 from txn_engine_airflow.standalone.processes import Guard, Service, end_all
 
@@ -165,11 +166,8 @@ def _found(command: Sequence[str]) -> tuple[str, ...]:
 
 def _inherited() -> dict[str, str]:
     """Our environment without another Airflow's settings, or another store's."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("AIRFLOW_", "TXN_ENGINE_URL", "TXN_ENGINE_S3_", "AWS_"))
-    }
+    others = ("AIRFLOW_", "TXN_ENGINE_URL", *(name for kind in kinds() for name in kind.environment))
+    return {name: value for name, value in os.environ.items() if not name.startswith(others)}
 
 
 def places(home: Home, project: Path, database_url: str | None) -> dict[str, str]:

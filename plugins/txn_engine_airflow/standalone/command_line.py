@@ -8,21 +8,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-_NOT_OURS = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "TXN_ENGINE_S3_ENDPOINT")
+from txn_engine_airflow.kinds import kind_of
 
 
 def environment_file(store: Mapping[str, Any]) -> str:
     """What a shell reads to open the store of an Airflow connection, and nothing of another store's."""
-    extra = store["extra"]
-    values = {
-        "TXN_ENGINE_URL": extra["url"],
-        "TXN_ENGINE_S3_ENDPOINT": extra.get("endpoint_url"),
-        "AWS_REGION": extra.get("region_name"),
-        "AWS_ACCESS_KEY_ID": store.get("login"),
-        "AWS_SECRET_ACCESS_KEY": store.get("password"),
-    }
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items() if value]
-    return "\n".join(["# New at each start.", f"unset {' '.join(_NOT_OURS)}", *lines, ""])
+    given = {**store["extra"], **store}
+    kind = kind_of(given["url"])
+    values = {"TXN_ENGINE_URL": given["url"]}
+    unset = list(kind.identities) if kind is not None else []
+    for setting in kind.settings if kind is not None else ():
+        unset.append(setting.variable)
+        if given.get(setting.field):
+            values[setting.variable] = given[setting.field]
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    return "\n".join(["# New at each start.", f"unset {' '.join(unset)}", *lines, ""])
 
 
 def ready_line(file: Path) -> str:

@@ -238,9 +238,9 @@ class _Options:
                 _refuse_name(name, allowed)
 
     def store(self) -> StoreOptions:
-        url = self.required("url", "file:///folder or s3://bucket/prefix")
+        url = self.required("url", "file:///folder or a bucket's URL")
         if "://" not in url:
-            _refuse("url", url, "file:///folder or s3://bucket/prefix")
+            _refuse("url", url, "file:///folder or a bucket's URL")
         file = self.text("accessFile")
         if file is not None and not self.flag("rangesOnly", default=False):
             _refuse_name("accessfile", _BATCH)

@@ -215,7 +215,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 raise _taken_over(error) from None
             records = sum(file.record_count for each in uploaded for file in each.files)
             options = self._options
-            offsets = offsets_of(options.checkpoint, batchId, options.store.endpoint)
+            offsets = offsets_of(options.checkpoint, batchId, options.store)
             run = StreamRun(_query_of(claimed), batchId, records, offsets)
             if not self._options.take_over and not run.is_of(producer.committed_run_ids):
                 _refuse_elsewhere(engine, run, claimed.transactional_id)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from storage.errors import InvalidStoreUrlError
 from storage.keys import validate_prefix
 
+CREDENTIALS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]")
 
 

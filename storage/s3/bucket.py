@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minio import Minio
 from minio.error import S3Error
 
-from storage.minio_client import DENIED_CODES, minio_client, minio_error
-from storage.s3_config import S3Config
+from storage.backend import Finding
+from storage.s3.config import S3Config
+from storage.s3.minio_client import DENIED_CODES, minio_client, minio_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,45 @@ def inspect_bucket(config: S3Config) -> BucketReport:
             "the lifecycle rules could not be read: make sure that none expires objects of the store"
         )
     return BucketReport(config.url, True, versioning, rules, tuple(warnings))
+
+
+def findings(report: BucketReport, config: S3Config) -> Iterator[Finding]:
+    """The report line by line, up to the first thing without which nothing works."""
+    yield Finding("reachable", "ok", "the store answers")
+    if not report.exists:
+        yield Finding(
+            "bucket", "failed", f"there is no bucket {config.bucket!r}", "create it, or mend the URL"
+        )
+        return
+    yield Finding("bucket", "ok", config.bucket)
+    yield _versioning_found(report)
+    yield _lifecycle_found(report)
+
+
+def _versioning_found(report: BucketReport) -> Finding:
+    if report.versioning is None:
+        return Finding(
+            "versioning", "warning", "the credentials may not ask", "have s3:GetBucketVersioning allowed"
+        )
+    if report.versioning == "Enabled":
+        remedy = "fine for safety; add a lifecycle rule for noncurrent versions only, or pay for every deleted object"
+        return Finding("versioning", "warning", "Enabled: deleted objects are kept", remedy)
+    return Finding("versioning", "ok", report.versioning)
+
+
+def _lifecycle_found(report: BucketReport) -> Finding:
+    if report.lifecycle_rules is None:
+        return Finding(
+            "lifecycle",
+            "warning",
+            "the rules could not be read",
+            "make sure that no rule expires objects of the store",
+        )
+    dangerous = [rule for rule in report.lifecycle_rules if rule.dangerous]
+    if dangerous:
+        warning = next((text for text in report.warnings if text.startswith("lifecycle rule")), "")
+        return Finding("lifecycle", "failed", warning, "remove the rule before it deletes committed data")
+    return Finding("lifecycle", "ok", "no rule deletes objects of the store")
 
 
 def create_bucket_if_missing(config: S3Config) -> bool:

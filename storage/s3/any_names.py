@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from minio.datatypes import Object
 
-from storage.minio_client import minio_client, minio_error
-from storage.s3_config import S3Config
+from storage.s3.config import S3Config
+from storage.s3.minio_client import minio_client, minio_error
 from storage.store import ObjectInfo
 
 

@@ -1,35 +1,34 @@
-"""The S3 backend: obstore for objects, with every answer turned into one of ours."""
+"""The objects of a bucket, over HTTP by obstore: all that is the same for every service."""
 
 from __future__ import annotations
 
 import builtins
 import mmap
 import os
-import re
 import tempfile
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, BinaryIO, Final, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, TypeVar
 
+from storage.backend import Backend, Finding
+from storage.bucket_errors import AmbiguousNotFoundError, UnlistableNameError, Words, classified, code_of
 from storage.errors import (
     AccessDeniedError,
     BucketNotFoundError,
-    DamagedObjectError,
     InvalidKeyError,
-    NotConnectedError,
     ObjectNotFoundError,
-    PutIfAbsentUnsupportedError,
     StorageError,
-    StoreUnreachableError,
 )
 from storage.keys import validate_key, validate_prefix
 from storage.ranges import check_size, short_range, validate_range
-from storage.runtime import Obstore, obstore_of_this_process
-from storage.s3_config import S3Config
 from storage.store import ObjectInfo
+
+if TYPE_CHECKING:
+    from storage.runtime import Obstore
 
 _T = TypeVar("_T")
 
@@ -43,19 +42,6 @@ _HELD_BYTES_MAX: Final = 64 << 20
 _CHUNK_BYTES: Final = 4 << 20
 _READ_RETRIES_MAX: Final = 4
 _READ_RETRY_TIMEOUT: Final = timedelta(seconds=8)
-
-_CODE = re.compile(r"<Code>\s*([A-Za-z0-9]+)\s*</Code>")
-_STATUS = re.compile(r"status code: (\d{3})")
-_UNREACHABLE = re.compile(
-    r"error sending request|kind: (?:Connect|Timeout|Interrupted)|operation timed out|dns error|"
-    r"error decoding response|connection (?:reset|closed)|request or response body error"
-)
-_UNLISTABLE = re.compile(r'object with invalid path: Error parsing Path "(.*)": ', re.DOTALL)
-_NOT_CONNECTED = re.compile(r"kind: Connect\b")
-_DENIED_CODES: Final = frozenset(
-    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AccountProblem",
-     "TokenRefreshRequired", "RequestTimeTooSkewed", "AuthorizationHeaderMalformed", "AllAccessDisabled"}
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -75,30 +61,109 @@ _clients_of_the_parent: Final[list[_Clients]] = []
 os.register_at_fork(after_in_child=lambda: _clients_of_the_parent.extend(_clients_alive))
 
 
-class S3Store:
+class BucketStore(ABC):
     """An ObjectStore in a bucket, over HTTP.
 
     A put is one request, never resent by the client library: a resent create would be told "already there"
     of its own first try. Reads are retried for 8 seconds, so that an unreachable store is reported within
     20 seconds of a call. Clients are made at the first call, and anew in a forked child. Pickled as its
-    configuration: a key pair given as keywords goes along, one from the environment is read from the
+    configuration: credentials given as keywords go along, those from the environment are read from the
     environment of the process that unpickles.
+
+    The configuration is a frozen dataclass that shows no secret in its `repr`: `bucket`, `prefix`, `url`, and each
+    setting of the backend by its keyword, `endpoint` among them.
     """
 
-    def __init__(self, config: S3Config) -> None:
+    backend: ClassVar[Backend]
+    words: ClassVar[Words]
+
+    def __init__(self, config: Any) -> None:
         self._config = config
         self._lock = threading.Lock()
         self._clients: _Clients | None = None
 
-    @property
-    def url(self) -> str:
-        """`s3://bucket/prefix`, without endpoint and credentials."""
-        return self._config.url
+    # --- what a service says of itself ----------------------------------------------------------------------
+
+    @abstractmethod
+    def client(self, obstore: Obstore, options: dict[str, Any], retries: dict[str, Any]) -> Any:
+        """An obstore client of this bucket, with these options of HTTP and these retries."""
+
+    @abstractmethod
+    def described(self) -> str:
+        """Kind, place and what else tells one from another, in one line without a secret."""
+
+    @abstractmethod
+    def credentials_found(self) -> Finding:
+        """Where the credentials come from; no secret in it."""
+
+    @abstractmethod
+    def inspected(self) -> Iterator[Finding]:
+        """Whether it answers, whether the bucket is there, and whether its own rules spare our objects, up to the first
+        thing without which the rest cannot be asked. Raises `StorageError` where nothing can be asked.
+        """
+
+    def listed_findings(self, not_asked: str, remedy: str) -> Iterator[Finding]:
+        """As `inspected`, by a listing alone, and what it says nothing of."""
+        try:
+            next(self.list("topics"), None)
+        except BucketNotFoundError as error:
+            yield Finding("reachable", "ok", "the store answers")
+            yield Finding("bucket", "failed", error.seen, "create it, or mend the URL")
+            return
+        yield Finding("reachable", "ok", "the store answers")
+        yield Finding("bucket", "ok", self._config.bucket)
+        yield Finding("lifecycle", "warning", not_asked, remedy)
+
+    def with_credentials_of_now(self) -> Self:
+        """The store with what its environment has now, to be pickled for another machine."""
+        return self
+
+    def hadoop_options(self) -> dict[str, str]:
+        """What Spark's connector is told of this bucket, secrets among it; empty where there is no connector."""
+        return {}
+
+    def duckdb_secret(self) -> tuple[str, dict[str, str]]:
+        """DuckDB's extension for it, and what its `CREATE SECRET` is told."""
+        raise NotImplementedError(f"{self.backend.name}: no extension of DuckDB is known")
+
+    def storage_options(self) -> dict[str, str]:
+        """What deltalake and Polars are told of it, secrets among it."""
+        raise NotImplementedError(f"{self.backend.name}: not known to deltalake and Polars")
+
+    def iceberg_properties(self) -> dict[str, str]:
+        """What pyiceberg is told of it, secrets among it."""
+        raise NotImplementedError(f"{self.backend.name}: not known to pyiceberg")
+
+    def arrow_files(self) -> Any:
+        """PyArrow's own file system over the store: its paths are keys."""
+        raise NotImplementedError(f"{self.backend.name}: no file system of PyArrow is known")
+
+    # --- the store ------------------------------------------------------------------------------------------
 
     @property
-    def config(self) -> S3Config:
+    def url(self) -> str:
+        """Bucket and prefix, without endpoint and credentials."""
+        return str(self._config.url)
+
+    @property
+    def place(self) -> str:
+        """The URL and, where there is one, the endpoint: for messages."""
+        return self._with_endpoint(self.url)
+
+    @property
+    def server(self) -> str | None:
+        """Which server's bucket it is; None for the provider's own."""
+        endpoint: str | None = self._config.endpoint
+        return endpoint
+
+    @property
+    def config(self) -> Any:
         """What the store was opened with."""
         return self._config
+
+    def access(self) -> dict[str, str | None]:
+        """What `open_store` is given beside the URL to open this store elsewhere, secrets among it."""
+        return {each.keyword: getattr(self._config, each.keyword) for each in self.backend.settings}
 
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """Send one `PUT` with `If-None-Match: *` and report the answer."""
@@ -126,14 +191,14 @@ class S3Store:
             raise self._answer(error, key, "put") from error
 
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
-        """Return the whole object; ObjectNotFoundError only when S3 itself says NoSuchKey."""
+        """Return the whole object; ObjectNotFoundError only when the service itself says so."""
         validate_key(key)
 
         def read(clients: _Clients) -> bytes:
             answer = clients.obstore.get(clients.reads, key)
             if max_bytes is not None:
                 check_size(
-                    self.uri(key), int(answer.meta["size"]), max_bytes
+                    self._at(key), int(answer.meta["size"]), max_bytes
                 )  # the body is read by bytes() alone
             return bytes(answer.bytes())
 
@@ -146,7 +211,7 @@ class S3Store:
         def read(clients: _Clients) -> memoryview:
             answer = clients.obstore.get(clients.reads, key)
             size = int(answer.meta["size"])
-            check_size(self.uri(key), size, max_bytes)
+            check_size(self._at(key), size, max_bytes)
             file = _temporary_file(size) if size > _HELD_BYTES_MAX else None
             if file is None:
                 return memoryview(bytes(answer.bytes()))
@@ -156,7 +221,7 @@ class S3Store:
                 file.flush()
                 come = file.tell()
                 if come != size:
-                    raise short_range(self.uri(key), 0, size, come)
+                    raise short_range(self._at(key), 0, size, come)
                 return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
 
         return self._call(read, key, "get")
@@ -167,7 +232,7 @@ class S3Store:
         validate_range(start, length)
         if length == 0:
             if self.head(key).size < start:
-                raise short_range(self.uri(key), start, length, None)
+                raise short_range(self._at(key), start, length, None)
             return b""
 
         def read(clients: _Clients) -> bytes:
@@ -175,7 +240,7 @@ class S3Store:
 
         data = self._call(read, key, "get range", range_asked=(start, length))
         if len(data) < length:
-            raise short_range(self.uri(key), start, length, start + len(data))
+            raise short_range(self._at(key), start, length, start + len(data))
         return data
 
     def head(self, key: str) -> ObjectInfo:
@@ -185,11 +250,11 @@ class S3Store:
         validate_key(key)
         try:
             return self._call(lambda c: _info(c.obstore.head(c.reads, key)), key, "head")
-        except (ObjectNotFoundError, AccessDeniedError, _AmbiguousNotFoundError):
+        except (ObjectNotFoundError, AccessDeniedError, AmbiguousNotFoundError):
             return self._call(lambda c: _info(c.obstore.get(c.reads, key).meta), key, "get")
 
     def list(self, prefix: str, *, start_after: str | None = None) -> Iterator[ObjectInfo]:
-        """Yield what is below `prefix`, page by page, in S3's order."""
+        """Yield what is below `prefix`, page by page, in the service's order."""
         folder = validate_prefix(prefix)
         if start_after is not None:
             validate_key(start_after)
@@ -210,14 +275,12 @@ class S3Store:
                 folder,
                 "list folders",
             )
-        except _UnlistableNameError:
-            from storage.any_names import list_folders
-
-            return sorted(list_folders(self._config, folder))
+        except UnlistableNameError as error:
+            return sorted(self.list_folders_of_any_name(folder, error))
         return sorted(str(path).rstrip("/").rpartition("/")[2] for path in found)
 
     def delete(self, key: str) -> None:
-        """Remove the object; S3 answers alike when there was none."""
+        """Remove the object; one that was not there is fine."""
         validate_key(key)
         try:
             self._call(lambda c: c.obstore.delete(c.reads, key), key, "delete")
@@ -225,7 +288,7 @@ class S3Store:
             return
 
     def uri(self, key: str) -> str:
-        """`s3://bucket/prefix/key`."""
+        """What other engines open it by."""
         return f"{self.url}/{key}"
 
     def close(self) -> None:
@@ -234,12 +297,12 @@ class S3Store:
             self._clients = None
 
     def __repr__(self) -> str:
-        return f"S3Store({self._config.place})"
+        return f"{type(self).__name__}({self.place})"
 
-    def __getstate__(self) -> S3Config:
+    def __getstate__(self) -> Any:
         return self._config
 
-    def __setstate__(self, config: S3Config) -> None:
+    def __setstate__(self, config: Any) -> None:
         self.__init__(config)  # type: ignore[misc]
 
     def _listed(self, pages: Iterator[Any], folder: str, last: str | None) -> Iterator[ObjectInfo]:
@@ -248,9 +311,10 @@ class S3Store:
                 page = next(pages, None)
             except Exception as error:
                 answer = self._answer(error, folder, "list")
-                if not isinstance(answer, _UnlistableNameError):
+                if not isinstance(answer, UnlistableNameError):
                     raise answer from error
-                break
+                yield from self.list_any_names(folder, last, answer)
+                return
             if page is None:
                 return
             for meta in page:
@@ -258,9 +322,18 @@ class S3Store:
                 last = info.key
                 if info.key != "/":  # the marker of the store's own folder
                     yield info
-        from storage.any_names import list_objects
 
-        yield from list_objects(self._config, folder, start_after=last)
+    def list_any_names(
+        self, folder: str, start_after: str | None, error: StorageError
+    ) -> Iterator[ObjectInfo]:
+        """The rest of a listing that has a name in it for which obstore has no path; raises where that is all."""
+        del folder, start_after
+        raise error
+
+    def list_folders_of_any_name(self, folder: str, error: StorageError) -> Iterator[str]:
+        """Likewise of folders."""
+        del folder
+        raise error
 
     def _named_in_full(self, info: ObjectInfo) -> ObjectInfo:
         """obstore gives the marker of a folder (an empty object whose name ends with a slash) without its slash: under
@@ -286,8 +359,8 @@ class S3Store:
         try:
             return operation(clients)
         except Exception as error:
-            if range_asked is not None and _code(str(error)) == "InvalidRange":
-                raise short_range(self.uri(key), *range_asked, None) from error
+            if range_asked is not None and code_of(str(error)) == "InvalidRange":
+                raise short_range(self._at(key), *range_asked, None) from error
             raise self._answer(error, key, name) from error
 
     def _put_client(self, clients: _Clients, data: bytes) -> Any:
@@ -305,6 +378,8 @@ class S3Store:
             return self._clients
 
     def _connect(self) -> _Clients:
+        from storage.runtime import obstore_of_this_process  # 50 ms, which a local store need not wait for
+
         obstore = obstore_of_this_process()
         try:
             clients = _Clients(
@@ -324,44 +399,36 @@ class S3Store:
     def _client(
         self, obstore: Obstore, timeout: str, *, retries_max: int, read_timeout: str | None = None
     ) -> Any:
-        config = self._config
         options: dict[str, Any] = {"connect_timeout": _CONNECT_TIMEOUT, "timeout": timeout}
         if read_timeout is not None:
             options["read_timeout"] = read_timeout
-        arguments: dict[str, Any] = {"region": config.region, "conditional_put": "etag"}
-        if config.endpoint is not None:
-            options["allow_http"] = config.endpoint.startswith("http://")
-            arguments |= {"endpoint": config.endpoint, "virtual_hosted_style_request": False}
-        credentials = config.credentials()
-        if credentials is not None:
-            key, secret, token = credentials
-            # A provider, because obstore would add the environment's session token to a key pair of ours.
-            arguments["credential_provider"] = lambda: {
-                "access_key_id": key,
-                "secret_access_key": secret,
-                "token": token,
-                "expires_at": None,
-            }
-        return obstore.S3Store(
-            config.bucket,
-            prefix=config.prefix or None,
-            client_options=options,
-            retry_config={"max_retries": retries_max, "retry_timeout": _READ_RETRY_TIMEOUT},
-            **arguments,
+        if self.server is not None:
+            options["allow_http"] = self.server.startswith("http://")
+        return self.client(
+            obstore, options, {"max_retries": retries_max, "retry_timeout": _READ_RETRY_TIMEOUT}
         )
 
     def _answer(self, error: Exception, key: str, operation: str) -> StorageError:
         if isinstance(error, StorageError):
             return error
-        return _classify(error, operation, self._config, self.uri(key) if key else self.url)
+        return classified(
+            error,
+            operation,
+            self.words,
+            bucket=self._config.bucket,
+            place=self._with_endpoint(self._at(key) if key else self.url),
+            redirect_action=self.redirect_action(),
+        )
 
+    def redirect_action(self) -> str:
+        """What to do about an answer that sends one elsewhere."""
+        return "check the endpoint"
 
-class _UnlistableNameError(DamagedObjectError):
-    """A page of a listing that obstore does not give, for the name of one object in it."""
+    def _at(self, key: str) -> str:
+        return f"{self.url}/{key}"
 
-
-class _AmbiguousNotFoundError(ObjectNotFoundError):
-    """A 404 without S3's word for it: from a HEAD, or from something that is not the store."""
+    def _with_endpoint(self, place: str) -> str:
+        return f"{place} ({self.server})" if self.server else place
 
 
 def _temporary_file(size: int) -> BinaryIO | None:
@@ -382,109 +449,3 @@ def _temporary_file(size: int) -> BinaryIO | None:
 def _info(meta: Any) -> ObjectInfo:
     modified_ms = round(meta["last_modified"].timestamp() * 1_000)
     return ObjectInfo(str(meta["path"]), int(meta["size"]), modified_ms, meta.get("e_tag") or "")
-
-
-def _code(text: str) -> str:
-    found = _CODE.search(text)
-    return found.group(1) if found else ""
-
-
-def _classify(error: Exception, operation: str, config: S3Config, place: str) -> StorageError:
-    """Say in our words what obstore reported. Only S3's own NoSuchKey means that an object is absent."""
-    text = str(error)
-    code = _code(text)
-    found = _STATUS.search(text)
-    status = int(found.group(1)) if found else 0
-    where = f"{place} ({config.endpoint})" if config.endpoint else place
-    said = f"{operation} failed: " + (f"{status} {code}".strip() if status or code else type(error).__name__)
-    if (unlistable := _UNLISTABLE.search(text)) is not None:
-        return _UnlistableNameError(
-            f"an object whose name no listing here can give: {unlistable[1]!a}",
-            actor="s3 store",
-            place=where,
-            expected="names without control characters, '//', and segments '.' or '..'",
-            action="find out who put it there, and move it away with the store's own tools",
-        )
-    if code == "NoSuchBucket":
-        return BucketNotFoundError(
-            f"there is no bucket {config.bucket!r}",
-            actor="s3 store",
-            place=where,
-            action="create it or mend the URL",
-        )
-    if code == "NoSuchKey":
-        return ObjectNotFoundError("there is no such object", actor="s3 store", place=where)
-    if status == 404 or isinstance(error, FileNotFoundError):
-        unclear = _AmbiguousNotFoundError if operation == "head" else StoreUnreachableError
-        return unclear(
-            f"{operation} failed: a 404 that does not say NoSuchKey",
-            actor="s3 store",
-            place=where,
-            expected="the answer of an S3 store",
-            action="check the endpoint and what stands between (a proxy?)",
-        )
-    if "169.254.169.254" in text or "169.254.170.2" in text:
-        return AccessDeniedError(
-            "no credentials: none were given, none are in the environment, and the machine has no role",
-            actor="s3 store",
-            place=where,
-            action="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-        )
-    if status in (401, 403) or code in _DENIED_CODES:
-        return AccessDeniedError(said, actor="s3 store", place=where, action=_denied_action(code))
-    if status == 501 and operation == "put-if-absent":
-        return PutIfAbsentUnsupportedError(
-            said,
-            actor="s3 store",
-            place=where,
-            expected="If-None-Match: * honoured",
-            action="use another store",
-        )
-    if status in (301, 307, 308) or "redirect" in text:
-        return StorageError(
-            said, actor="s3 store", place=where, action=f"check the region ({config.region}) and the endpoint"
-        )
-    if status == 429 or status >= 500:
-        return StoreUnreachableError(
-            said, actor="s3 store", place=where, action="try again; if it stays, look at the store's own log"
-        )
-    if status:
-        return StorageError(
-            said, actor="s3 store", place=where, action="try again; if it stays, look at the store's own log"
-        )
-    if _UNREACHABLE.search(text):
-        kind = NotConnectedError if _NOT_CONNECTED.search(text) else StoreUnreachableError
-        return kind(
-            f"{operation} failed: {_transport(text)}",
-            actor="s3 store",
-            place=where,
-            expected="an answer",
-            action="check the endpoint and the network, then try again",
-        )
-    return StorageError(
-        f"{operation} failed: {text.partition('Debug source')[0]}", actor="s3 store", place=where
-    )
-
-
-def _denied_action(code: str) -> str:
-    if code == "RequestTimeTooSkewed":
-        return "set this machine's clock"
-    if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed"):
-        return "check access key, secret key and region"
-    if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
-        return "get a fresh session token"
-    return "check the credentials and what they may do in this bucket"
-
-
-def _transport(text: str) -> str:
-    for sign, words in (
-        ("ConnectionRefused", "connection refused"),
-        ("dns error", "the host name does not resolve"),
-        ("ConnectionReset", "the connection was reset"),
-        ("TimedOut", "no answer in time"),
-        ("Timeout", "no answer in time"),
-        ("certificate", "the TLS certificate was not accepted"),
-    ):
-        if sign in text:
-            return words
-    return "the connection broke"

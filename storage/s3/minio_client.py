@@ -24,7 +24,7 @@ from storage.errors import (
     StorageError,
     StoreUnreachableError,
 )
-from storage.s3_config import S3Config
+from storage.s3.config import S3Config
 
 _TIMEOUT: Final = urllib3.Timeout(connect=4, read=8)
 # A starting MinIO answers "Retry-After: 60", which urllib3 would sleep through.

@@ -1,0 +1,149 @@
+"""What a kind of store says of itself: whoever opens, describes or checks one goes by this, and knows no kind by name.
+
+A kind is one module with a `Backend` and a `BucketStore`, and its line in `storage/backends.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from storage.errors import InvalidStoreUrlError
+
+if TYPE_CHECKING:
+    from storage.bucket_store import BucketStore
+
+_ENDPOINT = re.compile(r"https?://[A-Za-z0-9._\[\]:-]+(?:/[^\s?#@]*)?")
+
+Given = Mapping[str, str | None]
+"""Settings by keyword; None and "" are left to the environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that a store of this kind is told beside its URL.
+
+    keyword: of `connect` and `open_store`; variables: of the environment, the first that is set counts, and the first
+    is the one that users are told of; field: of an Airflow connection, "login", "password" or a name in its extra.
+    """
+
+    keyword: str
+    label: str
+    help: str
+    variables: tuple[str, ...] = ()
+    field: str = ""
+    placeholder: str = ""
+    secret: bool = False
+
+    def of(self, given: Given, environment: Mapping[str, str] | None = None) -> str | None:
+        """What was given, else what the environment has."""
+        env = os.environ if environment is None else environment
+        return given.get(self.keyword) or next((env[name] for name in self.variables if env.get(name)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Hadoop:
+    """The connector by which Spark reads files of such a store itself: the scheme of its URLs, and the list of its jars
+    (a file of `txn_engine/spark`).
+    """
+
+    scheme: str
+    jars: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at, how it is, and the remedy where it is not fine."""
+
+    name: str
+    status: Literal["ok", "warning", "failed"]
+    seen: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One kind of store in the network.
+
+    schemes: of its URLs, the one that stands in `url` first; example: such a URL; credentials: what of the environment
+    opens it, for messages; environment: the beginnings of all variables that it or its client reads; hadoop: None where
+    Spark has no connector for it, so that only our own data source reads it; identities: variables that choose other
+    credentials than the settings do; authority: a pattern of what may stand before a URL's first slash although it has
+    an @ in it, which is a password's sign otherwise.
+    """
+
+    name: str
+    schemes: tuple[str, ...]
+    example: str
+    credentials: str
+    environment: tuple[str, ...]
+    settings: tuple[Setting, ...]
+    open: Callable[[str, Given], BucketStore]
+    hadoop: Hadoop | None = None
+    identities: tuple[str, ...] = ()
+    authority: str = ""
+
+    def setting(self, keyword: str) -> Setting:
+        """The setting of that keyword. KeyError where this kind has none."""
+        for each in self.settings:
+            if each.keyword == keyword:
+                return each
+        raise KeyError(keyword)
+
+    @property
+    def actor(self) -> str:
+        """Who acts, in its errors: "s3 store"."""
+        return f"{self.name.lower()} store"
+
+    @property
+    def endpoint_variable(self) -> str:
+        """The variable that says where its server is, when that is not the provider's own."""
+        return self.setting("endpoint").variables[0]
+
+    @property
+    def backup_endpoint_variable(self) -> str:
+        """The same for the place of backups."""
+        return self.endpoint_variable.replace("TXN_ENGINE_", "TXN_ENGINE_BACKUP_", 1)
+
+    def bucket_and_path(self, url: str) -> tuple[str, str]:
+        """What stands before the first slash of a URL, and what behind it. Raises for one with anything else in it."""
+        try:
+            parts = urlsplit(url)
+        except ValueError as error:
+            raise self.invalid("this URL cannot be read", url) from error
+        if parts.query or parts.fragment:
+            raise self.invalid("'?' and '#' have no meaning here", url)
+        return parts.netloc, parts.path.strip("/")
+
+    def refuse_credentials(self, url: str) -> None:
+        """Raise for a URL with an @, which no bucket or prefix holds."""
+        authority, _, path = url.partition("://")[2].partition("/")
+        if self.authority and re.fullmatch(self.authority, authority):
+            url = path
+        if "@" in url:
+            raise self.invalid("credentials do not belong into a URL", url, f"set {self.credentials}")
+
+    def invalid(
+        self, seen: str, url: str = "", action: str = "fix the URL or the settings"
+    ) -> InvalidStoreUrlError:
+        """The error of a URL, or of a setting, that names no store of this kind."""
+        return InvalidStoreUrlError(seen, actor=self.actor, place=url, expected=self.example, action=action)
+
+
+def checked_endpoint(backend: Backend, endpoint: str | None) -> str | None:
+    """The URL of a server, without a slash at its end. Raises for anything else, and does not repeat it."""
+    if endpoint is None:
+        return None
+    found = endpoint.rstrip("/")
+    if _ENDPOINT.fullmatch(found) is None:
+        raise InvalidStoreUrlError(
+            "the endpoint is not the URL of a server",
+            actor=backend.actor,
+            expected="http(s)://host[:port], without user and password",
+            action="fix the URL or the settings",
+        )
+    return found

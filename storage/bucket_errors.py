@@ -1,0 +1,149 @@
+"""What obstore reported, in our words: the same for every service, but for what a service calls things."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from storage.errors import (
+    AccessDeniedError,
+    BucketNotFoundError,
+    DamagedObjectError,
+    NotConnectedError,
+    ObjectNotFoundError,
+    PutIfAbsentUnsupportedError,
+    StorageError,
+    StoreUnreachableError,
+)
+
+_CODE = re.compile(r"<Code>\s*([A-Za-z0-9]+)\s*</Code>")
+_STATUS = re.compile(r"status code: (\d{3})")
+_UNREACHABLE = re.compile(
+    r"error sending request|kind: (?:Connect|Timeout|Interrupted)|operation timed out|dns error|"
+    r"error decoding response|connection (?:reset|closed)|request or response body error"
+)
+_UNLISTABLE = re.compile(r'object with invalid path: Error parsing Path "(.*)": ', re.DOTALL)
+_NOT_CONNECTED = re.compile(r"kind: Connect\b")
+
+
+class UnlistableNameError(DamagedObjectError):
+    """A page of a listing that obstore does not give, for the name of one object in it."""
+
+
+class AmbiguousNotFoundError(ObjectNotFoundError):
+    """A 404 without the service's word for it: from a HEAD, or from something that is not the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a service calls things in its answers.
+
+    no_object, no_bucket, denied: its error codes; denied_action: what to do about one of the last; no_identity: what
+    stands in an error of asking the machine for a role or an account where it has none; credentials: what is to be set.
+    """
+
+    actor: str
+    bucket: str
+    no_object: frozenset[str]
+    no_bucket: frozenset[str]
+    denied: frozenset[str]
+    denied_action: Callable[[str], str]
+    no_identity: tuple[str, ...]
+    credentials: str
+
+
+def code_of(text: str) -> str:
+    """The service's error code; empty where there is none."""
+    found = _CODE.search(text)
+    return found.group(1) if found else ""
+
+
+def classified(
+    error: Exception, operation: str, words: Words, *, bucket: str, place: str, redirect_action: str
+) -> StorageError:
+    """Only the service's own word means that an object is absent."""
+    text = str(error)
+    code = code_of(text)
+    found = _STATUS.search(text)
+    status = int(found.group(1)) if found else 0
+    said = f"{operation} failed: " + (f"{status} {code}".strip() if status or code else type(error).__name__)
+    actor = words.actor
+    if (unlistable := _UNLISTABLE.search(text)) is not None:
+        return UnlistableNameError(
+            f"an object whose name no listing here can give: {unlistable[1]!a}",
+            actor=actor,
+            place=place,
+            expected="names without control characters, '//', and segments '.' or '..'",
+            action="find out who put it there, and move it away with the store's own tools",
+        )
+    if code in words.no_bucket:
+        return BucketNotFoundError(
+            f"there is no {words.bucket} {bucket!r}",
+            actor=actor,
+            place=place,
+            action="create it or mend the URL",
+        )
+    if code in words.no_object:
+        return ObjectNotFoundError("there is no such object", actor=actor, place=place)
+    if status == 404 or isinstance(error, FileNotFoundError):
+        unclear = AmbiguousNotFoundError if operation == "head" else StoreUnreachableError
+        return unclear(
+            f"{operation} failed: a 404 that does not say {' or '.join(sorted(words.no_object))}",
+            actor=actor,
+            place=place,
+            expected=f"the answer of a store of this kind ({actor})",
+            action="check the endpoint and what stands between (a proxy?)",
+        )
+    if any(sign in text for sign in words.no_identity):
+        return AccessDeniedError(
+            "no credentials: none were given, none are in the environment, and the machine has no role",
+            actor=actor,
+            place=place,
+            action=f"set {words.credentials}",
+        )
+    if status in (401, 403) or code in words.denied:
+        return AccessDeniedError(said, actor=actor, place=place, action=words.denied_action(code))
+    if status == 501 and operation == "put-if-absent":
+        return PutIfAbsentUnsupportedError(
+            said,
+            actor=actor,
+            place=place,
+            expected="If-None-Match: * honoured",
+            action="use another store",
+        )
+    if status in (301, 307, 308) or "redirect" in text:
+        return StorageError(said, actor=actor, place=place, action=redirect_action)
+    return _unclear(text, status, said, operation, actor, place)
+
+
+def _unclear(text: str, status: int, said: str, operation: str, actor: str, place: str) -> StorageError:
+    """What says nothing of the object, or of the credentials."""
+    if status:
+        kind = StoreUnreachableError if status == 429 or status >= 500 else StorageError
+        action = "try again; if it stays, look at the store's own log"
+        return kind(said, actor=actor, place=place, action=action)
+    if _UNREACHABLE.search(text):
+        kind = NotConnectedError if _NOT_CONNECTED.search(text) else StoreUnreachableError
+        return kind(
+            f"{operation} failed: {_transport(text)}",
+            actor=actor,
+            place=place,
+            expected="an answer",
+            action="check the endpoint and the network, then try again",
+        )
+    return StorageError(f"{operation} failed: {text.partition('Debug source')[0]}", actor=actor, place=place)
+
+
+def _transport(text: str) -> str:
+    for sign, words in (
+        ("ConnectionRefused", "connection refused"),
+        ("dns error", "the host name does not resolve"),
+        ("ConnectionReset", "the connection was reset"),
+        ("TimedOut", "no answer in time"),
+        ("Timeout", "no answer in time"),
+        ("certificate", "the TLS certificate was not accepted"),
+    ):
+        if sign in text:
+            return words
+    return "the connection broke"

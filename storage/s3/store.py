@@ -1,0 +1,270 @@
+"""S3, and servers that speak it: what it is told, how it answers, and how other engines reach it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from storage.backend import Backend, Finding, Given, Hadoop, Setting
+from storage.bucket_errors import Words
+from storage.bucket_store import BucketStore
+from storage.errors import AccessDeniedError, InvalidKeyError, StorageError
+from storage.s3.config import CREDENTIALS, S3Config, s3_config
+from storage.store import ObjectInfo
+
+if TYPE_CHECKING:
+    from storage.runtime import Obstore
+
+_DENIED: Final = frozenset(
+    {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "AccountProblem",
+     "TokenRefreshRequired", "RequestTimeTooSkewed", "AuthorizationHeaderMalformed", "AllAccessDisabled"}
+)  # fmt: skip
+
+
+def _denied_action(code: str) -> str:
+    if code == "RequestTimeTooSkewed":
+        return "set this machine's clock"
+    if code in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AuthorizationHeaderMalformed"):
+        return "check access key, secret key and region"
+    if code in ("ExpiredToken", "InvalidToken", "TokenRefreshRequired"):
+        return "get a fresh session token"
+    return "check the credentials and what they may do in this bucket"
+
+
+def _open(url: str, given: Given) -> BucketStore:
+    S3.refuse_credentials(url)
+    bucket, prefix = S3.bucket_and_path(url)
+    keywords: dict[str, Any] = {each.keyword: given.get(each.keyword) for each in S3.settings}
+    try:
+        config = s3_config(bucket, prefix, **keywords)
+    except InvalidKeyError as error:
+        raise S3.invalid("the prefix is not a legal key", url) from error
+    return S3Store(config)
+
+
+S3 = Backend(
+    name="S3",
+    schemes=("s3", "s3a", "s3n"),
+    example="s3://bucket/prefix",
+    credentials=CREDENTIALS,
+    environment=("AWS_", "TXN_ENGINE_S3_"),
+    settings=(
+        Setting(
+            "endpoint",
+            "Endpoint",
+            "of a server that is not AWS.",
+            ("TXN_ENGINE_S3_ENDPOINT", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+            "endpoint_url",
+            "http://minio:9000; empty: AWS",
+        ),
+        Setting(
+            "region",
+            "Region",
+            "of the bucket; empty: AWS_REGION of the worker.",
+            ("AWS_REGION", "AWS_DEFAULT_REGION"),
+            "region_name",
+            "eu-west-1",
+        ),
+        Setting("access_key", "Access key", "of the user.", ("AWS_ACCESS_KEY_ID",), "login"),
+        Setting(
+            "secret_key", "Secret key", "of the user.", ("AWS_SECRET_ACCESS_KEY",), "password", secret=True
+        ),
+        Setting(
+            "session_token",
+            "Session token",
+            "with temporary credentials only.",
+            ("AWS_SESSION_TOKEN",),
+            "aws_session_token",
+            secret=True,
+        ),
+    ),
+    open=_open,
+    hadoop=Hadoop("s3a", "s3a-jars.txt"),
+    identities=("AWS_PROFILE",),
+)
+
+
+class S3Store(BucketStore):
+    """A store in a bucket of S3."""
+
+    backend: ClassVar = S3
+    words: ClassVar = Words(
+        actor=S3.actor,
+        bucket="bucket",
+        no_object=frozenset({"NoSuchKey"}),
+        no_bucket=frozenset({"NoSuchBucket"}),
+        denied=_DENIED,
+        denied_action=_denied_action,
+        no_identity=("169.254.169.254", "169.254.170.2"),
+        credentials=S3.credentials,
+    )
+    _config: S3Config
+
+    def client(self, obstore: Obstore, options: dict[str, Any], retries: dict[str, Any]) -> Any:
+        """As the base class says."""
+        config = self._config
+        arguments: dict[str, Any] = {"region": config.region, "conditional_put": "etag"}
+        if config.endpoint is not None:
+            arguments |= {"endpoint": config.endpoint, "virtual_hosted_style_request": False}
+        credentials = config.credentials()
+        if credentials is not None:
+            key, secret, token = credentials
+            # A provider, because obstore would add the environment's session token to a key pair of ours.
+            arguments["credential_provider"] = lambda: {
+                "access_key_id": key,
+                "secret_access_key": secret,
+                "token": token,
+                "expires_at": None,
+            }
+        return obstore.kinds.S3Store(
+            config.bucket,
+            prefix=config.prefix or None,
+            client_options=options,
+            retry_config=retries,
+            **arguments,
+        )
+
+    def redirect_action(self) -> str:
+        """As the base class says."""
+        return f"check the region ({self._config.region}) and the endpoint"
+
+    def list_any_names(
+        self, folder: str, start_after: str | None, error: StorageError
+    ) -> Iterator[ObjectInfo]:
+        """By minio-py, which takes any name."""
+        del error
+        from storage.s3.any_names import list_objects
+
+        yield from list_objects(self._config, folder, start_after=start_after)
+
+    def list_folders_of_any_name(self, folder: str, error: StorageError) -> Iterator[str]:
+        """Likewise."""
+        del error
+        from storage.s3.any_names import list_folders
+
+        yield from list_folders(self._config, folder)
+
+    # --- for people -----------------------------------------------------------------------------------------
+
+    def described(self) -> str:
+        """Where the bucket is."""
+        config = self._config
+        return f"S3, {config.url} at {config.endpoint or 'AWS'}, region {config.region}"
+
+    def credentials_found(self) -> Finding:
+        """Keys of the caller, of the environment, or the machine's role."""
+        if self._config.access_key:
+            return Finding("credentials", "ok", "given by the caller")
+        if self._config.credentials() is not None:
+            token = " and AWS_SESSION_TOKEN" if os.environ.get("AWS_SESSION_TOKEN") else ""
+            return Finding("credentials", "ok", f"{CREDENTIALS}{token}, from the environment")
+        return Finding(
+            "credentials",
+            "warning",
+            "none in the environment: the machine's own role is tried",
+            f"set {CREDENTIALS}, unless this machine has a role",
+        )
+
+    def inspected(self) -> Iterator[Finding]:
+        """The bucket itself: is it there, is it versioned, will its rules delete our objects."""
+        from storage.s3.bucket import findings, inspect_bucket
+
+        try:
+            report = inspect_bucket(self._config)
+        except AccessDeniedError as error:
+            if self._config.credentials() is None:
+                error.action = f"set {CREDENTIALS}"
+            raise
+        yield from findings(report, self._config)
+
+    # --- for other engines ----------------------------------------------------------------------------------
+
+    def with_credentials_of_now(self) -> Self:
+        """As the base class says."""
+        credentials = self._config.credentials()
+        if credentials is None:
+            return self
+        access_key, secret_key, session_token = credentials
+        keys: dict[str, Any] = {
+            "access_key": access_key,
+            "secret_key": secret_key,
+            "session_token": session_token,
+        }
+        return type(self)(replace(self._config, **keys))
+
+    def hadoop_options(self) -> dict[str, str]:
+        """For this one bucket. They never belong on a command line or into Spark's own settings."""
+        config = self._config
+        settings = {"endpoint.region": config.region}
+        if config.endpoint is not None:
+            settings |= {"endpoint": config.endpoint, "path.style.access": "true"}
+        if credentials := config.credentials():
+            access_key, secret_key, session_token = credentials
+            provider = "Simple" if session_token is None else "Temporary"
+            settings |= {
+                "access.key": access_key,
+                "secret.key": secret_key,
+                "aws.credentials.provider": f"org.apache.hadoop.fs.s3a.{provider}AWSCredentialsProvider",
+            }
+            if session_token is not None:
+                settings["session.token"] = session_token
+        return {f"fs.s3a.bucket.{config.bucket}.{name}": value for name, value in settings.items()}
+
+    def duckdb_secret(self) -> tuple[str, dict[str, str]]:
+        """Of its extension httpfs."""
+        config = self._config
+        endpoint = config.endpoint or "https://s3.amazonaws.com"
+        key, secret, token = config.credentials() or ("", "", None)
+        found = {
+            "TYPE": "s3",
+            "KEY_ID": key,
+            "SECRET": secret,
+            "REGION": config.region,
+            "ENDPOINT": endpoint.partition("://")[2],
+            "URL_STYLE": "path",
+            "USE_SSL": str(not endpoint.startswith("http://")).lower(),
+        }
+        return "httpfs", found | ({"SESSION_TOKEN": token} if token else {})
+
+    def storage_options(self) -> dict[str, str]:
+        """By the names of AWS's own variables."""
+        config = self._config
+        found = {"AWS_REGION": config.region}
+        if config.endpoint is not None:
+            found |= {"AWS_ENDPOINT_URL": config.endpoint}
+            found |= {"AWS_ALLOW_HTTP": "true"} if config.endpoint.startswith("http://") else {}
+        if credentials := config.credentials():
+            key, secret, token = credentials
+            found |= {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret}
+            found |= {"AWS_SESSION_TOKEN": token} if token else {}
+        return found
+
+    def iceberg_properties(self) -> dict[str, str]:
+        """`s3.*`."""
+        config = self._config
+        found = {"s3.region": config.region}
+        if config.endpoint is not None:
+            found["s3.endpoint"] = config.endpoint
+        if credentials := config.credentials():
+            key, secret, token = credentials
+            found |= {"s3.access-key-id": key, "s3.secret-access-key": secret}
+            found |= {"s3.session-token": token} if token else {}
+        return found
+
+    def arrow_files(self) -> Any:
+        """PyArrow's S3."""
+        from pyarrow import fs
+
+        config = self._config
+        key, secret, token = config.credentials() or (None, None, None)
+        bucket = fs.S3FileSystem(
+            access_key=key,
+            secret_key=secret,
+            session_token=token,
+            region=config.region,
+            endpoint_override=config.endpoint,
+            scheme="http" if (config.endpoint or "").startswith("http://") else "https",
+        )
+        return fs.SubTreeFileSystem(f"{config.bucket}/{config.prefix}".rstrip("/"), bucket)

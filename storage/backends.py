@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from storage.azure import AZURE
 from storage.backend import Backend
 from storage.s3 import S3
 
-BACKENDS: Final[tuple[Backend, ...]] = (S3,)
+BACKENDS: Final[tuple[Backend, ...]] = (S3, AZURE)
 
 
 def backend_of(url: str) -> Backend | None:

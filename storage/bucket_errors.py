@@ -23,7 +23,10 @@ _UNREACHABLE = re.compile(
     r"error sending request|kind: (?:Connect|Timeout|Interrupted)|operation timed out|dns error|"
     r"error decoding response|connection (?:reset|closed)|request or response body error"
 )
-_UNLISTABLE = re.compile(r'object with invalid path: Error parsing Path "(.*)": ', re.DOTALL)
+_UNLISTABLE = re.compile(
+    r'object with invalid path: (?:Error parsing )?Path "(.*)"(?:: | contained )', re.DOTALL
+)
+_BEYOND_THE_END = "Wanted range starting at "
 _NOT_CONNECTED = re.compile(r"kind: Connect\b")
 
 
@@ -40,7 +43,8 @@ class Words:
     """What a service calls things in its answers.
 
     no_object, no_bucket, denied: its error codes; denied_action: what to do about one of the last; no_identity: what
-    stands in an error of asking the machine for a role or an account where it has none; credentials: what is to be set.
+    stands in an error of asking the machine for a role or an account where it has none; credentials: what is to be set;
+    sentences: what stands in answers that have no code, and the code that it is of.
     """
 
     actor: str
@@ -51,12 +55,19 @@ class Words:
     denied_action: Callable[[str], str]
     no_identity: tuple[str, ...]
     credentials: str
+    sentences: tuple[tuple[str, str], ...] = ()
 
 
-def code_of(text: str) -> str:
+def code_of(text: str, words: Words) -> str:
     """The service's error code; empty where there is none."""
-    found = _CODE.search(text)
-    return found.group(1) if found else ""
+    if (found := _CODE.search(text)) is not None:
+        return found.group(1)
+    return next((code for sentence, code in words.sentences if sentence in text), "")
+
+
+def is_beyond_the_end(text: str, words: Words) -> bool:
+    """Whether it says that an object has no such bytes."""
+    return code_of(text, words) == "InvalidRange" or _BEYOND_THE_END in text
 
 
 def classified(
@@ -64,7 +75,7 @@ def classified(
 ) -> StorageError:
     """Only the service's own word means that an object is absent."""
     text = str(error)
-    code = code_of(text)
+    code = code_of(text, words)
     found = _STATUS.search(text)
     status = int(found.group(1)) if found else 0
     said = f"{operation} failed: " + (f"{status} {code}".strip() if status or code else type(error).__name__)

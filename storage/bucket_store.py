@@ -15,7 +15,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Self, TypeVar
 
 from storage.backend import Backend, Finding
-from storage.bucket_errors import AmbiguousNotFoundError, UnlistableNameError, Words, classified, code_of
+from storage.bucket_errors import (
+    AmbiguousNotFoundError,
+    UnlistableNameError,
+    Words,
+    classified,
+    is_beyond_the_end,
+)
 from storage.errors import (
     AccessDeniedError,
     BucketNotFoundError,
@@ -124,19 +130,27 @@ class BucketStore(ABC):
 
     def duckdb_secret(self) -> tuple[str, dict[str, str]]:
         """DuckDB's extension for it, and what its `CREATE SECRET` is told."""
-        raise NotImplementedError(f"{self.backend.name}: no extension of DuckDB is known")
+        raise self._unknown_to("DuckDB")
 
     def storage_options(self) -> dict[str, str]:
         """What deltalake and Polars are told of it, secrets among it."""
-        raise NotImplementedError(f"{self.backend.name}: not known to deltalake and Polars")
+        raise self._unknown_to("deltalake and Polars")
 
     def iceberg_properties(self) -> dict[str, str]:
         """What pyiceberg is told of it, secrets among it."""
-        raise NotImplementedError(f"{self.backend.name}: not known to pyiceberg")
+        raise self._unknown_to("pyiceberg")
 
     def arrow_files(self) -> Any:
         """PyArrow's own file system over the store: its paths are keys."""
-        raise NotImplementedError(f"{self.backend.name}: no file system of PyArrow is known")
+        raise self._unknown_to("PyArrow")
+
+    def _unknown_to(self, engine: str) -> StorageError:
+        return StorageError(
+            f"how {engine} reads {self.backend.schemes[0]}:// is not known here",
+            actor=self.backend.actor,
+            place=self.url,
+            action="read by the engine's own client: scan, sql, spark.read.format('txn_engine')",
+        )
 
     # --- the store ------------------------------------------------------------------------------------------
 
@@ -305,7 +319,8 @@ class BucketStore(ABC):
     def __setstate__(self, config: Any) -> None:
         self.__init__(config)  # type: ignore[misc]
 
-    def _listed(self, pages: Iterator[Any], folder: str, last: str | None) -> Iterator[ObjectInfo]:
+    def _listed(self, pages: Iterator[Any], folder: str, start_after: str | None) -> Iterator[ObjectInfo]:
+        last = start_after
         while True:
             try:
                 page = next(pages, None)
@@ -319,6 +334,8 @@ class BucketStore(ABC):
                 return
             for meta in page:
                 info = self._named_in_full(_info(meta))
+                if start_after is not None and info.key <= start_after:
+                    continue  # a server that knows no place to start from begins at the folder's first
                 last = info.key
                 if info.key != "/":  # the marker of the store's own folder
                     yield info
@@ -359,7 +376,7 @@ class BucketStore(ABC):
         try:
             return operation(clients)
         except Exception as error:
-            if range_asked is not None and code_of(str(error)) == "InvalidRange":
+            if range_asked is not None and is_beyond_the_end(str(error), self.words):
                 raise short_range(self._at(key), *range_asked, None) from error
             raise self._answer(error, key, name) from error
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 # A secret key may hold slashes, so that what comes before the last @ of the word is cut; a local path may hold an @.
-_USERINFO = re.compile(r"(?<!file)://\S*@")
+# The container of `abfss://container@account.dfs.core.windows.net` is none.
+_USERINFO = re.compile(r"(?<!file)://(?![a-z0-9-]{3,63}@[a-z0-9]{3,24}\.(?:dfs|blob)\.)\S*@")
 _QUERY = re.compile(r"(://[^\s?]*\?)(?!\*\*\*)\S+")
 _SIGNATURE = re.compile(
     r"(?i)((?:x-amz-)?(?:signature|credential|security-token)\"?\s*[=:]\s*\"?)[^&\s,\"}]+"

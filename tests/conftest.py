@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from minio import Minio
 
 from tests import jvm
+from tests.azurite import AzureContainer, AzuriteServer, missing_azurite
 from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, minio_client, seaweed_binary
 
 pytest_plugins = ["tests.shared_data", "tests.minio_build"]
@@ -115,6 +116,22 @@ def seaweed_server() -> Iterator[SeaweedServer]:
 def seaweed_bucket(seaweed_server: SeaweedServer) -> S3Bucket:
     """A fresh bucket on SeaweedFS."""
     return fresh_bucket(seaweed_server)
+
+
+@pytest.fixture(scope="session")
+def azurite_server() -> Iterator[AzuriteServer]:
+    """A running Azurite, one for the whole session."""
+    lacking = missing_azurite()
+    if lacking is not None:
+        missing_server(lacking)
+    with AzuriteServer() as server:
+        yield server
+
+
+@pytest.fixture
+def azure_container(azurite_server: AzuriteServer) -> AzureContainer:
+    """A fresh container on Azurite."""
+    return azurite_server.container()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from storage import BACKENDS
 from tests.servers import REPOSITORY
 from txn_engine.cli.main import cli
 
@@ -62,8 +63,9 @@ def signals_are_heard() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No store and no credentials from the machine that runs the tests."""
+    of_stores = [name for backend in BACKENDS for name in backend.environment]
     for name in list(os.environ):
-        if name.startswith(("TXN_ENGINE_URL", "TXN_ENGINE_S3", "TXN_ENGINE_BACKUP", "AWS_")):
+        if name.startswith(("TXN_ENGINE_URL", "TXN_ENGINE_BACKUP", *of_stores)):
             monkeypatch.delenv(name)
     monkeypatch.setenv("COLUMNS", "80")
 

@@ -1,10 +1,12 @@
-"""`python -m tests.setup.sbom FILE`: all that is pinned, as a CycloneDX SBOM: packages, jars, MinIO's module, images.
+"""`python -m tests.setup.sbom FILE`: all that is pinned, as a CycloneDX SBOM: packages, jars, servers, images.
 
 Made from the pinned lists alone, so that the same lists give the same file.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -24,6 +26,7 @@ JARS = (
     *(f"requirements/{name}-jars.txt" for name in ("kafka", "readers-delta", "readers-iceberg")),
 )
 MODULES = ("requirements/minio.txt",)
+NODE = ("requirements/azurite/package-lock.json",)
 IMAGES = ("docker-compose.yml", "deploy/Dockerfile")
 _WHEEL = re.compile(r"^([\w.-]+)(?:\[[^]]*\])?==([^\s;]+)(.*(?:\n[ \t]+--hash.*)*)", re.MULTILINE)
 _IMAGE = re.compile(r"([a-z0-9./-]+):([\w.-]+)@sha256:([0-9a-f]{64})")
@@ -36,6 +39,12 @@ def _sha256(values: list[str]) -> list[HashType]:
 def _component(
     purl: PackageURL, list_name: str, hashes: list[str], kind: ComponentType = ComponentType.LIBRARY
 ) -> Component:
+    return _of_hashes(purl, list_name, _sha256(hashes), kind)
+
+
+def _of_hashes(
+    purl: PackageURL, list_name: str, hashes: list[HashType], kind: ComponentType = ComponentType.LIBRARY
+) -> Component:
     return Component(
         type=kind,
         name=purl.name,
@@ -43,7 +52,7 @@ def _component(
         version=purl.version,
         purl=purl,
         bom_ref=f"{list_name}#{purl}",
-        hashes=_sha256(hashes),
+        hashes=hashes,
         properties=[Property(name="txn-engine:pinned-in", value=list_name)],
     )
 
@@ -68,6 +77,16 @@ def components() -> Iterator[Component]:
         for module, version, _ in _rows(path):  # Go's own sum is over a list of files, no hash of CycloneDX's
             namespace, _, name = module.rpartition("/")
             yield _component(PackageURL("golang", namespace, name, version), path, [])
+    for path in NODE:
+        for place, package in json.loads((REPOSITORY / path).read_text())["packages"].items():
+            if not place:
+                continue  # the list itself
+            namespace, _, name = place.rpartition("node_modules/")[2].rpartition("/")
+            algorithm, _, digest = package["integrity"].partition("-")
+            assert algorithm == "sha512"
+            hashes = [HashType(alg=HashAlgorithm.SHA_512, content=base64.b64decode(digest).hex())]
+            purl = PackageURL("npm", namespace or None, name, package["version"], subpath=place)
+            yield _of_hashes(purl, path, hashes)
     for path in IMAGES:
         for image, tag, digest in _IMAGE.findall((REPOSITORY / path).read_text()):
             purl = PackageURL("docker", None, image, f"sha256:{digest}", {"tag": tag})

@@ -40,6 +40,8 @@ def test_the_sbom_is_sound_and_names_every_pin(tmp_path: Path) -> None:
         assert expected > 0
         assert counted[str(path.relative_to(REPOSITORY))] == expected
         assert set(re.findall(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", pinned)) <= held
+    node = "requirements/azurite/package-lock.json"
+    assert counted[node] == len(json.loads((REPOSITORY / node).read_text())["packages"]) - 1
     purls = {component["purl"] for component in components}
     assert any(purl.startswith("pkg:golang/github.com/minio/minio@") for purl in purls)
     assert any(purl.startswith("pkg:maven/org.apache.hadoop/hadoop-aws@") for purl in purls)

@@ -109,6 +109,17 @@ def test_a_session_without_the_s3a_jars(spark: SparkSession, monkeypatch: pytest
     assert read_topic  # the same call runs behind it
 
 
+def test_a_store_without_a_connector() -> None:
+    """One line that says what reads it all the same, before Spark is asked for anything."""
+    from storage import BucketStore, open_store
+    from txn_engine.spark.hadoop import bucket_options
+
+    store = open_store("az://container", account="ledger")
+    assert isinstance(store, BucketStore)
+    with pytest.raises(SparkSessionError, match=r'reads no az:// by itself.*format\("txn_engine"\)'):
+        bucket_options(None, store)  # type: ignore[arg-type]
+
+
 @pytest.mark.spark
 @pytest.mark.minio
 @pytest.mark.slow

@@ -50,10 +50,13 @@ def test_the_line() -> None:
         ("s3://b/x (http://u:p@h)\nnext", "s3://b/x (http://h)\nnext"),
         ("file:///home/me@work/ledger", "file:///home/me@work/ledger"),
         ("mail me@host?", "mail me@host?"),
+        ("abfss://c-1@ledger.dfs.core.windows.net/a/b", "abfss://c-1@ledger.dfs.core.windows.net/a/b"),
+        ("abfss://c-1:a2V5@ledger.dfs.core.windows.net/a", "abfss://ledger.dfs.core.windows.net/a"),
+        ("abfss://c-1@ledger.dfs.x/a s3://K:s@b/c", "abfss://c-1@ledger.dfs.x/a s3://b/c"),
     ],
 )
 def test_what_is_cut_out_of_urls(text: str, shown: str) -> None:
-    """All up to the last @ of the word, and any query; a local path may hold an @."""
+    """All up to the last @ of the word, and any query; a local path may hold an @, and an account of Azure has one."""
     assert storage.errors.redact(text) == shown
 
 

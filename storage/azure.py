@@ -1,0 +1,285 @@
+"""Azure Blob Storage: what it is told, how it answers, and how other engines reach it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from storage.backend import Backend, Finding, Given, Setting, checked_endpoint
+from storage.bucket_errors import Words
+from storage.bucket_store import BucketStore
+from storage.errors import InvalidKeyError
+from storage.keys import validate_prefix
+
+if TYPE_CHECKING:
+    from storage.runtime import Obstore
+
+_CONTAINER: Final = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
+_ACCOUNT: Final = re.compile(r"[a-z0-9]{3,24}")
+_AUTHORITY: Final = r"([a-z0-9-]+)@([a-z0-9]+)\.(?:dfs|blob)\.core\.[a-z.]+"
+"""`container@account.dfs.core.windows.net`, as Hadoop and Iceberg write it."""
+_SUFFIX: Final = "core.windows.net"
+CREDENTIALS: Final = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
+_DENIED: Final = frozenset(
+    {"AuthenticationFailed", "AuthorizationFailure", "AuthorizationPermissionMismatch", "InvalidAuthenticationInfo",
+     "NoAuthenticationInformation", "AuthorizationSourceIPMismatch", "AuthorizationProtocolMismatch",
+     "AuthorizationServiceMismatch", "AuthorizationResourceTypeMismatch", "InsufficientAccountPermissions",
+     "KeyBasedAuthenticationNotPermitted", "AccountIsDisabled", "PublicAccessNotPermitted"}
+)  # fmt: skip
+
+
+def _denied_action(code: str) -> str:
+    if code in ("AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation"):
+        return "check account name, account key or SAS token, and this machine's clock"
+    if code == "KeyBasedAuthenticationNotPermitted":
+        return "this account takes no key: sign in as a service principal or a managed identity"
+    return "check the credentials and what they may do in this container"
+
+
+@dataclass(frozen=True, slots=True)
+class AzureConfig:
+    """Where the container is and how to get in; `repr` shows no secret.
+
+    A key or a SAS token given here is used alone; without one the environment is asked each time a client is made,
+    then what obstore finds there itself: a service principal (`AZURE_CLIENT_ID`, `AZURE_CLIENT_SECRET`,
+    `AZURE_TENANT_ID`), a workload identity, the Azure CLI (`AZURE_USE_AZURE_CLI`), the machine's managed identity.
+    """
+
+    bucket: str
+    prefix: str
+    account: str
+    endpoint: str | None = None
+    account_key: str | None = field(default=None, repr=False)
+    sas_token: str | None = field(default=None, repr=False)
+
+    @property
+    def url(self) -> str:
+        """`az://container/prefix`."""
+        return f"az://{self.bucket}/{self.prefix}".rstrip("/")
+
+    def credential(self) -> tuple[str, str] | None:
+        """What signs requests, "account_key" or "sas_token" and its value; None leaves it to obstore."""
+        if self.account_key or self.sas_token:
+            return (
+                ("account_key", self.account_key) if self.account_key else ("sas_token", self.sas_token or "")
+            )
+        for keyword in ("account_key", "sas_token"):
+            if value := AZURE.setting(keyword).of({}):
+                return keyword, value
+        return None
+
+
+def _open(url: str, given: Given) -> BucketStore:
+    AZURE.refuse_credentials(url)
+    authority, path = AZURE.bucket_and_path(url)
+    account = AZURE.setting("account").of(given)
+    named = re.fullmatch(_AUTHORITY, authority)
+    if named is not None:
+        authority = named[1]
+        if given.get("account") not in (None, "", named[2]):
+            raise AZURE.invalid(f"the URL names the account {named[2]!r}, the settings another one", url)
+        account = named[2]
+    if _CONTAINER.fullmatch(authority) is None:
+        shown = "what stands there" if {":", "@"} & set(authority) else repr(authority)
+        raise AZURE.invalid(f"{shown} is not the name of a container", url)
+    if account is None:
+        raise AZURE.invalid("no storage account was named", url, "set AZURE_STORAGE_ACCOUNT_NAME")
+    if _ACCOUNT.fullmatch(account) is None:
+        raise AZURE.invalid(f"{account!r} is not the name of a storage account", url)
+    if given.get("account_key") and given.get("sas_token"):
+        raise AZURE.invalid("both an account key and a SAS token were given", url, "give one of them")
+    try:
+        prefix = validate_prefix(path).rstrip("/")
+    except InvalidKeyError as error:
+        raise AZURE.invalid("the prefix is not a legal key", url) from error
+    endpoint = checked_endpoint(AZURE, AZURE.setting("endpoint").of(given))
+    keys = {name: given.get(name) or None for name in ("account_key", "sas_token")}
+    return AzureStore(AzureConfig(authority, prefix, account, endpoint, **keys))
+
+
+AZURE = Backend(
+    name="Azure",
+    schemes=("az", "abfss", "abfs", "azure"),
+    example="az://container/prefix",
+    credentials=CREDENTIALS,
+    environment=("AZURE_", "TXN_ENGINE_AZURE_"),
+    settings=(
+        Setting(
+            "endpoint",
+            "Endpoint",
+            "of a blob service that is not `https://<account>.blob.core.windows.net`, with the account in its path.",
+            ("TXN_ENGINE_AZURE_ENDPOINT", "AZURE_STORAGE_ENDPOINT"),
+            "endpoint_url",
+            "http://127.0.0.1:10000/account",
+        ),
+        Setting(
+            "account",
+            "Storage account",
+            "that the container is of, where the URL does not name it.",
+            ("AZURE_STORAGE_ACCOUNT_NAME",),
+            "login",
+        ),
+        Setting(
+            "account_key",
+            "Account key",
+            "of the storage account.",
+            ("AZURE_STORAGE_ACCOUNT_KEY",),
+            "password",
+            secret=True,
+        ),
+        Setting(
+            "sas_token",
+            "SAS token",
+            "instead of the account key.",
+            ("AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_SAS_KEY"),
+            "sas_token",
+            secret=True,
+        ),
+    ),
+    open=_open,
+    identities=("AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_STORAGE_TOKEN"),
+    authority=_AUTHORITY,
+)
+
+
+class AzureStore(BucketStore):
+    """A store in a container of Azure Blob Storage. Put-if-absent is `If-None-Match: *` on Put Blob."""
+
+    backend: ClassVar = AZURE
+    words: ClassVar = Words(
+        actor=AZURE.actor,
+        bucket="container",
+        no_object=frozenset({"BlobNotFound"}),
+        no_bucket=frozenset({"ContainerNotFound", "ContainerBeingDeleted"}),
+        denied=_DENIED,
+        denied_action=_denied_action,
+        no_identity=("169.254.169.254",),
+        credentials=AZURE.credentials,
+        sentences=(  # of a delete, which is sent as a batch of one
+            ("The specified blob does not exist", "BlobNotFound"),
+            ("The specified container does not exist", "ContainerNotFound"),
+        ),
+    )
+    _config: AzureConfig
+
+    def client(self, obstore: Obstore, options: dict[str, Any], retries: dict[str, Any]) -> Any:
+        """As the base class says."""
+        config = self._config
+        arguments: dict[str, Any] = {"account_name": config.account}
+        if config.endpoint is not None:
+            arguments["endpoint"] = config.endpoint
+        if (credential := config.credential()) is not None:
+            keyword, value = credential
+            name = "access_key" if keyword == "account_key" else keyword
+            held = {name: value.removeprefix("?"), "expires_at": None}
+            # A provider, because obstore would add to a key of ours what else the environment has.
+            arguments["credential_provider"] = lambda: dict(held)
+        return obstore.kinds.AzureStore(
+            config.bucket,
+            prefix=config.prefix or None,
+            client_options=options,
+            retry_config=retries,
+            **arguments,
+        )
+
+    def uri(self, key: str) -> str:
+        """`abfss://container@account.dfs.core.windows.net/prefix/key`, which Hadoop, Iceberg and Delta all read."""
+        config = self._config
+        root = f"abfss://{config.bucket}@{config.account}.dfs.{_SUFFIX}"
+        return f"{root}/{config.prefix}/{key}" if config.prefix else f"{root}/{key}"
+
+    # --- for people -----------------------------------------------------------------------------------------
+
+    def described(self) -> str:
+        """Account and container."""
+        config = self._config
+        return f"Azure Blob Storage, {config.url} of account {config.account} at {config.endpoint or 'Azure'}"
+
+    def credentials_found(self) -> Finding:
+        """A key or token of the caller, of the environment, or what obstore finds."""
+        config = self._config
+        if config.account_key or config.sas_token:
+            return Finding("credentials", "ok", "given by the caller")
+        if (found := config.credential()) is not None:
+            named = next(name for name in AZURE.setting(found[0]).variables if os.environ.get(name))
+            return Finding("credentials", "ok", f"{named}, from the environment")
+        if os.environ.get("AZURE_CLIENT_ID") or os.environ.get("AZURE_STORAGE_CLIENT_ID"):
+            return Finding(
+                "credentials", "ok", "a service principal or workload identity, from the environment"
+            )
+        return Finding(
+            "credentials",
+            "warning",
+            "none in the environment: the machine's own identity is tried",
+            f"set {CREDENTIALS}, unless this machine has an identity",
+        )
+
+    def inspected(self) -> Iterator[Finding]:
+        """Whether the container can be listed. Its rules are the account's, which its client cannot ask for."""
+        yield from self.listed_findings(
+            "soft delete, versioning and lifecycle rules are the account's, and were not asked for",
+            "make sure that no lifecycle rule deletes or archives blobs of the store",
+        )
+
+    # --- for other engines ----------------------------------------------------------------------------------
+
+    def with_credentials_of_now(self) -> Self:
+        """As the base class says."""
+        found = self._config.credential()
+        if found is None:
+            return self
+        keys: dict[str, Any] = {"account_key": None, "sas_token": None, found[0]: found[1]}
+        return type(self)(replace(self._config, **keys))
+
+    def storage_options(self) -> dict[str, str]:
+        """By the names of its variables."""
+        config = self._config
+        found = {"azure_storage_account_name": config.account}
+        if config.endpoint is not None:
+            found["azure_storage_endpoint"] = config.endpoint
+            found |= {"allow_http": "true"} if config.endpoint.startswith("http://") else {}
+        if (credential := config.credential()) is not None:
+            found["azure_storage_" + credential[0]] = credential[1]
+        return found
+
+    def iceberg_properties(self) -> dict[str, str]:
+        """`adls.*`."""
+        config = self._config
+        found = {"adls.account-name": config.account}
+        if config.endpoint is not None:
+            found["adls.connection-string"] = self._connection_string()
+        if (credential := config.credential()) is not None:
+            found[f"adls.{credential[0].replace('_', '-')}"] = credential[1]
+        return found
+
+    def duckdb_secret(self) -> tuple[str, dict[str, str]]:
+        """Of its extension azure."""
+        return "azure", {"TYPE": "azure", "CONNECTION_STRING": self._connection_string()}
+
+    def arrow_files(self) -> Any:
+        """PyArrow's Azure."""
+        from pyarrow import fs
+
+        config = self._config
+        arguments: dict[str, Any] = {}
+        if config.endpoint is not None:
+            scheme, _, rest = config.endpoint.partition("://")
+            for service in ("blob", "dfs"):  # it asks the second whether folders are objects
+                arguments[f"{service}_storage_authority"] = rest.partition("/")[0]
+                arguments[f"{service}_storage_scheme"] = scheme
+        if (credential := config.credential()) is not None:
+            arguments[credential[0]] = credential[1]
+        container = fs.AzureFileSystem(config.account, **arguments)
+        return fs.SubTreeFileSystem(f"{config.bucket}/{config.prefix}".rstrip("/"), container)
+
+    def _connection_string(self) -> str:
+        config = self._config
+        endpoint = config.endpoint or f"https://{config.account}.blob.{_SUFFIX}"
+        parts = [f"AccountName={config.account}", f"BlobEndpoint={endpoint}"]
+        if (credential := config.credential()) is not None:
+            name = "AccountKey" if credential[0] == "account_key" else "SharedAccessSignature"
+            parts.append(f"{name}={credential[1]}")
+        return ";".join(parts)

@@ -1,0 +1,171 @@
+"""The whole way on a store of another cloud: transactions, a cut, SQL, an audit, backups to and fro, the doctor."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+import txn_engine
+from storage import BucketStore
+from tests.cli.conftest import Run
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from txn_engine import Engine, errors
+
+AZURE = "azure_container"
+CLOUDS = (AZURE,)
+
+
+@pytest.fixture(params=CLOUDS)
+def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of an empty store there; the environment opens it."""
+    place = request.getfixturevalue(request.param)
+    for name, value in place.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"{place.url}/ledger"
+
+
+def load(engine: Engine) -> None:
+    """Six transactions, every other one aborted, and a zombie whose commit is refused."""
+    zombie = engine.producer(transactional_id="load")
+    zombie.init_transactions()
+    zombie.begin_transaction()
+    zombie.produce("payments", payments(666)).result()
+    producer = engine.producer(transactional_id="load")
+    producer.init_transactions()
+    for turn in range(6):
+        producer.begin_transaction()
+        producer.produce("payments", payments(turn, turn + 10))
+        producer.flush()
+        if turn % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    with pytest.raises(errors.ProducerFencedError):
+        zombie.commit_transaction()
+
+
+def copy(engine: Engine) -> None:
+    """What is committed goes to another topic, output and offsets in one transaction."""
+    consumer = engine.consumer(group_id="copy")
+    consumer.subscribe(["payments"])
+    batch = consumer.poll()
+    assert batch is not None
+    producer = engine.producer(transactional_id="copy")
+    producer.init_transactions()
+    with producer.transaction():
+        producer.produce("copies", batch.select(SCHEMA.names))
+        producer.send_offsets_to_transaction(consumer.positions(), consumer.group_metadata())
+
+
+COMMITTED = [0, 2, 4, 10, 12, 14]
+
+
+def test_transactions(cloud: str) -> None:
+    """What was committed is there once, what was aborted or fenced is not; by another engine, at a cut, in SQL, after
+    compaction; and the auditor finds nothing.
+    """
+    with txn_engine.connect(cloud) as engine:
+        for topic in ("payments", "copies"):
+            engine.admin.create_topic(topic, partitions=3, schema=SCHEMA, key="account_id")
+        load(engine)
+        engine.admin.snapshot()
+        cut = engine.cut()
+        copy(engine)
+    with txn_engine.connect(cloud) as second:
+        assert accounts_in(second) == accounts_in(second, "copies") == COMMITTED
+        assert {part.lag for part in second.admin.describe_group("copy").partitions} == {0}
+        assert second.scan("payments", cut=cut).to_table().num_rows == len(COMMITTED)
+        assert second.scan("copies", cut=cut).to_table().num_rows == 0
+        counted = second.sql("SELECT count(*) AS n, sum(amount) AS s FROM payments")
+        assert counted.to_pylist() == [{"n": 6, "s": pytest.approx(6)}]
+        report = second.admin.verify()
+        assert report.ok, [str(finding) for finding in report.findings]
+        assert isinstance(second.store, BucketStore)
+        assert pickle.loads(pickle.dumps(second.store)).url == second.url == cloud
+
+
+def test_tables(cloud: str) -> None:
+    """A Delta view, opened by deltalake with what the store says it is to be told."""
+    from deltalake import DeltaTable
+
+    with txn_engine.connect(cloud) as engine:
+        engine.admin.create_topic("payments", schema=SCHEMA)
+        with engine.producer(transactional_id="load") as producer:
+            producer.init_transactions()
+            with producer.transaction():
+                producer.produce("payments", payments(1, 2, 3))
+        uri = engine.tables.publish("payments", ("delta",))["delta"]
+        assert isinstance(engine.store, BucketStore)
+        read = DeltaTable(uri, storage_options=engine.store.storage_options()).to_pyarrow_table()
+        assert sorted(read.column("account_id").to_pylist()) == [1, 2, 3]
+
+
+def test_backups(cloud: str, tmp_path: Path) -> None:
+    """From the cloud to a folder, from there into the cloud again; and from the cloud to the cloud."""
+    from storage import open_store
+    from txn_engine.backup import check_backup, restore
+
+    with txn_engine.connect(cloud) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        load(engine)
+        for place in (open_store(tmp_path / "backups"), open_store(cloud.replace("/ledger", "/backups"))):
+            engine.backup(place)
+            assert not check_backup(place).damaged
+    target = cloud.replace("/ledger", "/again")
+    restore(open_store(tmp_path / "backups"), open_store(target))
+    with txn_engine.connect(target) as again:
+        assert accounts_in(again) == COMMITTED
+        report = again.admin.verify()
+        assert report.ok, [str(finding) for finding in report.findings]
+    folder = open_store(tmp_path / "from-cloud")
+    restore(open_store(cloud.replace("/ledger", "/backups")), folder)
+    with Engine(folder) as again:
+        assert accounts_in(again) == COMMITTED
+
+
+def test_the_command_line(run: Run, cloud: str, good: Path, tmp_path: Path) -> None:
+    """A file goes in and out; backed up and restored; doctor says what it found, and shows no key."""
+    schema = "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
+    for arguments in (
+        ("topics", "create", "payments", "--schema", schema),
+        ("produce", "payments", str(good), "--transactional-id", "load"),
+        ("verify",),
+        ("backup", "--to", f"file://{tmp_path}/backups"),
+    ):
+        answer = run(*arguments, store=cloud)
+        assert answer.code == 0, answer.stderr
+    assert run("consume", "payments", "--format", "csv", store=cloud).stdout.count("\n") == 5
+    told = run("doctor", "--json", store=cloud)
+    assert told.code == 0, told.stdout
+    found = {check["check"]: check for check in told.json["checks"]}
+    for name in (
+        "store",
+        "credentials",
+        "reachable",
+        "bucket",
+        "ledger",
+        "put-if-absent",
+        "clock",
+        "keys",
+        "contents",
+    ):
+        assert found[name]["status"] == "ok", found[name]
+    with txn_engine.connect(cloud) as engine:
+        assert isinstance(engine.store, BucketStore)
+        now = engine.store.with_credentials_of_now()
+        secrets = [now.access()[each.keyword] for each in now.backend.settings if each.secret]
+    assert not [secret for secret in secrets if secret and secret in json.dumps(told.json)]
+
+
+def test_a_missing_bucket(run: Run, cloud: str) -> None:
+    """One line that names it, and doctor fails on that line."""
+    scheme = cloud.partition("://")[0]
+    store = f"{scheme}://no-such-bucket/ledger"
+    answer = run("topics", "create", "t", store=store)
+    assert answer.code == 1
+    assert "'no-such-bucket'" in answer.error
+    told = run("doctor", store=store)
+    assert (told.code, "✗ bucket" in told.stdout, "create it" in told.stdout) == (1, True, True)

@@ -15,8 +15,9 @@
 5. `expire_producers` forgets producers that were idle for the store's limit
 6. `clean` deletes files dead for 24 hours, files that no entry ever named, and needless snapshots
 7. `remove_deleted_topics` deletes what is left of topics that were deleted 24 hours ago, their entries too
-8. `expire_group_offsets`, only where a run says `group_offsets_days`: no schedule makes a group lose its place,
-   and no run one that committed within the days that the deployment keeps (TXN_ENGINE_GROUP_OFFSETS_DAYS, 7)
+8. `expire_group_offsets`, only where the store's `offsets.retention.minutes` is set, or a run says
+   `group_offsets_days`: no schedule alone makes a group lose its place, and no run one that committed within the days
+   that the deployment keeps (TXN_ENGINE_GROUP_OFFSETS_DAYS, 7)
 
 How little `entries_days` and `orphan_days` may be is the deployment's too: TXN_ENGINE_ENTRIES_DAYS and
 TXN_ENGINE_ORPHAN_DAYS, each a day where nothing says otherwise.
@@ -55,7 +56,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from airflow.sdk import Context, Param, TriggerRule, chain, dag, get_current_context, task
+from airflow.sdk import Param, TriggerRule, chain, dag, get_current_context, task
 
 from txn_engine_airflow.alerts import on_run_failure
 from txn_engine_airflow.dag_defaults import (
@@ -66,11 +67,6 @@ from txn_engine_airflow.dag_defaults import (
     dry_run_param,
     optional_topic_param,
 )
-
-
-def offsets_may_go(context: Context) -> bool:
-    """Only where the run says how old they must be."""
-    return context["params"]["group_offsets_days"] is not None
 
 
 def announce(key: str, value: object) -> None:
@@ -117,12 +113,12 @@ def announce(key: str, value: object) -> None:
             description="compact: leave fewer small neighbours alone",
         ),
         "dirty_ratio": Param(
-            0.5,
-            type="number",
+            None,
+            type=["null", "number"],
             minimum=0,
             maximum=1,
             description="compact: go by key once this part of a partition's bytes is new (topics with "
-            "cleanup.policy=compact); 0: always",
+            "cleanup.policy=compact); 0: always; empty: as the topic's min.cleanable.dirty.ratio says",
         ),
         "engine": Param(
             "auto",
@@ -153,7 +149,8 @@ def announce(key: str, value: object) -> None:
             "group_offsets_days",
             None,
             "Forget group offsets committed longer ago than this (of the topic and partition, where they are named); "
-            "empty: never. A group that is forgotten starts again where auto_offset_reset says",
+            "empty: as the store's offsets.retention.minutes says, by default never. A group that is forgotten starts "
+            "again where auto_offset_reset says",
         ),
         "conn_id": conn_id_param(),
     },
@@ -212,7 +209,6 @@ def txn_maintain() -> None:
 
         return maintenance.remove_deleted_topics(params, announce)
 
-    @task.run_if(offsets_may_go, skip_message="group offsets are kept: the run names no group_offsets_days")
     @task(multiple_outputs=False)
     def expire_group_offsets(params: dict | None = None):
         from txn_engine_airflow import maintenance

@@ -205,6 +205,9 @@ STRAY_KEYS = (
     "producer_ids/99999999999999999999.json",
     "producer_ids/00009223372036854775.json",
     "topics/payments/0/partitions/99999999999999999999.json",
+    "topics/payments/0/changes/x",
+    "topics/payments/0/changes/99999999999999999999.json",
+    "settings/x",
     "lost+found/x",
     "a b",
 )
@@ -237,6 +240,11 @@ KINDS: dict[str, Damage] = {
     ),
     "growth, garbage": Damage(
         lambda root: put(root, f"topics/payments/0/partitions/{0:020d}.json", GARBAGE),
+        frozenset({"payments"}),
+        frozenset({"object-damaged"}),
+    ),
+    "topic change, garbage": Damage(
+        lambda root: put(root, f"topics/payments/0/changes/{0:020d}.json", GARBAGE),
         frozenset({"payments"}),
         frozenset({"object-damaged"}),
     ),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import pyarrow as pa
 
 from txn_engine.clock import Clock
+from txn_engine.configs import TOPIC, parsed
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator, check_group_id
 from txn_engine.errors import (
@@ -23,10 +25,11 @@ from txn_engine.errors import (
     TransactionalIdNotFoundError,
     TxnEngineError,
 )
+from txn_engine.log.altering import altered_store, altered_topic, configs_of_store, configs_of_topic
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.log.topics import KAFKA_SCHEMA, Topic, checked_formats
+from txn_engine.log.topics import KAFKA_SCHEMA, Topic
 from txn_engine.partition_log import PartitionLog
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.measures import (
@@ -47,6 +50,7 @@ from txn_engine.protocol.transactions import start_of
 from txn_engine.tables import check_schema
 from txn_engine.types import (
     RESET_METADATA,
+    Configs,
     ConsumerGroupMetadata,
     ForgottenOffset,
     GroupDescription,
@@ -100,34 +104,41 @@ class Admin:
         delete_retention_ms: int = DELETE_RETENTION_MS,
         min_compaction_lag_ms: int = 0,
         tables_publish: str = "",
+        retention_bytes: int = -1,
+        min_cleanable_dirty_ratio: float = 0.5,
+        max_message_bytes: int = 1 << 30,
     ) -> TopicDescription:
-        """Make a topic; without a schema it has Kafka's (key, value, headers). What it is made with stays.
+        """Make a topic; without a schema it has Kafka's (key, value, headers). `alter_configs` changes the rest later.
 
         cleanup_policy: "delete": records go after `retention_ms` (-1: never); "compact": of each key the latest
             committed record stays; "compact,delete": both. A compacted topic needs a key column, and refuses records
             without a key (`InvalidRecordError`).
         delete_retention_ms: how long a tombstone stays, at the least, after what it supersedes is gone.
         min_compaction_lag_ms: records younger than this are not compacted by key.
+        min_cleanable_dirty_ratio: a partition is compacted by key once this part of its bytes is new.
+        max_message_bytes: of the data file that a batch is; producers split larger ones.
+        retention_bytes: with "delete", the oldest files of a partition go while the others have as many (-1: never).
         tables_publish: "delta", "iceberg" or "delta,iceberg": maintenance publishes it as such tables (docs/TABLES.md),
             which have to have all its types.
 
         Raises `TopicExistsError`, `InvalidConfigError`, `InvalidRequestError`.
         """
+        settings = {
+            "retention.ms": retention_ms,
+            "cleanup.policy": cleanup_policy,
+            "delete.retention.ms": delete_retention_ms,
+            "min.compaction.lag.ms": min_compaction_lag_ms,
+            "tables.publish": tables_publish,
+            "retention.bytes": retention_bytes,
+            "min.cleanable.dirty.ratio": min_cleanable_dirty_ratio,
+            "max.message.bytes": max_message_bytes,
+        }
+        formats = parsed(TOPIC["tables.publish"], tables_publish, actor=f"topic {topic!r}")
         check_schema(
-            topic, KAFKA_SCHEMA if schema is None else schema, checked_formats(topic, tables_publish)
+            topic, KAFKA_SCHEMA if schema is None else schema, [*filter(None, str(formats).split(","))]
         )
         return _described(
-            self._logs.topics.create(
-                topic,
-                partitions=partitions,
-                schema=schema,
-                key=key,
-                retention_ms=retention_ms,
-                cleanup_policy=cleanup_policy,
-                delete_retention_ms=delete_retention_ms,
-                min_compaction_lag_ms=min_compaction_lag_ms,
-                tables_publish=tables_publish,
-            )
+            self._logs.topics.create(topic, partitions=partitions, schema=schema, key=key, settings=settings)
         )
 
     def add_partitions_to_topic(self, topic: str, total_partitions: int) -> TopicDescription:
@@ -200,6 +211,51 @@ class Admin:
             damaged += rows.unreadable
         now_ms = self._clock()
         return Listing((measure(at, state, owners, now_ms) for at, state in states.items()), damaged)
+
+    # --- settings -------------------------------------------------------------------------------------------
+
+    def describe_configs(self, topic: str | None = None) -> Configs:
+        """The settings of a topic, or of the store, by Kafka's names, as they are now.
+
+        Raises `UnknownTopicOrPartitionError`.
+        """
+        if topic is not None:
+            return configs_of_topic(self._logs.topics.look_up(topic))
+        return configs_of_store(self._logs.settings.look_up(), self._logs.settings.fixed())
+
+    def alter_configs(
+        self, settings: Mapping[str, object], *, topic: str | None = None, dry_run: bool = False
+    ) -> Configs:
+        """Let these settings of a topic, or of the store, be so; None: as where nobody has said otherwise. Those that
+        are not named stay. Answers with all as they are then, and what was changed.
+
+        Guarantee: all of it at once or nothing, judged by what it comes to stand on. Whoever has the store open goes by
+        it within five seconds, this engine at once. It may be called again where the outcome was unknown. `dry_run`:
+        the same refusals and the same answer, and nothing is written.
+        Raises `InvalidConfigError` for a setting that there is not, a value that it does not take, one that others rely
+        on, or one that only the making of the store or topic can set.
+        """
+        if topic is not None:
+            return self._alter_topic(topic, settings, dry_run=dry_run)
+        alter = partial(altered_store, given=settings)
+        if dry_run:
+            now = self._logs.settings.look_up()
+            before, after = now, replace(now, settings=alter(now.settings))
+        else:
+            before, after = self._logs.settings.change(alter)
+        return configs_of_store(after, self._logs.settings.fixed(), before)
+
+    def _alter_topic(self, topic: str, settings: Mapping[str, object], *, dry_run: bool) -> Configs:
+        def alter(now: Topic) -> Topic:
+            wanted = altered_topic(now, settings)
+            check_schema(now.name, wanted.schema, wanted.tables_publish)
+            return wanted
+
+        if dry_run:
+            before = self._logs.topics.look_up(topic)
+            return configs_of_topic(alter(before), before)
+        before, after = self._logs.topics.change(topic, alter)
+        return configs_of_topic(after, before)
 
     # --- transactions ---------------------------------------------------------------------------------------
 
@@ -388,7 +444,7 @@ class Admin:
         return fenced
 
     def _fence(self, name: str) -> ProducerIdAndEpoch:
-        timeout_ms = min(_FENCE_TIMEOUT_MS, self._logs.config.limits.max_transaction_timeout_ms)
+        timeout_ms = min(_FENCE_TIMEOUT_MS, self._logs.settings.limits.max_transaction_timeout_ms)
         for _ in range(_FENCE_TRIES):
             try:
                 return self._coordinator.init_producer_id(name, transaction_timeout_ms=timeout_ms)
@@ -448,7 +504,7 @@ class Admin:
     def expire_group_offsets(
         self,
         *,
-        retention_ms: int,
+        retention_ms: int | None = None,
         topic: str | None = None,
         partition: int | None = None,
         dry_run: bool = False,
@@ -456,9 +512,14 @@ class Admin:
         """Forget the offsets that were committed at least so long ago, by the log's time, and say which they were: of
         all groups, in all topics, or in the one named, or in that partition of it.
 
-        Nothing calls this by itself: a group that reads once a week must not lose its place. An offset with a pending
-        commit is left alone. `dry_run`: say what would be forgotten, and write nothing.
+        `retention_ms` None: as long as the store's `offsets.retention.minutes` says, which is for ever where nobody has
+        set it: a group that reads once a week must not lose its place. An offset with a pending commit is left alone.
+        `dry_run`: say what would be forgotten, and write nothing.
         """
+        if retention_ms is None:
+            retention_ms = self._logs.settings.limits.offsets_retention_ms
+            if retention_ms is None:
+                return Listing((), ())
         if retention_ms < 0:
             raise InvalidRequestError(f"retention_ms={retention_ms}", expected="0 or more")
         if topic is None and partition is not None:
@@ -649,6 +710,9 @@ def _described(topic: Topic) -> TopicDescription:
         topic.delete_retention_ms,
         topic.min_compaction_lag_ms,
         ",".join(topic.tables_publish),
+        topic.retention_bytes,
+        topic.min_cleanable_dirty_ratio,
+        topic.max_message_bytes,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 import pyarrow as pa
 
@@ -15,8 +15,13 @@ from txn_engine.admin import Admin
 from txn_engine.backup import BackupMaker, Cuts, Manifest, Progress
 from txn_engine.backup.copying import silent
 from txn_engine.clock import Clock, Waiting, system_clock
+from txn_engine.configs.client import (
+    ConsumerKeywords,
+    ProducerKeywords,
+    consumer_settings,
+    producer_settings,
+)
 from txn_engine.consumer import Consumer
-from txn_engine.consumer.cursors import OffsetReset
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
 from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
@@ -30,7 +35,8 @@ from txn_engine.log.entry_log import LogTools
 from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.pins import PinStore
-from txn_engine.log.store_config import StoreConfig, open_store_config
+from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_config
+from txn_engine.log.store_settings import StoreSettings
 from txn_engine.log.topics import Survey, TopicRegistry
 from txn_engine.log.turns import WRITER_CHARS
 from txn_engine.maintain import Maintenance
@@ -111,7 +117,8 @@ class Engine:
         writer = new_id()[:WRITER_CHARS]
         tools = LogTools(objects, clock, waiting, new_id, readers, writer, snapshot_after)
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
-        self.logs = Logs(tools, self.config, topics, workers)
+        settings = StoreSettings(objects, self.config, clock, new_id, readers, waiting.monotonic_ms)
+        self.logs = Logs(tools, self.config, settings, topics, workers)
         producer_ids = ProducerIds(objects, clock, new_id, readers, self.config.first_block)
         self.coordinator = Coordinator(self.logs, producer_ids, clock)
         self._groups = GroupCoordinator(self.logs, clock)
@@ -136,45 +143,47 @@ class Engine:
         """The store's URL, without secrets."""
         return self.store.url
 
+    @property
+    def limits(self) -> StoreLimits:
+        """What holds for every client of the store, as it is now, give or take five seconds."""
+        return self.logs.settings.limits
+
     def producer(
         self,
+        config: Mapping[str, object] | None = None,
         *,
-        transactional_id: str | None = None,
-        transaction_timeout_ms: int = 60_000,
         markers: MarkerMode = "inline",
         resume: ProducerIdAndEpoch | None = None,
+        **settings: Unpack[ProducerKeywords],
     ) -> Producer:
-        """A producer: idempotent, and with a transactional id transactional. `markers="deferred"` leaves them
+        """A producer: idempotent, and with a `transactional_id` transactional. `markers="deferred"` leaves them
         to the sweep.
+
+        Kafka's settings of a producer (docs/CONFIGS.md) are keywords, with underscores for dots, or a dict under
+        Kafka's names: `producer({"transactional.id": "load", "linger.ms": 50})`. `InvalidConfigError` for one that can
+        have no meaning here: none is ignored.
 
         `resume`: an identity that another process initialised, to go on with where that one prepared the work: its
         `init_transactions()` fences nobody, and is refused once something was added under that epoch.
         """
         return Producer(
             self._producer_tools,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
+            producer_settings(config, settings),
             markers=markers,
             resume=resume,
         )
 
     def consumer(
-        self,
-        *,
-        group_id: str | None = None,
-        isolation_level: IsolationLevel = "read_committed",
-        auto_offset_reset: OffsetReset = "earliest",
+        self, config: Mapping[str, object] | None = None, **settings: Unpack[ConsumerKeywords]
     ) -> Consumer:
-        """A consumer, with a group's offsets or without."""
+        """A consumer, with a group's offsets (`group_id`) or without. Settings are as a producer's."""
         return Consumer(
             self.logs,
             self._groups,
             self._new_id,
             self._waiting,
             self.find_cut,
-            group_id=group_id,
-            isolation_level=isolation_level,
-            auto_offset_reset=auto_offset_reset,
+            consumer_settings(config, settings),
         )
 
     def scan(

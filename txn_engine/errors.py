@@ -262,7 +262,7 @@ class InvalidTopicError(TxnEngineError):
 
 
 class InvalidConfigError(TxnEngineError):
-    """A topic's configuration is not allowed, or does not fit its columns."""
+    """A setting of a topic or a store is not allowed, does not fit the topic's columns, or others rely on its value."""
 
     code = "INVALID_CONFIG"
     is_refusal = True

@@ -101,6 +101,7 @@ class PartitionLog:
             records,
             log_end=log.recent().log_end_offset,
             timestamp_ms=stamp,
+            most_bytes=topic.max_message_bytes,
             **identity,
         )
         if not asked.result():
@@ -182,7 +183,7 @@ class PartitionLog:
         """Whether a transaction here is open beyond the longest timeout there is and five minutes
         (`PartitionsWithLateTransactionsCount`): readers wait for it, and no sweep has ended it.
         """
-        longest = self._logs.config.limits.max_transaction_timeout_ms
+        longest = self._logs.settings.limits.max_transaction_timeout_ms
         return self._log.refresh().has_late_transaction(self._logs.tools.clock(), longest)
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:

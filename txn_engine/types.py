@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
@@ -171,6 +171,47 @@ class ConsumerGroupMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """A setting as it is. default: what holds where nobody has said otherwise. is_fixed: it was chosen when the store
+    was set up, and stays. what: what it does.
+    """
+
+    name: str
+    value: int | float | str | bool
+    default: int | float | str | bool
+    is_fixed: bool
+    what: str
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is as it is where nobody has said otherwise."""
+        return self.value == self.default
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A setting before and after."""
+
+    name: str
+    before: int | float | str | bool
+    after: int | float | str | bool
+
+
+class Configs(dict[str, int | float | str | bool]):
+    """The settings of a store or a topic: {Kafka's name: value}; `entries` says more of each. `changes`: what
+    `alter_configs` changed, or would; `version`: how often they were changed.
+    """
+
+    def __init__(
+        self, entries: Iterable[ConfigEntry], version: int, changes: Iterable[ConfigChange] = ()
+    ) -> None:
+        self.entries = {entry.name: entry for entry in entries}
+        self.version = version
+        self.changes = tuple(changes)
+        super().__init__((name, entry.value) for name, entry in self.entries.items())
+
+
+@dataclass(frozen=True, slots=True)
 class TopicDescription:
     """A topic as `describe_topic` shows it; `schema` is a pyarrow schema."""
 
@@ -185,6 +226,9 @@ class TopicDescription:
     delete_retention_ms: int
     min_compaction_lag_ms: int
     tables_publish: str
+    retention_bytes: int
+    min_cleanable_dirty_ratio: float
+    max_message_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from txn_engine_airflow.deployment import deployment_spark_conf, permitted_days
 from txn_engine_airflow.hook import open_engine_of_run, readable_errors
@@ -145,11 +145,18 @@ def remove_deleted_topics(params: Params, announce: Announce) -> Table:
 
 
 def expire_group_offsets(params: Params) -> Table:
-    """Forget group offsets that were committed longer ago than `group_offsets_days`, in the run's scope."""
-    days = permitted_days("group_offsets_days", params["group_offsets_days"])
+    """Forget group offsets that were committed longer ago than `group_offsets_days`, or than the store's
+    `offsets.retention.minutes`, in the run's scope. Skipped where neither is set.
+    """
+    given = params["group_offsets_days"]
+    days = None if given is None else permitted_days("group_offsets_days", given)
     with open_engine_of_run(params["conn_id"]) as engine:
+        if days is None and engine.limits.offsets_retention_ms is None:
+            raise AirflowSkipException(
+                "group offsets are kept: the run names no group_offsets_days, the store no offsets.retention.minutes"
+            )
         forgotten = engine.admin.expire_group_offsets(
-            retention_ms=max(int(days * _DAY_MS), 1),
+            retention_ms=None if days is None else max(int(days * _DAY_MS), 1),
             topic=params["topic"] or None,
             partition=params["partition"],
             dry_run=bool(params["dry_run"]),

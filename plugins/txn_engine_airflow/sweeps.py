@@ -61,7 +61,7 @@ def expire_transactional_ids(conn_id: str, *, dry_run: bool = False) -> SweepRes
         from txn_engine.protocol.transactions import has_expired
 
         if dry_run:
-            now_ms, after_ms = engine.clock(), engine.config.limits.transactional_id_expiration_ms
+            now_ms, after_ms = engine.clock(), engine.limits.transactional_id_expiration_ms
             rows = engine.coordinator.rows()
             due = [stored for stored in rows if has_expired(stored, now_ms, after_ms)]
             return _would("expire", [stored.row.transactional_id for stored in due], rows.unreadable)

@@ -110,7 +110,7 @@ def hanging_transactions(conn_id: str) -> Table:
     The coordinator's log is read where nothing is suspect too: damage there is told of before somebody waits for it.
     """
     with open_engine_of_run(conn_id) as engine:
-        limit_ms = engine.config.limits.max_transaction_timeout_ms
+        limit_ms = engine.limits.max_transaction_timeout_ms
         found = engine.admin.find_hanging_transactions(max_transaction_timeout_ms=limit_ms)
         coordinator = engine.coordinator.rows().unreadable
     named = {each.place: each for each in (*found.unreadable, *coordinator)}

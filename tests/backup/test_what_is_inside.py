@@ -187,7 +187,7 @@ def test_an_id_that_expired_while_something_hung_is_told_by_all_of_its_log(
     hanging = begun(engine)
     write(hanging, 7, partition=0)
     load(engine, "outside", 1)
-    clock.advance(engine.config.limits.transactional_id_expiration_ms + 1)
+    clock.advance(engine.limits.transactional_id_expiration_ms + 1)
     assert "loader" in engine.coordinator.expire_transactional_ids().transactional_ids
     engine.backup(place)
     with restored(place, clock) as again:
@@ -391,3 +391,21 @@ def test_sums_hold_while_transfers_go_on(engine: Engine, place: MemoryStore, clo
             known = sum(len(made) for made in runs.values())
             assert halves[0] == halves[1]
             assert inside == halves[0] or known > 200
+
+
+def test_settings_are_those_of_the_cut(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """A topic's and the store's; what was changed since is not inside."""
+    engine.admin.alter_configs({"retention.ms": 30 * DAY_MS}, topic="payments")
+    engine.admin.alter_configs({"transaction.max.timeout.ms": 3_600_000})
+    load(engine, "one", 1)
+    cut = engine.cut()
+    engine.admin.alter_configs({"retention.ms": 1}, topic="payments")
+    engine.admin.alter_configs({"transaction.max.timeout.ms": 1})
+    engine.backup(place, cut=cut.number)
+    with restored(place, clock) as again:
+        assert again.admin.describe_configs("payments")["retention.ms"] == 30 * DAY_MS
+        assert again.admin.describe_configs("payments").version == 1
+        assert again.limits.max_transaction_timeout_ms == 3_600_000
+        again.admin.alter_configs({"transaction.max.timeout.ms": 60_000})
+        again.admin.alter_configs({"retention.ms": 2}, topic="payments")
+        assert not again.admin.verify().findings

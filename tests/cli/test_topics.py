@@ -208,6 +208,9 @@ def test_configuration(run: Run, url: str) -> None:
         "retention.ms": -1,
         "delete.retention.ms": 60_000,
         "min.compaction.lag.ms": 0,
+        "min.cleanable.dirty.ratio": 0.5,
+        "retention.bytes": -1,
+        "max.message.bytes": 1 << 30,
         "tables.publish": "",
     }
     assert run("topics", "describe", "t", "--json").json["configs"] == configs

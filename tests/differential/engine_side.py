@@ -256,7 +256,7 @@ class EngineSide:
     @_by_code(kind_of)
     def expire_ids(self, transactional_ids: Sequence[str]) -> None:
         engine = self.engine
-        self.clock.advance(engine.config.limits.transactional_id_expiration_ms)
+        self.clock.advance(engine.limits.transactional_id_expiration_ms)
         engine.coordinator.expire_transactional_ids()
 
     # --- topics ---------------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from tests.simulator.knobs import Knobs
 from tests.storage.power import ALL_SUBSETS_MAX
 from txn_engine import Engine
 from txn_engine.clock import Waiting
+from txn_engine.configs.client import ProducerSettings
 from txn_engine.coordinator.producer_ids import BLOCK_SIZE
 from txn_engine.demo.sample import ROWS
 from txn_engine.log.entry_format import ENTRY_LIMITS
@@ -46,7 +47,6 @@ from txn_engine.log.store_config import (
     StoreLimits,
 )
 from txn_engine.maintain import MaintenancePolicy
-from txn_engine.producer.effects import CONCURRENT_RETRY_LIMIT_MS
 from txn_engine.protocol.controls import CONTROL_CHARS_MAX, GRACE_MS
 from txn_engine.protocol.producers import BATCHES_TO_RETAIN, MAX_EPOCH
 from txn_engine.protocol.sequences import MAX_SEQUENCE
@@ -120,8 +120,8 @@ STATED = (
         f" {MAX_EPOCH}"),
     Stated("KAFKA.md", f"the id was idle for {_ID_DAYS} days and expired"),
     Stated("KAFKA.md", f"above the store's limit ({_TIMEOUT})"),
-    Stated("KAFKA.md", f"asks again, for up to {CONCURRENT_RETRY_LIMIT_MS // 1_000} s"),
-    Stated("KAFKA.md", f"retries took longer than {CONCURRENT_RETRY_LIMIT_MS // 1_000} s"),
+    Stated("KAFKA.md", f"asks again, for up to {ProducerSettings().request_timeout_ms // 1_000} s"),
+    Stated("KAFKA.md", f"retries took longer than {ProducerSettings().request_timeout_ms // 1_000} s"),
     Stated("KAFKA.md", f"a record of more than {_mib(ROW_BYTES_MAX)} uncompressed, or with more than"
         f" {ROW_NULLS_MAX:,} nulls"),
     Stated("FORMAT.md", f"ids block*{BLOCK_SIZE} .. block*{BLOCK_SIZE}+{BLOCK_SIZE - 1}"),

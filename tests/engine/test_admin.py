@@ -213,7 +213,7 @@ def test_cmd_04_an_operators_abort_bears_the_partitions_own_fence(engine: Engine
 def test_late_transactions(engine: Engine, clock: ManualClock) -> None:
     """PSM-18: late is five minutes beyond what any transaction may take, until all late ones are ended."""
     log = engine.partition("payments", 0)
-    limit_ms = engine.config.limits.max_transaction_timeout_ms
+    limit_ms = engine.limits.max_transaction_timeout_ms
     late_after_ms = limit_ms + 300_000
     hang(engine, 900)
     clock.advance(500)

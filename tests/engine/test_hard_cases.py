@@ -257,10 +257,11 @@ def test_a_reader_that_breaks_takes_the_transaction_with_it(
     assert accounts_in(engine) == []
 
 
-def test_more_than_the_buffer_holds(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_the_buffer_holds(engine: Engine) -> None:
     """A transaction's first call may be larger than the buffer: what frees it is not what it waits for."""
-    monkeypatch.setattr(sender_module, "BUFFER_BYTES", 200)
-    producer = started(engine)
+    producer = engine.producer(transactional_id="job", buffer_memory=200)
+    producer.init_transactions()
+    producer.begin_transaction()
     assert within(20, threading.Thread(target=lambda: producer.produce("payments", payments(*range(200)))))
     producer.commit_transaction()
     assert accounts_in(engine) == list(range(200))

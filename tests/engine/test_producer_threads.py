@@ -228,16 +228,13 @@ def test_whoever_is_called_back_elsewhere_may_wait(engine: Engine) -> None:
     in_time(lambda: asyncio.run(send_and_flush()))
 
 
-def test_a_callback_sends_while_another_thread_waits_for_room(
-    held: tuple[HeldStore, Engine], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_callback_sends_while_another_thread_waits_for_room(held: tuple[HeldStore, Engine]) -> None:
     """Who waits for room in the buffer holds nothing that a callback's produce needs."""
     store, engine = held
     store.let.set()
-    monkeypatch.setattr(sender_module, "BUFFER_BYTES", 100)
 
     def run() -> None:
-        with engine.producer() as producer:
+        with engine.producer(buffer_memory=100) as producer:
             for number in range(50):
                 producer.produce("payments", payments(*[number] * 20), partition=0).add_done_callback(
                     lambda _, n=number: producer.produce("payments", payments(1_000 + n), partition=1)

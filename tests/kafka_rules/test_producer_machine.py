@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-import txn_engine.producer.effects as effects_module
 from storage import MemoryStore, ObjectStore, StoreUnreachableError
 from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from tests.kafka_rules.driver import SCHEMA, T1, T3, TOPIC, answer, fresh_id, put_row, records
@@ -515,20 +514,18 @@ def test_a_decided_transaction_is_finished_by_the_way(world: World, state: str, 
     assert world.other.admin.describe_transaction(NAME).state == ("Empty" if call == "init" else "Ongoing")
 
 
-def test_a_decision_that_cannot_be_finished_ends_the_patience(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_that_cannot_be_finished_ends_the_patience(world: World) -> None:
     """Where the markers cannot be written for longer than the limit, REQUEST_TIMED_OUT says why, and the call may be
     made again.
     """
-    monkeypatch.setattr(effects_module, "CONCURRENT_RETRY_LIMIT_MS", 30)
+    producer = world.engine.producer(transactional_id=NAME, request_timeout_ms=30)
     put_row(world.other, "PrepareAbort", name=NAME, partitions=[T1])
     world.fail(f"{DATA}0/1/log/")
-    assert answer(world.producer.init_transactions) == "REQUEST_TIMED_OUT"
-    assert world.producer.state == "INITIALIZING"
+    assert answer(producer.init_transactions) == "REQUEST_TIMED_OUT"
+    assert producer.state == "INITIALIZING"
     world.mend()
-    world.producer.init_transactions()
-    assert world.producer.state == "READY"
+    producer.init_transactions()
+    assert producer.state == "READY"
 
 
 def test_partitions_are_added_once(world: World) -> None:

@@ -460,7 +460,7 @@ def test_list_and_its_filters(engine: Engine, clock: ManualClock) -> None:
 
 def test_defaults(engine: Engine) -> None:
     """Kafka's defaults stand in the store itself."""
-    limits = engine.config.limits
+    limits = engine.limits
     assert limits.max_transaction_timeout_ms == 900_000
     assert limits.transactional_id_expiration_ms == 604_800_000
     assert limits.producer_id_expiration_ms == 86_400_000

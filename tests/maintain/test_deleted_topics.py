@@ -34,6 +34,7 @@ def remade() -> tuple[MemoryStore, ManualClock]:
         commit(engine, 1)
         engine.admin.snapshot(TOPIC)
         engine.admin.add_partitions_to_topic(TOPIC, 2)
+        engine.admin.alter_configs({"retention.ms": DAY_MS}, topic=TOPIC)
         commit(engine, 2, partition=1)
         left = engine.producer(transactional_id="left")
         left.init_transactions()

@@ -241,7 +241,7 @@ class _Run:
                 self._cut.number,
                 self._cut.created_ms,
                 made_cut,
-                config.limits,
+                self._logs.settings.as_of(self._cut.settings).limits,
                 max(highest_block(self._logs.tools.objects) + 1, config.first_block),
                 tuple(refs),
                 tuple(objects),

@@ -15,6 +15,7 @@ from txn_engine.log.store_config import (
     MAX_PARTITIONS,
     TRANSACTION_STATE_TOPIC,
     StoreLimits,
+    decoded_limits,
 )
 from txn_engine.log.topics import is_topic_name, partition_prefix
 from txn_engine.protocol.log_time import bounded_time
@@ -24,7 +25,7 @@ STATE_BYTES_MAX: Final = 1 << 30
 _INT64_MAX: Final = 2**63 - 1
 _CHECKSUM = re.compile(r"[0-9a-f]{32}")
 _TOPIC_OBJECT = re.compile(
-    r"topics/([A-Za-z0-9._-]{1,249})/(0|[1-9][0-9]{0,8})(?:\.json|/partitions/[0-9]{20}\.json)"
+    r"topics/([A-Za-z0-9._-]{1,249})/(0|[1-9][0-9]{0,8})(?:\.json|/(?:partitions|changes)/[0-9]{20}\.json)"
 )
 _KINDS: Final = {TRANSACTION_STATE_TOPIC: TRANSACTION_LOG, CONSUMER_OFFSETS_TOPIC: OFFSETS_LOG}
 
@@ -157,10 +158,8 @@ def decoded_manifest(held: Mapping[str, Any], key: str, number: int, store_id: s
         raise CorruptObjectError(
             f"a backup of store {held['store_id']}", place=key, expected=f"one of store {store_id}"
         )
-    limits, counts = held["limits"], held["counts"]
-    limit_names = [each.name for each in fields(StoreLimits)]
+    counts = held["counts"]
     count_names = [each.name for each in fields(Counts)]
-    check_fields(limits, limit_names, key=key, kind=KIND)
     check_fields(counts, count_names, key=key, kind=KIND)
     logs = tuple(log for topic in _list(held, "logs", key) for log in _logs(topic, key))
     for internal in _KINDS:
@@ -173,7 +172,7 @@ def decoded_manifest(held: Mapping[str, Any], key: str, number: int, store_id: s
         checked_number(held, "cut", 0, _INT64_MAX, key=key),
         bounded_time(checked_number(held, "cut_ms", 0, _INT64_MAX, key=key)),
         held["made_cut"] is True,
-        StoreLimits(**{name: checked_number(limits, name, 1, _INT64_MAX, key=key) for name in limit_names}),
+        decoded_limits(held["limits"], key, KIND),
         checked_number(held, "next_block", 0, _INT64_MAX // 1_000 - 1, key=key),
         logs,
         tuple(_object(each, key) for each in _list(held, "objects", key)),

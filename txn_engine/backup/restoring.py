@@ -38,7 +38,7 @@ from txn_engine.log.store_config import (
 )
 from txn_engine.protocol.partition import PartitionState
 
-_FOLDERS: Final = ("topics", "producer_ids", "cuts", "proofs")
+_FOLDERS: Final = ("topics", "producer_ids", "cuts", "proofs", "settings")
 _NEAR, _FAR = 16, 32
 
 

@@ -11,12 +11,13 @@ from txn_engine.log.cut_format import Cut, CutTopic
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import checked_number, decode_json
 from txn_engine.log.store_config import MAX_PARTITIONS
+from txn_engine.log.topic_changes import change_key
 from txn_engine.log.topics import growth_key, is_topic_name, topic_key
 
 
 def topic_objects(logs: Logs, cut: Cut) -> list[ObjectRef]:
-    """Of each topic in the cut: every incarnation up to the one in it, and how that one had grown. Of one that is not
-    in it: every incarnation up to its last tombstone, so that its numbers go on from there.
+    """Of each topic in the cut: every incarnation up to the one in it, and how that one had grown and was changed. Of
+    one that is not in it: every incarnation up to its last tombstone, so that its numbers go on from there.
     """
     inside = {topic.topic: topic for topic in cut.topics}
     names = {name for name in logs.tools.objects.folders("topics") if is_topic_name(name)}
@@ -32,6 +33,8 @@ def _of_topic(logs: Logs, name: str, inside: CutTopic | None) -> Iterator[Object
         yield _ref(logs, topic_key(name, incarnation))
     if inside is not None:
         yield from _growths(logs, inside)
+        for number in range(inside.changes):
+            yield _ref(logs, change_key(name, inside.incarnation, number))
 
 
 def _last_tombstone(logs: Logs, name: str) -> int:

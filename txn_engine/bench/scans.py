@@ -16,7 +16,7 @@ from storage import BucketStore, ObjectStore
 from txn_engine.bench.measure import Measured, paired, ratio_of
 from txn_engine.bench.payments import SCHEMA, payments
 from txn_engine.bench.progress import Progress
-from txn_engine.consumer.consumer import DEFAULT_MAX_RECORDS
+from txn_engine.configs.client import ConsumerSettings
 from txn_engine.engine import Engine
 from txn_engine.errors import TxnEngineError
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _BATCH_ROWS = 250_000
 _AIM = 1.1
 _POLL_AIM = 0.9
+_POLLED = ConsumerSettings().max_poll_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ def _polls(engine: Engine, topic: str, rows: int, polled: int, rounds: int) -> M
         with engine.consumer() as consumer:
             consumer.subscribe([topic])
             while seen < polled:
-                table = consumer.poll(min(DEFAULT_MAX_RECORDS, polled - seen))
+                table = consumer.poll(min(_POLLED, polled - seen))
                 if table is None:
                     break
                 seen += table.num_rows
@@ -109,7 +110,7 @@ def _polls(engine: Engine, topic: str, rows: int, polled: int, rounds: int) -> M
     return Measured(
         f"consumer.poll, {polled / 1e6:g} M", "Mrow/s", statistics.median(speeds[0]), statistics.median(speeds[1]),
         ratio, f"at least {_POLL_AIM}", ratio >= _POLL_AIM, rounds,
-        f"{DEFAULT_MAX_RECORDS:,} records a call; not bare: scan().to_table() of {rows / 1e6:g} M",
+        f"{_POLLED:,} records a call; not bare: scan().to_table() of {rows / 1e6:g} M",
     )  # fmt: skip
 
 

@@ -127,8 +127,9 @@ def _store_checks(store: ObjectStore) -> Iterator[Check]:
 
 
 def _facts(store: ObjectStore) -> tuple[bool, Check]:
-    """What store.json says."""
+    """What store.json says, and the limits since it was changed."""
     from storage.envelope import FORMAT
+    from txn_engine.engine import Engine
     from txn_engine.errors import TxnEngineError
     from txn_engine.log.objects import Objects
     from txn_engine.log.store_config import is_restored, read_store_config
@@ -144,7 +145,10 @@ def _facts(store: ObjectStore) -> tuple[bool, Check]:
     if not is_whole:
         seen = "a store that is being restored, or whose restore was cut off"
         return False, Check("ledger", "failed", seen, "run the `txn-engine restore` again: it goes on")
-    limits = config.limits
+    try:
+        limits = Engine(store).limits
+    except TxnEngineError as error:
+        return True, _failure("ledger", error)
     restored = config.restored
     origin = (
         "" if restored is None else f"restored from cut {restored.cut} of store {restored.store_id[:8]}; "

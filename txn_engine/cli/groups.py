@@ -295,27 +295,32 @@ def delete(names: tuple[str, ...], named: tuple[str, ...], execute: bool, place:
     "expire-offsets",
     context_settings=SETTINGS,
     short_help="Show old offsets; with --execute, forget them.",
-    examples=("txn-engine groups expire-offsets --retention-minutes 10080",),
+    examples=(
+        "txn-engine groups expire-offsets --retention-minutes 10080",
+        "txn-engine groups expire-offsets --execute      # as the store's offsets.retention.minutes says",
+    ),
 )
 @click.option(
     "--retention-minutes",
     type=click.IntRange(min=0),
-    required=True,
     metavar="MINUTES",
-    help="Keep what was committed more recently than that; Kafka's offsets.retention.minutes is 10080 (7 days).",
+    help="Keep what was committed more recently than that; without it: than the store's offsets.retention.minutes.",
 )
 @execute_options
 @common_options
-def expire_offsets(retention_minutes: int, execute: bool, place: Place, out: Output) -> None:
+def expire_offsets(retention_minutes: int | None, execute: bool, place: Place, out: Output) -> None:
     """Show the offsets of all groups that were committed long ago; with --execute, forget them.
 
-    Unlike Kafka nothing does this by itself: a group that reads once a month would lose its place. What a transaction
-    has pending is left alone. A group goes with its last offset.
+    The store's offsets.retention.minutes is -1 (never) unless somebody has set it: a group that reads once a month
+    would lose its place. What a transaction has pending is left alone. A group goes with its last offset.
     """
+    retention_ms = None if retention_minutes is None else retention_minutes * _MINUTE_MS
     with place.open() as engine:
-        found = engine.admin.expire_group_offsets(
-            retention_ms=retention_minutes * _MINUTE_MS, dry_run=not execute
-        )
+        if retention_ms is None and engine.limits.offsets_retention_ms is None:
+            raise click.UsageError(
+                "give --retention-minutes: the store's offsets.retention.minutes is -1, for ever"
+            )
+        found = engine.admin.expire_group_offsets(retention_ms=retention_ms, dry_run=not execute)
     if execute:
         out.done()
     _tell_forgotten(found, out, execute=execute)

@@ -12,6 +12,7 @@ from txn_engine.cli import interrupts
 from txn_engine.cli.backup import backup, restore
 from txn_engine.cli.bench import bench
 from txn_engine.cli.command import SETTINGS, Root
+from txn_engine.cli.configs import configs
 from txn_engine.cli.consume import consume
 from txn_engine.cli.coordinator import coordinator
 from txn_engine.cli.cuts import cuts
@@ -72,6 +73,7 @@ for command in (
     sql,
     transactions,
     groups,
+    configs,
     cuts,
     tables,
     backup,

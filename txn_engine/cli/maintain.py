@@ -125,9 +125,9 @@ def maintain_options(function: Function) -> Function:
 @click.option(
     "--dirty-ratio",
     type=click.FloatRange(min=0, max=1),
-    default=0.5,
     metavar="R",
-    help="Compact a partition by key once this part of its bytes is new; 0: always.",
+    help="Compact a partition by key once this part of its bytes is new; 0: always. Without it: as the topic's "
+    "min.cleanable.dirty.ratio says.",
 )
 @click.option(
     "--engine",
@@ -155,7 +155,7 @@ def compact(
     partition: int | None,
     target_mib: float,
     min_files: int,
-    dirty_ratio: float,
+    dirty_ratio: float | None,
     chosen: EngineChoice,
     spark_above: int,
     spark_conf: Sequence[str],

@@ -183,7 +183,7 @@ def produce(
         if transactional_id is None:
             _load_plainly(engine, load)
         else:
-            limit_ms = engine.config.limits.max_transaction_timeout_ms
+            limit_ms = engine.limits.max_transaction_timeout_ms
             _load_in_transaction(engine, load, transactional_id, run_id, min(timeout_s * 1_000, limit_ms))
 
 

@@ -35,7 +35,7 @@ def load_by_spark(
             session = spark_of_command(engine.url, f"txn-engine produce {topic}", settings)
             spark = stack.enter_context(session)
         with out.progress("loading by Spark"):
-            limit_ms = engine.config.limits.max_transaction_timeout_ms
+            limit_ms = engine.limits.max_transaction_timeout_ms
             result = load_files(
                 spark,
                 engine,

@@ -12,6 +12,7 @@ from txn_engine.cli.command import SETTINGS, Group, Place, common_options
 from txn_engine.cli.damage import DAMAGED, as_fields, fail_for
 from txn_engine.cli.output import Output, columns
 from txn_engine.cli.schema_text import TYPES, parse_schema, read_schema, type_text
+from txn_engine.configs import TOPIC
 
 if TYPE_CHECKING:
     from txn_engine.types import TopicDescription
@@ -21,10 +22,12 @@ _CONFIGS = {
     "retention.ms": "retention_ms",
     "delete.retention.ms": "delete_retention_ms",
     "min.compaction.lag.ms": "min_compaction_lag_ms",
+    "min.cleanable.dirty.ratio": "min_cleanable_dirty_ratio",
+    "retention.bytes": "retention_bytes",
+    "max.message.bytes": "max_message_bytes",
     "tables.publish": "tables_publish",
 }
 """Names of what a topic is made with, Kafka's where Kafka has it, and ours in Python."""
-_TEXTS = ("cleanup.policy", "tables.publish")
 PARTITIONS = columns(
     "Partition>",
     "LogStartOffset>",
@@ -100,9 +103,9 @@ def create(
 ) -> None:
     """Create TOPIC; the first one in a store sets the store up.
 
-    Columns and configuration cannot change later. With cleanup.policy=compact of each key the latest record is kept,
-    and one without a key is refused; a record whose value is null (with columns of your own: all but the key) is a
-    tombstone. Names that begin with an underscore are reserved. Without --schema the topic has
+    Columns cannot change later; `configs alter` changes the configuration. With cleanup.policy=compact of each key the
+    latest record is kept, and one without a key is refused; a record whose value is null (with columns of your own: all
+    but the key) is a tombstone. Names that begin with an underscore are reserved. Without --schema the topic has
     Kafka's columns: key and value (binary) and headers.
     """
     if schema_text is not None and schema_file is not None:
@@ -135,18 +138,19 @@ def _parsed(configs: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(
                 f"--config {config}: expected NAME=VALUE with one of {', '.join(_CONFIGS)}"
             )
-        if name in _TEXTS:
-            chosen[_CONFIGS[name]] = value
-            continue
-        try:
-            chosen[_CONFIGS[name]] = int(value)
-        except ValueError:
-            raise click.UsageError(f"--config {config}: expected a whole number of milliseconds") from None
+        chosen[_CONFIGS[name]] = value if isinstance(TOPIC[name].default, str) else _number(name, value)
     return chosen
 
 
+def _number(name: str, text: str) -> Any:
+    try:
+        return TOPIC[name].value(text)
+    except ValueError as error:
+        raise click.UsageError(f"--config {name}={text}: expected {error}") from None
+
+
 def _settings(found: TopicDescription) -> dict[str, Any]:
-    """What the topic was made with, by Kafka's names."""
+    """The topic's settings, by Kafka's names."""
     return {name: getattr(found, field) for name, field in _CONFIGS.items()}
 
 

@@ -8,8 +8,9 @@ from typing import Self
 import pyarrow as pa
 
 from txn_engine.clock import Waiting
+from txn_engine.configs.client import ConsumerSettings
 from txn_engine.consumer.assignment import Assignment
-from txn_engine.consumer.cursors import Cursor, OffsetReset, StartPolicy
+from txn_engine.consumer.cursors import Cursor, StartPolicy
 from txn_engine.consumer.fetcher import Fetcher
 from txn_engine.consumer.group_position import Asked, Assigned, Fetched, Rewound
 from txn_engine.consumer.membership import Membership
@@ -30,7 +31,6 @@ from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.scan import check_isolation, first_offset_behind
 from txn_engine.types import ConsumerGroupMetadata, IsolationLevel, OffsetAndMetadata, TopicPartition
 
-DEFAULT_MAX_RECORDS = 100_000
 _POLL_PAUSE_MS = 50
 
 
@@ -51,13 +51,12 @@ class Consumer:
         new_id: IdSource,
         waiting: Waiting,
         find_cut: Callable[[Cut | int], Cut],
-        *,
-        group_id: str | None,
-        isolation_level: IsolationLevel,
-        auto_offset_reset: OffsetReset,
+        settings: ConsumerSettings,
     ) -> None:
+        group_id, isolation_level = settings.group_id, settings.isolation_level
         check_isolation(isolation_level)
-        self._policy = StartPolicy(auto_offset_reset, isolation_level, group_id)
+        self._policy = StartPolicy(settings.auto_offset_reset, isolation_level, group_id)
+        self._max_records = settings.max_poll_records
         self.group_id = group_id
         self.member_id = new_id()
         self._logs = logs
@@ -65,7 +64,7 @@ class Consumer:
         self._find_cut = find_cut
         self._isolation: IsolationLevel = isolation_level
         self._assignment = Assignment(logs)
-        self._fetcher = Fetcher(logs, self._policy)
+        self._fetcher = Fetcher(logs, self._policy, settings.fetch_max_bytes)
         self._membership: Membership | None = None
         if group_id is not None:
             self._membership = Membership(groups, check_group_id(group_id), self.member_id, isolation_level)
@@ -156,9 +155,9 @@ class Consumer:
 
     # --- reading --------------------------------------------------------------------------------------------
 
-    def poll(self, max_records: int = DEFAULT_MAX_RECORDS, timeout_ms: int = 0) -> pa.Table | None:
-        """The next records, at most so many, with `_partition`, `_offset`, `_timestamp` (and `_topic` for
-        several topics).
+    def poll(self, max_records: int | None = None, timeout_ms: int = 0) -> pa.Table | None:
+        """The next records, at most so many (None: `max.poll.records`), with `_partition`, `_offset`, `_timestamp` (and
+        `_topic` for several topics).
 
         None when there is nothing to read yet, after waiting for up to `timeout_ms`. Positions move behind what is
         returned, and over the gaps that markers and aborted transactions leave; where it raises they stay.
@@ -170,6 +169,8 @@ class Consumer:
             IllegalStateError: nothing was assigned. InvalidRequestError: `max_records` is not 1 or more.
         """
         self._open()
+        if max_records is None:
+            max_records = self._max_records
         if max_records < 1:
             raise InvalidRequestError(f"max_records={max_records}", expected="1 or more")
         if not self._assignment.cursors:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from txn_engine.configs.client import OffsetReset
 from txn_engine.consumer.files_ahead import OpenFile
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError
 from txn_engine.log.reading import end_of
@@ -12,8 +12,6 @@ from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.types import IsolationLevel
-
-OffsetReset = Literal["earliest", "latest", "none"]
 
 
 @dataclass(slots=True)

@@ -32,10 +32,10 @@ class _Partition:
 class Fetcher:
     """Reads from cursors on and moves them; each poll begins with another partition, so that none waits for ever."""
 
-    def __init__(self, logs: Logs, policy: StartPolicy) -> None:
+    def __init__(self, logs: Logs, policy: StartPolicy, ahead_bytes: int) -> None:
         self._objects = logs.tools.objects
         self._policy = policy
-        self._files = FilesAhead(self._objects, logs.workers)
+        self._files = FilesAhead(self._objects, logs.workers, ahead_bytes)
         self._next = 0
 
     def read(

@@ -16,7 +16,6 @@ from txn_engine.log.reading import FileSlice, between, read_slice
 from txn_engine.log.topics import Topic
 
 _AHEAD_FILES = 32
-_AHEAD_BYTES = 32 << 20  # as they are stored
 _ALONE_BYTES = 256 << 10
 
 
@@ -61,14 +60,16 @@ class OpenFile:
 
 
 class FilesAhead:
-    """Opens files. Those expected are opened in `workers` meanwhile: up to 32, of 32 MiB together or one of any size.
+    """Opens files. Those expected are opened in `workers` meanwhile: up to 32, of `ahead_bytes` together, as they are
+    stored, or one of any size.
 
     A file that could not be read ahead fails whoever opens it, and is read anew after that.
     """
 
-    def __init__(self, objects: Objects, workers: Executor) -> None:
+    def __init__(self, objects: Objects, workers: Executor, ahead_bytes: int) -> None:
         self._objects = objects
         self._workers = workers
+        self._ahead_bytes = ahead_bytes
         self._likely: Iterator[NamedFile] = iter(())
         self._expected: deque[NamedFile] = deque()
         self._under_way: dict[str, tuple[NamedFile, Future[OpenFile]]] = {}
@@ -102,7 +103,7 @@ class FilesAhead:
         held = sum(file.bytes for file, _ in self._under_way.values())
         while self._expected and len(self._under_way) < _AHEAD_FILES:
             file = self._expected[0]
-            if self._under_way and held + file.bytes > _AHEAD_BYTES:
+            if self._under_way and held + file.bytes > self._ahead_bytes:
                 return
             self._expected.popleft()
             if file.key not in self._under_way:

@@ -81,12 +81,15 @@ class Coordinator:
             raise InvalidRequestError(
                 f"producer id {producer_id} with epoch {producer_epoch}", expected="both or neither"
             )
-        transactions.check_timeout(
-            transaction_timeout_ms, self._logs.config.limits.max_transaction_timeout_ms
-        )
         expected = ProducerIdAndEpoch(producer_id, producer_epoch) if producer_id >= 0 else None
-        if not self._logs.coordinator(transactional_id).is_loaded:
+        self._logs.settings.look_ahead()
+        log = self._logs.coordinator(transactional_id)
+        if not log.is_loaded:
             self._producer_ids.look_ahead()
+            log.refresh()
+        transactions.check_timeout(
+            transaction_timeout_ms, self._logs.settings.limits.max_transaction_timeout_ms
+        )
 
         def decide(current: StoredRow | None, new_producer_id: int) -> Decision:
             if current is None:
@@ -365,7 +368,7 @@ class Coordinator:
 
     def expire_transactional_ids(self, *, partitions: Sequence[int] | None = None) -> SweepReport:
         """Put a tombstone for every id idle for the store's expiration time; its run ids stay known."""
-        now_ms, after_ms = self._clock(), self._logs.config.limits.transactional_id_expiration_ms
+        now_ms, after_ms = self._clock(), self._logs.settings.limits.transactional_id_expiration_ms
 
         def propose(stored: StoredRow) -> TransactionProposal | None:
             if not transactions.has_expired(stored, now_ms, after_ms):

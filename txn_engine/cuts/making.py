@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -111,20 +111,26 @@ class CutMaker:
         return attempt()
 
     def _try(self, number: int, names: Sequence[str] | None, keep_ms: int | None, before: _Before) -> Cut:
-        looks = self._first_look(names, before)
+        settings = self._logs.workers.submit(self._logs.settings.look_up)
+        first = self._first_look(names, before)
         coordinator_ends = self._coordinator_ends(before)
-        looks = self._second_look(names, looks)
+        topics = self._topics(names)
+        looks = self._second_look(names, topics, first)
         vector = self._vector(looks)
         kept = self._logs.workers.map(LogLooks.keep, looks.values(), vector.values())
-        return self._cut(number, names, keep_ms, dict(zip(looks, kept, strict=True)), coordinator_ends)
+        cut = self._cut(number, names, keep_ms, topics, dict(zip(looks, kept, strict=True)))
+        return replace(cut, coordinator_ends=tuple(coordinator_ends), settings=settings.result().changes)
 
     def _try_unkept(self, names: Sequence[str], before: _Before) -> UnkeptCut:
-        looks = self._second_look(names, self._first_look(names, before))
+        first = self._first_look(names, before)
+        topics = self._topics(names)
+        looks = self._second_look(names, topics, first)
         vector = self._vector(looks)
-        topics = [at for at in looks if at.topic != CONSUMER_OFFSETS_TOPIC]
-        states = self._logs.workers.map(lambda at: looks[at].state(), topics)
+        partitions = [at for at in looks if at.topic != CONSUMER_OFFSETS_TOPIC]
+        states = self._logs.workers.map(lambda at: looks[at].state(), partitions)
         logs = {at: each.unkept(vector[at]) for at, each in looks.items()}
-        return UnkeptCut(self._cut(UNKEPT, names, None, logs, ()), dict(zip(topics, states, strict=True)))
+        cut = self._cut(UNKEPT, names, None, topics, logs)
+        return UnkeptCut(cut, dict(zip(partitions, states, strict=True)))
 
     def _vector(self, looks: Mapping[TransactionPartition, LogLooks]) -> dict[TransactionPartition, int]:
         vector = lowered(
@@ -151,10 +157,14 @@ class CutMaker:
     def _second_look(
         self,
         names: Sequence[str] | None,
+        topics: Sequence[Topic],
         first: Mapping[TransactionPartition, LogLooks],
     ) -> dict[TransactionPartition, LogLooks]:
-        """What is there by now. Partitions that came meanwhile are looked at too: a transaction may lie in them."""
-        now = self._partitions(self._topics(names))
+        """What is there by now, in these topics, which were looked up after the first look: they are changed as often
+        at least as whoever wrote what is inside knew. Partitions that came meanwhile are looked at too: a transaction
+        may lie in them.
+        """
+        now = self._partitions(topics)
         if names is not None and not first.keys() <= set(now):
             raise UnknownTopicOrPartitionError("a topic of the cut was deleted and made again just now")
         looks = {at: first.get(at) or self._looks_at(at, _Before(None)) for at in now}
@@ -234,7 +244,7 @@ class CutMaker:
         self, looks: Mapping[TransactionPartition, LogLooks], vector: Mapping[TransactionPartition, int]
     ) -> None:
         """Raise where what lies below the vector cannot be told, or not any more."""
-        now_ms, most_ms = self._clock(), self._logs.config.limits.max_transaction_timeout_ms
+        now_ms, most_ms = self._clock(), self._logs.settings.limits.max_transaction_timeout_ms
         is_whole = all(each.spans.is_whole for each in looks.values())
         for at, each in looks.items():
             if vector[at] < each.low:
@@ -261,23 +271,27 @@ class CutMaker:
         number: int,
         names: Sequence[str] | None,
         keep_ms: int | None,
+        topics: Sequence[Topic],
         logs: Mapping[TransactionPartition, LogCut],
-        coordinator_ends: Sequence[int],
     ) -> Cut:
         created_ms = self._clock()
         by_topic: dict[tuple[str, int], list[LogCut]] = {}
         for at, log in logs.items():
             by_topic.setdefault((at.topic, at.incarnation), []).append(log)
         groups = by_topic.pop((CONSUMER_OFFSETS_TOPIC, 0))
+        changes = {(topic.name, topic.incarnation): topic.changes for topic in topics}
         return Cut(
             number,
             self._logs.config.store_id,
             created_ms,
             NEVER if keep_ms is None else created_ms + keep_ms,
             names is None,
-            tuple(CutTopic(*topic, tuple(partitions)) for topic, partitions in sorted(by_topic.items())),
+            tuple(
+                CutTopic(*topic, tuple(partitions), changes[topic])
+                for topic, partitions in sorted(by_topic.items())
+            ),
             tuple(groups),
-            tuple(coordinator_ends),
+            (),
         )
 
 

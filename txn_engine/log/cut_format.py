@@ -79,11 +79,12 @@ class LogCut:
 
 @dataclass(frozen=True, slots=True)
 class CutTopic:
-    """A topic in a cut: which incarnation, and one `LogCut` a partition."""
+    """A topic in a cut: which incarnation, one `LogCut` a partition, and how often its owner had changed it."""
 
     topic: str
     incarnation: int
     partitions: tuple[LogCut, ...]
+    changes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Cut:
 
     every_topic: it is of all topics that there were; else of those that it names. groups: one `LogCut` for each
     partition of `__consumer_offsets`. coordinator_ends: where the coordinator's logs ended once everything inside was
-    decided. expires_ms: when clean-up deletes it (`NEVER`).
+    decided. expires_ms: when clean-up deletes it (`NEVER`). settings: how often the store's had been changed.
     """
 
     number: int
@@ -103,6 +104,7 @@ class Cut:
     topics: tuple[CutTopic, ...]
     groups: tuple[LogCut, ...]
     coordinator_ends: tuple[int, ...]
+    settings: int = 0
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
@@ -141,7 +143,12 @@ def encoded_cut(cut: Cut | None, number: int, store_id: str) -> dict[str, Any]:
         "expires_ms": cut.expires_ms,
         "every_topic": cut.every_topic,
         "topics": [
-            {"topic": each.topic, "incarnation": each.incarnation, **_columns(each.partitions)}
+            {
+                "topic": each.topic,
+                "incarnation": each.incarnation,
+                "changes": each.changes,
+                **_columns(each.partitions),
+            }
             for each in cut.topics
         ],
         "groups": {
@@ -149,6 +156,7 @@ def encoded_cut(cut: Cut | None, number: int, store_id: str) -> dict[str, Any]:
             "committed": {str(at): list(log.committed) for at, log in enumerate(cut.groups) if log.committed},
         },
         "coordinator_ends": list(cut.coordinator_ends),
+        "settings": cut.settings,
     }
 
 
@@ -188,7 +196,13 @@ def decoded_cut(held: Mapping[str, Any], key: str, number: int, store_id: str) -
         tuple(_topic(each, key) for each in topics),
         _group_logs(groups, key),
         _numbers(held, "coordinator_ends", key),
+        _changes(held, "settings", key),
     )
+
+
+def _changes(held: Mapping[str, Any], name: str, key: str) -> int:
+    """How often something had been changed; a cut that does not say is of before there were changes."""
+    return checked_number(held, name, 0, _INT64_MAX, key=key) if name in held else 0
 
 
 def _flag(held: Mapping[str, Any], name: str, key: str) -> bool:
@@ -202,7 +216,8 @@ def _topic(held: Any, key: str) -> CutTopic:
     name = held["topic"]
     if not isinstance(name, str) or not is_topic_name(name):
         raise CorruptObjectError(f"topic {name!r:.80}", place=key, expected="the name of a topic")
-    return CutTopic(name, checked_number(held, "incarnation", 0, _INT64_MAX, key=key), _logs(held, key))
+    incarnation = checked_number(held, "incarnation", 0, _INT64_MAX, key=key)
+    return CutTopic(name, incarnation, _logs(held, key), _changes(held, "changes", key))
 
 
 def _group_logs(held: Mapping[str, Any], key: str) -> tuple[LogCut, ...]:

@@ -167,7 +167,9 @@ def encode_data_file(records: pa.Table, name: DataFileName, timestamp_ms: int) -
 
 
 class DataFileEncoder:
-    """A batch's file, of records that come in parts: each conforms to the topic's schema, all get the one timestamp."""
+    """A batch's file, of records that come in parts: each conforms to the topic's schema, and all get the timestamp
+    unless a part has its own.
+    """
 
     def __init__(
         self, schema: pa.Schema, name: DataFileName, timestamp_ms: int, *, is_large: bool = True
@@ -176,6 +178,7 @@ class DataFileEncoder:
         self._schema = physical_schema(schema)
         self._name = name
         self._timestamp_ms = timestamp_ms
+        self._stamps: set[int] = set()
         self._stream = ParquetStream(
             self._schema,
             kind="data",
@@ -188,11 +191,12 @@ class DataFileEncoder:
         """How large the file is so far."""
         return self._stream.written_bytes
 
-    def write(self, records: pa.Table) -> None:
+    def write(self, records: pa.Table, timestamp_ms: int | None = None) -> None:
         """The next records, as row groups of their own."""
         count = records.num_rows
+        stamp = self._timestamp_ms if timestamp_ms is None else timestamp_ms
         deltas = np.arange(self.record_count, self.record_count + count, dtype=np.int64)
-        stamps = np.full(count, self._timestamp_ms, dtype=np.int64)
+        stamps = np.full(count, stamp, dtype=np.int64)
         own = (_of_bytes(pa.int64(), deltas), _of_bytes(TIMESTAMP_TYPE, stamps))
         table = pa.Table.from_arrays([*records.columns, *own], schema=self._schema)
         try:
@@ -201,6 +205,7 @@ class DataFileEncoder:
         except pa.ArrowException:
             raise _unstorable() from None
         self.record_count += count
+        self._stamps.add(stamp)
 
     def finish(self) -> tuple[bytes, EncodedFile]:
         """Its bytes, and how descriptors will name it."""
@@ -210,7 +215,8 @@ class DataFileEncoder:
         except pa.ArrowException:
             raise _unstorable() from None
         file = FileRef(self._name.data_path, len(data), stored_checksum(data))
-        return data, EncodedFile(file, self.record_count, self._timestamp_ms, self._timestamp_ms)
+        stamps = self._stamps or {self._timestamp_ms}
+        return data, EncodedFile(file, self.record_count, min(stamps), max(stamps))
 
 
 def _of_bytes(kind: pa.DataType, values: NDArray[np.int64]) -> pa.Array[Any]:

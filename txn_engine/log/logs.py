@@ -13,6 +13,7 @@ from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, 
 from txn_engine.log.entry_log import EntryLog, LogTools
 from txn_engine.log.own_process import OwnLock, OwnProcess
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, StoreConfig
+from txn_engine.log.store_settings import StoreSettings
 from txn_engine.log.topics import Topic, TopicRegistry, partition_prefix
 from txn_engine.protocol.hashing import partition_for_id
 from txn_engine.protocol.partition import PartitionState
@@ -36,11 +37,17 @@ class Logs:
     """
 
     def __init__(
-        self, tools: LogTools, config: StoreConfig, topics: TopicRegistry, workers: Executor
+        self,
+        tools: LogTools,
+        config: StoreConfig,
+        settings: StoreSettings,
+        topics: TopicRegistry,
+        workers: Executor,
     ) -> None:
         self.tools = tools
         self.workers = workers
         self.config = config
+        self.settings = settings
         self.topics = topics
         self._lock = OwnLock()
         self._logs: dict[str, EntryLog] = {}

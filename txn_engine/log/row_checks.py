@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict
 
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
@@ -76,7 +76,8 @@ def _value_problem(value: ControlValue, end: int) -> str | None:
         problems = (log_file_problem(output, end) for output in left)
         found = next((problem for problem in problems if problem), None)
         return found or _paths_problem([each.input for each in value.files])
-    offsets = () if isinstance(value, Expire) else astuple(value)
+    held = {} if isinstance(value, Expire) else asdict(value)
+    offsets = tuple(offset for name, offset in held.items() if name != "delete_retention_ms")
     if any(not 0 <= offset <= end for offset in offsets):
         return f"offsets {offsets} in a row at {end}"
     return None

@@ -34,11 +34,20 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """Limits that hold for every client of the store (Kafka's broker settings of those names), in ms."""
+    """Limits that hold for every client of the store (Kafka's broker settings of those names), in ms.
+
+    `store.json` has those with which the store began; what counts is what `StoreSettings` says.
+    """
 
     max_transaction_timeout_ms: int = 900_000
     transactional_id_expiration_ms: int = 604_800_000
     producer_id_expiration_ms: int = 86_400_000
+    offsets_retention_minutes: int = -1
+
+    @property
+    def offsets_retention_ms(self) -> int | None:
+        """How long a group's offset is kept without a commit; None: for ever."""
+        return None if self.offsets_retention_minutes < 0 else self.offsets_retention_minutes * 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +154,7 @@ def _decode(data: bytes) -> StoreConfig:
     needed = [each.name for each in fields(StoreConfig) if each.name != "restored"]
     values = decode_json(data, key=STORE_KEY, kind="store", needed=needed)
     limits, counts = values["limits"], values["internal_partitions"]
-    named = [each.name for each in fields(StoreLimits)]
-    for part, names in ((limits, named), (counts, _INTERNAL_TOPICS), (values["put_if_absent_proof"], ())):
+    for part, names in ((counts, _INTERNAL_TOPICS), (values["put_if_absent_proof"], ())):
         check_fields(part, names, key=STORE_KEY, kind="store")
         if not isinstance(part, dict):
             raise CorruptObjectError(f"{part!r:.80}", place=STORE_KEY, expected="a JSON object")
@@ -154,10 +162,23 @@ def _decode(data: bytes) -> StoreConfig:
         checked_text(values, "store_id", key=STORE_KEY),
         bounded_time(checked_number(values, "created_ms", 0, _INT64_MAX, key=STORE_KEY)),
         values["put_if_absent_proof"],
-        StoreLimits(**{name: checked_number(limits, name, 1, _INT64_MAX, key=STORE_KEY) for name in named}),
+        decoded_limits(limits, STORE_KEY, "store"),
         {name: checked_number(counts, name, 1, _PARTITIONS_MAX, key=STORE_KEY) for name in _INTERNAL_TOPICS},
         None if values.get("restored") is None else _restoring(values["restored"]),
     )
+
+
+def decoded_limits(held: Any, key: str, kind: str) -> StoreLimits:
+    """The limits that an object says. `CorruptObjectError` for anything else."""
+    later = "offsets_retention_minutes"  # stores of before have none
+    named = [each.name for each in fields(StoreLimits) if each.name != later]
+    check_fields(held, named, key=key, kind=kind)
+    if not isinstance(held, dict):
+        raise CorruptObjectError(f"limits {held!r:.80}", place=key, expected="a JSON object")
+    found = {name: checked_number(held, name, 1, _INT64_MAX, key=key) for name in named}
+    if later in held:
+        found[later] = checked_number(held, later, -1, 2**31 - 1, key=key)
+    return StoreLimits(**found)
 
 
 def _restoring(held: Any) -> Restoring:

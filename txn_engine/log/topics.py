@@ -1,16 +1,18 @@
 """Topics: one small object an incarnation, the highest one counts. A topic deleted and made again is another topic.
 
 A topic grows by small objects too, one after the other below its incarnation: the last one's partition count counts.
+So does what its owner changes: the last change says all of it.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -25,25 +27,30 @@ from storage import (
 )
 from storage.arrow_schema import read_schema
 from txn_engine.clock import Clock, monotonic_ms
+from txn_engine.configs import TOPIC, Value, parsed
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidRecordError,
     InvalidTopicError,
+    RequestTimedOutError,
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
 from txn_engine.ids import IdSource
+from txn_engine.log.chain import expect_from, last_of
 from txn_engine.log.data_files import physical_schema, stored_schema
 from txn_engine.log.objects import Objects, checked_number, checked_text, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import ReadAhead
+from txn_engine.log.settings_format import decoded_settings
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
+from txn_engine.log.topic_changes import TopicChange, change_key, decoded_change, encoded_change
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.log_time import bounded_time
-from txn_engine.types import TABLE_FORMATS, CleanupPolicy
+from txn_engine.types import CleanupPolicy
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place, raise_if_refused_everywhere
 
 KAFKA_SCHEMA = pa.schema(
@@ -56,7 +63,6 @@ KAFKA_SCHEMA = pa.schema(
 FOOTER_BYTES_MAX = 1 << 20
 """Of an empty data file."""
 _KEY_TYPES = (pa.int64(), pa.int32(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-CLEANUP_POLICIES: tuple[CleanupPolicy, ...] = ("delete", "compact", "compact,delete")
 TOPIC_FIELDS = (
     "topic",
     "incarnation",
@@ -71,6 +77,7 @@ TOPIC_FIELDS = (
     "deleted",
 )
 _CACHED_MS = 5_000
+_CHANGE_TRIES: Final = 1_000
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 
 
@@ -78,9 +85,12 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 class Topic:
     """One incarnation of a topic.
 
-    `delete_retention_ms` and `min_compaction_lag_ms` are Kafka's, and count where the topic is compacted.
-    `tables_publish`: the formats in which maintenance publishes it. `has_field_ids`: all its data files have the ids of
-    its columns; False where it was made by code whose files had none, or others.
+    `delete_retention_ms`, `min_compaction_lag_ms` and `min_cleanable_dirty_ratio` are Kafka's, and count where the
+    topic is compacted; `retention_bytes`, a partition's, and `retention_ms` where old records are dropped.
+    `tables_publish`: the formats in which maintenance publishes it. `max_message_bytes`: of a batch's data file.
+    `changes`: how often its owner has changed it.
+    `has_field_ids`: all its data files have the ids of its columns; False where it was made by code whose files had
+    none, or others.
     """
 
     name: str
@@ -94,7 +104,24 @@ class Topic:
     delete_retention_ms: int = DELETE_RETENTION_MS
     min_compaction_lag_ms: int = 0
     tables_publish: tuple[str, ...] = ()
+    retention_bytes: int = -1
+    min_cleanable_dirty_ratio: float = 0.5
+    max_message_bytes: int = 1 << 30
     has_field_ids: bool = False
+    changes: int = 0
+
+    @property
+    def settings(self) -> dict[str, Value]:
+        """What its owner may change, by Kafka's names."""
+        held = {name: getattr(self, setting.field) for name, setting in TOPIC.items()}
+        return held | {"tables.publish": ",".join(self.tables_publish)}
+
+    def with_settings(self, settings: Mapping[str, Value]) -> Topic:
+        """The topic with these, by Kafka's names; those that are not named stay."""
+        fields: dict[str, Any] = {TOPIC[name].field: value for name, value in settings.items()}
+        if "tables_publish" in fields:
+            fields["tables_publish"] = tuple(filter(None, fields["tables_publish"].split(",")))
+        return replace(self, **fields)
 
     @property
     def is_compacted(self) -> bool:
@@ -109,6 +136,13 @@ class Topic:
         return self.retention_ms
 
     @property
+    def trims_above_bytes(self) -> int | None:
+        """Above how many bytes of a partition its oldest records are dropped; None: never."""
+        if self.retention_bytes < 0 or "delete" not in self.cleanup_policy:
+            return None
+        return self.retention_bytes
+
+    @property
     def tombstone_columns(self) -> tuple[str, ...]:
         """The columns that are null in a tombstone, all of them; none where the topic can have no tombstones.
 
@@ -118,6 +152,23 @@ class Topic:
             return ("value",)
         others = [field for field in self.schema if field.name != self.key]
         return tuple(field.name for field in others) if all(field.nullable for field in others) else ()
+
+    def check_settings(self) -> None:
+        """Raise `InvalidConfigError` where the settings do not go with the columns."""
+        if not self.is_compacted:
+            return
+        actor = f"topic {self.name!r}"
+        if self.key is None:
+            raise InvalidConfigError(
+                "cleanup.policy compact and no key column", actor=actor, expected="a key column"
+            )
+        if self.schema.field(self.key).nullable:
+            raise InvalidConfigError(
+                f"cleanup.policy compact and a key column {self.key!r} that may be null",
+                actor=actor,
+                expected="a key in every record: one without may be there",
+                action="make another topic with this policy and copy the records",
+            )
 
     def prefix(self, partition: int) -> str:
         """The folder of one partition."""
@@ -221,13 +272,14 @@ class TopicRegistry:
     def _look_up(self, name: str) -> tuple[Topic, int]:
         """The topic as the store has it now, and how often it has grown."""
         _check_name(name)
+        asked_ms = self._cache_clock()
         latest = self._latest(name)
         topic = latest.topic
         with self._lock.here():
             if topic is None:
                 self._known.pop(name, None)
             else:
-                self._known[name] = (self._cache_clock(), topic)
+                self._known[name] = (asked_ms, topic)
         if topic is None:
             gone = "was deleted" if latest.incarnation >= 0 else "does not exist"
             raise UnknownTopicOrPartitionError(f"topic {name!r} {gone}", place=self._objects.store.url)
@@ -272,23 +324,20 @@ class TopicRegistry:
         partitions: int,
         schema: pa.Schema | None,
         key: str | None,
-        retention_ms: int,
-        cleanup_policy: str = "delete",
-        delete_retention_ms: int = DELETE_RETENTION_MS,
-        min_compaction_lag_ms: int = 0,
-        tables_publish: str = "",
+        settings: Mapping[str, object],
     ) -> Topic:
-        """Make the topic; exactly one of several callers does. Raises `TopicExistsError`, `InvalidConfigError`."""
+        """Make the topic; exactly one of several callers does. `settings`: by Kafka's names.
+
+        Raises `TopicExistsError`, `InvalidConfigError`.
+        """
         _check_name(name)
         schema, key = _checked_schema(name, schema, key)
         _refuse_unreadable(name, schema)
         _refuse_too_wide(name, schema)
         _refuse_what_does_not_come_back(name, schema)
-        policy = _checked_policy(name, cleanup_policy)
-        formats = checked_formats(name, tables_publish)
-        _check_times(name, delete_retention_ms, min_compaction_lag_ms)
-        if "compact" in policy:
-            schema = _with_key_in_every_record(name, schema, key)
+        chosen = {
+            each: parsed(TOPIC[each], value, actor=f"topic {name!r}") for each, value in settings.items()
+        }
         _check_count(name, partitions, 1)
         latest = self._latest(name)
         if latest.topic is not None:
@@ -299,14 +348,12 @@ class TopicRegistry:
             partitions,
             schema,
             key,
-            retention_ms,
+            -1,
             self._clock(),
-            policy,
-            delete_retention_ms,
-            min_compaction_lag_ms,
-            formats,
             has_field_ids=True,
-        )
+        ).with_settings(chosen)
+        if topic.is_compacted:
+            topic = replace(topic, schema=_with_key_in_every_record(name, schema, key))
         outcome = self._create(
             topic_key(name, topic.incarnation), _encode(topic, self._new_id(), deleted=False)
         )
@@ -336,6 +383,47 @@ class TopicRegistry:
             if not self.is_current(name, topic.incarnation):
                 raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
             return self.look_up(name)
+
+    def change(self, name: str, alter: Callable[[Topic], Topic]) -> tuple[Topic, Topic]:
+        """Let the topic have what `alter` makes of it as it is; the topic before and after.
+
+        Put-if-absent, one change after the other, and each says all that may be changed: who loses the race has `alter`
+        judge again what is there now. What `alter` raises is raised, and nothing was written then. Nothing is written
+        either where it changes nothing, so that a call whose outcome was unknown may be made again.
+        """
+        for _ in range(_CHANGE_TRIES):
+            topic = self.look_up(name)
+            wanted = alter(topic)
+            if wanted == topic:
+                return topic, topic
+            change = TopicChange(topic.changes, self._clock(), wanted.settings)
+            key = change_key(name, topic.incarnation, topic.changes)
+            data = encoded_change(change, name, topic.incarnation, self._new_id())
+            if not self._create(key, data).won:
+                continue
+            if not self.is_current(name, topic.incarnation):
+                raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
+            return topic, self.look_up(name)
+        raise RequestTimedOutError(
+            f"{_CHANGE_TRIES} other changes came first", actor=f"topic {name!r}", expected="its turn"
+        )
+
+    def _changed(self, created: Topic, ahead: ReadAhead, known: int) -> Topic:
+        """The topic, which is as its own object says, as the last change of it says; `known`: how often it was changed
+        when last seen.
+        """
+        key_of = partial(change_key, created.name, created.incarnation)
+        changes, data = last_of(ahead, key_of, known=known, is_near=self._objects.is_near)
+        if data is None:
+            return created
+        key = key_of(changes - 1)
+        change = decoded_change(data, key, created.name, created.incarnation, changes - 1)
+        changed = replace(created.with_settings(change.settings), changes=changes)
+        try:
+            changed.check_settings()
+        except InvalidConfigError as error:
+            raise CorruptObjectError(error.seen, place=key, expected=error.expected) from error
+        return changed
 
     def _grown(self, created: Topic, ahead: ReadAhead) -> tuple[Topic, int]:
         """The topic, which is as its own object says, with the partitions it has by now; and how often it has grown."""
@@ -415,26 +503,38 @@ class TopicRegistry:
         Raises `CorruptObjectError` where a log is there and no object: one made anew would take that log for its own.
         """
         ahead = ReadAhead(self._find, self._readers)
-        self._expect(ahead, name, 0)
+        with self._lock.here():
+            known = self._known.get(name)
+        seen = (-1, 0) if known is None else (known[1].incarnation, known[1].changes)
+        self._expect(ahead, name, 0, seen)
         incarnation, topic = -1, None
         while (data := ahead.find(key := topic_key(name, incarnation + 1))) is not None:
             incarnation += 1
             topic = _decode(data, key, name, incarnation)
             if topic is None:
-                self._expect(ahead, name, incarnation + 1)
+                self._expect(ahead, name, incarnation + 1, seen)
         if incarnation < 0 and self._has_log(name):
             if self._objects.exists(key):  # made just now
                 return self._latest(name)
             raise _lost(key, "a log of the topic")
         if topic is None:
             return _Latest(incarnation, None, 0)
-        return _Latest(incarnation, *self._grown(topic, ahead))
+        grown, growths = self._grown(topic, ahead)
+        changed = self._changed(grown, ahead, _changes_seen(seen, incarnation))
+        return _Latest(incarnation, changed, growths)
 
-    def _expect(self, ahead: ReadAhead, name: str, incarnation: int) -> None:
-        """What there is of a topic that is there, has not grown and was not deleted: asked for in one round."""
+    def _expect(self, ahead: ReadAhead, name: str, incarnation: int, seen: tuple[int, int]) -> None:
+        """What there is of a topic that is there, has not grown, was not changed since it was seen (incarnation, how
+        often it was changed) and was not deleted: asked for in one round.
+        """
         if not self._objects.is_near:
             first = growth_key(name, incarnation, 0)
             ahead.expect(topic_key(name, incarnation), topic_key(name, incarnation + 1), first)
+            expect_from(ahead, partial(change_key, name, incarnation), _changes_seen(seen, incarnation))
+
+
+def _changes_seen(seen: tuple[int, int], incarnation: int) -> int:
+    return seen[1] if seen[0] == incarnation else 0
 
 
 def _check_count(name: str, partitions: int, least: int) -> None:
@@ -574,38 +674,6 @@ def _all_names(fields: Iterable[pa.Field[Any]]) -> Iterator[str]:
         yield from _all_names(field.type.field(i) for i in range(field.type.num_fields))
 
 
-def _checked_policy(name: str, cleanup_policy: str) -> CleanupPolicy:
-    """The policy in the form in which it is stored: Kafka takes its parts in any order."""
-    parts = {part.strip() for part in cleanup_policy.split(",")}
-    for policy in CLEANUP_POLICIES:
-        if parts == set(policy.split(",")):
-            return policy
-    raise InvalidConfigError(
-        f"cleanup.policy {cleanup_policy!r}",
-        actor=f"topic {name!r}",
-        expected=" or ".join(map(repr, CLEANUP_POLICIES)),
-    )
-
-
-def checked_formats(name: str, tables_publish: str) -> tuple[str, ...]:
-    """The formats that the setting names, in the order in which it is stored. Raises `InvalidConfigError`."""
-    parts = {part.strip() for part in tables_publish.split(",")} - {""}
-    if not parts <= set(TABLE_FORMATS):
-        raise InvalidConfigError(
-            f"tables.publish {tables_publish!r:.80}",
-            actor=f"topic {name!r}",
-            expected=f"some of {', '.join(TABLE_FORMATS)}, with commas between",
-        )
-    return tuple(each for each in TABLE_FORMATS if each in parts)
-
-
-def _check_times(name: str, delete_retention_ms: int, min_compaction_lag_ms: int) -> None:
-    times = {"delete.retention.ms": delete_retention_ms, "min.compaction.lag.ms": min_compaction_lag_ms}
-    for config, value in times.items():
-        if value < 0:
-            raise InvalidConfigError(f"{config} {value}", actor=f"topic {name!r}", expected="0 or more")
-
-
 def _with_key_in_every_record(name: str, schema: pa.Schema, key: str | None) -> pa.Schema:
     """The schema of a compacted topic: a record without a key is refused, as in Kafka."""
     if key is None:
@@ -626,11 +694,7 @@ def _encode(topic: Topic, write_id: str, *, deleted: bool) -> bytes:
             "key": topic.key,
             "schema": fields,
             "arrow_schema": base64.b64encode(topic.schema.serialize().to_pybytes()).decode("ascii"),
-            "retention_ms": topic.retention_ms,
-            "cleanup_policy": topic.cleanup_policy,
-            "delete_retention_ms": topic.delete_retention_ms,
-            "min_compaction_lag_ms": topic.min_compaction_lag_ms,
-            "tables_publish": ",".join(topic.tables_publish),
+            **{TOPIC[name].field: value for name, value in topic.settings.items()},
             "field_ids": topic.has_field_ids,
             "created_ms": topic.created_ms,
             "deleted": deleted,
@@ -652,9 +716,6 @@ def _decode(data: bytes, key: str, name: str, incarnation: int) -> Topic | None:
         )
     if values["deleted"]:
         return None
-    policy = values["cleanup_policy"]
-    if policy not in CLEANUP_POLICIES:
-        raise CorruptObjectError(f"cleanup_policy {policy!r:.80}", place=key, expected=str(CLEANUP_POLICIES))
     schema, key_column = _decoded_schema(values, key)
 
     def number(field: str, low: int = 0, high: int = 2**63 - 1) -> int:
@@ -666,24 +727,17 @@ def _decode(data: bytes, key: str, name: str, incarnation: int) -> Topic | None:
         number("partitions", 1, MAX_PARTITIONS),
         schema,
         key_column,
-        number("retention_ms", -(2**63)),
+        -1,
         bounded_time(number("created_ms", -(2**63))),
-        policy,
-        number("delete_retention_ms"),
-        number("min_compaction_lag_ms"),
-        _decoded_formats(values, key, name),
-        values.get("field_ids") is True,
-    )
+        has_field_ids=values.get("field_ids") is True,
+    ).with_settings(_decoded_settings(values, key))
 
 
-def _decoded_formats(values: Mapping[str, Any], key: str, name: str) -> tuple[str, ...]:
-    """Of a topic that was made before there were tables: none."""
-    if "tables_publish" not in values:
-        return ()
-    try:
-        return checked_formats(name, checked_text(values, "tables_publish", key=key))
-    except InvalidConfigError as error:
-        raise CorruptObjectError(error.seen, place=key, expected=error.expected) from error
+def _decoded_settings(values: Mapping[str, Any], key: str) -> dict[str, Value]:
+    """What the topic was made with; a setting that there was not yet is as it is without being set."""
+    number = checked_number(values, "retention_ms", -(2**63), 2**63 - 1, key=key)
+    held = {name: values[setting.field] for name, setting in TOPIC.items() if setting.field in values}
+    return decoded_settings(held | {"retention.ms": max(number, -1)}, TOPIC, key)
 
 
 def _decoded_schema(values: Mapping[str, Any], key: str) -> tuple[pa.Schema, str | None]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from txn_engine.errors import CorruptObjectError
+from txn_engine.errors import CorruptObjectError, RecordTooLargeError
 from txn_engine.ids import IdSource
-from txn_engine.log.data_files import EncodedFile, encode_data_file
+from txn_engine.log.data_files import DataFileEncoder, EncodedFile, encode_data_file
 from txn_engine.log.objects import Objects
 from txn_engine.protocol.file_names import DataFileName
 
@@ -25,12 +25,28 @@ def upload_records(
     producer_id: int,
     producer_epoch: int,
     timestamp_ms: int,
+    most_bytes: int | None = None,
 ) -> EncodedFile:
-    """Write the data file of a batch, under a name nobody else has. Invisible until an entry names it."""
+    """Write the data file of a batch, under a name nobody else has. Invisible until an entry names it.
+
+    Raises `RecordTooLargeError`, with nothing written, for a file of more than `most_bytes`.
+    """
     name = DataFileName(log_end, producer_id, producer_epoch, new_id())
     data, encoded = encode_data_file(records, name, timestamp_ms)
+    if most_bytes is not None and len(data) > most_bytes:
+        raise too_large(prefix, encoded.record_count, len(data), most_bytes)
     put_data_file(objects, prefix, data, encoded)
     return encoded
+
+
+def encode_parts(parts: Sequence[tuple[pa.Table, int]], name: DataFileName) -> tuple[bytes, EncodedFile]:
+    """The bytes of the file of a batch, whose records come in parts with a timestamp each."""
+    if len(parts) == 1:
+        return encode_data_file(parts[0][0], name, parts[0][1])
+    encoder = DataFileEncoder(parts[0][0].schema, name, parts[0][1])
+    for records, timestamp_ms in parts:
+        encoder.write(records, timestamp_ms)
+    return encoder.finish()
 
 
 def put_data_file(objects: Objects, prefix: str, data: bytes, encoded: EncodedFile) -> None:
@@ -38,6 +54,16 @@ def put_data_file(objects: Objects, prefix: str, data: bytes, encoded: EncodedFi
     key = f"{prefix}/{encoded.file.data_path}"
     if not objects.create(key, data, max_bytes=len(data)).won:
         raise CorruptObjectError("another object", place=key, expected="a fresh name for every data file")
+
+
+def too_large(place: str, records: int, size: int, most: int) -> RecordTooLargeError:
+    """What a file of so many bytes is refused with."""
+    what = "a record" if records == 1 else f"{records} records"
+    return RecordTooLargeError(
+        f"{what} in a data file of {size} bytes",
+        place=place,
+        expected=f"at most {most}: the topic's max.message.bytes, or the producer's max.request.size",
+    )
 
 
 def slices(records: pa.Table, max_rows: int = MAX_BATCH_ROWS) -> Iterator[pa.Table]:

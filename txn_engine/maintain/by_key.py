@@ -85,10 +85,15 @@ class KeyCompactor:
         `InvalidRequestError` for a rewrite that is refused for any other reason.
         """
         plan = self._plan(self._target.read_back())
-        if not plan.is_due(self._policy.min_dirty_ratio) or not self._rewrite_all(plan) or self._dry_run:
+        ratio = self._policy.min_dirty_ratio
+        if not plan.is_due(self._topic.min_cleanable_dirty_ratio if ratio is None else ratio):
+            return
+        if not self._rewrite_all(plan) or self._dry_run or self._is_altered():
             return
         cleaned_to = max(plan.end, plan.state.cleaning.cleaned_to)
-        clean = CleanProposal(cleaned_to, plan.tombstones_to, self._topic.delete_retention_ms)
+        clean = CleanProposal(
+            cleaned_to, plan.tombstones_to, self._topic.delete_retention_ms, self._topic.changes > 0
+        )
         verdict = self._target.log.append_one(clean)
         self._count.cleaned |= isinstance(verdict, Appended)
 
@@ -130,6 +135,13 @@ class KeyCompactor:
             )
         ]
 
+    def _is_altered(self) -> bool:
+        """Whether the topic is another by now than the round goes by: the next run plans anew."""
+        now = self._target.as_of_now().records
+        is_altered = now is not None and now.changes != self._topic.changes
+        self._count.overtaken += is_altered
+        return is_altered
+
     def _replace(self, merged: Merged, plan: _Plan) -> bool:
         """Put what is kept of a run in its place; False where its files are not live any more."""
         if not merged.dropped:
@@ -137,9 +149,13 @@ class KeyCompactor:
         if self._dry_run:
             self._count.add(merged)
             return True
+        if self._is_altered():
+            return False
         outputs = () if merged.output is None else (merged.output,)
         come_to = min(plan.tombstones_to, merged.run[-1].last_offset + 1)
-        rewrite = RewriteProposal(merged.run, outputs, come_to, self._topic.delete_retention_ms)
+        rewrite = RewriteProposal(
+            merged.run, outputs, come_to, self._topic.delete_retention_ms, self._topic.changes > 0
+        )
         verdict = replace_inputs(self._target, rewrite)
         if verdict is None:
             self._count.overtaken += 1

@@ -9,6 +9,7 @@ from typing import TypeVar
 from txn_engine.clock import Clock
 from txn_engine.errors import InvalidRequestError, StoreUnavailableError, TxnEngineError
 from txn_engine.log.cuts import CutStore
+from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
 from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -167,7 +168,7 @@ class Maintenance:
         Kafka's check of that name, every ten minutes there. A forgotten producer that comes back is a new one: its next
         batch is taken at any sequence number.
         """
-        idle_since_ms = self._clock() - self._logs.config.limits.producer_id_expiration_ms
+        idle_since_ms = self._clock() - self._logs.settings.limits.producer_id_expiration_ms
         job = partial(idle_producers.expire_producers, idle_since_ms=idle_since_ms, dry_run=dry_run)
         return self._run(job, topic, partition, dry_run, progress)
 
@@ -222,16 +223,18 @@ class Maintenance:
             self._logs.check_internal(name, partition)
         for at in self._logs.internal(name):
             if partition in (None, at.partition):
-                yield Target(
-                    name, at.partition, self._logs.of(at), self._logs.tools, self._cuts, self._pins, None
-                )
+                yield self._target(name, at.partition, self._logs.of(at), None)
 
     def _partitions_of(self, topic: Topic, partition: int | None = None) -> Iterator[Target]:
         if partition is not None:
             topic.check_partition(partition)
         for number in range(topic.partitions) if partition is None else (partition,):
             log = self._logs.get(topic.name, topic.incarnation, number)
-            yield Target(topic.name, number, log, self._logs.tools, self._cuts, self._pins, topic)
+            yield self._target(topic.name, number, log, topic)
+
+    def _target(self, name: str, partition: int, log: EntryLog, records: Topic | None) -> Target:
+        tools, topics = self._logs.tools, self._logs.topics
+        return Target(name, partition, log, tools, self._cuts, self._pins, records, topics)
 
     def _run(
         self,
@@ -289,7 +292,7 @@ def _attempt(job: Callable[[Target], Done | None], target: Target) -> Done | Ove
 def _in_its_tries(job: Callable[[Target], Done | None], target: Target) -> Done | Overtaken | None:
     for _ in range(_TRIES):
         try:
-            return job(target)
+            return job(target.as_of_now())
         except OvertakenError as error:
             overtaken = str(error)
     seen = f"another run of maintenance was quicker {_TRIES} times; the last time {overtaken}; run it again"

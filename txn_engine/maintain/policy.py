@@ -21,8 +21,8 @@ class MaintenancePolicy:
     trim_step: `entries_start` moves when it gets on by at least this many offsets: a trim is an entry itself.
     target_file_bytes: compaction merges small files up to about this size; it holds one such file in memory.
     min_files: fewer files than this are not worth a rewrite.
-    min_dirty_ratio: compaction by key waits until this part of a partition's bytes was written since the last time
-        (`min.cleanable.dirty.ratio`); 0: never waits.
+    min_dirty_ratio: compaction by key waits until this part of a partition's bytes was written since the last time; 0:
+        never waits; None: as the topic's `min.cleanable.dirty.ratio` says.
     key_memory_bytes: what its keys may take in memory (`log.cleaner.dedupe.buffer.size`); those of a partition that
         are more go to the local disk, into the folder for temporary files.
     spill_bytes: what they may take there; a partition that needs more is left as it is, with an error.
@@ -36,7 +36,7 @@ class MaintenancePolicy:
     trim_step: int = 64
     target_file_bytes: int = 64 << 20
     min_files: int = 8
-    min_dirty_ratio: float = 0.5
+    min_dirty_ratio: float | None = None
     key_memory_bytes: int = 512 << 20
     spill_bytes: int = 64 << 30
     spark_above_records: int = 1_000_000_000
@@ -49,7 +49,7 @@ class MaintenancePolicy:
                 actor="maintenance policy",
                 expected="0 or more, and entries kept for at least as long as orphans",
             )
-        if not 0 <= self.min_dirty_ratio <= 1:
+        if self.min_dirty_ratio is not None and not 0 <= self.min_dirty_ratio <= 1:
             raise InvalidRequestError(
                 f"min_dirty_ratio {self.min_dirty_ratio}", actor="maintenance policy", expected="0 to 1"
             )

@@ -51,7 +51,28 @@ def log_start_after(state: PartitionState, cutoff_ms: int) -> int:
     there is nothing to leave behind.
     """
     young = (file.base_offset for file in state.live.values() if file.max_timestamp >= cutoff_ms)
-    bound = min([state.last_stable_offset, *young])
+    return _log_start_at(state, min([state.last_stable_offset, *young]))
+
+
+def log_start_within(state: PartitionState, most_bytes: int) -> int:
+    """Where the records begin once the oldest files are gone without which the others still have so many bytes (Kafka's
+    `retention.bytes`). As `log_start_after`.
+    """
+    files = sorted(state.live.values(), key=lambda file: file.base_offset)
+    size, bound = sum(file.file.data_bytes for file in files), 0
+    for file in files:
+        size -= file.file.data_bytes
+        if size < most_bytes:
+            break
+        bound = file.last_offset + 1
+    return _log_start_at(state, min(state.last_stable_offset, bound))
+
+
+def _log_start_at(state: PartitionState, bound: int) -> int:
+    """A file's boundary at or below `bound`; behind what was aborted before it.
+
+    The log's start as it is where that leaves nothing behind.
+    """
     # A marker inside a merged file is no boundary, but that file is old too then, and ends behind it.
     left_behind = [file.last_offset for file in expired_files(state, bound)]
     left_behind += [last for last in state.aborted if last < bound]
@@ -69,6 +90,9 @@ def _plan(target: Target, policy: MaintenancePolicy, now_ms: int) -> _Plan:
     trims_after_ms = None if target.records is None else target.records.trims_after_ms
     if trims_after_ms is not None:
         log_start = log_start_after(state, now_ms - trims_after_ms)
+    most_bytes = None if target.records is None else target.records.trims_above_bytes
+    if most_bytes is not None:
+        log_start = max(log_start, log_start_within(state, most_bytes))
     verified = _verified_snapshots(target, state, policy, now_ms - policy.entries_age_ms)
     entries_start = max([state.entries_start, *(snapshot.last_entry_base for snapshot in verified[:1])])
     return _Plan(state, TrimProposal(log_start, entries_start, verified))

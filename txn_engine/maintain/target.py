@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from storage import LogKeys
+from txn_engine.errors import UnknownTopicOrPartitionError
 from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.cuts import CutStore, Holds
 from txn_engine.log.entry_log import EntryLog, LogTools
 from txn_engine.log.objects import Objects
 from txn_engine.log.pins import PinStore
-from txn_engine.log.topics import Topic
+from txn_engine.log.topics import Topic, TopicRegistry
 from txn_engine.maintain.slots import Slots
 from txn_engine.maintain.snapshots import Snapshots
 from txn_engine.protocol.file_names import DataFileName
@@ -21,7 +23,9 @@ from txn_engine.protocol.partition import PartitionState
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A partition. `log` is the engine's own, for appending; `records` is None for an internal topic."""
+    """A partition. `log` is the engine's own, for appending; `records` is None for an internal topic. `topics`: by whom
+    it is known what the topic is by now.
+    """
 
     topic: str
     partition: int
@@ -30,6 +34,19 @@ class Target:
     cuts: CutStore
     pins: PinStore
     records: Topic | None
+    topics: TopicRegistry
+
+    def as_of_now(self) -> Target:
+        """The partition with its topic as that is now, give or take five seconds: its owner may have altered it. One
+        that was deleted since stays as it was.
+        """
+        if self.records is None:
+            return self
+        with suppress(UnknownTopicOrPartitionError):
+            now = self.topics.get(self.topic)
+            if now.incarnation == self.records.incarnation:
+                return replace(self, records=now)
+        return self
 
     @property
     def keys(self) -> LogKeys:

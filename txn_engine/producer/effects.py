@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from txn_engine.clock import Waiting
+from txn_engine.configs.client import ProducerSettings
 from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
 from txn_engine.errors import (
@@ -48,7 +49,6 @@ from txn_engine.types import MarkerMode, ProducerIdAndEpoch
 
 T = TypeVar("T")
 
-CONCURRENT_RETRY_LIMIT_MS: Final = 30_000
 _RETRY_PAUSE_MS: Final = 20
 _LINGER_MS: Final = 1
 _LINGERS_MAX: Final = 20
@@ -84,9 +84,8 @@ class Effects:
         tools: ProducerTools,
         cell: Cell,
         sender: Sender,
+        settings: ProducerSettings,
         *,
-        transactional_id: str,
-        transaction_timeout_ms: int,
         markers: MarkerMode,
         resume: ProducerIdAndEpoch | None,
     ) -> None:
@@ -95,8 +94,9 @@ class Effects:
         self._pool = tools.senders
         self._cell = cell
         self._sender = sender
-        self._id = transactional_id
-        self._timeout_ms = transaction_timeout_ms
+        self._id = settings.transactional_id or ""
+        self._timeout_ms = settings.transaction_timeout_ms
+        self._request_timeout_ms = settings.request_timeout_ms
         self._markers: MarkerMode = markers
         self._resume = resume
         self._completion = _Completion(is_over=True)
@@ -336,7 +336,7 @@ class Effects:
 
     def _retry_concurrent(self, ask: Callable[[], T], what: str) -> T:
         """Ask until the answer is not CONCURRENT_TRANSACTIONS, finishing this id's own markers in between."""
-        deadline = self._waiting.monotonic_ms() + CONCURRENT_RETRY_LIMIT_MS
+        deadline = self._waiting.monotonic_ms() + self._request_timeout_ms
         while True:
             try:
                 return ask()
@@ -347,7 +347,7 @@ class Effects:
                 report = self._coordinator.finish(self._id, has_looked=True)
                 if is_late:
                     raise RequestTimedOutError(
-                        f"{what}: the previous transaction was still not complete after {CONCURRENT_RETRY_LIMIT_MS} ms"
+                        f"{what}: the previous transaction was still not complete after {self._request_timeout_ms} ms"
                         + (f" ({report.failures[0]})" if report.failures else ""),
                         actor=self._cell.now.actor,
                     ) from error

@@ -8,23 +8,33 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
 import pyarrow as pa
 
-from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError
+from txn_engine.clock import Waiting
+from txn_engine.configs.client import ProducerSettings
+from txn_engine.errors import (
+    IllegalStateError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_log import EntryLog, LogTools, ViewToken
-from txn_engine.log.uploads import upload_records
+from txn_engine.log.uploads import encode_parts, put_data_file, too_large
 from txn_engine.producer.receipts import Receipt
 from txn_engine.protocol.appends import FirstWriteCheck
-from txn_engine.protocol.proposals import DataProposal, Refused
+from txn_engine.protocol.file_names import DataFileName
+from txn_engine.protocol.proposals import DataProposal, Refused, Verdict
+from txn_engine.protocol.sequences import increment_sequence
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.types import ProducerIdAndEpoch, RecordMetadata
 
-MAX_BATCHES_PER_ENTRY = 64
+_LINGERING_MAX = 4_096
+"""Batches that are looked at together where they may go into one file."""
+_LOOK_AGAIN_MS = 5
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,7 +54,9 @@ class Batch:
     to tell.
 
     `is_current`: whether the topic was still this incarnation, asked when the records were handed over. `size`: what it
-    takes of the producer's buffer. `number`: its place in the receipt. `uploaded`: its file, once that is there.
+    takes of the producer's buffer. `number`: its place in the receipt. `most_bytes`: of its file. `queued_ms`: when it
+    was handed over, by the monotonic clock. `uploaded`: its file, once that is there; several that follow one another
+    may have the same, unless one `is_alone`.
     """
 
     records: pa.Table | EncodedFile
@@ -56,8 +68,16 @@ class Batch:
     size: int
     receipt: Receipt
     number: int
+    most_bytes: int
+    queued_ms: int
     uploaded: EncodedFile | None = None
+    is_alone: bool = False
     is_settled: bool = False
+
+    @property
+    def count(self) -> int:
+        """Its records."""
+        return self.records.num_rows if isinstance(self.records, pa.Table) else self.records.record_count
 
     def has_settled(self) -> bool:
         """Whether it is in the log, or has failed."""
@@ -99,7 +119,12 @@ class Lane:
         senders: Executor,
         first_write_check: Callable[[Lane], FirstWriteCheck],
         owner: LaneOwner,
+        waiting: Waiting,
+        settings: ProducerSettings,
     ) -> None:
+        self._waiting = waiting
+        self._settings = settings
+        self._is_hurried = False
         self.partition = partition
         self.identity = identity
         self.log = log
@@ -133,6 +158,10 @@ class Lane:
             self._drain()
             raise
 
+    def hurry(self) -> None:
+        """Somebody waits for what is queued: it does not linger any more."""
+        self._is_hurried = bool(self._queue)
+
     def newest(self) -> Batch | None:
         """The last batch that is not settled. Batches are settled in their order."""
         queued = tuple(self._queue)
@@ -144,14 +173,46 @@ class Lane:
         try:
             while self._has_work() and self._draining.acquire(blocking=False):
                 try:
+                    self._linger()
                     self._work()
                 finally:
                     self._draining.release()
         finally:
             _sending_in.reset(before)
 
-    def _next(self) -> list[Batch]:
-        return list(islice(self._queue, MAX_BATCHES_PER_ENTRY))
+    def _next(self) -> list[list[Batch]]:
+        """What the next entry names, by the files that it goes into, or is in."""
+        most = self._settings.max_in_flight_requests_per_connection
+        if not self._settings.linger_ms:
+            return [[batch] for batch in islice(self._queue, most)]
+        return self._together()[:most]
+
+    def _together(self) -> list[list[Batch]]:
+        """Batches that go into one file, one after the other."""
+        groups: list[list[Batch]] = []
+        size = 0
+        for batch in islice(self._queue, _LINGERING_MAX):
+            last = groups[-1][-1] if groups else None
+            is_same = last is not None and last.uploaded is batch.uploaded is not None
+            may_join = last is not None and last.uploaded is batch.uploaded is None and _may_join(last, batch)
+            if is_same or (may_join and size + batch.size <= self._settings.batch_size):
+                groups[-1].append(batch)
+                size += batch.size
+            else:
+                groups.append([batch])
+                size = batch.size
+        return groups
+
+    def _linger(self) -> None:
+        """Until the records that are not uploaded have waited for long enough, or are enough for a file."""
+        while self._settings.linger_ms and not self._is_hurried:
+            waiting = [batch for batch in tuple(self._queue) if batch.uploaded is None]
+            if not waiting or sum(batch.size for batch in waiting) >= self._settings.batch_size:
+                return
+            left = waiting[0].queued_ms + self._settings.linger_ms - self._waiting.monotonic_ms()
+            if left <= 0 or self._owner.refusal(self.partition) is not None:
+                return
+            self._waiting.pause_ms(min(left, _LOOK_AGAIN_MS))
 
     def _may_append(self) -> bool:
         return self._owner.admits(self.partition) or self._owner.refusal(self.partition) is not None
@@ -159,18 +220,18 @@ class Lane:
     def _has_work(self) -> bool:
         if not self._queue:
             return False
-        batches = [] if self._may_append() else self._next()
-        return not batches or batches[-1].uploaded is None  # they are uploaded in their order
+        groups = [] if self._may_append() else self._next()
+        return not groups or groups[-1][0].uploaded is None  # they are uploaded in their order
 
     def _work(self) -> None:
-        batches = self._next()
-        if not batches:
+        groups = self._next()
+        if not groups:
             return  # another thread has sent them meanwhile
         try:
-            self._go_on(batches)
+            self._go_on(groups)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the waiting caller must hear of it
             self._owner.fail(error)
-            for batch in batches:
+            for batch in (batch for group in groups for batch in group):
                 if not batch.is_settled:
                     self._settle(batch, error)
 
@@ -184,58 +245,120 @@ class Lane:
             _LOGGER.exception("a callback of produce() failed")
         finally:
             self._queue.popleft()
+            self._is_hurried = self._is_hurried and bool(self._queue)
             batch.is_settled = True
             self._owner.settled(batch)
 
-    def _go_on(self, batches: list[Batch]) -> None:
-        for batch in batches:
-            self._check_refusal()
-            if batch.uploaded is None:
-                batch.uploaded = self._upload(batch)
-        self._check_refusal()
+    def _go_on(self, groups: list[list[Batch]]) -> None:
+        oldest = groups[0][0]
+        for group in groups:
+            self._check_refusal(oldest)
+            if group[0].uploaded is None and not self._upload(group):
+                return  # they were taken apart: what is queued is another now
+        self._check_refusal(oldest)
         if self._owner.admits(self.partition):
-            self._append([(batch, batch.uploaded) for batch in batches if batch.uploaded is not None])
+            self._append([(group, group[0].uploaded) for group in groups if group[0].uploaded is not None])
 
-    def _check_refusal(self) -> None:
+    def _check_refusal(self, oldest: Batch) -> None:
         refusal = self._owner.refusal(self.partition)
         if refusal is not None:
             raise refusal
+        waited_ms = self._waiting.monotonic_ms() - oldest.queued_ms
+        if waited_ms > self._settings.delivery_timeout_ms:
+            raise RequestTimedOutError(
+                f"records for {self.partition.topic}-{self.partition.partition} waited for {waited_ms} ms",
+                actor=f"producer {self.identity.producer_id} epoch {self.identity.producer_epoch}",
+                expected=f"at most delivery.timeout.ms, {self._settings.delivery_timeout_ms}",
+                action="none of them was appended; run it again when the store is quicker, or give it more time",
+            )
 
-    def _append(self, uploaded: list[tuple[Batch, EncodedFile]]) -> None:
-        if not all(batch.is_current.result() for batch, _ in uploaded):
+    def _append(self, uploaded: list[tuple[list[Batch], EncodedFile]]) -> None:
+        if not all(batch.is_current.result() for group, _ in uploaded for batch in group):
             raise UnknownTopicOrPartitionError(
                 f"topic {self.partition.topic!r} was deleted since (its incarnation {self.partition.incarnation})",
                 actor=f"producer {self.identity.producer_id} epoch {self.identity.producer_epoch}",
                 action="run it again where the topic was made again; nothing of this is visible",
             )
-        proposals = [_proposal(batch, encoded) for batch, encoded in uploaded]
+        proposals = [_proposal(group[0], encoded) for group, encoded in uploaded]
         verdicts = self.log.append(proposals, self._first_write_check(self))
         refused = next((verdict.error for verdict in verdicts if isinstance(verdict, Refused)), None)
         if refused is not None:  # the producer hears of it before anybody who waits for one of these batches
             self._owner.fail(refused)
-        for (batch, _), verdict in zip(uploaded, verdicts, strict=True):
-            if isinstance(verdict, Refused):
-                self._settle(batch, verdict.error)
-                continue
-            place = (self.partition.topic, self.partition.partition, verdict.base_offset, verdict.last_offset)
-            self._settle(batch, RecordMetadata(*place, batch.timestamp_ms))
+        for (group, _), verdict in zip(uploaded, verdicts, strict=True):
+            self._settle_all(group, verdict)
 
-    def _upload(self, batch: Batch) -> EncodedFile:
-        if isinstance(batch.records, EncodedFile):
-            return batch.records
-        return upload_records(
-            self._tools.objects,
-            self._tools.new_id,
-            self.log.keys.prefix,
-            batch.records,
-            log_end=self.log.recent().log_end_offset,
-            producer_id=batch.identity.producer_id,
-            producer_epoch=batch.identity.producer_epoch,
-            timestamp_ms=batch.timestamp_ms,
+    def _settle_all(self, batches: list[Batch], verdict: Verdict) -> None:
+        """Those of one file, in its order."""
+        if isinstance(verdict, Refused):
+            for batch in batches:
+                self._settle(batch, verdict.error)
+            return
+        behind = verdict.base_offset
+        for batch in batches:
+            count = verdict.last_offset - behind + 1 if batch is batches[-1] else batch.count
+            place = (self.partition.topic, self.partition.partition, behind, behind + count - 1)
+            self._settle(batch, RecordMetadata(*place, batch.timestamp_ms))
+            behind += count
+
+    def _upload(self, group: list[Batch]) -> bool:
+        """Put the file of batches that go into one; False where it would be too large, and they were taken apart."""
+        first = group[0]
+        if isinstance(first.records, EncodedFile):
+            first.uploaded = first.records
+            return True
+        log_end = self.log.recent().log_end_offset
+        name = DataFileName(log_end, *first.identity, self._tools.new_id())
+        tables = [
+            (batch.records, batch.timestamp_ms) for batch in group if isinstance(batch.records, pa.Table)
+        ]
+        data, encoded = encode_parts(tables, name)
+        if len(data) > first.most_bytes and (len(group) > 1 or encoded.record_count > 1):
+            self._take_apart(group)
+            return False
+        if len(data) > first.most_bytes:
+            raise too_large(str(self.log.keys.prefix), 1, len(data), first.most_bytes)
+        put_data_file(self._tools.objects, self.log.keys.prefix, data, encoded)
+        for batch in group:
+            batch.uploaded = encoded
+        return True
+
+    def _take_apart(self, group: list[Batch]) -> None:
+        """Each of several batches gets a file of its own; one is split into halves, as Kafka's accumulator does. The
+        sequences of what is behind them stay: a sequence is a record's.
+        """
+        for batch in group:
+            batch.is_alone = True
+        if len(group) > 1:
+            return
+        (second,) = group
+        if not isinstance(second.records, pa.Table):
+            return
+        half = second.records.num_rows // 2
+        first = replace(
+            second,
+            records=second.records.slice(0, half),
+            size=second.size // 2,
+            number=second.receipt.expect_before(second.number),
         )
+        self._queue.insert(self._queue.index(second), first)
+        second.records = second.records.slice(half)
+        second.base_sequence = increment_sequence(second.base_sequence, half)
+        second.size -= first.size
+
+
+def _may_join(last: Batch, batch: Batch) -> bool:
+    """Whether records that follow others may go into the same file."""
+    both = (last, batch)
+    is_records = all(isinstance(each.records, pa.Table) and not each.is_alone for each in both)
+    return is_records and last.most_bytes == batch.most_bytes and _schema_of(last) == _schema_of(batch)
+
+
+def _schema_of(batch: Batch) -> pa.Schema | None:
+    return batch.records.schema if isinstance(batch.records, pa.Table) else None
 
 
 def _proposal(batch: Batch, encoded: EncodedFile) -> DataProposal:
+    """Of the batches of one file the first."""
     return DataProposal(
         record_count=encoded.record_count,
         first_timestamp=encoded.first_timestamp,

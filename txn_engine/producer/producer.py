@@ -7,7 +7,7 @@ machine its events and has the effects carried out.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -15,6 +15,7 @@ from typing import Final, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
+from txn_engine.configs.client import ProducerSettings
 from txn_engine.errors import (
     IllegalStateError,
     InvalidRequestError,
@@ -22,7 +23,7 @@ from txn_engine.errors import (
 )
 from txn_engine.log.data_files import EncodedFile, conform
 from txn_engine.log.topics import Topic
-from txn_engine.log.uploads import slices
+from txn_engine.log.uploads import slices, too_large
 from txn_engine.names import NEW_NAME, is_new_name
 from txn_engine.producer import machine as events
 from txn_engine.producer.calls import Calls
@@ -65,12 +66,12 @@ class Producer:
     def __init__(
         self,
         tools: ProducerTools,
+        settings: ProducerSettings,
         *,
-        transactional_id: str | None,
-        transaction_timeout_ms: int,
         markers: MarkerMode,
         resume: ProducerIdAndEpoch | None = None,
     ) -> None:
+        transactional_id = settings.transactional_id
         if resume is not None and transactional_id is None:
             raise InvalidRequestError(
                 "resume= without a transactional id", expected="the id that was initialised"
@@ -86,16 +87,9 @@ class Producer:
         self._logs = tools.logs
         self._cell = cell = Cell(events.new_machine(transactional_id))
         check = first_write_check(tools.coordinator, transactional_id)
-        self._sender = Sender(tools.logs, tools.senders, cell, check)
-        self._effects = Effects(
-            tools,
-            cell,
-            self._sender,
-            transactional_id=transactional_id or "",
-            transaction_timeout_ms=transaction_timeout_ms,
-            markers=markers,
-            resume=resume,
-        )
+        self._settings = settings
+        self._sender = Sender(tools.logs, tools.senders, cell, check, tools.waiting, settings)
+        self._effects = Effects(tools, cell, self._sender, settings, markers=markers, resume=resume)
         self._calls = Calls(tools.coordinator, cell, self._sender)
         self._group_offsets = GroupOffsets(
             tools.logs, tools.groups, cell, self._sender, self._effects, self._calls, check
@@ -175,7 +169,11 @@ class Producer:
         def initialise() -> None:
             self._effects.carry_out(self._cell.move(events.init_called))
 
-        self._calls.in_turn(Call.INIT_TRANSACTIONS, initialise, goes_on=False)
+        self._ask_again(
+            lambda: self._calls.in_turn(Call.INIT_TRANSACTIONS, initialise, goes_on=False),
+            ProducerState.INITIALIZING,
+            None,
+        )
 
     def begin_transaction(self, run_id: str | None = None) -> None:
         """Begin; nothing is written yet. `run_id` names this run of a load, for `has_committed` of a later one.
@@ -212,7 +210,7 @@ class Producer:
                 self.abort_transaction()
             raise
 
-    def commit_transaction(self, *, max_block_ms: int = 0) -> None:
+    def commit_transaction(self, *, max_block_ms: int | None = None) -> None:
         """Wait for all writes, decide to commit, and let readers see it.
 
         With "inline" markers readers see it when this returns, unless the store failed between the decision and a
@@ -220,22 +218,31 @@ class Producer:
         caller's back: the next transaction, `close` and the engine's close wait for it, and what becomes of it changes
         nothing for this one. With "deferred" markers it returns at the decision.
 
-        max_block_ms: for so long it is asked for again where the store does not answer (Kafka's `max.block.ms`).
+        max_block_ms: for so long it is asked for again where the store does not answer; None: as long as the producer's
+            `max.block.ms` says, which is not at all where it is not set.
 
         Raises: `TransactionAbortableError`: a write failed, only `abort_transaction` is left. `OutcomeUnknownError`,
         `StoreUnavailableError`, `RequestTimedOutError`: the state is COMMITTING_TRANSACTION; the same call again has
         its answer from the log. `ProducerFencedError`: it was not committed. `IllegalStateError`: no transaction.
         """
+        self._ask_again(
+            lambda: self._calls.ending(Call.COMMIT_TRANSACTION, self._commit),
+            ProducerState.COMMITTING_TRANSACTION,
+            max_block_ms,
+        )
+
+    def _ask_again(self, ask: Callable[[], None], while_in: ProducerState, max_block_ms: int | None) -> None:
+        """Ask, and again where nobody answers and the state says that the call was made, for as long as may be."""
         waiting = self._tools.waiting
-        deadline = waiting.monotonic_ms() + max_block_ms
+        most_ms = self._settings.max_block_ms if max_block_ms is None else max_block_ms
+        deadline = waiting.monotonic_ms() + max(most_ms, 0)
         while True:
             try:
-                return self._calls.ending(Call.COMMIT_TRANSACTION, self._commit)
+                return ask()
             except NO_ANSWER as error:
-                is_asked = self.state is ProducerState.COMMITTING_TRANSACTION
-                if not is_asked or waiting.monotonic_ms() >= deadline:
+                if self.state is not while_in or waiting.monotonic_ms() >= deadline:
                     raise
-                _LOGGER.warning("the commit has no answer yet, it is asked for again: %s", error)
+                _LOGGER.warning("%s: no answer yet, it is asked for again: %s", while_in.name, error)
                 waiting.pause_ms(_ASK_AGAIN_PAUSE_MS)
 
     def _commit(self) -> None:
@@ -253,7 +260,11 @@ class Producer:
         `InvalidProducerIdMappingError`: nothing is left to abort, and the producer is finished. `IllegalStateError`: no
         transaction.
         """
-        self._calls.ending(Call.ABORT_TRANSACTION, self._abort)
+        self._ask_again(
+            lambda: self._calls.ending(Call.ABORT_TRANSACTION, self._abort),
+            ProducerState.ABORTING_TRANSACTION,
+            None,
+        )
 
     def _abort(self) -> None:
         self._effects.carry_out(self._cell.move(events.aborting))
@@ -274,16 +285,19 @@ class Producer:
     ) -> Future[list[RecordMetadata]]:
         """Send records in the topic's schema, split by its key column unless a partition is named.
 
-        Returns at once (or when the buffer of 256 MiB has room; in a callback it does not wait for that) with a future
-        of where they went, one entry a batch. A table is checked whole before any of it is sent; a reader's batches one
-        after the other, and a reader may not end the transaction. Nothing is copied: the records' buffers (a numpy
-        array's, too) are the producer's until the future is done. What was handed over goes out: the future's
-        `cancel()` is False. The coordinator hears of new partitions while their data files are on their way, and of
-        those that calls name within a millisecond or two in one row: the future tells what it answered.
+        Returns at once (or when the buffer has room, for at most `max.block.ms` where that is set; in a callback it
+        does not wait) with a future of where they went, one entry a batch. A batch whose file would be larger than the
+        topic's `max.message.bytes` or the producer's `max.request.size` is split. A table is checked whole before any
+        of it is sent; a reader's batches one after the other, and a reader may not end the transaction. Nothing is
+        copied: the records' buffers (a numpy array's, too) are the producer's until the future is done. What was handed
+        over goes out: the future's `cancel()` is False. The coordinator hears of new partitions while their data files
+        are on their way, and of those that calls name within a millisecond or two in one row: the future tells what it
+        answered.
 
         Raises: `UnknownTopicOrPartitionError`, `InvalidRecordError`, `InvalidRequestError`: nothing of the call was
-        sent. `TransactionAbortableError`: an earlier write failed. `ProducerFencedError` and what else finished the
-        producer: again with each call. `IllegalStateError`: no transaction.
+        sent. `RequestTimedOutError`: there was no room. `TransactionAbortableError`: an earlier write failed.
+        `ProducerFencedError` and what else finished the producer: again with each call. `IllegalStateError`: no
+        transaction.
         """
         receipt = Receipt()
         self._calls.handing_over(receipt, lambda: self._send(topic, table, partition, timestamp_ms, receipt))
@@ -338,8 +352,13 @@ class Producer:
 
     def _send_files(self, topic: Topic, files: Sequence[tuple[int, EncodedFile]], receipt: Receipt) -> None:
         self._calls.enter(Call.PRODUCE)
-        for partition, _ in files:
+        most = self._sender.most_bytes(topic)
+        for partition, encoded in files:
             topic.check_partition(partition)
+            if encoded.file.data_bytes > most:
+                raise too_large(
+                    f"{topic.name}-{partition}", encoded.record_count, encoded.file.data_bytes, most
+                )
         parts = [
             (TransactionPartition(topic.name, topic.incarnation, number), encoded)
             for number, encoded in files

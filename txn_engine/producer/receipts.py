@@ -21,6 +21,7 @@ class Receipt:
         self.has_batches = False
         self.is_broken_off = False  # the call failed, and its producer knows
         self._places: list[RecordMetadata | BaseException | None] = []
+        self._order: list[int] = []  # of the records
         self._left = 1  # the call itself
         self._lock = threading.Lock()
 
@@ -30,7 +31,17 @@ class Receipt:
             self.has_batches = True
             self._left += 1
             self._places.append(None)
+            self._order.append(len(self._places) - 1)
             return len(self._places) - 1
+
+    def expect_before(self, number: int) -> int:
+        """One more batch, in the records' order before that one, which is not settled; its number."""
+        with self._lock:
+            self._left += 1
+            self._places.append(None)
+            added = len(self._places) - 1
+            self._order.insert(self._order.index(number), added)
+            return added
 
     def settle(self, number: int, place: RecordMetadata | BaseException) -> None:
         """A batch is in the log, or has failed. Runs the caller's callbacks where it is the last one."""
@@ -46,8 +57,9 @@ class Receipt:
             self._tell()
 
     def _tell(self) -> None:
-        failed = next((place for place in self._places if isinstance(place, BaseException)), None)
+        places = [self._places[number] for number in self._order]
+        failed = next((place for place in places if isinstance(place, BaseException)), None)
         if failed is not None:
             self.future.set_exception(failed)
         else:
-            self.future.set_result([place for place in self._places if isinstance(place, RecordMetadata)])
+            self.future.set_result([place for place in places if isinstance(place, RecordMetadata)])

@@ -9,7 +9,9 @@ from contextlib import suppress
 
 import pyarrow as pa
 
-from txn_engine.errors import IllegalStateError
+from txn_engine.clock import Waiting
+from txn_engine.configs.client import ProducerSettings
+from txn_engine.errors import IllegalStateError, RequestTimedOutError
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.logs import Logs
 from txn_engine.log.topics import Topic
@@ -24,7 +26,7 @@ from txn_engine.protocol.sequences import increment_sequence
 from txn_engine.protocol.transaction_rows import TransactionPartition
 from txn_engine.types import ProducerIdAndEpoch
 
-BUFFER_BYTES = 256 * 1024 * 1024
+_LOOK_AGAIN_MS = 5
 READER_PART_BYTES = 32 * 1024 * 1024
 
 Records = pa.Table | pa.RecordBatch | pa.RecordBatchReader
@@ -39,7 +41,11 @@ class Sender:
         pool: Executor,
         cell: Cell,
         first_write_check: Callable[[Lane], FirstWriteCheck],
+        waiting: Waiting,
+        settings: ProducerSettings,
     ) -> None:
+        self._waiting = waiting
+        self._settings = settings
         self._logs = logs
         self._pool = pool
         self._cell = cell
@@ -67,9 +73,44 @@ class Sender:
     # --- records in -----------------------------------------------------------------------------------------
 
     def wait_for_room(self, records: pa.Table) -> None:
-        """Until the buffer can take these records, or is empty; all that is in it can go out by itself."""
-        size = _buffer_size(records)
-        self._waiters.wait_for(lambda: self._buffered_bytes + size <= BUFFER_BYTES)
+        """Until the buffer can take these records, or is empty; all that is in it can go out by itself, and does not
+        linger. Raises `RequestTimedOutError` where `max.block.ms` is set and over.
+        """
+        size = self._buffer_size(records)
+
+        def has_room() -> bool:
+            return self._buffered_bytes + size <= self._settings.buffer_memory
+
+        if has_room():
+            return
+        self._hurry()
+        if self._settings.max_block_ms < 0:
+            self._waiters.wait_for(has_room)
+            return
+        deadline = self._waiting.monotonic_ms() + self._settings.max_block_ms
+        while not has_room():
+            left = deadline - self._waiting.monotonic_ms()
+            if left <= 0:
+                raise RequestTimedOutError(
+                    f"no room for {size} bytes in the buffer of {self._settings.buffer_memory} after"
+                    f" {self._settings.max_block_ms} ms",
+                    actor=self._cell.now.actor,
+                    action="the records of this call were not sent; a larger buffer.memory or max.block.ms gives them"
+                    " more time",
+                )
+            self._waiting.pause_ms(min(left, _LOOK_AGAIN_MS))
+
+    def most_bytes(self, topic: Topic) -> int:
+        """Of a data file for the topic."""
+        return min(topic.max_message_bytes, self._settings.max_request_size)
+
+    def _buffer_size(self, records: pa.Table) -> int:
+        return max(min(records.nbytes, self._settings.buffer_memory), 1)
+
+    def _hurry(self) -> None:
+        """Nothing lingers any more of what is queued."""
+        for lane in list(self._lanes.values()):
+            lane.hurry()
 
     def send(
         self, topic: Topic, records: pa.Table, partition: int | None, stamp: int, receipt: Receipt
@@ -84,6 +125,7 @@ class Sender:
             [(TransactionPartition(topic.name, topic.incarnation, number), part) for number, part in parts],
             receipt,
             stamp,
+            self.most_bytes(topic),
         )
 
     def send_parts(
@@ -91,6 +133,7 @@ class Sender:
         parts: Sequence[tuple[TransactionPartition, pa.Table | EncodedFile]],
         receipt: Receipt,
         stamp: int = -1,
+        most_bytes: int = 0,
     ) -> list[TransactionPartition]:
         """Send to each partition what is for it: records, or a data file that stands on the store already."""
         targets = list(dict.fromkeys(target for target, _ in parts))
@@ -99,7 +142,8 @@ class Sender:
             topics = {(target.topic, target.incarnation) for target in targets}
             current = {topic: self._logs.ask_whether_current(*topic) for topic in sorted(topics)}
             for target, part in parts:
-                self._queue(lanes[target], part, stamp, current[target.topic, target.incarnation], receipt)
+                is_current = current[target.topic, target.incarnation]
+                self._queue(lanes[target], part, stamp, is_current, receipt, most_bytes)
         return targets
 
     def _queue(
@@ -109,16 +153,28 @@ class Sender:
         stamp: int,
         is_current: Future[bool],
         receipt: Receipt,
+        most_bytes: int,
     ) -> None:
         if isinstance(records, EncodedFile):
             count, stamp, size = records.record_count, records.max_timestamp, 0
         else:
-            count, size = records.num_rows, _buffer_size(records)
+            count, size = records.num_rows, self._buffer_size(records)
         sequence = lane.next_sequence
         transactional = self._cell.now.transactional_id is not None
         number = receipt.expect()
+        now_ms = self._waiting.monotonic_ms()
         batch = Batch(
-            records, lane.identity, sequence, transactional, stamp, is_current, size, receipt, number
+            records,
+            lane.identity,
+            sequence,
+            transactional,
+            stamp,
+            is_current,
+            size,
+            receipt,
+            number,
+            most_bytes,
+            now_ms,
         )
         with self._buffer:
             self._buffered_bytes += size
@@ -171,6 +227,8 @@ class Sender:
                     self._pool,
                     self._first_write_check,
                     self,
+                    self._waiting,
+                    self._settings,
                 )
             return [self._lanes[target] for target in targets]
 
@@ -186,14 +244,11 @@ class Sender:
         Whatever a caller was interrupted at, this ends: it starts every lane anew.
         """
         newest = [lane.newest() for lane in list(self._lanes.values())]
+        self._hurry()
         self.start()
         for batch in newest:
             if batch is not None:
                 self._waiters.wait_for(batch.has_settled)
-
-
-def _buffer_size(records: pa.Table) -> int:
-    return max(min(records.nbytes, BUFFER_BYTES), 1)
 
 
 def tables_of(records: Records) -> Iterator[pa.Table]:

@@ -180,7 +180,8 @@ def _judge_rewrite(state: PartitionState, rewrite: RewriteProposal, append_time:
         _check_output_name(state, output)
     inputs = sorted(rewrite.inputs, key=lambda file: file.base_offset)
     outputs = sorted(rewrite.outputs, key=lambda file: file.base_offset)
-    value = Rewrite(tuple(file.file.data_path for file in inputs), tuple(outputs), rewrite.tombstones_to)
+    paths = tuple(file.file.data_path for file in inputs)
+    value = Rewrite(paths, tuple(outputs), rewrite.tombstones_to, _said(rewrite))
     _check_nothing_between(state, inputs, outputs)
     if rewrite.is_by_key:
         _check_horizon(state, rewrite.tombstones_to, append_time, rewrite.delete_retention_ms)
@@ -299,7 +300,12 @@ def _judge_clean(state: PartitionState, clean: CleanProposal, append_time: int) 
             expected=f"at most the last stable offset {state.last_stable_offset}",
         )
     _check_horizon(state, tombstones_to, append_time, clean.delete_retention_ms)
-    return Clean(cleaned_to, tombstones_to)
+    return Clean(cleaned_to, tombstones_to, _said(clean))
+
+
+def _said(proposal: RewriteProposal | CleanProposal) -> int | None:
+    """What the row says of the retention by which it was judged."""
+    return proposal.delete_retention_ms if proposal.says_retention else None
 
 
 def _check_horizon(

@@ -48,19 +48,22 @@ class Rewrite:
     """The records of these files now live in those. Inputs by path.
 
     `tombstones_to`: `KEEPS_ALL`, or, in a rewrite by key, the offset below which tombstones were left out too.
+    `delete_retention_ms`: by which that was judged; None: by what the topic was made with.
     """
 
     inputs: tuple[str, ...]
     outputs: tuple[LogFile, ...]
     tombstones_to: int = KEEPS_ALL
+    delete_retention_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Clean:
-    """Compaction by key has come so far: see `Cleaning`."""
+    """Compaction by key has come so far: see `Cleaning`. `delete_retention_ms`: as a rewrite's."""
 
     cleaned_to: int
     tombstones_to: int
+    delete_retention_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ def control_of(value: ControlValue) -> Control:
 
 def encode_control(value: ControlValue) -> str:
     """The value as a row's `control_value`."""
-    fields = asdict(value)
+    fields = {name: held for name, held in asdict(value).items() if held is not None}
     if isinstance(value, Rewrite):
         fields["outputs"] = [_file_fields(output) for output in value.outputs]
     if isinstance(value, Erase):
@@ -144,9 +147,9 @@ def decode_control(batch: BatchDescriptor) -> ControlValue:
         if batch.control is Control.REWRITE:
             outputs = tuple(_output(output) for output in _listed(fields, "outputs"))
             inputs = tuple(str(path) for path in _listed(fields, "inputs"))
-            return Rewrite(inputs, outputs, _number(fields, "tombstones_to"))
+            return Rewrite(inputs, outputs, _number(fields, "tombstones_to"), _retention(fields))
         if batch.control is Control.CLEAN:
-            return Clean(_number(fields, "cleaned_to"), _number(fields, "tombstones_to"))
+            return Clean(_number(fields, "cleaned_to"), _number(fields, "tombstones_to"), _retention(fields))
         if batch.control is Control.ERASE:
             return Erase(_number(fields, "erasure"), tuple(map(_exchange, _listed(fields, "files"))))
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -165,6 +168,10 @@ def decode_control(batch: BatchDescriptor) -> ControlValue:
 def _number(fields: Mapping[str, Any], name: str) -> int:
     """A field of JSON that is a whole number of 63 bits, or -1."""
     return _checked(fields[name])
+
+
+def _retention(fields: Mapping[str, Any]) -> int | None:
+    return _number(fields, "delete_retention_ms") if "delete_retention_ms" in fields else None
 
 
 def _checked(value: object) -> int:

@@ -104,13 +104,14 @@ class RewriteProposal:
     `tombstones_to` at 0 or above: a rewrite by key. There is one output then, or none; records are left out that later
     committed ones supersede, and tombstones below that offset. The proposer vouches for each of them, and that no
     tombstone is left below that offset afterwards. `delete_retention_ms`: the topic's; the log's time says when it is
-    over.
+    over. `says_retention`: the row says it, since the topic was made with another, or may have been.
     """
 
     inputs: tuple[LogFile, ...]
     outputs: tuple[LogFile, ...]
     tombstones_to: int = KEEPS_ALL
     delete_retention_ms: int = DELETE_RETENTION_MS
+    says_retention: bool = False
 
     @property
     def is_by_key(self) -> bool:
@@ -123,12 +124,13 @@ class CleanProposal:
     """Below `cleaned_to` no two live records have the same key, and no tombstone is left below `tombstones_to`.
 
     The proposer vouches that it has seen to it: what was true once stays so, since nothing is added below the LSO.
-    `delete_retention_ms`: the topic's; the log's time says when it is over.
+    `delete_retention_ms`: the topic's; the log's time says when it is over. `says_retention`: as in a rewrite.
     """
 
     cleaned_to: int
     tombstones_to: int
     delete_retention_ms: int = DELETE_RETENTION_MS
+    says_retention: bool = False
 
 
 @dataclass(frozen=True, slots=True)

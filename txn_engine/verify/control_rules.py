@@ -65,13 +65,16 @@ class ControlRule:
         if topic is None or topic.keys is None:
             entry.note(code, batch, f"a {batch.control} by key", "none: the topic is not compacted")
             return
+        retention_ms = value.get("delete_retention_ms", topic.keys.delete_retention_ms)
+        had = {topic.keys.delete_retention_ms, *topic.keys.later}
+        if type(retention_ms) is not int or retention_ms not in had:
+            entry.note(code, batch, f"delete_retention_ms {retention_ms!r:.40}", "one that the topic has had")
+            return
         limit = state.tombstones_to
-        if batch.append_time - state.horizon_ms >= topic.keys.delete_retention_ms:
+        if batch.append_time - state.horizon_ms >= retention_ms:
             limit = max(limit, state.horizon_to)
         if value["tombstones_to"] > limit:
-            expected = (
-                f"at most {limit}: the others have not stood alone for {topic.keys.delete_retention_ms} ms"
-            )
+            expected = f"at most {limit}: the others have not stood alone for {retention_ms} ms"
             entry.note(code, batch, f"tombstones left out below offset {value['tombstones_to']}", expected)
 
 

@@ -8,7 +8,7 @@ many have followed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.raw_object import Damaged, RawObject
 
+_DELETE_RETENTION_MS: Final = 86_400_000
 RECORDS_A_PASS: Final = 4_000_000
 _FOLD_ROWS: Final = 1 << 18
 _DELTA: Final = "_offset_delta"
@@ -37,27 +38,37 @@ _HOW: Final = (("live", "max"), ("evidence", "max"), ("clean", "sum"))
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """What a compacted topic says of itself: `tombstone_columns` are all null in a tombstone; none: there are none."""
+    """What a topic that is compacted, or was, says of itself: `tombstone_columns` are all null in a tombstone; none:
+    there are none. delete_retention_ms: by which a row was judged that names none. later: those since it was made.
+    """
 
     key: str
     tombstone_columns: tuple[str, ...]
     delete_retention_ms: int
+    later: frozenset[int] = frozenset()
 
 
-def key_rules(held: dict[str, Any], schema: pa.Schema) -> KeyRules | None:
-    """The rules of a topic by its object; None where it is not compacted. MalformedError: they cannot be had."""
+def key_rules(
+    held: dict[str, Any], schema: pa.Schema, changes: Sequence[Mapping[str, Any]] = ()
+) -> KeyRules | None:
+    """The rules of a topic by its object and its changes; None where it was never compacted. MalformedError: they
+    cannot be had.
+    """
     policy, key, retention = (held.get(name) for name in ("cleanup_policy", "key", "delete_retention_ms"))
-    if policy == "delete":
+    settings = [change["settings"] for change in changes]
+    policies = {policy, *(each.get("cleanup.policy", "delete") for each in settings)}
+    if policies == {"delete"}:
         return None
-    if policy not in ("compact", "compact,delete") or not isinstance(retention, int):
+    if not policies <= {"delete", "compact", "compact,delete"} or not isinstance(retention, int):
         raise MalformedError(f"cleanup_policy {policy!r}, delete_retention_ms {retention!r}")
     if not isinstance(key, str) or key not in schema.names:
         raise MalformedError(f"cleanup_policy {policy!r} and key {key!r}")
+    later = frozenset(each.get("delete.retention.ms", _DELETE_RETENTION_MS) for each in settings)
     if schema.names == ["key", "value", "headers"]:
-        return KeyRules(key, ("value",), retention)
+        return KeyRules(key, ("value",), retention, later)
     others = [field for field in schema if field.name != key]
     nullable = all(field.nullable for field in others)
-    return KeyRules(key, tuple(field.name for field in others) if nullable else (), retention)
+    return KeyRules(key, tuple(field.name for field in others) if nullable else (), retention, later)
 
 
 @dataclass(slots=True)

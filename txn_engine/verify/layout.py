@@ -18,8 +18,10 @@ from txn_engine.verify.findings import LISTED_MAX, FindingLog, Place
 from txn_engine.verify.key_audit import KeyRules, key_rules
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.raw_object import Damaged
+from txn_engine.verify.settings_audit import SettingsAudit
 from txn_engine.verify.store_keys import (
     BLOCK_IDS,
+    CHANGES,
     COUNTED_OBJECT,
     DELTA_LOG,
     GROWTHS,
@@ -106,6 +108,7 @@ class LayoutAudit:
         self._reader = reader
         self._findings = findings
         self._keys = keys
+        self._settings = SettingsAudit(reader, findings)
         self._misplaced: set[str] = set()  # folders already called so
         self.store_id: str | None = None  # None: nobody knows
         self._first_block = 0  # of producer ids
@@ -139,7 +142,8 @@ class LayoutAudit:
         return layout.topics.get(name)
 
     def run(self, layout: Layout) -> None:
-        """Take up all topics of the store as they are now."""
+        """Take up all topics of the store as they are now, and judge its settings."""
+        self._settings.of_store()
         for name in self._reader.folders("topics"):
             if name in INTERNAL:
                 self._judge_internal(f"topics/{name}")
@@ -265,7 +269,8 @@ class LayoutAudit:
                 folder
             )  # before the counts: a partition never comes before its count
             partitions = self._grown(name, latest, held["partitions"])
-            schema, keys = self._schema(held, f"{folder}.json")
+            changes = self._settings.of_topic(name, latest)
+            schema, keys = self._schema(held, changes, f"{folder}.json")
             layout.topics[name] = Topic(name, latest, partitions, schema, keys)
             self._judge_folders(folder, names, partitions)
 
@@ -291,12 +296,14 @@ class LayoutAudit:
             return None
         return found
 
-    def _schema(self, held: dict[str, Any], key: str) -> tuple[RecordSchema | None, KeyRules | None]:
+    def _schema(
+        self, held: dict[str, Any], changes: list[dict[str, Any]], key: str
+    ) -> tuple[RecordSchema | None, KeyRules | None]:
         try:
             encoded = base64.b64decode(held.get("arrow_schema", ""), validate=True)
             schema = read_schema(encoded)
             pq.write_table(pa.Table.from_batches([], schema=schema), pa.BufferOutputStream())
-            return RecordSchema(schema), key_rules(held, schema)
+            return RecordSchema(schema), key_rules(held, schema, changes)
         except MalformedError as error:
             expected = "a cleanup policy, and a key column and delete_retention_ms where that is compact"
             self._findings.add("object-damaged", key, str(error), expected=expected)
@@ -338,7 +345,7 @@ class LayoutAudit:
 
     def _judge_folders(self, folder: str, names: list[str], partitions: int) -> None:
         for name in names:
-            if name not in (GROWTHS, PINS, DELTA_LOG, ICEBERG) and (
+            if name not in (GROWTHS, CHANGES, PINS, DELTA_LOG, ICEBERG) and (
                 NUMBER.fullmatch(name) is None or int(name) >= partitions
             ):
                 self._note_partition(f"{folder}/{name}/", partitions)

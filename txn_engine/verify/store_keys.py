@@ -21,12 +21,14 @@ NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 OFFSET_OBJECT: Final = re.compile(r"([0-9]{20})\.parquet")
 """An entry, or a snapshot."""
 COUNTED_OBJECT: Final = re.compile(r"([0-9]{20})\.json")
-"""A growth of a topic, or a block of producer ids."""
+"""A growth or a change of a topic, a change of the store's settings, or a block of producer ids."""
 DATA_FILE: Final = re.compile(
     r"([0-9]{20})-p(-1|0|[1-9][0-9]{0,18})-e(-1|0|[1-9][0-9]{0,4})-([0-9a-f]{32})\.parquet"
 )
 _TOPIC_NAME: Final = re.compile(r"(?!__|\.{1,2}$)[A-Za-z0-9._-]{1,249}")  # of one that somebody made
 GROWTHS: Final = "partitions"
+CHANGES: Final = "changes"
+SETTINGS: Final = "settings"
 PINS: Final = "published"
 DELTA_LOG: Final = "_delta_log"
 ICEBERG: Final = "iceberg"
@@ -68,6 +70,7 @@ _INCARNATION = _Folder(
     folders=(
         (NUMBER, _PARTITION),
         (re.compile(GROWTHS), _Folder(COUNTED_OBJECT, most=_MAX_GROWTH)),
+        (re.compile(CHANGES), _Folder(COUNTED_OBJECT)),
         (re.compile(PINS), _Folder(folders=((re.compile("delta|iceberg"), _Folder(_PIN)),))),
         (re.compile(DELTA_LOG), _Folder(_DELTA_OBJECT)),
         (re.compile(ICEBERG), _Folder(folders=((re.compile("metadata"), _Folder(_ICEBERG_OBJECT)),))),
@@ -91,6 +94,7 @@ _STORE = _Folder(
     (
         (re.compile("topics"), _TOPICS),
         (re.compile("producer_ids"), _Folder(COUNTED_OBJECT, most=MAX_BLOCK)),
+        (re.compile(SETTINGS), _Folder(COUNTED_OBJECT)),
         (re.compile("probes"), _PROBES),
         (re.compile("proofs"), _PROOFS),
         (re.compile("cuts"), _Folder(folders=((re.compile("[0-9]{20}"), _CUT),))),
@@ -204,7 +208,7 @@ def survey_keys(store: ObjectStore, *, most: int | None = None) -> KeySurvey:
     if _read(survey, store, "", most):
         return survey
     survey = KeySurvey(refused=survey.refused)
-    for folder in ("cuts", "producer_ids", "topics"):
+    for folder in ("cuts", "producer_ids", "settings", "topics"):
         _read(survey, store, folder, most)
     return survey
 

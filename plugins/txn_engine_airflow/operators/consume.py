@@ -109,7 +109,7 @@ class TxnConsumeOperator(BaseOperator):
 
     def _producer(self, engine: Engine, context: Context) -> Producer:
         name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
-        timeout_ms = min(self.transaction_timeout_s * 1_000, engine.config.limits.max_transaction_timeout_ms)
+        timeout_ms = min(self.transaction_timeout_s * 1_000, engine.limits.max_transaction_timeout_ms)
         return engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms)
 
     def _consume(

@@ -158,7 +158,7 @@ class TxnProduceOperator(BaseOperator):
                 f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}"
             )
         with open_engine(self.conn_id) as engine, fenced_means_retry():
-            limit_ms = engine.config.limits.max_transaction_timeout_ms
+            limit_ms = engine.limits.max_transaction_timeout_ms
             with engine.producer(
                 transactional_id=name,
                 transaction_timeout_ms=min(self.transaction_timeout_s * 1_000, limit_ms),

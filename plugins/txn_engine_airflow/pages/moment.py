@@ -137,7 +137,7 @@ def _states(topics: Sequence[Topic], looked: Looked) -> dict[str, TopicState]:
 
 def _hanging(engine: Engine, states: list[PartitionState], now_ms: int) -> tuple[HangingTransaction, ...]:
     """Asked of the engine only where something has been open for longer than any transaction may be."""
-    limit_ms = engine.config.limits.max_transaction_timeout_ms
+    limit_ms = engine.limits.max_transaction_timeout_ms
     is_suspect = any(
         now_ms - state.producers[producer_id].append_time > limit_ms
         for state in states

@@ -144,17 +144,19 @@ MUTANTS = (
                 _LANES,
                 "        verdicts = self.log.append(proposals, self._first_write_check(self))\n",
                 "        try:\n            verdicts = self.log.append(proposals, self._first_write_check(self))\n"
-                "        except OutcomeUnknownError:\n            if uploaded[0][0].is_transactional:\n"
-                "                raise\n            sequence = 0\n            for batch, encoded in uploaded:\n"
+                "        except OutcomeUnknownError:\n            if uploaded[0][0][0].is_transactional:\n"
+                "                raise\n            sequence = 0\n            for (batch, *_), encoded in uploaded:\n"
                 "                batch.identity = batch.identity._replace(producer_epoch=1)\n"
                 "                batch.base_sequence, sequence = sequence, sequence + encoded.record_count\n"
-                "            proposals = [_proposal(batch, self._upload(batch)) for batch, _ in uploaded]\n"
+                "            for group, _ in uploaded:\n                group[0].uploaded = None\n"
+                "                self._upload(group)\n"
+                "            proposals = [_proposal(group[0], group[0].uploaded) for group, _ in uploaded]\n"
                 "            verdicts = self.log.append(proposals, self._first_write_check(self))\n",
             ),
             Edit(
                 _LANES,
-                "from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError\n",
-                "from txn_engine.errors import IllegalStateError, OutcomeUnknownError, UnknownTopicOrPartitionError\n",
+                "    IllegalStateError,\n    RequestTimedOutError,\n",
+                "    IllegalStateError,\n    OutcomeUnknownError,\n    RequestTimedOutError,\n",
             ),
         ),
         ("idempotent", "seals"),

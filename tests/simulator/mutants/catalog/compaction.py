@@ -210,9 +210,8 @@ MUTANTS: tuple[Mutant, ...] = (
         (
             Edit(
                 _BY_KEY,
-                "        if not plan.is_due(self._policy.min_dirty_ratio) or not self._rewrite_all(plan) or self._dry_run:\n"
-                "            return\n",
-                "        if not plan.is_due(self._policy.min_dirty_ratio) or self._dry_run:\n            return\n",
+                "        if not self._rewrite_all(plan) or self._dry_run or self._is_altered():\n",
+                "        if self._dry_run or self._is_altered():\n",
             ),
             Edit(
                 _BY_KEY,

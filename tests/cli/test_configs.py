@@ -1,0 +1,55 @@
+"""`configs`: what it prints, for people and for programs, and the one line for what cannot be."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import Run
+
+
+def test_a_topics_settings_are_shown_and_altered(run: Run, payments: str) -> None:
+    rows = [line.split() for line in run("configs", "describe", "--topic", payments).stdout.splitlines()]
+    assert rows[0] == ["Name", "Value", "Default", "Set"]
+    assert ["retention.ms", "-1", "-1"] in rows
+    change = ("configs", "alter", "--topic", payments, "--config", "retention.ms=604800000")
+    shown = run(*change)
+    assert shown.code == 0
+    assert shown.stdout.splitlines()[1].split() == ["retention.ms", "-1", "604800000"]
+    assert "add --execute" in shown.stderr
+    assert run(*change, "--execute", "--json").json == {
+        "changes": [{"name": "retention.ms", "before": -1, "after": 604_800_000}],
+        "topic": payments,
+        "version": 1,
+        "executed": True,
+    }
+    assert "it is so already" in run(*change, "--execute").stderr
+    found = run("configs", "describe", "--topic", payments, "--json").json
+    (row,) = [row for row in found["configs"] if row["name"] == "retention.ms"]
+    assert (row["value"], row["default"], row["set"], found["version"]) == (604_800_000, -1, "topic", 1)
+    assert run("topics", "describe", payments, "--json").json["configs"]["retention.ms"] == 604_800_000
+    assert run("configs", "alter", "--topic", payments, "--reset", "retention.ms", "--execute").code == 0
+    assert run("topics", "describe", payments, "--json").json["configs"]["retention.ms"] == -1
+
+
+def test_the_stores_settings_are_shown_and_altered(run: Run, payments: str) -> None:
+    assert run("configs", "alter", "--config", "transaction.max.timeout.ms=3600000", "--execute").code == 0
+    shown = {line.split()[0]: line.split()[1:] for line in run("configs", "describe").stdout.splitlines()}
+    assert shown["transaction.max.timeout.ms"] == ["3600000", "900000", "store"]
+    assert shown["offsets.topic.num.partitions"] == ["50", "50", "fixed"]
+    assert "transactions up to 3600 s" in run("doctor").stdout
+
+
+def test_what_cannot_be(run: Run, payments: str) -> None:
+    """One line, exit code 1; a call that is wrong in itself 2."""
+    refused = run("configs", "alter", "--topic", payments, "--config", "retention.m=1", "--execute")
+    assert (refused.code, "'retention.ms'" in refused.error) == (1, True)
+    assert (
+        "there are no segments"
+        in run("configs", "alter", "--topic", payments, "--config", "segment.ms=1").error
+    )
+    assert "'nowhere' does not exist" in run("configs", "describe", "--topic", "nowhere").error
+    for wrong in (
+        ("--config", "retention.ms"),
+        (),
+        ("--config", "a=1", "--reset", "a"),
+        ("--config", "a=1", "--execute", "--dry-run"),
+    ):
+        assert run("configs", "alter", "--topic", payments, *wrong).code == 2

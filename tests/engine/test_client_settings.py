@@ -1,0 +1,406 @@
+"""Kafka's settings of producers and consumers: each has its effect, and none is ignored."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from storage import MemoryStore, StoreUnreachableError
+from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.faults import Fault, FaultyStore, Operation, no_pause
+from txn_engine import Engine
+from txn_engine.clock import Waiting
+from txn_engine.configs import Setting
+from txn_engine.configs.client import (
+    CONSUMER,
+    NOT_A_CONSUMERS,
+    NOT_A_PRODUCERS,
+    PRODUCER,
+    ConsumerKeywords,
+    ConsumerSettings,
+    ProducerKeywords,
+    ProducerSettings,
+)
+from txn_engine.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    OffsetOutOfRangeError,
+    OutcomeUnknownError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+    StoreUnavailableError,
+    TransactionAbortableError,
+)
+from txn_engine.producer import Producer
+from txn_engine.producer.states import ProducerState
+from txn_engine.testing import ManualClock
+from txn_engine.types import TopicPartition
+
+P0 = TopicPartition("payments", 0)
+_NAMES = count()
+
+
+class SlowStore:
+    """A store whose puts below a key wait until they are let."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        self.inner = inner
+        self.held = ""
+        self.let = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        if self.held and self.held in key:
+            assert self.let.wait(20)
+        return self.inner.put_if_absent(key, data)
+
+
+@pytest.fixture
+def slow(clock: ManualClock) -> Iterator[tuple[SlowStore, Engine]]:
+    store = SlowStore(MemoryStore(f"client-settings-{next(_NAMES)}"))
+    with Engine(store, clock=clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        yield store, engine
+        store.let.set()
+
+
+def begun(engine: Engine, config: dict[str, object] | None = None, **settings: Any) -> Producer:
+    producer = engine.producer(config, transactional_id="job", **settings)
+    producer.init_transactions()
+    producer.begin_transaction()
+    return producer
+
+
+def files_of(engine: Engine, topic: str = "payments") -> list[int]:
+    """How many records each of its files has."""
+    return [file.record_count for file in engine.scan(topic).files()]
+
+
+def entries_of(store: Any, partition: int = 0) -> int:
+    return len([*store.list(f"topics/payments/0/{partition}/log")])
+
+
+# --- how they are given -----------------------------------------------------------------------------------
+
+
+def test_as_keywords_and_as_kafkas_dict(engine: Engine) -> None:
+    """The same settings in either form, texts as a Kafka properties file has them; both at once add up."""
+    config = {"transactional.id": "job", "transaction.timeout.ms": "5000", "linger.ms": "7", "acks": -1}
+    producer = engine.producer(config, batch_size=99, enable_idempotence=True)
+    assert producer._settings == ProducerSettings("job", 5_000, linger_ms=7, batch_size=99)
+    assert engine.producer()._settings == ProducerSettings()
+    consumer = engine.consumer(
+        {"group.id": "g", "auto.offset.reset": "latest", "enable.auto.commit": "false"}
+    )
+    assert consumer.group_id == "g"
+    assert engine.consumer(group_id="g", max_poll_records=5).group_id == "g"
+
+
+@pytest.mark.parametrize(
+    ("make", "config", "said"),
+    [
+        ("producer", {"linger.m": 1}, "'linger.ms'"),
+        ("producer", {"linger.ms": -1}, "0 to 60000"),
+        ("producer", {"linger.ms": "soon"}, "a whole number"),
+        ("producer", {"acks": "1"}, "'all'"),
+        ("producer", {"enable.idempotence": False}, "'true'"),
+        ("producer", {"retries": 3}, "delivery.timeout.ms"),
+        ("producer", {"bootstrap.servers": "x"}, "connect()"),
+        ("producer", {"group.id": "g"}, "a consumer"),
+        ("producer", {"compression.type": "gzip"}, "'zstd'"),
+        ("producer", {"max.in.flight.requests.per.connection": 65}, "1 to 64"),
+        ("producer", "linger.ms=1", "a dict"),
+        ("consumer", {"enable.auto.commit": True}, "'false'"),
+        ("consumer", {"session.timeout.ms": 1}, "no group protocol"),
+        ("consumer", {"linger.ms": 1}, "a producer"),
+        ("consumer", {"fetch.min.bytes": 1}, "timeout_ms"),
+        ("consumer", {"max.poll.records": 0}, "1 to"),
+    ],
+)
+def test_what_is_refused(engine: Engine, make: str, config: Any, said: str) -> None:
+    """One line, which says why or what is near; nothing is ever ignored."""
+    with pytest.raises(InvalidConfigError) as error:
+        getattr(engine, make)(config)
+    assert said in str(error.value)
+    if isinstance(config, dict):
+        with pytest.raises(InvalidConfigError):
+            getattr(engine, make)(**{name.replace(".", "_"): value for name, value in config.items()})
+
+
+def test_twice_is_refused(engine: Engine) -> None:
+    with pytest.raises(InvalidConfigError, match=r"linger\.ms twice"):
+        engine.producer({"linger.ms": 1}, linger_ms=1)
+
+
+def test_what_kafkas_own_errors_refuse(engine: Engine) -> None:
+    """Settings that there were before: the same errors as ever."""
+    with pytest.raises(InvalidRequestError):
+        engine.consumer(isolation_level="serializable")  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError):
+        engine.producer(transactional_id="")
+
+
+@pytest.mark.parametrize("name", [*NOT_A_PRODUCERS, *NOT_A_CONSUMERS])
+def test_kafkas_settings_that_have_no_meaning_here_are_known(engine: Engine, name: str) -> None:
+    """None of them is one of ours, and each is refused with what to expect instead."""
+    for make, known, others in (
+        (engine.producer, PRODUCER, NOT_A_PRODUCERS),
+        (engine.consumer, CONSUMER, NOT_A_CONSUMERS),
+    ):
+        if name in others:
+            assert name not in known
+            with pytest.raises(InvalidConfigError) as error:
+                make({name: "x"})
+            assert others[name] in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("table", "kind", "keywords"),
+    [(PRODUCER, ProducerSettings, ProducerKeywords), (CONSUMER, ConsumerSettings, ConsumerKeywords)],
+)
+def test_the_tables_agree(table: dict[str, Setting], kind: Any, keywords: Any) -> None:
+    """The defaults of the page are those of the code, and every setting is a keyword."""
+    made = kind()
+    for setting in table.values():
+        if setting.field in kind.__dataclass_fields__:
+            held = getattr(made, setting.field)
+            assert ("" if held is None else held) == setting.default, setting.name
+    assert set(keywords.__annotations__) == {setting.field for setting in table.values()}
+    assert set(kind.__dataclass_fields__) <= {setting.field for setting in table.values()}
+
+
+# --- batches ----------------------------------------------------------------------------------------------
+
+
+def test_linger_puts_calls_into_one_file(engine: Engine) -> None:
+    """Their records are one batch, each where its future says, with its own timestamp; without it each call is one."""
+    with begun(engine, {"linger.ms": 60_000}) as producer:
+        began = time.monotonic()
+        futures = [
+            producer.produce("payments", payments(n, n), partition=0, timestamp_ms=1_000 + n)
+            for n in range(20)
+        ]
+        producer.commit_transaction()  # nobody waits for what lingers
+        assert time.monotonic() - began < 20
+    assert files_of(engine) == [40]
+    places = [future.result() for future in futures]
+    assert [(place.base_offset, place.last_offset) for (place,) in places] == [
+        (2 * n, 2 * n + 1) for n in range(20)
+    ]
+    table = engine.scan("payments").to_table()
+    assert table["account_id"].to_pylist() == [n for n in range(20) for _ in range(2)]
+    assert [round(stamp.timestamp() * 1_000) for stamp in table["_timestamp"].to_pylist()][::2] == [
+        1_000 + n for n in range(20)
+    ]
+    with begun(engine) as producer:
+        for n in range(3):
+            producer.produce("payments", payments(n), partition=1)
+        producer.commit_transaction()
+    assert files_of(engine) == [40, 1, 1, 1]
+    assert not engine.admin.verify().findings
+
+
+def test_linger_ends_by_itself(engine: Engine) -> None:
+    with begun(engine, linger_ms=30) as producer:
+        producer.produce("payments", payments(1), partition=0).result(timeout=20)
+        producer.commit_transaction()
+
+
+def test_batch_size_ends_lingering(engine: Engine) -> None:
+    """Records that are enough for a file do not wait, and no file has more."""
+    one = payments(*range(100))
+    with begun(engine, linger_ms=60_000, batch_size=3 * one.nbytes) as producer:
+        futures = [producer.produce("payments", one, partition=0) for _ in range(6)]
+        futures[0].result(timeout=20)
+        producer.commit_transaction()
+    assert sum(files_of(engine)) == 600
+    assert max(files_of(engine)) <= 300
+    assert len(files_of(engine)) < 6
+
+
+def test_max_in_flight_is_how_many_an_entry_names(slow: tuple[SlowStore, Engine]) -> None:
+    for most, least, at_most in ((1, 8, 8), (4, 2, 7)):
+        store, engine = slow
+        before = entries_of(store)
+        with begun(engine, {"max.in.flight.requests.per.connection": most}) as producer:
+            store.held = (
+                "__transaction_state"  # nothing is appended before the partition is in the transaction
+            )
+            for n in range(8):
+                producer.produce("payments", payments(n), partition=0)
+            store.held = ""
+            store.let.set()
+            producer.commit_transaction()
+        assert least <= entries_of(store) - before - 1 <= at_most, most  # without the marker
+        store.let.clear()
+
+
+def test_a_batch_that_is_too_large_is_split(engine: Engine) -> None:
+    """Sequences are shifted, offsets follow one another, one entry of the answer a batch, in the records' order."""
+    engine.admin.alter_configs({"max.message.bytes": 4_000}, topic="payments")
+    with begun(engine) as producer:
+        first = producer.produce("payments", payments(*range(1_000)), partition=0)
+        second = producer.produce("payments", payments(1_000), partition=0)
+        second.result(timeout=20)
+        (state,) = engine.partition("payments", 0).producers()
+        assert state.last_sequence == 1_000
+        producer.commit_transaction()
+    places = first.result()
+    assert len(places) > 3
+    assert [place.base_offset for place in places[1:]] == [place.last_offset + 1 for place in places[:-1]]
+    assert (places[0].base_offset, places[-1].last_offset, second.result()[0].base_offset) == (0, 999, 1_000)
+    assert accounts_in(engine) == list(range(1_001))
+    assert all(file.bytes <= 4_000 for file in engine.scan("payments").files())
+    assert not engine.admin.verify().findings
+
+
+@pytest.mark.parametrize("limit", ["topic", "client"])
+def test_a_record_that_is_too_large_is_refused(engine: Engine, limit: str) -> None:
+    """MESSAGE_TOO_LARGE with the limit; the transaction can only abort."""
+    if limit == "topic":
+        engine.admin.alter_configs({"max.message.bytes": 100}, topic="payments")
+    producer = begun(engine, max_request_size=1 << 30 if limit == "topic" else 100)
+    sent = producer.produce("payments", payments(1), partition=0)
+    with pytest.raises(RecordTooLargeError, match="at most 100"):
+        sent.result(timeout=20)
+    with pytest.raises(TransactionAbortableError):
+        producer.commit_transaction()
+    producer.abort_transaction()
+    assert accounts_in(engine) == []
+    if limit == "topic":
+        with pytest.raises(RecordTooLargeError, match="at most 100"):
+            engine.partition("payments", 0).append(payments(1))
+        assert not list(engine.store.list("topics/payments/0/0/data"))
+
+
+# --- time -------------------------------------------------------------------------------------------------
+
+
+def test_buffer_memory_and_max_block(slow: tuple[SlowStore, Engine]) -> None:
+    """A call waits for room for so long, and says so; its records were not sent."""
+    store, engine = slow
+    store.held = "/data/"
+    with engine.producer(buffer_memory=payments(1).nbytes, max_block_ms=30) as producer:
+        first = producer.produce("payments", payments(1), partition=0)
+        with pytest.raises(RequestTimedOutError, match=r"no room .* 30 ms"):
+            producer.produce("payments", payments(2), partition=0)
+        store.let.set()
+        first.result(timeout=20)
+        producer.produce("payments", payments(3), partition=0).result(timeout=20)
+    assert accounts_in(engine) == [1, 3]
+
+
+class Hours:
+    """Time that the test moves on, and pauses."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.waiting = Waiting(lambda: self.now_ms, self._pause)
+
+    def _pause(self, ms: int) -> None:
+        self.now_ms += ms
+
+
+def test_delivery_timeout(clock: ManualClock) -> None:
+    """Records that waited for too long have failed, before any of them was appended; others go out."""
+    store = SlowStore(MemoryStore(f"client-settings-{next(_NAMES)}"))
+    hours = Hours()
+    with Engine(store, clock=clock, waiting=hours.waiting) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        producer = begun(engine, {"delivery.timeout.ms": 1_000})
+        store.held = "/data/"
+        sent = producer.produce("payments", payments(1))
+        hours.now_ms += 1_001
+        store.let.set()
+        with pytest.raises(RequestTimedOutError, match=r"delivery\.timeout\.ms, 1000"):
+            sent.result(timeout=20)
+        assert producer.state is ProducerState.ABORTABLE_ERROR
+        producer.abort_transaction()
+        producer.begin_transaction()
+        producer.produce("payments", payments(2)).result(timeout=20)
+        producer.commit_transaction()
+        assert accounts_in(engine) == [2]
+        producer.close()
+
+
+@pytest.mark.parametrize("call", ["init_transactions", "commit_transaction", "abort_transaction"])
+def test_max_block_is_how_long_it_is_asked_again(clock: ManualClock, call: str) -> None:
+    """Not at all where it is not set; else until the store answers."""
+    failing: list[int] = []
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        if failing and "__transaction_state" in key and operation in ("put_if_absent", "get"):
+            failing[0] -= 1
+            if failing[0] <= 0:
+                failing.clear()
+            return "before"
+        return None
+
+    def error(operation: Operation, key: str) -> StoreUnreachableError:
+        return StoreUnreachableError(operation, actor="faulty store", place=key)
+
+    store = FaultyStore(MemoryStore(f"client-settings-{next(_NAMES)}"), decide=decide, error=error)
+    with Engine(store, clock=clock, pause=no_pause, waiting=Hours().waiting) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        for most_ms in (-1, 600_000):
+            producer = engine.producer(transactional_id=f"job{most_ms}", max_block_ms=most_ms)
+            if call != "init_transactions":
+                producer.init_transactions()
+                producer.begin_transaction()
+                producer.produce("payments", payments(1)).result(timeout=20)
+            failing[:] = [60]
+            if most_ms < 0:
+                with pytest.raises((OutcomeUnknownError, StoreUnavailableError)):
+                    getattr(producer, call)()
+                failing.clear()
+            else:
+                getattr(producer, call)()
+                assert not failing
+                assert producer.state is ProducerState.READY
+
+
+# --- consumers --------------------------------------------------------------------------------------------
+
+
+def test_consumer_settings(engine: Engine) -> None:
+    with begun(engine) as producer:
+        producer.produce("payments", payments(1, 2, 3, 4), partition=0)
+        producer.commit_transaction()
+        producer.begin_transaction()
+        producer.produce("payments", payments(9), partition=0).result()
+        consumer = engine.consumer({"max.poll.records": 3, "isolation.level": "read_uncommitted"})
+        consumer.assign([P0])
+        first, second = consumer.poll(), consumer.poll()
+        assert first is not None
+        assert second is not None
+        assert (first.num_rows, second["account_id"].to_pylist()) == (3, [4, 9])
+        latest = engine.consumer({"auto.offset.reset": "latest"})
+        latest.assign([P0])
+        assert latest.poll() is None
+        nowhere = engine.consumer({"auto.offset.reset": "none"})
+        nowhere.assign([P0])
+        with pytest.raises(OffsetOutOfRangeError):
+            nowhere.poll()
+        producer.abort_transaction()
+
+
+def test_fetch_max_bytes_is_what_is_read_ahead(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large files are opened while the poll before them is looked at; with 0 no more than one is."""
+    from txn_engine.consumer import files_ahead
+
+    monkeypatch.setattr(files_ahead, "_ALONE_BYTES", 1)
+    with engine.producer() as producer:
+        for n in range(6):
+            producer.produce("payments", payments(n), partition=0).result()
+    for most, ahead in ((0, 1), (1 << 20, 3)):
+        consumer = engine.consumer({"fetch.max.bytes": most, "max.poll.records": 3})
+        consumer.assign([P0])
+        assert consumer.poll() is not None
+        assert len(consumer._fetcher._files._under_way) == ahead

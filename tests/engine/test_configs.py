@@ -1,0 +1,427 @@
+"""Settings that change: of a topic and of a store, under races, faults and damage."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from storage import MemoryStore
+from tests.engine.conftest import SCHEMA
+from tests.faults import Fault, FaultyStore, Operation, no_pause
+from txn_engine import Engine
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTransactionTimeoutError,
+    OutcomeUnknownError,
+    TxnEngineError,
+    UnknownTopicOrPartitionError,
+    UnsupportedFormatError,
+)
+from txn_engine.log import store_settings, topics
+from txn_engine.log.objects import encode_json
+from txn_engine.testing import ManualClock
+
+DAY_MS = 86_400_000
+_NAMES = count()
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(f"configs-{next(_NAMES)}")
+
+
+@pytest.fixture
+def made(store: MemoryStore, clock: ManualClock) -> Iterator[Engine]:
+    """A store with a topic."""
+    with Engine(store, clock=clock) as engine:
+        engine.admin.create_topic("t", partitions=1, schema=SCHEMA, key="account_id", retention_ms=DAY_MS)
+        yield engine
+
+
+def change_key(number: int, topic: str = "t", incarnation: int = 0) -> str:
+    return f"topics/{topic}/{incarnation}/changes/{number:020d}.json"
+
+
+def settings_key(number: int) -> str:
+    return f"settings/{number:020d}.json"
+
+
+def put_change(store: MemoryStore, at: int, /, **changed: object) -> None:
+    """A change as a writer leaves it, but for what is named."""
+    held = {
+        "topic": "t",
+        "incarnation": 0,
+        "number": at,
+        "created_ms": 0,
+        "schema": None,
+        "write_id": "0" * 32,
+    }
+    held |= {"settings": {"retention.ms": 5}} | changed
+    store.put(change_key(at), encode_json(held, "topic_change"))
+
+
+# --- what is changed --------------------------------------------------------------------------------------
+
+
+def test_a_topics_settings(made: Engine, store: MemoryStore, clock: ManualClock) -> None:
+    """All of them are said, by Kafka's names; what is not named stays; None takes one back."""
+    assert made.admin.describe_configs("t")["retention.ms"] == DAY_MS
+    given = {"retention.ms": str(7 * DAY_MS), "tables.publish": "iceberg,delta"}
+    after = made.admin.alter_configs(given, topic="t")
+    assert [(each.name, each.before, each.after) for each in after.changes] == [
+        ("retention.ms", DAY_MS, 7 * DAY_MS),
+        ("tables.publish", "", "delta,iceberg"),
+    ]
+    assert made.admin.describe_topic("t").retention_ms == 7 * DAY_MS
+    made.admin.alter_configs({"retention.ms": None}, topic="t")
+    with Engine(store, clock=clock) as fresh:
+        found = fresh.admin.describe_configs("t")
+        assert (found["retention.ms"], found["tables.publish"], found.version) == (-1, "delta,iceberg", 2)
+        assert found.entries["retention.ms"].is_default
+        assert not fresh.admin.verify().findings
+
+
+def test_a_stores_settings(made: Engine, store: MemoryStore, clock: ManualClock) -> None:
+    """They count for everybody: a longer time-out is taken once it is allowed, and not before."""
+    with pytest.raises(InvalidTransactionTimeoutError):
+        made.coordinator.init_producer_id("job", transaction_timeout_ms=3_600_000)
+    after = made.admin.alter_configs({"transaction.max.timeout.ms": 3_600_000})
+    assert (after["transaction.max.timeout.ms"], after["offsets.topic.num.partitions"]) == (3_600_000, 50)
+    made.coordinator.init_producer_id("job", transaction_timeout_ms=3_600_000)
+    with Engine(store, clock=clock) as fresh:
+        fresh.coordinator.init_producer_id("job", transaction_timeout_ms=3_600_000)
+        fresh.admin.alter_configs({"transaction.max.timeout.ms": None})
+        assert fresh.limits.max_transaction_timeout_ms == 900_000
+        assert not fresh.admin.verify().findings
+
+
+def test_an_id_lives_as_long_as_the_store_says(made: Engine, clock: ManualClock) -> None:
+    made.coordinator.init_producer_id("job")
+    made.admin.alter_configs({"transactional.id.expiration.ms": 30 * DAY_MS})
+    clock.advance(29 * DAY_MS)
+    assert not made.coordinator.expire_transactional_ids().transactional_ids
+    made.admin.alter_configs({"transactional.id.expiration.ms": 28 * DAY_MS})
+    assert made.coordinator.expire_transactional_ids().transactional_ids == ("job",)
+
+
+def test_a_producer_is_remembered_as_long_as_the_store_says(made: Engine, clock: ManualClock) -> None:
+    with made.producer() as producer:
+        producer.produce(
+            "t", pa.table({"account_id": [1], "amount": pa.array([None], SCHEMA.field(1).type)})
+        ).result()
+    made.admin.alter_configs({"producer.id.expiration.ms": 3 * DAY_MS})
+    clock.advance(2 * DAY_MS)
+    made.maintenance.expire_producers("t")
+    assert len(made.partition("t", 0).producers()) == 1
+    made.admin.alter_configs({"producer.id.expiration.ms": 600_000})
+    made.maintenance.expire_producers("t")
+    assert not made.partition("t", 0).producers()
+
+
+def test_nothing_is_written_for_nothing(made: Engine, store: MemoryStore) -> None:
+    """What is so already, and a dry run: the same answer and the same refusals."""
+    assert not made.admin.alter_configs({"retention.ms": DAY_MS}, topic="t").changes
+    assert not made.admin.alter_configs({"transaction.max.timeout.ms": 900_000}).changes
+    assert made.admin.alter_configs({"retention.ms": 5}, topic="t", dry_run=True).changes
+    assert made.admin.alter_configs({"transaction.max.timeout.ms": 5}, dry_run=True).changes
+    with pytest.raises(InvalidConfigError):
+        made.admin.alter_configs({"retention.ms": -2}, topic="t", dry_run=True)
+    assert not [info.key for info in store.list("") if "/changes/" in info.key or "settings/" in info.key]
+    assert made.admin.describe_configs("t").version == made.admin.describe_configs().version == 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "settings", "said"),
+    [
+        ("t", {"retention.m": 1}, "expected 'retention.ms'"),
+        ("t", {"no such": 1}, "expected one of cleanup.policy"),
+        ("t", {"segment.ms": 1}, "there are no segments"),
+        ("t", {"transaction.max.timeout.ms": 1}, "one of the store's"),
+        ("t", {"retention.ms": -2}, "-1, or 0 or more"),
+        ("t", {"retention.ms": 2**63}, "-1, or 0 or more"),
+        ("t", {"retention.ms": "a week"}, "a whole number"),
+        ("t", {"retention.ms": "1_000"}, "a whole number"),
+        ("t", {"retention.ms": 1.5}, "a whole number"),
+        ("t", {"retention.ms": float("nan")}, "a whole number"),
+        ("t", {"retention.ms": True}, "a whole number"),
+        ("t", {"retention.ms": [1]}, "a whole number"),
+        ("t", {"cleanup.policy": "keep"}, "'delete' or 'compact'"),
+        ("t", {"cleanup.policy": 1}, "'delete' or 'compact'"),
+        ("t", {"cleanup.policy": "compact"}, "that may be null"),
+        ("t", {"tables.publish": "hudi"}, "some of delta, iceberg"),
+        ("t", {"retention.ms": 5, "cleanup.policy": "compact"}, "that may be null"),
+        (None, {"retention.ms": 1}, "the topic that it is meant for"),
+        (None, {"transaction.max.timeout.ms": 0}, "1 to 2147483646"),
+        (None, {"transaction.max.timeout.ms": 2**31 - 1}, "1 to 2147483646"),
+        (None, {"transactional.id.expiration.ms": DAY_MS}, "once a day"),
+        (None, {"producer.id.expiration.ms": 1}, "sent again"),
+        (None, {"offsets.topic.num.partitions": 3}, "chosen when a store is set up"),
+        (None, {"transaction.two.phase.commit.enable": True}, "KIP-939"),
+        (None, {1: 1}, "which there is not"),
+    ],
+)
+def test_what_is_refused(
+    made: Engine, store: MemoryStore, topic: str | None, settings: dict[str, object], said: str
+) -> None:
+    """One line, with what to do; nothing is written, none of several settings either."""
+    before = {info.key for info in store.list("")}
+    with pytest.raises(InvalidConfigError) as error:
+        made.admin.alter_configs(settings, topic=topic)
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+    assert {info.key for info in store.list("")} == before
+
+
+def test_nothing_to_alter_and_no_such_topic(made: Engine) -> None:
+    with pytest.raises(InvalidRequestError):
+        made.admin.alter_configs({}, topic="t")
+    with pytest.raises(InvalidRequestError):
+        made.admin.alter_configs([("retention.ms", 1)])  # type: ignore[arg-type]
+    for call in (
+        made.admin.describe_configs,
+        lambda name: made.admin.alter_configs({"retention.ms": 1}, topic=name),
+    ):
+        with pytest.raises(UnknownTopicOrPartitionError):
+            call("nowhere")
+
+
+# --- who sees it ------------------------------------------------------------------------------------------
+
+
+def test_others_see_it_within_five_seconds(
+    made: Engine, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Engine(store, clock=clock) as other:
+        assert other.logs.topics.get("t").retention_ms == DAY_MS
+        assert other.limits.max_transaction_timeout_ms == 900_000
+        made.admin.alter_configs({"retention.ms": 5}, topic="t")
+        made.admin.alter_configs({"transaction.max.timeout.ms": 5})
+        assert (made.logs.topics.get("t").retention_ms, made.limits.max_transaction_timeout_ms) == (5, 5)
+        assert (other.logs.topics.get("t").retention_ms, other.limits.max_transaction_timeout_ms) == (
+            DAY_MS,
+            900_000,
+        )
+        for module in (topics, store_settings):
+            monkeypatch.setattr(module, "_CACHED_MS", 0)
+        assert (other.logs.topics.get("t").retention_ms, other.limits.max_transaction_timeout_ms) == (5, 5)
+
+
+def test_two_who_change_other_settings_at_once(store: MemoryStore, made: Engine, clock: ManualClock) -> None:
+    """Who loses the put judges again by what the other has left: neither undoes the other's, however they race."""
+    with Engine(store, clock=clock) as other:
+        barrier = threading.Barrier(2)
+
+        def alter(engine: Engine, topic: str | None, name: str) -> None:
+            barrier.wait()
+            for value in range(1_000_000, 1_000_020):
+                engine.admin.alter_configs({name: value}, topic=topic)
+
+        with ThreadPoolExecutor() as pool:
+            for topic, names in (
+                ("t", ("retention.ms", "delete.retention.ms")),
+                (None, ("transaction.max.timeout.ms", "producer.id.expiration.ms")),
+            ):
+                calls = [
+                    pool.submit(alter, engine, topic, name)
+                    for engine, name in zip((made, other), names, strict=True)
+                ]
+                for call in calls:
+                    call.result()
+                found = made.admin.describe_configs(topic)
+                assert [found[name] for name in names] == [1_000_019, 1_000_019]
+                assert found.version == 40
+        assert not other.admin.verify().findings
+
+
+def test_who_loses_the_race_is_judged_by_what_is_there_now(
+    made: Engine, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same setting twice: the later put counts, whatever its caller had seen."""
+    with Engine(store, clock=clock) as other:
+        judged = []
+
+        def first_let_the_other(topic: topics.Topic) -> topics.Topic:
+            judged.append(topic.retention_ms)
+            if len(judged) == 1:
+                made.admin.alter_configs({"retention.ms": 11, "min.compaction.lag.ms": 3}, topic="t")
+            return topic.with_settings({"retention.ms": 22})
+
+        before, after = other.logs.topics.change("t", first_let_the_other)
+        assert judged == [DAY_MS, 11]
+        assert (before.retention_ms, after.retention_ms, after.min_compaction_lag_ms) == (11, 22, 3)
+
+
+def test_a_topic_that_is_deleted_and_made_again_begins_anew(made: Engine) -> None:
+    made.admin.alter_configs({"retention.ms": 5}, topic="t")
+    made.admin.delete_topic("t")
+    with pytest.raises(UnknownTopicOrPartitionError):
+        made.admin.alter_configs({"retention.ms": 6}, topic="t")
+    made.admin.create_topic("t", schema=SCHEMA)
+    assert made.admin.describe_configs("t")["retention.ms"] == -1
+    assert made.admin.describe_configs("t").version == 0
+    assert not made.admin.verify().findings
+
+
+def test_a_topic_that_is_deleted_under_a_change(made: Engine, store: MemoryStore, clock: ManualClock) -> None:
+    """Nobody is told that something was changed which nobody will read."""
+    with Engine(store, clock=clock) as other:
+
+        def first_delete(topic: topics.Topic) -> topics.Topic:
+            made.admin.delete_topic("t")
+            return topic.with_settings({"retention.ms": 22})
+
+        with pytest.raises(UnknownTopicOrPartitionError, match="deleted by somebody else"):
+            other.logs.topics.change("t", first_delete)
+
+
+# --- faults -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", ["t", None])
+def test_a_change_whose_answer_was_lost(clock: ManualClock, topic: str | None) -> None:
+    """Settled by reading back; and one that nobody answers for may be made again."""
+    faults: list[Fault | None] = ["after"]
+    name = "retention.ms" if topic else "producer.id.expiration.ms"
+
+    def decide(operation: Operation, key: str, number: int) -> Fault | None:
+        return (
+            faults[0] if operation == "put_if_absent" and ("changes/" in key or "settings/" in key) else None
+        )
+
+    store = FaultyStore(MemoryStore(f"configs-{next(_NAMES)}"), decide=decide)
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("t", schema=SCHEMA)
+        assert engine.admin.alter_configs({name: 700_000}, topic=topic)[name] == 700_000
+        faults[0] = "before"
+        with pytest.raises(OutcomeUnknownError):
+            engine.admin.alter_configs({name: 800_000}, topic=topic)
+        faults[0] = None
+        assert engine.admin.alter_configs({name: 800_000}, topic=topic)[name] == 800_000
+        assert engine.admin.describe_configs(topic).version == 2
+
+
+# --- damage -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"number": 1}, "change 1 of topic"),
+        ({"number": False}, "change False of topic"),
+        ({"topic": "other"}, "topic 'other'"),
+        ({"incarnation": 1}, "incarnation 1"),
+        ({"settings": None}, "settings None"),
+        ({"settings": {"retention.ms": -2}}, "retention.ms -2"),
+        ({"settings": {"retention.ms": "5"}}, "retention.ms '5'"),
+        ({"settings": {"retention.ms": 5.0}}, "retention.ms 5.0"),
+        ({"settings": {"retention.ms": None}}, "retention.ms None"),
+        ({"settings": {"cleanup.policy": "delete,compact"}}, "cleanup.policy 'delete,compact'"),
+        ({"settings": {"cleanup.policy": "compact"}}, "that may be null"),
+        ({"created_ms": -1}, "created_ms -1"),
+        ({"created_ms": "now"}, "created_ms 'now'"),
+    ],
+)
+def test_a_change_that_no_writer_leaves(
+    made: Engine, store: MemoryStore, changed: dict[str, object], said: str
+) -> None:
+    """Named, never read past: an older change may say the reverse. Other topics go on."""
+    made.admin.create_topic("other", schema=SCHEMA)
+    put_change(store, 0, **changed)
+    with pytest.raises(CorruptObjectError) as error:
+        made.admin.describe_configs("t")
+    assert said in str(error.value)
+    assert change_key(0) in str(error.value)
+    assert made.admin.describe_configs("other")["retention.ms"] == -1
+    findings = made.admin.verify().findings
+    assert [finding.object for finding in findings] == [change_key(0)] or "null" in said
+
+
+@pytest.mark.parametrize("later", [{"settings": {"retention.weeks": 5}}, {"schema": {}}])
+def test_a_change_of_a_later_version(made: Engine, store: MemoryStore, later: dict[str, object]) -> None:
+    """What it asks for would not be done."""
+    put_change(store, 0, **later)
+    with pytest.raises(UnsupportedFormatError):
+        made.scan("t")
+
+
+def test_a_change_that_is_gone(made: Engine, store: MemoryStore, clock: ManualClock) -> None:
+    """With a later one there, or one that was seen before: damage, not the end."""
+    for value in (1, 2, 3):
+        made.admin.alter_configs({"retention.ms": value}, topic="t")
+    store.delete(change_key(1))
+    with Engine(store, clock=clock) as fresh, pytest.raises(CorruptObjectError, match=change_key(1)):
+        fresh.admin.describe_configs("t")
+    assert [finding.object for finding in made.admin.verify().findings] == [change_key(1)]
+    store.delete(change_key(2))
+    with pytest.raises(CorruptObjectError, match="or was"):
+        made.admin.describe_configs("t")
+
+
+def test_a_changed_byte(made: Engine, store: MemoryStore) -> None:
+    made.admin.alter_configs({"retention.ms": 1}, topic="t")
+    data = store.get(change_key(0))
+    store.put(change_key(0), data.replace(b'"retention.ms": 1', b'"retention.ms": 2'))
+    with pytest.raises(CorruptObjectError, match="checksum"):
+        made.admin.describe_configs("t")
+
+
+def damage_settings(store: MemoryStore, kind: str) -> None:
+    held = {"number": 0, "created_ms": 0, "settings": {}, "write_id": "0" * 32}
+    if kind == "number":
+        held["number"] = 4
+    elif kind == "range":
+        held["settings"] = {"transaction.max.timeout.ms": 0}
+    elif kind == "fixed":
+        held["settings"] = {"offsets.topic.num.partitions": 3}
+    store.put(settings_key(1 if kind == "gap" else 0), encode_json(held, "settings"))
+
+
+@pytest.mark.parametrize("kind", ["number", "range", "fixed", "gap"])
+def test_settings_that_no_writer_leaves(
+    made: Engine, store: MemoryStore, clock: ManualClock, kind: str
+) -> None:
+    """Who needs the limits is told; who reads, or goes on with a transaction, does not need them."""
+    with made.producer(transactional_id="job") as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        damage_settings(store, kind)
+        producer.commit_transaction()
+    with Engine(store, clock=clock) as fresh:
+        assert fresh.scan("t").to_table().num_rows == 0
+        for call in (fresh.admin.describe_configs, lambda: fresh.coordinator.init_producer_id("job")):
+            with pytest.raises(TxnEngineError) as error:
+                call()
+            assert error.value.code in ("CORRUPT_MESSAGE", "UNSUPPORTED_VERSION")
+            assert "settings/" in str(error.value)
+        assert all("settings/" in finding.object for finding in fresh.admin.verify().findings)
+        assert fresh.admin.verify().findings
+
+
+# --- from creation on -------------------------------------------------------------------------------------
+
+
+def test_a_compacted_topic_may_stop_and_go_on(made: Engine, url: str) -> None:
+    """Its key is in every record, so that either policy goes with its columns."""
+    made.admin.create_topic("table", schema=SCHEMA, key="account_id", cleanup_policy="compact")
+    for policy in ("delete", "compact,delete", "compact"):
+        after = made.admin.alter_configs({"cleanup.policy": policy}, topic="table")
+        assert after["cleanup.policy"] == made.admin.describe_topic("table").cleanup_policy == policy
+    assert not made.admin.verify().findings
+
+
+def test_many_changes_are_found_from_any_beginning(
+    made: Engine, store: MemoryStore, clock: ManualClock
+) -> None:
+    for value in range(1, 75):
+        made.admin.alter_configs({"retention.ms": value}, topic="t")
+    with Engine(store, clock=clock) as fresh:
+        assert fresh.admin.describe_configs("t")["retention.ms"] == 74
+    assert txn_engine.InvalidConfigError is InvalidConfigError

@@ -6,9 +6,10 @@ from typing import Final
 
 from storage.azure import AZURE
 from storage.backend import Backend
+from storage.gcs import GCS
 from storage.s3 import S3
 
-BACKENDS: Final[tuple[Backend, ...]] = (S3, AZURE)
+BACKENDS: Final[tuple[Backend, ...]] = (S3, AZURE, GCS)
 
 
 def backend_of(url: str) -> Backend | None:

@@ -15,6 +15,7 @@ from minio import Minio
 
 from tests import jvm
 from tests.azurite import AzureContainer, AzuriteServer, missing_azurite
+from tests.gcs_front import GcsBucket, GcsFront
 from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, minio_client, seaweed_binary
 
 pytest_plugins = ["tests.shared_data", "tests.minio_build"]
@@ -132,6 +133,19 @@ def azurite_server() -> Iterator[AzuriteServer]:
 def azure_container(azurite_server: AzuriteServer) -> AzureContainer:
     """A fresh container on Azurite."""
     return azurite_server.container()
+
+
+@pytest.fixture(scope="session")
+def gcs_front(minio_server: MinioServer) -> Iterator[GcsFront]:
+    """Google's interface in front of the MinIO, one for the whole session."""
+    with GcsFront(minio_server) as front:
+        yield front
+
+
+@pytest.fixture
+def gcs_bucket(gcs_front: GcsFront) -> GcsBucket:
+    """A fresh bucket behind it."""
+    return gcs_front.bucket()
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from tests.cli.conftest import Run
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from txn_engine import Engine, errors
 
-AZURE = "azure_container"
-CLOUDS = (AZURE,)
+CLOUDS = ("azure_container", pytest.param("gcs_bucket", marks=pytest.mark.minio))
 
 
 @pytest.fixture(params=CLOUDS)

@@ -72,7 +72,7 @@ def test_s3_needs_no_server_to_open(url: str, wanted: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", " ", "gs://bucket", "http://host/bucket", "file://host/path", "file://", "file://relative", "memory://a/b",
+    ["", " ", "ftp://bucket", "http://host/bucket", "file://host/path", "file://", "file://relative", "memory://a/b",
      "s3://", "s3:///key", "s3:/bucket/x", "s3:bucket", "file:/x", "memory:", "s3://b", "s3://bucket?x=1",
      "s3://bucket/a#b", "s3://bucket/a b", "s3://bucket/../x", "s3://bucket:80/x", "s3://[bucket/x", "a\0b"],
 )  # fmt: skip

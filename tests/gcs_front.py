@@ -1,0 +1,141 @@
+"""Google's XML interface in front of a real MinIO: its words are S3's but for a few, and these are put into the others.
+
+No emulator that a registry has speaks it: fake-gcs-server 1.56.1 answers a put by it with "invalid uploadType" and has
+`x-goog-if-generation-match` nowhere, gcp-storage-emulator has the JSON interface alone. So requests go through to a
+MinIO, which keeps objects, lists them and decides races; what is translated is `x-goog-if-generation-match: 0`, the
+escapes of a path, and what is said of a bucket or object that is not there. How Google itself answers is for
+`txn-engine doctor --conformance` to see.
+"""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import json
+import secrets
+import threading
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote, unquote
+
+from minio import Minio
+
+from tests.servers import MinioServer
+
+_PASSED_ON = ("content-type", "range")
+_GIVEN_BACK = ("Content-Type", "ETag", "Last-Modified", "Content-Range")
+_NOT_FOUND = "<?xml version='1.0' encoding='UTF-8'?><Error><Code>{}</Code></Error>"
+
+
+@dataclass(frozen=True)
+class GcsBucket:
+    """A bucket of one test's own; `client` asks MinIO itself."""
+
+    name: str
+    endpoint: str
+    server: MinioServer
+
+    @property
+    def url(self) -> str:
+        return f"gs://{self.name}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"TXN_ENGINE_GCS_ENDPOINT": self.endpoint}
+
+    def client(self) -> Minio:
+        return self.server.client()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+    behind_port: int
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.buckets: set[str] = set()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.behind = http.client.HTTPConnection("127.0.0.1", self.server.behind_port, timeout=60)
+
+    def finish(self) -> None:
+        self.behind.close()
+        super().finish()
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        sent = {name: self.headers[name] for name in _PASSED_ON if name in self.headers}
+        condition = self.headers.get("x-goog-if-generation-match")
+        if condition is not None:
+            assert condition == "0", "the store asks for no generation but none"
+            sent["If-None-Match"] = "*"
+        if unquote(self.path.partition("?")[0].split("/")[1]) not in self.server.buckets:
+            self._give(404, {}, _NOT_FOUND.format("NoSuchBucket").encode())
+        elif self.command == "DELETE" and self._ask("HEAD", {}, b"")[0] == 404:
+            self._give(404, {}, _NOT_FOUND.format("NoSuchKey").encode())
+        else:
+            self._give(*self._ask(self.command, sent, body))
+
+    do_GET = do_PUT = do_HEAD = do_DELETE = answer
+
+    def _ask(self, method: str, headers: dict[str, str], body: bytes) -> tuple[int, dict[str, str], bytes]:
+        place, mark, query = self.path.partition("?")
+        plain = quote(unquote(place), safe="/-._~")
+        self.behind.request(method, plain + mark + query, body if method == "PUT" else None, headers)
+        answer = self.behind.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+    def _give(self, status: int, headers: dict[str, str], data: bytes) -> None:
+        self.send_response(status)
+        for name in _GIVEN_BACK:
+            if name in headers:
+                self.send_header(name, headers[name])
+        self.send_header("x-goog-generation", "1")
+        length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(data))
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+class GcsFront:
+    """A proxy of its own port, with the MinIO behind it."""
+
+    def __init__(self, server: MinioServer) -> None:
+        self._minio = server
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.behind_port = server.port
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def bucket(self) -> GcsBucket:
+        """A fresh one, open to who signs nothing, as the front does."""
+        made = GcsBucket(f"test-{secrets.token_hex(8)}", self.url, self._minio)
+        client = made.client()
+        client.make_bucket(made.name)
+        self._server.buckets.add(made.name)
+        allowed = {
+            "Effect": "Allow",
+            "Principal": {"AWS": ["*"]},
+            "Action": ["s3:*"],
+            "Resource": [f"arn:aws:s3:::{made.name}", f"arn:aws:s3:::{made.name}/*"],
+        }
+        client.set_bucket_policy(made.name, json.dumps({"Version": "2012-10-17", "Statement": [allowed]}))
+        return made

@@ -1,0 +1,205 @@
+"""The GCS store in front of a MinIO that speaks Google's XML interface, and of servers that misbehave."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from storage import (
+    AccessDeniedError,
+    BucketNotFoundError,
+    InvalidStoreUrlError,
+    NotConnectedError,
+    ObjectStore,
+    StoreUnreachableError,
+    open_store,
+    settle_put_if_absent,
+)
+from storage.gcs import GcsStore
+from tests.faults import no_pause
+from tests.gcs_front import GcsBucket
+from tests.storage import odd_server
+from tests.storage.bucket_conformance import BucketConformance
+from tests.storage.odd_server import UNREACHABLE_S_MAX, error_of, operations, xml
+
+
+@pytest.fixture(autouse=True)
+def no_google_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("GOOGLE_", "TXN_ENGINE_GCS_", "STORAGE_EMULATOR_HOST")):
+            monkeypatch.delenv(name)
+
+
+def store_of(bucket: GcsBucket, prefix: str = "pre/fix") -> GcsStore:
+    store = open_store(f"{bucket.url}/{prefix}".rstrip("/"), endpoint=bucket.endpoint)
+    assert isinstance(store, GcsStore)
+    return store
+
+
+@pytest.mark.minio
+class TestGcsStore(BucketConformance):
+    @pytest.fixture
+    def store(self, gcs_bucket: GcsBucket) -> ObjectStore:
+        self.place, self.raw = gcs_bucket, gcs_bucket.client()
+        return store_of(gcs_bucket)
+
+    def neighbour(self, prefix: str) -> ObjectStore:
+        return store_of(self.place, prefix)
+
+    def raw_put(self, _store: ObjectStore, key: str, data: bytes) -> None:
+        self.raw.put_object(self.place.name, f"pre/fix/{key}", io.BytesIO(data), len(data))
+
+    def raw_get(self, _store: ObjectStore, key: str) -> bytes:
+        answer = self.raw.get_object(self.place.name, f"pre/fix/{key}")
+        try:
+            return bytes(answer.read())
+        finally:
+            answer.close()
+            answer.release_conn()
+
+    def raw_exists(self, _store: ObjectStore, key: str) -> bool:
+        found = self.raw.list_objects(self.place.name, prefix=f"pre/fix/{key}")
+        return any(each.object_name == f"pre/fix/{key}" for each in found)
+
+
+@pytest.mark.minio
+def test_a_missing_bucket_is_named(gcs_bucket: GcsBucket) -> None:
+    """Every operation tells a missing bucket from a missing object; a settled put raises it as itself."""
+    store = open_store("gs://no-such-bucket", endpoint=gcs_bucket.endpoint)
+    for name, call in operations(store):
+        error = error_of(call)
+        assert type(error) is BucketNotFoundError, name
+        assert "no-such-bucket" in str(error)
+    with pytest.raises(BucketNotFoundError):
+        settle_put_if_absent(store, "a", b"x", pause=no_pause)
+
+
+def at(endpoint: str) -> GcsStore:
+    """A store that nobody has asked yet."""
+    store = open_store("gs://bucket", endpoint=endpoint)
+    assert isinstance(store, GcsStore)
+    return store
+
+
+def odd(*script: tuple[int, bytes]) -> odd_server.OddServer:
+    """A server that a store of Google's asks."""
+    return odd_server.OddServer(*script, store=at)
+
+
+def test_put_if_absent_asks_for_no_generation() -> None:
+    """By the header that Google documents, in one request; a plain put asks for nothing."""
+    with odd((200, b"")) as server:
+        assert server.store.put_if_absent("a", b"x") is True
+        server.store.put("a", b"x")
+        conditions = [headers.get("x-goog-if-generation-match") for headers in server.headers]
+        assert conditions == ["0", None]
+        assert server.requests == ["PUT /bucket/a", "PUT /bucket/a"]
+        assert {headers.get("authorization") for headers in server.headers} == {"Bearer none"}
+
+
+def test_a_refused_connection_is_unreachable() -> None:
+    """Nobody listens: every operation, and a settled put, says soon that nothing was sent."""
+    store = at("http://127.0.0.1:1")
+    calls: list[tuple[str, Callable[[], object]]] = [
+        *operations(store),
+        ("settle", lambda: settle_put_if_absent(store, "a", b"x", pause=no_pause)),
+    ]
+    for name, call in calls:
+        started = time.monotonic()
+        assert type(error_of(call)) is NotConnectedError, name
+        assert time.monotonic() - started < UNREACHABLE_S_MAX
+
+
+def test_a_404_that_is_not_the_services_is_not_absence() -> None:
+    """A proxy's 404 must not pass for "no such object": the settling would take a taken slot for a free one."""
+    with odd((404, b"<html>not here</html>")) as server:
+        for name, call in operations(server.store):
+            assert type(error_of(call)) is StoreUnreachableError, name
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(500, "InternalError"), (503, "ServiceUnavailable"), (429, "SlowDown")]
+)
+def test_a_conditional_put_is_sent_once(status: int, code: str) -> None:
+    """Google refuses more than a write a second to one object: that, and its own trouble, is told after one request."""
+    with odd((status, xml(code))) as server:
+        error = error_of(lambda: server.store.put_if_absent("a", b"x"))
+        assert type(error) is StoreUnreachableError
+        assert f"{status} {code}" in str(error)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_is_access_denied(status: int) -> None:
+    """And says what to check."""
+    with odd((status, xml("AccessDenied"))) as server:
+        for name, call in operations(server.store):
+            assert type(error_of(call)) is AccessDeniedError, name
+
+
+def test_a_read_is_tried_again() -> None:
+    """A passing 503 on a read is not seen by the caller."""
+    with odd((503, xml("ServiceUnavailable")), (200, b"data")) as server:
+        assert server.store.get("a") == b"data"
+
+
+@pytest.mark.parametrize(("there", "won"), [(b"ours", True), (b"theirs", False)])
+@pytest.mark.parametrize("status", [412, 409, 500, 429])
+def test_what_became_of_a_put_is_read_back(status: int, there: bytes, won: bool) -> None:
+    """Whatever was answered: ours is there, and it is won; another's is there, and it is lost."""
+    with odd((status, xml("PreconditionFailed")), (200, there)) as server:
+        outcome = settle_put_if_absent(server.store, "a", b"ours", pause=no_pause)
+        assert (outcome.won, outcome.winner) == (won, there)
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "says"),
+    [
+        ("gs://", {}, "'' is not the name of a bucket"),
+        ("gs://Bucket", {}, "is not the name of a bucket"),
+        ("gs://bucket/../x", {}, "the prefix is not a legal key"),
+        ("gs://key:c2VjcmV0@bucket", {}, "credentials do not belong into a URL"),
+        ("gs://bucket", {"service_account": "a", "service_account_key": "b"}, "give one of them"),
+        ("gs://bucket", {"endpoint": "ftp://x"}, "not the URL of a server"),
+        ("gs://bucket", {"access_key": "x"}, "'access_key' is no setting of GCS"),
+    ],
+)
+def test_what_is_no_store(url: str, settings: dict[str, Any], says: str) -> None:
+    """In one line that repeats no key."""
+    with pytest.raises(InvalidStoreUrlError, match=says) as caught:
+        open_store(url, **settings)
+    assert "c2VjcmV0" not in str(caught.value)
+
+
+def test_a_service_account_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What executors are sent is its text, since the file is not theirs; no `repr` has it."""
+    file = tmp_path / "account.json"
+    file.write_text(json.dumps({"type": "service_account", "private_key": "c2VjcmV0"}))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    store = open_store("gs://bucket")
+    assert isinstance(store, GcsStore)
+    sent = store.with_credentials_of_now()
+    assert sent.access()["service_account_key"] == file.read_text()
+    for each in (store, sent):
+        assert "c2VjcmV0" not in repr(each) + repr(each.config) + str(each.credentials_found())
+    assert at("http://127.0.0.1:1").with_credentials_of_now().access()["service_account_key"] is None
+
+
+@pytest.fixture
+def broken_account(tmp_path: Path) -> str:
+    path = tmp_path / "broken.json"
+    path.write_text("{")
+    return str(path)
+
+
+def test_a_service_account_that_cannot_be_read(broken_account: str) -> None:
+    """One line, at the first call."""
+    store = open_store("gs://bucket", service_account=broken_account)
+    assert "\n" not in str(error_of(lambda: store.get("a")))

@@ -13,7 +13,8 @@
    snapshots hold
 4. `seal` overwrites entries that only snapshots need any more; no entry of a topic that lives is ever deleted
 5. `expire_producers` forgets producers that were idle for the store's limit
-6. `clean` deletes files dead for 24 hours, files that no entry ever named, and needless snapshots
+6. `clean` finishes erasures that were begun and cut off, then deletes files dead for 24 hours, files that no entry ever
+   named, and needless snapshots
 7. `remove_deleted_topics` deletes what is left of topics that were deleted 24 hours ago, their entries too
 8. `expire_group_offsets`, only where the store's `offsets.retention.minutes` is set, or a run says
    `group_offsets_days`: no schedule alone makes a group lose its place, and no run one that committed within the days

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self, Unpack
 
 import pyarrow as pa
@@ -26,18 +28,25 @@ from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
 from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
 from txn_engine.cuts import CutChanges, CutMaker, changes_between
-from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.erasing import ErasureReport, Finished, StillHeld, TopicEraser, held_by_backups
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    TxnEngineError,
+)
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.as_of import AsOfCut
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.cuts import CutNumber, CutStore
 from txn_engine.log.entry_log import LogTools
+from txn_engine.log.erasures import Erasures
 from txn_engine.log.logs import ForkSafeExecutor, Logs, Looked
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import StoreConfig, StoreLimits, open_store_config
 from txn_engine.log.store_settings import StoreSettings
-from txn_engine.log.topics import Survey, TopicRegistry
+from txn_engine.log.topics import Survey, Topic, TopicRegistry
 from txn_engine.log.turns import WRITER_CHARS
 from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
@@ -47,7 +56,7 @@ from txn_engine.scan import Scan, first_offset_behind
 from txn_engine.tables import Tables
 from txn_engine.tables.tables import KEEP_CUT_MS
 from txn_engine.types import IsolationLevel, MarkerMode, ProducerIdAndEpoch, TopicPartition
-from txn_engine.unreadable import Listing
+from txn_engine.unreadable import WHOLE_TOPIC, Listing, Unreadable, one_place
 
 if TYPE_CHECKING:
     from txn_engine.sql.query import SqlEngine
@@ -124,7 +133,8 @@ class Engine:
         self._groups = GroupCoordinator(self.logs, clock)
         self.admin = Admin(self.logs, self.coordinator, self._groups, clock)
         self._cuts = CutStore(objects, clock, new_id, self.config.store_id, readers)
-        pins = PinStore(objects, clock, new_id)
+        self._pins = pins = PinStore(objects, clock, new_id)
+        self._erasures = Erasures(objects, clock, new_id)
         self.maintenance = Maintenance(self.logs, self._cuts, pins, clock)
         self.tables = Tables(
             self.logs,
@@ -291,6 +301,68 @@ class Engine:
             self.clock,
         )
         return maker.make(place, cut, progress)
+
+    # --- erasure --------------------------------------------------------------------------------------------
+
+    def erase(
+        self,
+        topic: str,
+        where: str,
+        *,
+        execute: bool = False,
+        everything: bool = False,
+        backups: str | ObjectStore | None = None,
+        progress: Progress = silent,
+    ) -> ErasureReport:
+        """Erase the records of a topic that a condition in SQL chooses, for good; without `execute` only say which.
+
+        Guarantee: once it returns, no data file of the topic holds one of them below the offsets that the report says,
+        live, replaced, aborted or kept for a cut, but for what the report names; other records are as they were, at
+        their offsets. Neither the condition nor a value is written anywhere. What is read as of a cut, or by an earlier
+        version of a table, is without them too. It may be killed anywhere: whoever erases next, or cleans up, goes on.
+
+        `everything`: also where no record would be left. `backups`: where this store's backups are: those that hold any
+        are named. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for what
+        is no condition on the topic's columns; nothing was written then.
+        """
+        try:
+            from txn_engine.sql.predicate import SqlPredicate
+        except ModuleNotFoundError as error:
+            raise InvalidRequestError(
+                f"a condition needs the package {error.name!r}, which is not installed",
+                action="pip install 'txn-engine[sql]'",
+            ) from error
+        info = self.logs.topics.look_up(topic)
+        eraser = self._topic_eraser(info, progress)
+        with closing(SqlPredicate(where, info.schema, topic=topic)) as matcher:
+            held: list[StillHeld] = []
+            if backups is not None:  # before anything is done: the place may be the wrong one
+                with store_errors():
+                    place = open_store(backups, create=False) if isinstance(backups, str) else backups
+                held = held_by_backups(self._objects, place, self.config.store_id, info, matcher)
+            report = eraser.erase(matcher, everything=everything) if execute else eraser.look(matcher)
+        return replace(report, still_held=(*report.still_held, *held))
+
+    def finish_erasures(self, topic: str | None = None, *, progress: Progress = silent) -> Listing[Finished]:
+        """Finish the erasures that were begun and cut off, of one topic or of all; in `unreadable` the topics where
+        that could not be done.
+        """
+        survey = None if topic is not None else self.logs.topics.survey_each()
+        topics = [self.logs.topics.look_up(topic)] if topic is not None else ()
+        done: list[Finished] = []
+        unreadable = [] if survey is None else list(survey.unreadable)
+        for info in topics if survey is None else survey.topics:
+            try:
+                with one_place(info.name):
+                    done += self._topic_eraser(info, progress).finish_begun()
+            except StoreUnavailableError:
+                raise
+            except TxnEngineError as error:
+                unreadable.append(Unreadable(info.name, WHOLE_TOPIC, error))
+        return Listing(done, unreadable)
+
+    def _topic_eraser(self, topic: Topic, progress: Progress) -> TopicEraser:
+        return TopicEraser(self.logs, topic, self._erasures, self._cuts, self._pins, self.tables, progress)
 
     # --- SQL ------------------------------------------------------------------------------------------------
 

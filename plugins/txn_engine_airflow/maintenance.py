@@ -123,12 +123,29 @@ def expire_producers(params: Params, announce: Announce) -> Table:
 
 
 def clean(params: Params, announce: Announce) -> Table:
-    """Delete files dead for 24 hours, orphans, and snapshots that two newer verified ones make needless."""
+    """Delete files dead for 24 hours, orphans, and snapshots that two newer verified ones make needless; first finish
+    what erasures have begun.
+    """
 
     def job(engine: Engine) -> MaintenanceReport[Any]:
+        _finish_erasures(engine, params)
         return engine.maintenance.clean(**_scope(params), policy=_policy(params))
 
     return _run_on_partitions("cleaned", job, params, announce)
+
+
+def _finish_erasures(engine: Engine, params: Params) -> None:
+    """Not in a run for one partition; one that cannot be finished is told, and stops no clean-up."""
+    topic = params["topic"] or None
+    if params["dry_run"] or params["partition"] is not None or topic in engine.config.internal_partitions:
+        return
+    if topic is not None and _is_deleted(engine, topic):
+        return
+    finished = engine.finish_erasures(topic)
+    for done in finished:
+        log.info("finished erasure %d of %s: %d files deleted", done.number, done.topic, done.deleted)
+    for each in finished.unreadable:
+        log.error("an erasure that was begun is not finished: %s", each)
 
 
 def remove_deleted_topics(params: Params, announce: Announce) -> Table:

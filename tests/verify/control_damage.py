@@ -370,3 +370,24 @@ def a_record_moved_by_an_erasure(story: Story) -> str:
     moved["max_timestamp"] = merged["max_timestamp"]
     _erase(story, [(merged["data_path"], moved)])
     return f"topics/payments/0/0/{moved['data_path']}"
+
+
+@damage("erased-there")
+def erased_record_put_back(story: Story) -> str:
+    """A finished erasure names the offset of a record that a live file has."""
+    _erasure(story, [0, 0])
+    return f"topics/payments/0/0/{story.files['payments/0/first']['data_path']}"
+
+
+@damage("object-damaged")
+def erasure_of_nonsense(story: Story) -> str:
+    return _erasure(story, [-1, "x"])
+
+
+def _erasure(story: Story, offsets: list[Any]) -> str:
+    folder = "topics/payments/0/erasures"
+    ours = {"topic": "payments", "incarnation": 0, "number": 0}
+    held = {**ours, "created_ms": 0, "partitions": [{"partition": 0, "to": 9, "offsets": offsets}]}
+    story.ledger.json(f"{folder}/{0:020d}.json", "erasure", held)
+    story.ledger.json(f"{folder}/{0:020d}-done.json", "erasure_done", {**ours, "finished_ms": 0})
+    return f"{folder}/{0:020d}.json"

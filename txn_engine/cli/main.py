@@ -19,6 +19,7 @@ from txn_engine.cli.cuts import cuts
 from txn_engine.cli.demo import demo
 from txn_engine.cli.doctor import doctor
 from txn_engine.cli.dump_log import dump_log
+from txn_engine.cli.erase import erase
 from txn_engine.cli.failures import EXIT_BROKEN_PIPE, EXIT_FAILED, EXIT_NOT_TOLD, OutputClosed, tell_error
 from txn_engine.cli.groups import groups
 from txn_engine.cli.maintain import maintain
@@ -76,6 +77,7 @@ for command in (
     configs,
     cuts,
     tables,
+    erase,
     backup,
     restore,
     coordinator,

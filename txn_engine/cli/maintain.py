@@ -18,6 +18,8 @@ from txn_engine.cli.output import Column, Output, Row, columns
 from txn_engine.cli.spark_session import spark_of_command, spark_settings
 
 if TYPE_CHECKING:
+    from txn_engine.engine import Engine
+    from txn_engine.errors import TxnEngineError
     from txn_engine.maintain import (
         Cleaned,
         Compacted,
@@ -254,7 +256,7 @@ def clean(
     """Forget producers idle for the store's limit, seal entries that were trimmed, delete what nobody needs.
 
     Deleted are files dead for 24 hours, snapshots with two newer verified ones, files that no entry ever named, and
-    what is left of topics that were deleted 24 hours ago.
+    what is left of topics that were deleted 24 hours ago. An erasure that was cut off is finished first.
     """
     from txn_engine.maintain.policy import DAY_MS, DEFAULT_POLICY
 
@@ -264,6 +266,9 @@ def clean(
     )
     with place.open() as engine:
         jobs = engine.maintenance
+        unfinished: TxnEngineError | None = None
+        if not dry_run and partition is None and topic not in engine.config.internal_partitions:
+            unfinished = _finish_erasures(engine, topic, out)
         with _progress(out, "forgetting producers") as progress:
             expired = jobs.expire_producers(topic, partition, dry_run=dry_run, progress=progress)
         with _progress(out, "sealing") as progress:
@@ -277,6 +282,16 @@ def clean(
             removed = reports[-1].partitions
     rows = _by_partition(expired.partitions, sealed.partitions, cleaned.partitions)
     tell("cleaned", _CLEANED, rows, reports, out, removed)
+    if unfinished is not None:
+        raise unfinished
+
+
+def _finish_erasures(engine: Engine, topic: str | None, out: Output) -> TxnEngineError | None:
+    """What others have begun; the first error of a topic where it is not done."""
+    finished = engine.finish_erasures(topic)
+    for done in finished:
+        out.note(f"finished erasure {done.number} of {done.topic}: {done.deleted} files deleted")
+    return next((each.error for each in finished.unreadable), None)
 
 
 def _by_partition(

@@ -11,13 +11,14 @@ from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreAcce
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.entry_format import OFFSETS_LOG, USER_LOG, LogKind
 from txn_engine.log.entry_log import EntryLog, LogTools
+from txn_engine.log.erasures import was_erased_from
 from txn_engine.log.left_snapshot import leave_snapshot
 from txn_engine.log.objects import Objects
 from txn_engine.log.slots import SlotRows, slots_from
 from txn_engine.log.snapshot_format import SNAPSHOT_LIMITS, decode_snapshot
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.log.topics import partition_prefix
-from txn_engine.protocol.as_of_cut import offsets_as_of
+from txn_engine.protocol.as_of_cut import offsets_as_of, readable_as_of
 from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.offset_commits import GroupOffsets
 from txn_engine.protocol.partition import PartitionState
@@ -139,12 +140,26 @@ class AsOfCut:
     def __init__(self, tools: LogTools, cut: Cut) -> None:
         self.cut = cut
         self._tools = tools
+        self._was_erased_from: dict[tuple[str, int], bool] = {}
 
     def state(self, topic: str, incarnation: int, partition: int) -> PartitionState:
         """The state of a topic's partition in which every file below the cut is decided. None of those that it lists
-        is deleted while the cut is there.
+        is deleted while the cut is there, but by an erasure: then it lists the one that stands there now.
         """
-        return self._snapshot(topic, incarnation, partition, USER_LOG)
+        state = self._snapshot(topic, incarnation, partition, USER_LOG)
+        if not self.was_erased_from(topic, incarnation):
+            return state
+        keys = LogKeys(partition_prefix(topic, incarnation, partition))
+        now = EarlierLog(self._tools, keys, USER_LOG).state_now()
+        return readable_as_of(state, now.erased)
+
+    def was_erased_from(self, topic: str, incarnation: int) -> bool:
+        """Whether an erasure of the topic was begun, when that was first asked here."""
+        known = self._was_erased_from.get((topic, incarnation))
+        if known is None:
+            known = was_erased_from(self._tools.objects, topic, incarnation)
+            self._was_erased_from[topic, incarnation] = known
+        return known
 
     def group_offsets(self, partition: int) -> GroupOffsets:
         """The offsets that one partition of `__consumer_offsets` kept: by the committed rows below the cut."""

@@ -169,6 +169,16 @@ class Objects:
                 return False
             return True
 
+    def size_of(self, key: str) -> int:
+        """The object's size; 0 where there is none."""
+        with store_errors():
+            try:
+                return self.store.head(key).size
+            except NotAFolderError:
+                raise
+            except ObjectNotFoundError:
+                return 0
+
     def create(self, key: str, data: bytes, *, max_bytes: int) -> PutOutcome:
         """Put-if-absent, settled by reading back. `OutcomeUnknownError` where that cannot be learned;
         `CorruptObjectError` where something stands there that is larger than `max_bytes`, and than `data`.

@@ -21,6 +21,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _BESIDE = (
     ("partitions", re.compile(r"[0-9]{20}\.json")),
     ("changes", re.compile(r"[0-9]{20}\.json")),
+    ("erasures", re.compile(r"[0-9]{20}(?:-done)?\.json")),
     ("published", re.compile(r"(?:delta|iceberg)/[0-9]{20}-[0-9]{20}\.json")),
     (
         "iceberg/metadata",

@@ -100,7 +100,7 @@ class Cleaner:
                 gone.append((key, size, name))
             elif name.data_path not in state.named:
                 oldest = name.log_end if oldest is None else min(oldest, name.log_end)
-        self._delete_files(gone, self._dead)
+        self._delete_files(gone, self._dead, state)
         return oldest
 
     def _raise_floor(self, state: PartitionState, oldest_unnamed: int | None) -> int:
@@ -150,16 +150,20 @@ class Cleaner:
             for key, size, name in self._data_files()
             if name.log_end < settled and name.data_path not in state.named
         ]
-        self._delete_files(gone, self._orphans)
+        self._delete_files(gone, self._orphans, state)
 
-    def _delete_files(self, gone: list[tuple[str, int, DataFileName]], counted: _Deleted) -> None:
+    def _delete_files(
+        self, gone: list[tuple[str, int, DataFileName]], counted: _Deleted, state: PartitionState
+    ) -> None:
         """Delete these, which the state that was read does not need, unless a cut does. The log forgets such a file
         like any other: then only the cut's own snapshot still tells of it.
         """
         holds = self._target.holds() if gone else None
-        if holds is None or holds.is_open:
+        if holds is None:
             return
-        held = self._target.files_held(holds, [name for _, _, name in gone])
+        if holds.is_open:
+            gone = [each for each in gone if each[2].data_path in state.erased]
+        held = self._target.files_held(holds, [name for _, _, name in gone], state.erased)
         for key, size, name in gone:
             if name.data_path not in held:
                 self._delete(key, size, counted)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -17,8 +17,8 @@ from txn_engine.log.pins import PinStore
 from txn_engine.log.topics import Topic, TopicRegistry
 from txn_engine.maintain.slots import Slots
 from txn_engine.maintain.snapshots import Snapshots
-from txn_engine.protocol.file_names import DataFileName
-from txn_engine.protocol.partition import PartitionState
+from txn_engine.protocol.file_names import DataFileName, parse_data_path
+from txn_engine.protocol.partition import LogFile, PartitionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +78,23 @@ class Target:
         pinned = self.pins.needed(self.topic, self.records.incarnation, self.partition)
         return replace(held, snapshots=held.snapshots | pinned.snapshots, files=pinned.files)
 
-    def files_held(self, holds: Holds, asked: Sequence[DataFileName]) -> frozenset[str]:
-        """The paths of those of these files that cuts or tables need.
+    def files_held(
+        self, holds: Holds, asked: Sequence[DataFileName], erased: Mapping[str, LogFile | None]
+    ) -> frozenset[str]:
+        """The paths of those of these files that cuts or tables need. `erased`: what stands for which file, by the
+        state that was read: an erased file is needed by nobody, the one that stands for it by who lists that one.
+        """
+        names = {name.data_path: name for name in asked if name.data_path not in erased}
+        stood_for = {
+            path: left.file.data_path
+            for path, left in erased.items()
+            if left is not None and left.file.data_path in names
+        }
+        held = self._files_listed(holds, [*names.values(), *map(parse_data_path, stood_for)])
+        return frozenset(held & names.keys()) | {stood_for[path] for path in held & stood_for.keys()}
+
+    def _files_listed(self, holds: Holds, asked: Sequence[DataFileName]) -> frozenset[str]:
+        """The paths of those of these files that cuts or tables list.
 
         A file is unknown to the log's states, then undecided, live, dead, and forgotten, in this order and each once.
         So the state in the middle of all that are held tells of each file whether it is held there, or on which side it

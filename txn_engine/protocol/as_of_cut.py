@@ -23,6 +23,23 @@ def files_across(state: PartitionState, offset: int) -> list[LogFile]:
     return [file for file in state.live.values() if file.base_offset < offset <= file.last_offset]
 
 
+def readable_as_of(state: PartitionState, erased: Mapping[str, LogFile | None]) -> PartitionState:
+    """An earlier state of a log, with files in the place of those of which records were erased since.
+
+    erased: by the log as it is now, what stands for each.
+    """
+    live = state.live
+    for base, file in state.live.items():
+        path = file.file.data_path
+        if path in erased:
+            live = live.delete(base)
+    for file in state.live.values():
+        left = erased.get(file.file.data_path)
+        if left is not None:
+            live = live.set(left.base_offset, left)
+    return replace(state, live=live)
+
+
 def partition_as_of(
     state: PartitionState, offset: int, shortened: Mapping[str, LogFile | None]
 ) -> PartitionState:

@@ -111,6 +111,7 @@ class AuditReader:
             group_id=self._check.group_id,
             known={place: {file.data_path for file in files} for place, files in replay.live.items()},
             data_from=self._data_from(),
+            erased=replay.erased,
         )
         stable = {(now.topic, now.partition): now.last_stable_offset for now in audit.partitions}
         history = audit.group_history

@@ -16,6 +16,7 @@ import pyarrow as pa
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
 from txn_engine.log.as_of import AsOf, AsOfCut, UnkeptCut
 from txn_engine.log.cut_format import Cut
+from txn_engine.log.erasures import was_erased_from
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import translated
 from txn_engine.log.own_process import OwnLock
@@ -112,7 +113,8 @@ class SqlEngine:
         topic_of_cut(cut, topic)
         with self._lock.here():
             found = self._listed.get(place)
-        if found is None:
+        was_erased = was_erased_from(self._logs.tools.objects, topic.name, topic.incarnation)
+        if found is None or was_erased:  # then another file may stand for one by now
             found = _files(topic, AsOfCut(self._logs.tools, cut), self._logs.workers.map)
             with self._lock.here():
                 _remember(self._listed, place, found)

@@ -150,6 +150,15 @@ class Visible:
             for file in visible_files(partition, state, at, cut.number)
         ]
 
+    def erased_at(self, cut: TopicCut) -> str | None:
+        """A file that is visible at the cut and of which records were erased since; None where there is none."""
+        for partition, at in enumerate(cut.partitions):
+            erased = self._log(partition).state_now().erased
+            for file in self._state(partition, at).live.values() if erased else ():
+                if file.file.data_path in erased:
+                    return f"{self._topic.prefix(partition)}/{file.file.data_path}"
+        return None
+
     def changes(self, earlier: TopicCut | None, later: TopicCut) -> Changes:
         """What changed from the earlier cut to the later one. Raises `InvalidRequestError` where that one is not the
         later one in every partition, `ConcurrentTransactionsError` where it goes through a file.

@@ -14,6 +14,7 @@ from typing import Final
 from txn_engine.clock import Clock
 from txn_engine.errors import ConcurrentTransactionsError, InvalidRequestError
 from txn_engine.log.cuts import CutStore
+from txn_engine.log.erasures import was_erased_from
 from txn_engine.log.logs import Logs
 from txn_engine.log.pins import FILES_MAX, PinName, PinStore
 from txn_engine.log.topic_cut import TopicCut
@@ -95,10 +96,24 @@ class Publisher:
         lasting = self._readable(view, changes)
         if newest is None:
             self._remove_stray_pins(view)
+        self._check_not_erased(cut)
         name = PinName(view.table_format, version, cut.number)
         pin = self._pins.put(*self._incarnation, name, changes.later, lasting)
         self._cuts.get(cut.number)  # nobody deletes what it needs once it is there behind the pin
         self._commit(view, version, changes, changes.steps(set(pin.files)), is_begun=False)
+
+    def _check_not_erased(self, cut: TopicCut) -> None:
+        """A cut from before an erasure lists files that are gone: no version may show these."""
+        if not was_erased_from(self._objects, self._topic.name, self._topic.incarnation):
+            return
+        gone = self._visible.erased_at(cut)
+        if gone:
+            raise ConcurrentTransactionsError(
+                f"cut {cut.number} is from before an erasure",
+                place=gone,
+                expected="a cut that shows what is left",
+                action="publish at a newer cut",
+            )
 
     def _remove_stray_pins(self, view: View) -> None:
         """Those of a table whose folder somebody took away. A version behind the first is nobody's, where the first is

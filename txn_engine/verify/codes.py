@@ -105,6 +105,11 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "floor",
                 _REPORT,
             ),
+            "erased-there": Code(
+                "A file holds a record that a finished erasure took away: it was put back.",
+                "erasure",
+                "find out who restored it; `txn-engine erase` with the same condition takes it away again",
+            ),
             "data-file-records": Code(
                 "A file holds more or fewer records than its row says, or at other offsets.", "2", _REPORT
             ),

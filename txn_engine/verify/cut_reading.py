@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from storage.store import ObjectStore
 from txn_engine.verify.audited_partition import AbortedEntry, AuditedPartition, StoredCommit
 from txn_engine.verify.cut_audit import cut_object_key, logs_of_cut
@@ -57,11 +59,13 @@ def read_cut(
     group_id: str | None = None,
     known: Mapping[Place, Collection[str]],
     data_from: Mapping[Place, int],
+    erased: Mapping[Place, Mapping[str, DataFile | None]],
 ) -> CutAsRead:
     """The cut of that number, by its raw objects; nothing of one that cannot be read.
 
     `known`: by partition the paths of data files that were read already: of the others each is read here, from
-    `data_from` on, and held against what the snapshot says of it. `findings`: what is wrong with them. Never raises for
+    `data_from` on, and held against what the snapshot says of it. `erased`: by partition what stands by now for the
+    files of which records were erased. `findings`: what is wrong with them. Never raises for
     damage; errors of the store itself come as `storage.errors.StorageError`.
     """
     findings = FindingLog()
@@ -78,7 +82,7 @@ def read_cut(
         for place, offset, snapshot in found:
             state = _state(reader, place, snapshot) if place.topic in topics else None
             if state is not None:
-                logs[place] = _log(state, offset)
+                logs[place] = _log(state, offset, erased.get(place, {}))
                 _judge_files(
                     reader, findings, place, logs[place], known.get(place, ()), data_from.get(place, 0)
                 )
@@ -98,13 +102,14 @@ def _state(reader: ObjectReader, place: Place, snapshot: int) -> AuditedPartitio
     return state if is_right else None
 
 
-def _log(state: AuditedPartition, offset: int) -> LogAtCut:
+def _log(state: AuditedPartition, offset: int, erased: Mapping[str, DataFile | None]) -> LogAtCut:
+    live = (erased.get(file.data_path, file) for file in state.files.in_order() if file.status == "live")
     return LogAtCut(
         offset,
         state.log_start_offset,
         state.log_end_offset,
         state.last_stable_offset,
-        tuple(file for file in state.files.in_order() if file.status == "live" and file.base_offset < offset),
+        tuple(file for file in live if file is not None and file.base_offset < offset),
         tuple(entry for entry in state.aborted if entry.first_offset < offset),
     )
 
@@ -122,7 +127,7 @@ def _judge_files(
         if file.data_path not in known and file.last_offset >= data_from:
             files.put(file)
     if len(files):
-        audit = DataFileAudit(place, reader, findings, None, data_from, {})
+        audit = DataFileAudit(place, reader, findings, None, data_from, {}, np.empty(0, np.int64))
         audit.run(files, now_ms=0, sound=True, progress=lambda _done, _of: None)
 
 

@@ -94,9 +94,15 @@ class FileFacts:
     first_timestamp: int = -1
     last_timestamp: int = -1
     strays: int = 0
+    erased: int = 0
 
-    def add(self, deltas: Numbers, times: Numbers, ranges: Numbers | None) -> None:
-        """Take in the next rows. `ranges`: the deltas they may have, first and last of each range in turn."""
+    def add(self, deltas: Numbers, times: Numbers, ranges: Numbers | None, gone: Numbers | None) -> None:
+        """Take in the next rows. `ranges`: the deltas they may have, first and last of each range in turn.
+
+        `gone`: those that no row has any more.
+        """
+        if gone is not None:
+            self.erased += int(np.isin(deltas, gone).sum())
         if ranges is not None:
             begun = np.searchsorted(ranges[::2], deltas, "right")  # ranges that begin at a delta or before it
             ended = np.searchsorted(ranges[1::2], deltas, "left")  # ranges that end before it
@@ -112,15 +118,20 @@ class FileFacts:
         self.first_timestamp = min(self.first_timestamp, first)
         self.last_timestamp = max(self.last_timestamp, last)
 
-    def add_stored(self, deltas: bytes, times: bytes, ranges: Numbers | None) -> None:
+    def add_stored(self, deltas: bytes, times: bytes, ranges: Numbers | None, gone: Numbers | None) -> None:
         """Take in all rows, as a file stores them."""
         count = len(deltas) // _NUMBER_BYTES
-        if ranges is None and deltas == _dense(count) and times == times[:_NUMBER_BYTES] * count:
+        if (
+            ranges is None
+            and gone is None
+            and deltas == _dense(count)
+            and times == times[:_NUMBER_BYTES] * count
+        ):
             time_ms = bounded_time(int.from_bytes(times[:_NUMBER_BYTES], "little", signed=True))
             self.records, self.first_delta, self.last_delta = count, 0, count - 1
             self.first_timestamp = self.last_timestamp = time_ms
         else:
-            self.add(np.frombuffer(deltas, "<i8"), np.frombuffer(times, "<i8"), ranges)
+            self.add(np.frombuffer(deltas, "<i8"), np.frombuffer(times, "<i8"), ranges, gone)
 
 
 @lru_cache(maxsize=64)
@@ -134,11 +145,12 @@ class FileDecoder:
     """Reads a data file as far as the audit needs: all of its bytes for the checksum, two columns for its records.
 
     ranges: by key the deltas that a rewrite's output may have, first and last of each range in turn; none for a file
-    whose records may be anywhere in its span.
+    whose records may be anywhere in its span. gone: by key the deltas that a finished erasure names in that span.
     """
 
     schema: RecordSchema | None
     ranges: Mapping[str, Numbers]
+    gone: Mapping[str, Numbers] = field(default_factory=dict)
 
     def __call__(self, raw: RawObject) -> FileFacts:
         """What was found in the file; MalformedError where it is no data file."""
@@ -154,10 +166,10 @@ class FileDecoder:
             problem = self.schema.problem(columns)
             wrong_id = self.schema.wrong_id(columns) if problem is None else None
         facts = FileFacts(found.checksum, found.write_id, problem, wrong_id)
-        ranges = self.ranges.get(raw.key)
+        ranges, gone = self.ranges.get(raw.key), self.gone.get(raw.key)
         if found.cut is not None:
             stored_deltas, stored_times = found.cut
-            facts.add_stored(stored_deltas, stored_times, ranges)
+            facts.add_stored(stored_deltas, stored_times, ranges, gone)
             return facts
         for batch in found.batches([_DELTA, _TIMESTAMP]):
             deltas, times = batch.column(_DELTA), batch.column(_TIMESTAMP)
@@ -165,14 +177,15 @@ class FileDecoder:
                 raise MalformedError(f"null in {_DELTA} or {_TIMESTAMP}")
             rows = _numbers(deltas), _numbers(times.view(pa.int64()))
             if 0 < len(deltas) == found.rows:
-                facts.add_stored(rows[0].tobytes(), rows[1].tobytes(), ranges)
+                facts.add_stored(rows[0].tobytes(), rows[1].tobytes(), ranges, gone)
             elif len(deltas):
-                facts.add(*rows, ranges)
+                facts.add(*rows, ranges, gone)
         return facts
 
     def part(self, keys: Collection[str]) -> FileDecoder:
         """The decoder with the ranges of these files alone."""
-        return FileDecoder(self.schema, {key: self.ranges[key] for key in keys if key in self.ranges})
+        ranges, gone = ({key: held[key] for key in keys if key in held} for held in (self.ranges, self.gone))
+        return FileDecoder(self.schema, ranges, gone)
 
 
 def _numbers(column: pa.Array[Any]) -> Numbers:
@@ -186,7 +199,8 @@ class DataFileAudit:
     """The data files of one partition, after its log was replayed.
 
     `read_from`: those with records from this offset on are read, of the others only name and size are looked at; None:
-    none is read. What was read before (`FileTable.was_read`) is not read again: `unchanged` counts it.
+    none is read. `erased`: the offsets at which no record may be. What was read before (`FileTable.was_read`) is not
+    read again: `unchanged` counts it.
     """
 
     place: Place
@@ -195,6 +209,7 @@ class DataFileAudit:
     schema: RecordSchema | None
     read_from: int | None
     rewritten: Mapping[str, Ranges]
+    erased: Numbers
     read: int = 0
     unchanged: int = 0
     _files: FileTable = field(default_factory=FileTable)
@@ -206,7 +221,8 @@ class DataFileAudit:
         """Judge every file that the log names; return how many are there, and how many others (orphans)."""
         self._files = files
         files.forget_presence()
-        decode, prefix = FileDecoder(self.schema, self._ranges()), f"{self.place.prefix}/"
+        decode = FileDecoder(self.schema, self._ranges(), self._gone())
+        prefix = f"{self.place.prefix}/"
         for info, found in self.reader.read_in_order(self._to_read(prefix), decode):
             self.read += 1
             file = files.get(info.key.removeprefix(prefix))
@@ -248,6 +264,15 @@ class DataFileAudit:
             if file is not None
         }
 
+    def _gone(self) -> dict[str, Numbers]:
+        """By key of each file in whose span something was erased, at which distances."""
+        found = {}
+        for file in self._files.in_order() if len(self.erased) else ():
+            first, behind = np.searchsorted(self.erased, [file.base_offset, file.last_offset + 1])
+            if first < behind:
+                found[f"{self.place.prefix}/{file.data_path}"] = self.erased[first:behind] - file.base_offset
+        return found
+
     def _judge_found(self, file: DataFile, found: FileFacts | Damaged | None) -> None:
         if isinstance(found, Damaged):
             self._note_damage(file, found.reason, found.size)
@@ -279,6 +304,9 @@ class DataFileAudit:
         elif found.strays:
             seen = f"{found.strays} records at offsets that none of the rewritten files had"
             self._note("data-file-records", file, seen, "every record at its own offset")
+        if found.erased:
+            seen = f"{found.erased} records that an erasure took away"
+            self._note("erased-there", file, seen, "none of them, in any file")
         within = file.first_timestamp <= found.first_timestamp and found.last_timestamp <= file.max_timestamp
         if found.records and not within:
             seen = f"timestamps {found.first_timestamp} to {found.last_timestamp}"

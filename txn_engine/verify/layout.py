@@ -24,6 +24,7 @@ from txn_engine.verify.store_keys import (
     CHANGES,
     COUNTED_OBJECT,
     DELTA_LOG,
+    ERASURES,
     GROWTHS,
     ICEBERG,
     INTERNAL,
@@ -345,7 +346,7 @@ class LayoutAudit:
 
     def _judge_folders(self, folder: str, names: list[str], partitions: int) -> None:
         for name in names:
-            if name not in (GROWTHS, CHANGES, PINS, DELTA_LOG, ICEBERG) and (
+            if name not in (GROWTHS, CHANGES, ERASURES, PINS, DELTA_LOG, ICEBERG) and (
                 NUMBER.fullmatch(name) is None or int(name) >= partitions
             ):
                 self._note_partition(f"{folder}/{name}/", partitions)

@@ -9,6 +9,7 @@ from txn_engine.verify.audited_partition import AuditedPartition, apply
 from txn_engine.verify.cut_spans import Spans
 from txn_engine.verify.data_file_audit import DataFileAudit
 from txn_engine.verify.descriptors import ROW_COLUMNS
+from txn_engine.verify.erasures import erased_offsets
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.judged_entry import JudgedEntry, Rule
 from txn_engine.verify.key_audit import KeyAudit, KeyRules
@@ -137,11 +138,13 @@ class PartitionAudit:
         if self._files_before is not None:
             state.files.carry_reads(self._files_before)
             self._files_before = None
+        erased = erased_offsets(reader, findings, self.place)
         digest = None if schema is None else schema.digest
+        digest = f"{digest} {len(erased)}" if len(erased) else digest
         if digest != self._schema:
             state.files.forget_reads()
             self._schema = digest
-        files = DataFileAudit(self.place, reader, findings, schema, read_from, state.rewritten)
+        files = DataFileAudit(self.place, reader, findings, schema, read_from, state.rewritten, erased)
         counted = files.run(state.files, now_ms=now_ms, sound=self.sound, progress=self._file_progress)
         self._audit.tally.unchanged += files.unchanged
         if keys is not None and read_from == 0 and self.sound:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import NamedTuple
 
@@ -119,12 +120,14 @@ class Replay:
     Of places that were judged to their end: `aborted`, the aborted transactions; `open`, the producers whose
     transaction no marker has ended; both without the places that have none. `live`: the live data files, of the topics
     in `files_of` alone. `groups`: the commits of the groups in `groups_of` whose log was judged to its end; none where
-    it holds no row of them. `decisions`: what the coordinator's log decided.
+    it holds no row of them. `erased`: where records were erased, what stands for which file. `decisions`: what the
+    coordinator's log decided.
     """
 
     files_of: frozenset[str] = frozenset()
     groups_of: frozenset[str] = frozenset()
 
+    erased: dict[Place, Mapping[str, DataFile | None]] = field(default_factory=dict)
     aborted: dict[Place, AbortedIndex] = field(default_factory=dict)
     open: dict[Place, tuple[int, ...]] = field(default_factory=dict)
     open_ids: list[OpenId] = field(default_factory=list)

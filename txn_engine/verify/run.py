@@ -261,7 +261,9 @@ class _Run:
             self._judge_hanging(opened)
         self._offsets.judge(self._log_ends, self._audit.findings)
         self._cuts.judge(self._log_ends)
-        tables = TableAudit(self._bench.reader, self._audit.findings, self._layouts.store_id)
+        tables = TableAudit(
+            self._bench.reader, self._audit.findings, self._layouts.store_id, self.replay.erased
+        )
         tables.run(self._audited_topics())
         owned = self._coordinator.highest_id
         self._layouts.judge_blocks(max(self._ids.highest, owned), owned)
@@ -390,6 +392,8 @@ class _Run:
         self.stats.append(stats)
         self._judge_cuts(audit)
         self._log_ends[audit.place] = audit.state.log_end_offset if audit.sound else None
+        if audit.state.erased:
+            self.replay.erased[audit.place] = audit.state.erased
         if not audit.sound:
             return
         self.replay.keep(audit.place, audit.state)

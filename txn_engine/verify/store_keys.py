@@ -30,6 +30,7 @@ GROWTHS: Final = "partitions"
 CHANGES: Final = "changes"
 SETTINGS: Final = "settings"
 PINS: Final = "published"
+ERASURES: Final = "erasures"
 DELTA_LOG: Final = "_delta_log"
 ICEBERG: Final = "iceberg"
 FOREIGN_NAMED_MAX: Final = 20
@@ -61,6 +62,7 @@ _PARTITION = _Folder(
     folders=((re.compile("log|snapshots"), _OFFSETS), (re.compile("data"), _Folder(DATA_FILE)))
 )
 _INTERNAL_TOPIC = _Folder(folders=((NUMBER, _Folder(folders=((NUMBER, _INTERNAL_PARTITION),))),))
+_ERASURE = re.compile(r"([0-9]{20})(?:-done)?\.json")
 _PIN = re.compile(r"([0-9]{20})-[0-9]{20}\.json")
 _DELTA_OBJECT = re.compile(r"_last_checkpoint|[0-9]{20}\.(?:json|checkpoint\.parquet)")
 _ICEBERG_OBJECT = re.compile(
@@ -71,6 +73,7 @@ _INCARNATION = _Folder(
         (NUMBER, _PARTITION),
         (re.compile(GROWTHS), _Folder(COUNTED_OBJECT, most=_MAX_GROWTH)),
         (re.compile(CHANGES), _Folder(COUNTED_OBJECT)),
+        (re.compile(ERASURES), _Folder(_ERASURE)),
         (re.compile(PINS), _Folder(folders=((re.compile("delta|iceberg"), _Folder(_PIN)),))),
         (re.compile(DELTA_LOG), _Folder(_DELTA_OBJECT)),
         (re.compile(ICEBERG), _Folder(folders=((re.compile("metadata"), _Folder(_ICEBERG_OBJECT)),))),

@@ -35,12 +35,19 @@ class _Pin:
 
 
 class TableAudit:
-    """Audits the tables of topics, after their logs were."""
+    """Audits the tables of topics, after their logs were. erased: what the logs say stands for which file."""
 
-    def __init__(self, reader: ObjectReader, findings: FindingLog, store_id: str | None) -> None:
+    def __init__(
+        self,
+        reader: ObjectReader,
+        findings: FindingLog,
+        store_id: str | None,
+        erased: Mapping[Place, Mapping[str, DataFile | None]],
+    ) -> None:
         self._reader = reader
         self._findings = findings
         self._store_id = store_id
+        self._erased = erased
 
     def run(self, topics: Sequence[Topic]) -> None:
         """Those that these topics have."""
@@ -55,7 +62,7 @@ class TableAudit:
         iceberg = IcebergAudit(self._reader, self._findings, self._store_id, topic, folder)
         delta.list()  # before the pins: what is listed was pinned before
         iceberg.list()
-        files = _Files(self._reader, topic)
+        files = _Files(self._reader, topic, self._erased)
         pins = {name: self._pins(folder, topic, name) for name in _FORMATS}
         held: dict[int, ShownCut] = {}
         for pin in (pin for each in pins.values() for pin in each):
@@ -100,9 +107,15 @@ class TableAudit:
 class _Files:
     """The data files of a topic: those that snapshots list, and those that are there."""
 
-    def __init__(self, reader: ObjectReader, topic: Topic) -> None:
+    def __init__(
+        self,
+        reader: ObjectReader,
+        topic: Topic,
+        erased: Mapping[Place, Mapping[str, DataFile | None]],
+    ) -> None:
         self._reader = reader
         self._topic = topic
+        self._erased = erased
         self._listed: dict[
             int, tuple[int, dict[str, DataFile] | None]
         ] = {}  # by partition the last snapshot read
@@ -116,13 +129,23 @@ class _Files:
                 return f"{self._place(partition).prefix}/snapshots/{snapshot:020d}.parquet"
             there = self._existing(partition)
             for path in listed:
-                if path not in there:
-                    return f"{self._place(partition).prefix}/{path}"
+                needed = self._stands_for(partition, path)
+                if needed is not None and needed not in there:
+                    return f"{self._place(partition).prefix}/{needed}"
         for path in more:
             number, _, data_path = path.partition("/")
-            if data_path not in self._existing(int(number)):
-                return f"{self._place(int(number)).prefix}/{data_path}"
+            needed = self._stands_for(int(number), data_path)
+            if needed is not None and needed not in self._existing(int(number)):
+                return f"{self._place(int(number)).prefix}/{needed}"
         return None
+
+    def _stands_for(self, partition: int, path: str) -> str | None:
+        """The file that has what is left of that one; None: nothing is left of it."""
+        erased = self._erased.get(self._place(partition), {})
+        if path not in erased:
+            return path
+        left = erased[path]
+        return None if left is None else left.data_path
 
     def visible(self, at: ShownCut) -> Visible | None:
         """What is visible at a cut, by path below the tables' root; None where a snapshot is gone."""

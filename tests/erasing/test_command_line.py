@@ -1,0 +1,63 @@
+"""`txn-engine erase`, as a person types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import txn_engine
+from tests.erasing.persons import PERSON, SCHEMA, TOPIC, WHERE, objects_with, rows
+from txn_engine.cli.main import cli
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    url = f"file://{tmp_path}/store"
+    monkeypatch.setenv("TXN_ENGINE_URL", url)
+    with txn_engine.connect(url) as engine:
+        engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
+        with engine.producer() as producer:
+            producer.produce(TOPIC, rows(1, PERSON, 2)).result()
+            producer.produce(TOPIC, rows(3)).result()
+    return url
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(cli, ["erase", *arguments], input=stdin)
+
+
+def test_shown_then_done(url: str, tmp_path: Path) -> None:
+    """Both ways to name the topic; as JSON too; a backup that holds some is named, and the exit code says so."""
+    with txn_engine.connect(url) as engine:
+        engine.backup(f"file://{tmp_path}/backups")
+        store = engine.store
+    shown = run("--topic", TOPIC, "--where", WHERE)
+    assert (shown.exit_code, "nothing was written" in shown.output) == (0, True)
+    assert len(objects_with(store)) == 1
+    done = run(TOPIC, "--where", "-", "--execute", "--backup", f"file://{tmp_path}/backups", stdin=WHERE)
+    assert done.exit_code == 1
+    assert "backup 0 in" in done.output
+    assert str(PERSON) not in done.output
+    assert objects_with(store) == []
+    again = json.loads(run("--topic", TOPIC, "--where", WHERE, "--execute", "--json").stdout)
+    assert (again["records"], again["erasures"], again["is_complete"]) == (0, [], True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--where", WHERE], 2),
+        (["--topic", TOPIC, TOPIC, "--where", WHERE], 2),
+        (["--topic", TOPIC], 2),
+        (["--topic", "nobody", "--where", WHERE], 1),
+        (["--topic", TOPIC, "--where", "account_id > 0", "--execute"], 1),
+        (["--topic", TOPIC, "--where", WHERE, "--backup", "file:///nowhere"], 1),
+    ],
+)
+@pytest.mark.usefixtures("url")
+def test_bad_calls(arguments: list[str], code: int) -> None:
+    """One line."""
+    assert run(*arguments).exit_code == code

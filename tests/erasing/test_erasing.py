@@ -1,0 +1,227 @@
+"""A person's records are gone from every object, and all other records are as they were: also killed at every write."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import MemoryStore
+from tests.erasing.persons import (
+    EAGER,
+    PERSON,
+    TOPIC,
+    WHERE,
+    commit,
+    copy_of,
+    ledger,
+    objects_with,
+    open_engine,
+    rows,
+    seen,
+    without_person,
+)
+from tests.maintain.test_deaths import ProcessDiedError, faulty
+from txn_engine import Engine
+from txn_engine.erasing import ErasureReport
+from txn_engine.errors import InvalidRequestError, TxnEngineError
+from txn_engine.maintain.policy import DAY_MS
+from txn_engine.testing import ManualClock
+
+
+def erase(engine: Engine) -> ErasureReport:
+    return engine.erase(TOPIC, WHERE, execute=True)
+
+
+def assert_sound(engine: Engine) -> None:
+    report = engine.admin.verify()
+    assert report.ok, [str(finding) for finding in report.findings]
+
+
+def test_gone_from_every_object() -> None:
+    """Raw bytes, decoded columns, footers and manifests of every object; what is left reads the same, also as of cuts,
+    and by the tables' newest versions.
+    """
+    store, clock = ledger()
+    with open_engine(store, clock) as engine:
+        before = {cut: seen(engine, cut) for cut in (None, 0, 2)}
+        assert len(objects_with(store)) > 6
+        report = erase(engine)
+        assert objects_with(store) == []
+        assert {cut: seen(engine, cut) for cut in before} == {
+            cut: without_person(records) for cut, records in before.items()
+        }
+        assert report.records == sum(record[0] == PERSON for record in before[None].values())
+        assert (report.cuts, report.erasures, report.still_held) == ((0, 1, 2, 3), (0,), ())
+        assert set(report.tables) == {"delta", "iceberg"}
+        assert_sound(engine)
+    with open_engine(store, clock) as engine:
+        assert seen(engine) == without_person(before[None])
+        assert erase(engine).erasures == ()
+
+
+def test_a_look_writes_nothing() -> None:
+    """It says what an erasure would be about."""
+    store, clock = ledger()
+    before = {info.key: store.get(info.key) for info in store.list("")}
+    with open_engine(store, clock) as engine:
+        report = engine.erase(TOPIC, WHERE)
+    assert {info.key: store.get(info.key) for info in store.list("")} == before
+    assert not report.executed
+    first, second = report.partitions
+    assert (first.records, first.unnamed_files, second.records) == (6, 1, 1)
+    assert first.dead_files > 2
+    assert len(report.cuts) == 4
+
+
+def test_what_comes_after_it() -> None:
+    """Upkeep goes on; a second erasure takes what stands for the first's files; cuts are still read."""
+    store, clock = ledger()
+    with open_engine(store, clock) as engine:
+        erase(engine)
+        before = {cut: seen(engine, cut) for cut in (None, 0, 2)}
+        for _ in range(3):
+            clock.advance(2 * DAY_MS)
+            commit(engine, 20, 21)
+            engine.admin.snapshot()
+            for job in ("compact", "retain", "seal", "clean"):
+                getattr(engine.maintenance, job)(policy=EAGER) if job != "seal" else engine.maintenance.seal()
+            assert {cut: seen(engine, cut) for cut in (0, 2)} == {cut: before[cut] for cut in (0, 2)}
+        assert_sound(engine)
+        engine.erase(TOPIC, "account_id IN (1, 3, 20)", execute=True)
+        for cut in (None, 0, 2):
+            assert not {1, 3, 20} & {record[0] for record in seen(engine, cut).values()}
+        left = {at: record for at, record in before[0].items() if record[0] not in (1, 3)}
+        assert seen(engine, 0) == left
+        assert_sound(engine)
+        engine.delete_cut(0)
+        clock.advance(2 * DAY_MS)
+        engine.maintenance.clean(policy=EAGER)
+        assert_sound(engine)
+
+
+# --- cut off, and beside others ---------------------------------------------------------------------------
+
+
+def _operations(store: MemoryStore, now_ms: int) -> list[str]:
+    counted = faulty(store, "before", -1)
+    with open_engine(counted, ManualClock(now_ms)) as engine:
+        counted.calls.clear()
+        erase(engine)
+    return [operation for operation, _, _ in counted.calls]
+
+
+def _attempt(store: MemoryStore, now_ms: int, fault: str, at: int) -> None:
+    failing = faulty(store, fault, at)
+    decide, failing.decide = failing.decide, None
+    with open_engine(failing, ManualClock(now_ms)) as engine:
+        failing.decide, failing.calls = decide, []
+        try:
+            erase(engine)
+        except (TxnEngineError, ProcessDiedError):
+            pass  # what it left is judged after the next one
+        finally:
+            failing.decide = None
+
+
+@pytest.mark.parametrize("fault", ["dies before", "dies after", "before", "after"])
+def test_every_write(fault: str) -> None:
+    """Whichever write is the last, or (some of them) fails once, before or after it took effect: readers see a record
+    of the person or not, and all others; a second run finishes.
+    """
+    made, clock = ledger()
+    with open_engine(copy_of(made), clock) as engine:
+        before = {cut: seen(engine, cut) for cut in (None, 0, 2)}
+    step = {"dies after": 1, "dies before": 2, "before": 3, "after": 3}[fault]
+    writes = [
+        at
+        for at, operation in enumerate(_operations(copy_of(made), clock()))
+        if operation in ("put_if_absent", "put", "delete")
+    ]
+    for at in writes[::step]:
+        store = copy_of(made)
+        _attempt(store, clock(), fault, at)
+        with open_engine(store, clock) as engine:
+            for cut, records in before.items():
+                now = seen(engine, cut)
+                assert without_person(now) == without_person(records)
+                assert now.items() <= records.items()
+            report = erase(engine)
+            assert report.is_complete
+            assert objects_with(store) == []
+            assert {cut: seen(engine, cut) for cut in before} == {
+                cut: without_person(records) for cut, records in before.items()
+            }
+            assert_sound(engine)
+
+
+def test_one_that_was_begun_is_finished_without_the_condition() -> None:
+    """By whoever comes: what no entry names alone is left to the next who asks with it."""
+    made, clock = ledger()
+    operations = _operations(copy_of(made), clock())
+    store = copy_of(made)
+    begun = next(at for at, each in enumerate(operations) if each == "put_if_absent")
+    _attempt(store, clock(), "dies after", begun)
+    with open_engine(store, clock) as engine:
+        (finished,) = engine.finish_erasures()
+        assert finished.number == 0
+        assert [key for key in objects_with(store) if "-p-1-e-1-" not in key] == []
+        assert len(objects_with(store)) == 1
+        assert erase(engine).deleted == 1
+        assert objects_with(store) == []
+
+
+def test_open_transactions_are_told_and_taken_later() -> None:
+    """Up to the last stable offset; what lies behind it is named, and goes once it is decided."""
+    store, clock = ledger()
+    with open_engine(store, clock) as engine:
+        producer = engine.producer(transactional_id="open")
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(TOPIC, rows(PERSON, 30), partition=0).result()
+        report = erase(engine)
+        (held,) = report.still_held
+        assert held.records == 1
+        assert not report.is_complete
+        producer.commit_transaction()
+        assert erase(engine).is_complete
+        assert objects_with(store) == []
+        assert 30 in {record[0] for record in seen(engine).values()}
+
+
+# --- bad input --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ("true", "looks at no column"),
+        ("account_id > 0", "that all 17 records meet"),
+        ("account_id", "type BIGINT"),
+        ("nobody = 1", "a column in the condition that the topic has not"),
+        ("account_id IN (SELECT 1)", "a query inside it"),
+        ("random() > 0.5", "the function 'random'"),
+        ("account_id = 'Arthur'", "cannot be evaluated"),
+        ("account_id = 1; DROP TABLE x", "no SQL"),
+        ("", "no condition"),
+    ],
+)
+def test_what_is_refused_writes_nothing(where: str, told: str) -> None:
+    """One line, without a value."""
+    store, clock = ledger()
+    keys = [info.key for info in store.list("")]
+    with open_engine(store, clock) as engine, pytest.raises(InvalidRequestError) as raised:
+        engine.erase(TOPIC, where, execute=True)
+    assert told in str(raised.value)
+    assert "Arthur" not in str(raised.value)
+    assert [info.key for info in store.list("")] == keys
+
+
+def test_everything() -> None:
+    """Where that is asked for."""
+    store, clock = ledger()
+    with open_engine(store, clock) as engine:
+        engine.erase(TOPIC, "true", execute=True, everything=True)
+        assert seen(engine) == seen(engine, 0) == {}
+        assert [info.key for info in store.list(f"topics/{TOPIC}/0/0/data")] == []
+        commit(engine, 50)
+        assert len(seen(engine)) == 1
+        assert_sound(engine)

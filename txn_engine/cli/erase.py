@@ -1,0 +1,132 @@
+"""`txn-engine erase`: a person's records, gone for good from everything that a topic has."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from txn_engine.cli.backup import backups_endpoint
+from txn_engine.cli.command import SETTINGS, Command, Place, common_options
+from txn_engine.cli.failures import CommandFailed
+from txn_engine.cli.output import Output, columns
+
+if TYPE_CHECKING:
+    from storage import ObjectStore
+    from txn_engine.erasing import ErasureReport
+
+_FOUND = columns(
+    "PARTITION>", "SEARCHED-TO>", "RECORDS>", "ALL-RECORDS>", "LIVE-FILES>", "DEAD-FILES>", "UNNAMED-FILES>"
+)
+_NAMED_MAX = 20
+
+
+@click.command(
+    cls=Command,
+    context_settings=SETTINGS,
+    short_help="Erase the records that a condition chooses, for good.",
+    examples=(
+        'txn-engine erase --topic payments --where "account_id = 42"',
+        'txn-engine erase --topic payments --where "account_id = 42" --backup s3://ledger-backups --execute',
+        "txn-engine erase --topic payments --where - --execute < condition.sql",
+    ),
+)
+@click.argument("topic_name", metavar="[TOPIC]", required=False)
+@click.option("--topic", metavar="TOPIC", help="The topic.")
+@click.option(
+    "--where",
+    required=True,
+    metavar="CONDITION",
+    help="Which records: a condition in SQL on the topic's columns. -: read it from stdin, where nobody sees it in a "
+    "list of processes.",
+)
+@click.option("--execute", is_flag=True, help="Do it; without this it only says what there is.")
+@click.option("--everything", is_flag=True, help="Also where no record of the topic would be left.")
+@click.option(
+    "--backup",
+    "backup_url",
+    metavar="URL",
+    help="Where this store's backups are: those that hold any of the records are named.",
+)
+@backups_endpoint
+@common_options
+def erase(
+    topic_name: str | None,
+    topic: str | None,
+    where: str,
+    execute: bool,
+    everything: bool,
+    backup_url: str | None,
+    backup_endpoint: str | None,
+    place: Place,
+    out: Output,
+) -> None:
+    """Erase records of TOPIC from all its files: also those that were merged, were aborted, or are kept for cuts.
+
+    Without --execute it says what there is, and writes nothing. The condition and what it looks at are written nowhere:
+    the store keeps offsets and files. Cuts and older versions of tables are without the records from then on. What was
+    cut off goes on when the command runs again, or at the next clean-up. Exit code 1 where something holds some still.
+    """
+    name = topic or topic_name
+    if name is None or (topic is not None and topic_name is not None):
+        raise click.UsageError("name the topic, once: --topic TOPIC")
+    condition = sys.stdin.read() if where == "-" else where
+    with place.open() as engine, out.progress("searching") as advance:
+        report = engine.erase(
+            name,
+            condition,
+            execute=execute,
+            everything=everything,
+            backups=None if backup_url is None else _place(backup_url, backup_endpoint or place.endpoint),
+            progress=lambda what, done, total: advance(description=what, completed=done, total=total),
+        )
+    if report.executed:
+        out.done()
+    rows = [
+        {name: getattr(each, name) for name in (column.name for column in _FOUND)}
+        for each in report.partitions
+    ]
+    out.table("partitions", _FOUND, rows, **{k: v for k, v in report.to_dict().items() if k != "partitions"})
+    _tell(report, out)
+    if report.executed and report.still_held:
+        raise CommandFailed(
+            "ERASURE_INCOMPLETE",
+            f"{len(report.still_held)} places hold some of the records still, the first: "
+            f"{report.still_held[0].place}, until {report.still_held[0].until}",
+            as_json=out.as_json,
+        )
+
+
+def _tell(report: ErasureReport, out: Output) -> None:
+    for number in report.finished_before:
+        out.note(f"finished erasure {number}, which was begun before")
+    if report.executed:
+        numbers = ", ".join(map(str, report.erasures)) or "none was needed"
+        out.note(
+            f"erased {report.records:,} records (erasure: {numbers}): "
+            f"{report.files:,} files rewritten or let go, {report.deleted:,} deleted, {report.deleted_bytes:,} bytes"
+        )
+    for what, named in (("cuts", report.cuts), ("pins of", report.pins)):
+        if named:
+            more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+            shown = ", ".join(map(str, named[:_NAMED_MAX]))
+            verb = "are without them now" if report.executed else "would be without them"
+            out.note(f"{what} {shown}{more} {verb}")
+    for table, version in report.tables.items():
+        out.note(
+            f"the {table} table is without them from version {version} on; files of earlier ones are gone"
+        )
+    for held in report.still_held:
+        count = "some" if held.records < 0 else f"{held.records:,}"
+        out.note(f"still held: {held.place}: {count} of the records, until {held.until}")
+    if not report.executed:
+        out.note("nothing was written: --execute does it")
+
+
+def _place(url: str, endpoint: str | None) -> ObjectStore:
+    from storage import open_store
+    from txn_engine.log.objects import store_errors
+
+    with store_errors():
+        return open_store(url, endpoint=endpoint, create=False)

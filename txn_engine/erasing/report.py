@@ -1,0 +1,72 @@
+"""What an erasure found and did: counts, names and times, never a value."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class StillHeld:
+    """A place that still holds records that were asked for. `until`: in a few words."""
+
+    place: str
+    records: int
+    until: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFound:
+    """What was found in one partition. searched_to: what lies at this offset or above was not decided yet.
+
+    records: committed ones that readers see. live_files, dead_files: that hold any; the dead ones were merged, trimmed
+    or aborted, or are kept for a cut or a table. unnamed_files: uploads that no entry names.
+    """
+
+    partition: int
+    searched_to: int
+    records: int
+    live_files: int
+    dead_files: int
+    unnamed_files: int
+    all_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureReport:
+    """What was asked for, found and done in one topic.
+
+    executed: False: nothing was written. erasures: the numbers of those begun and finished for it. finished_before:
+    those that somebody else had begun, and that were finished first. files: of which records were erased; deleted: data
+    files that are gone, and their bytes. cuts, pins: those that named one of these files; reading as of them goes on
+    without the records. tables: by format the version that shows what is left, and those before it, whose own files are
+    gone. still_held: what holds records still.
+    """
+
+    topic: str
+    incarnation: int
+    executed: bool
+    partitions: tuple[PartitionFound, ...]
+    erasures: tuple[int, ...] = ()
+    finished_before: tuple[int, ...] = ()
+    files: int = 0
+    deleted: int = 0
+    deleted_bytes: int = 0
+    cuts: tuple[int, ...] = ()
+    pins: tuple[str, ...] = ()
+    tables: dict[str, int] = field(default_factory=dict)
+    still_held: tuple[StillHeld, ...] = ()
+
+    @property
+    def records(self) -> int:
+        """How many committed records it is about."""
+        return sum(each.records for each in self.partitions)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing holds them any more, as far as the store goes."""
+        return self.executed and not self.still_held
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {**asdict(self), "records": self.records, "is_complete": self.is_complete}

@@ -1,0 +1,326 @@
+"""Erasing one topic's records: searched, named by their offsets, taken out, published anew, deleted.
+
+search every file by the predicate       nothing is written
+put the erasure if absent                offsets; from here on whoever comes finishes it, without the predicate
+tell each partition's log                what stands for which file
+publish the topic's tables               so that none shows a file that goes
+delete the files                         whatever cuts and pins hold
+search again                             uploads without an entry, by the predicate alone; what came later
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from txn_engine.erasing.matching import Matcher
+from txn_engine.erasing.report import ErasureReport, StillHeld
+from txn_engine.erasing.searching import Found, Searcher
+from txn_engine.errors import InvalidRequestError
+from txn_engine.log.as_of import EarlierLog
+from txn_engine.log.cuts import CutStore
+from txn_engine.log.entry_format import USER_LOG
+from txn_engine.log.erasures import RANGES_MAX, Erasure, Erasures, PartitionErasure, ranges_of
+from txn_engine.log.logs import Logs
+from txn_engine.log.pins import PinStore
+from txn_engine.log.topics import Topic
+from txn_engine.maintain.erasing import ErasedFrom, PartitionEraser, delete_erased
+from txn_engine.maintain.target import Target
+from txn_engine.protocol.proposals import FloorProposal
+from txn_engine.tables import Tables
+from txn_engine.unreadable import one_place
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is done, how many partitions of it, and of how many."""
+_UNTIL_OPEN: Final = "the transactions end that are open there: erase again then"
+_UNTIL_UPLOAD: Final = "an entry names it, or clean-up takes it, at the latest after `orphan_days`"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """An erasure that was begun and has come to its end."""
+
+    topic: str
+    incarnation: int
+    number: int
+    files: int
+    deleted: int
+    deleted_bytes: int
+    records: int
+    tables: dict[str, int]
+
+
+class TopicEraser:
+    """Erases records of one topic."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        topic: Topic,
+        erasures: Erasures,
+        cuts: CutStore,
+        pins: PinStore,
+        tables: Tables,
+        progress: Progress,
+    ) -> None:
+        self._logs = logs
+        self._topic = topic
+        self._erasures = erasures
+        self._cuts = cuts
+        self._pins = pins
+        self._tables = tables
+        self._progress = progress
+
+    def look(self, matcher: Matcher) -> ErasureReport:
+        """What an erasure would be about. Nothing is written."""
+        return self._told(self._search(matcher), executed=False)
+
+    def erase(self, matcher: Matcher, *, everything: bool = False) -> ErasureReport:
+        """Erase the records that the predicate chooses, of those below each partition's last stable offset.
+
+        What others have begun is finished first. Raises `InvalidRequestError` where it would take every record,
+        unless that is asked for: then nothing is written.
+        """
+        if matcher.is_constant and not everything:
+            raise _takes_all("a condition that looks at no column")
+        before = self.finish_begun()
+        founds = self._search(matcher)
+        records, every = sum(each.records for each in founds), sum(each.all_records for each in founds)
+        if records == every > 0 and not everything:
+            raise _takes_all(f"a condition that all {every:,} records meet")
+        named = self._named(founds)
+        report = self._told(founds, executed=True)
+        done = [self.run(each) for each in self._begin(founds)]
+        uploads = [
+            self._delete_unnamed(target, matcher, found)
+            for target, found in zip(self._targets(), founds, strict=True)
+        ]
+        return replace(
+            report,
+            erasures=tuple(each.number for each in done),
+            finished_before=tuple(each.number for each in before),
+            files=sum(each.files for each in done),
+            deleted=sum(each.deleted for each in done) + sum(count for count, _ in uploads),
+            deleted_bytes=sum(each.deleted_bytes for each in done) + sum(size for _, size in uploads),
+            cuts=named[0],
+            pins=named[1],
+            tables={name: version for each in done for name, version in each.tables.items()},
+            still_held=tuple(self._held(founds)),
+        )
+
+    def finish_begun(self) -> list[Finished]:
+        """Finish the erasures of the topic that somebody has begun. Nobody needs to know how they came about."""
+        begun = self._erasures.numbers(self._topic.name, self._topic.incarnation)
+        return [
+            self.run(self._erasures.get(self._topic.name, self._topic.incarnation, number))
+            for number, is_done in begun.items()
+            if not is_done
+        ]
+
+    # --- searching --------------------------------------------------------------------------------------------
+
+    def _targets(self) -> list[Target]:
+        topic, logs = self._topic, self._logs
+        return [
+            Target(
+                topic.name,
+                number,
+                logs.get(topic.name, topic.incarnation, number),
+                logs.tools,
+                self._cuts,
+                self._pins,
+                topic,
+                logs.topics,
+            )
+            for number in range(topic.partitions)
+        ]
+
+    def _search(self, matcher: Matcher) -> list[Found]:
+        """One partition after the other: the predicate's DuckDB is one."""
+        found = []
+        for target in self._targets():
+            with one_place(target.topic, target.partition):
+                found.append(Searcher(target, self._topic, matcher).search())
+            self._progress("searching", len(found), self._topic.partitions)
+        return found
+
+    def _told(self, founds: Sequence[Found], *, executed: bool) -> ErasureReport:
+        cuts, pins = self._named(founds)
+        return ErasureReport(
+            self._topic.name,
+            self._topic.incarnation,
+            executed,
+            tuple(each.told() for each in founds),
+            cuts=cuts,
+            pins=pins,
+            still_held=tuple(self._held(founds)),
+        )
+
+    def _held(self, founds: Iterable[Found]) -> list[StillHeld]:
+        """What an erasure now does not reach."""
+        held = []
+        for each in founds:
+            place = f"{self._topic.name}-{each.partition}"
+            if each.later:
+                held.append(StillHeld(f"{place} from offset {each.searched_to} on", each.later, _UNTIL_OPEN))
+            held += [
+                StillHeld(f"{place} {name.data_path}, which no entry names", -1, _UNTIL_UPLOAD)
+                for name in each.unnamed
+            ]
+            held += [
+                StillHeld(f"{place} {path}, which cannot be read", -1, _UNTIL_UPLOAD) for path in each.unread
+            ]
+        return held
+
+    def _named(self, founds: Sequence[Found]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        """The cuts and the pins that list a file with any of the records: reading as of them will change."""
+        paths = [frozenset((*each.live_files, *each.dead_files)) for each in founds]
+        if not any(paths):
+            return (), ()
+        states: dict[tuple[int, int], bool] = {}
+
+        def lists(snapshots: Sequence[int]) -> bool:
+            return any(
+                self._lists(partition, end, paths[partition], states)
+                for partition, end in enumerate(snapshots[: len(paths)])
+            )
+
+        topic, incarnation = self._topic.name, self._topic.incarnation
+        cuts = [
+            cut.number
+            for cut in self._cuts.all()
+            if (at := cut.find(topic, incarnation)) is not None
+            and lists([log.snapshot for log in at.partitions])
+        ]
+        pins = [
+            f"{pin.name.format} version {pin.name.version}"
+            for pin in self._pins.of(topic, incarnation)
+            if lists(pin.at.snapshots)
+        ]
+        return tuple(cuts), tuple(pins)
+
+    def _lists(
+        self, partition: int, end: int, paths: frozenset[str], known: dict[tuple[int, int], bool]
+    ) -> bool:
+        found = known.get((partition, end))
+        if found is None:
+            keys = self._logs.get(self._topic.name, self._topic.incarnation, partition).keys
+            live = EarlierLog(self._logs.tools, keys, USER_LOG).snapshot(end).live.values()
+            found = known[partition, end] = any(file.file.data_path in paths for file in live)
+        return found
+
+    # --- doing it ---------------------------------------------------------------------------------------------
+
+    def _begin(self, founds: Sequence[Found]) -> list[Erasure]:
+        """Put what is to go on the store, as many erasures as it takes."""
+        begun: list[Erasure] = []
+        held: list[PartitionErasure] = []
+        ranges = 0
+        for found in founds:
+            for part in _parts(found):
+                count = len(ranges_of(part.offsets)) // 2
+                if held and ranges + count > RANGES_MAX:
+                    begun.append(self._put(held))
+                    held, ranges = [], 0
+                held.append(part)
+                ranges += count
+        return [*begun, self._put(held)] if held else begun
+
+    def _put(self, parts: Sequence[PartitionErasure]) -> Erasure:
+        return self._erasures.begin(self._topic.name, self._topic.incarnation, parts)
+
+    def run(self, erasure: Erasure) -> Finished:
+        """Bring an erasure that was begun to its end, whoever began it; again where that was cut off anywhere."""
+        done = ErasedFrom()
+        targets = self._targets()
+        for count, part in enumerate(erasure.partitions, start=1):
+            target = targets[part.partition]
+            with one_place(target.topic, target.partition):
+                eraser = PartitionEraser(target, self._topic, erasure.number, part.offsets)
+                eraser.run()
+            done.add(eraser.done)
+            self._progress("erasing", count, len(erasure.partitions))
+        tables = self._publish()
+        for part in erasure.partitions:
+            with one_place(self._topic.name, part.partition):
+                delete_erased(targets[part.partition], done)
+        finished = Finished(
+            erasure.topic,
+            erasure.incarnation,
+            erasure.number,
+            done.live + done.dead,
+            done.deleted,
+            done.deleted_bytes,
+            erasure.records,
+            tables,
+        )
+        self._erasures.finish(
+            erasure,
+            {
+                "files": finished.files,
+                "deleted": finished.deleted,
+                "deleted_bytes": finished.deleted_bytes,
+                "tables": tables,
+            },
+        )
+        return finished
+
+    def _publish(self) -> dict[str, int]:
+        """Let the tables that the topic has show what is left; which version of each does."""
+        formats = [each.format for each in self._tables.status(self._topic.name) if each.cut >= 0]
+        if not formats:
+            return {}
+        self._tables.publish(self._topic.name, formats)
+        return {each.format: each.version for each in self._tables.status(self._topic.name) if each.cut >= 0}
+
+    def _delete_unnamed(self, target: Target, matcher: Matcher, found: Found) -> tuple[int, int]:
+        """Delete uploads that hold some of the records and that no entry names; how many, and their bytes.
+
+        A floor above them comes first: who still meant to name one is refused, and uploads anew.
+        """
+        searcher = Searcher(target, self._topic, matcher)
+        searcher.look_again(found)
+        if not found.unnamed:
+            return 0, 0
+        self._raise_floor(target, max(name.log_end for name in found.unnamed) + 1)
+        state = target.read_back()
+        count = size = 0
+        for name in found.unnamed:
+            key = f"{target.keys.prefix}/{name.data_path}"
+            if name.log_end < state.floor and name.data_path not in state.named:
+                size += target.objects.size_of(key)
+                target.objects.remove(key)
+                count += 1
+        searcher.look_again(found)
+        return count, size
+
+    def _raise_floor(self, target: Target, floor: int) -> None:
+        """Above the log's end there is no floor: one at the end comes first, and takes an offset itself."""
+        for wanted in (min(floor, target.log.refresh().log_end_offset), floor):
+            if wanted > target.read_back().floor:
+                target.log.append_one(FloorProposal(wanted))
+
+
+def _parts(found: Found) -> list[PartitionErasure]:
+    """A partition's offsets, in parts that an erasure's object has room for."""
+    if not len(found.offsets):
+        return []
+    breaks = np.flatnonzero(np.diff(found.offsets) > 1) + 1
+    at = [0, *breaks[RANGES_MAX - 1 :: RANGES_MAX], len(found.offsets)]
+    return [
+        PartitionErasure(found.partition, found.searched_to, found.offsets[first:behind])
+        for first, behind in pairwise(at)
+    ]
+
+
+def _takes_all(seen: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        seen,
+        actor="erase",
+        expected="one that some records do not meet",
+        action="say that everything is to go: --everything; or delete the topic",
+    )

@@ -1,0 +1,185 @@
+"""A predicate over a topic's records, in SQL, by a DuckDB that can reach nothing else: for `erase --where`.
+
+DuckDB parses and evaluates it; what is judged here is the tree that it makes of it. Words of DuckDB's that could hold a
+value of a record are told to nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP, logical_schema
+
+ACTOR: Final = "erase"
+_BOOLEAN: Final = "a condition on the topic's columns, such as account_id = 42"
+_CHARS_MAX: Final = 1_000_000
+_SERIALIZE: Final = "SELECT json_serialize_sql($1::VARCHAR, skip_null := true, skip_empty := true)"
+_OWN: Final = (PARTITION, OFFSET, TIMESTAMP)
+_REFUSED: Final = {
+    "SUBQUERY": "a query inside it",
+    "WINDOW": "a window",
+    "STAR": "*",
+    "PARAMETER": "a parameter",
+}
+
+
+class SqlPredicate:
+    """A condition on the records of a topic of this schema. `matches` may be asked for any of them.
+
+    Raises `InvalidRequestError` for what is no condition, names a column that the topic has not, or could answer
+    otherwise the next time: queries inside it, functions that read time, chance, settings or files.
+    """
+
+    def __init__(self, text: str, schema: pa.Schema, *, topic: str) -> None:
+        self._text = text.strip()
+        self._schema = schema
+        config: dict[str, Any] = {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+            "threads": 1,
+        }
+        self._connection = duckdb.connect(config=config)
+        self._connection.execute("SET GLOBAL TimeZone = 'UTC'")
+        self._connection.execute("SET enable_external_access = false")
+        self._connection.execute("SET lock_configuration = true")
+        nodes = list(_nodes(self._tree()))
+        self._check_functions(nodes)
+        self.columns: Sequence[str] = self._columns(nodes, topic)
+        self.is_constant = not self.columns
+        self._check_type()
+
+    def close(self) -> None:
+        """Let go of DuckDB."""
+        self._connection.close()
+
+    def matches(self, records: pa.Table) -> NDArray[np.bool_]:
+        """Which of these records it chooses: true, and not null."""
+        self._connection.register("records", records)
+        try:
+            found = self._connection.execute(self._query()).fetchnumpy()["chosen"]
+        except duckdb.Error as error:
+            raise InvalidRequestError(
+                f"a condition that cannot be evaluated for every record ({type(error).__name__})",
+                actor=ACTOR,
+                expected="one that has an answer for each",
+                action="use TRY_CAST or CASE where a value may not fit",
+            ) from None
+        finally:
+            self._connection.unregister("records")
+        return np.ma.filled(found, False).astype(np.bool_)
+
+    def _query(self) -> str:
+        return f"SELECT coalesce(({self._text}\n), false) AS chosen FROM records"
+
+    # --- what it may be --------------------------------------------------------------------------------------
+
+    def _tree(self) -> Mapping[str, Any]:
+        if not self._text:
+            raise InvalidRequestError("no condition", actor=ACTOR, expected=_BOOLEAN)
+        if len(self._text) > _CHARS_MAX:
+            raise InvalidRequestError(
+                f"a condition of {len(self._text):,} characters",
+                actor=ACTOR,
+                expected=f"at most {_CHARS_MAX:,}",
+            )
+        whole = f"SELECT ({self._text}\n) AS chosen FROM records"
+        try:
+            count = len(self._connection.extract_statements(whole))
+            (text,) = self._connection.execute(_SERIALIZE, [whole]).fetchall()[0]
+            parsed = json.loads(text)
+            node = parsed["statements"][0]["node"] if not parsed["error"] and count == 1 else {}
+        except (duckdb.Error, RecursionError):
+            raise InvalidRequestError("a condition that is no SQL", actor=ACTOR, expected=_BOOLEAN) from None
+        source, selected = node.get("from_table", {}), node.get("select_list", ())
+        is_plain = node.get("type") == "SELECT_NODE" and not (
+            node.keys() & {"where_clause", "group_expressions", "having", "qualify", "cte_map"} - _empty(node)
+        )
+        if (
+            not is_plain
+            or len(selected) != 1
+            or selected[0].get("alias") != "chosen"
+            or (source.get("type"), source.get("table_name")) != ("BASE_TABLE", "records")
+            or node.get("modifiers")
+        ):
+            raise InvalidRequestError("more than one condition", actor=ACTOR, expected=_BOOLEAN)
+        tree: Mapping[str, Any] = selected[0]
+        return tree
+
+    def _check_functions(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Only functions that say the same of the same values, and look at nothing else. DuckDB says which they are."""
+        for node in nodes:
+            kind = node.get("class")
+            if kind in _REFUSED or kind == "LAMBDA":
+                seen = _REFUSED.get(str(kind), "a lambda")
+                raise InvalidRequestError(f"{seen} in the condition", actor=ACTOR, expected=_BOOLEAN)
+        names = {str(node.get("function_name")).lower() for node in nodes if node.get("class") == "FUNCTION"}
+        for name in sorted(names):
+            kinds = self._connection.execute(
+                "SELECT DISTINCT function_type, stability FROM duckdb_functions() WHERE function_name = $1",
+                [name],
+            ).fetchall()
+            if not kinds or any(kind != ("scalar", "CONSISTENT") for kind in kinds):
+                raise InvalidRequestError(
+                    f"the function {name[:60]!r} in the condition",
+                    actor=ACTOR,
+                    expected="functions of the record's own values, that say the same each time",
+                )
+
+    def _columns(self, nodes: Sequence[Mapping[str, Any]], topic: str) -> list[str]:
+        """The topic's columns that it names, whatever the case that it writes them in."""
+        known = {name.lower(): name for name in (*_OWN, *self._schema.names)}
+        found = []
+        for node in nodes:
+            if node.get("class") != "COLUMN_REF":
+                continue
+            names = node["column_names"]
+            name = known.get(names[0].lower()) or (known.get(names[1].lower()) if len(names) > 1 else None)
+            if name is None:
+                raise InvalidRequestError(
+                    "a column in the condition that the topic has not",  # its name may be a value without its quotes
+                    actor=ACTOR,
+                    expected=f"columns of topic {topic!r}: {', '.join(self._schema.names)}"[:400],
+                )
+            found.append(name)
+        return list(dict.fromkeys(found))
+
+    def _check_type(self) -> None:
+        empty = logical_schema(self._schema, self.columns or [OFFSET]).empty_table()
+        self._connection.register("records", empty)
+        try:
+            shown = self._connection.execute(f"SELECT ({self._text}\n) AS chosen FROM records").description
+            kind = str(shown[0][1])
+        except duckdb.Error as error:
+            seen = "a condition that does not fit the columns' types"
+            raise InvalidRequestError(
+                f"{seen} ({type(error).__name__})", actor=ACTOR, expected=_BOOLEAN
+            ) from None
+        finally:
+            self._connection.unregister("records")
+        if kind.upper() not in ("BOOLEAN", "BOOL"):
+            raise InvalidRequestError(f"an expression of type {kind[:60]}", actor=ACTOR, expected=_BOOLEAN)
+
+
+def _empty(node: Mapping[str, Any]) -> set[str]:
+    """What is there and says nothing."""
+    return {name for name, held in node.items() if not held or held in ({"map": []}, {"map": {}})}
+
+
+def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
+    todo = [tree]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Mapping):
+            yield each
+            todo += each.values()
+        elif isinstance(each, list):
+            todo += each

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import txn_engine
-from storage import BucketStore
+from storage import BucketStore, open_store
 from tests.cli.conftest import Run
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from txn_engine import Engine, errors
@@ -104,7 +105,6 @@ def test_tables(cloud: str) -> None:
 
 def test_backups(cloud: str, tmp_path: Path) -> None:
     """From the cloud to a folder, from there into the cloud again; and from the cloud to the cloud."""
-    from storage import open_store
     from txn_engine.backup import check_backup, restore
 
     with txn_engine.connect(cloud) as engine:
@@ -157,6 +157,15 @@ def test_the_command_line(run: Run, cloud: str, good: Path, tmp_path: Path) -> N
         now = engine.store.with_credentials_of_now()
         secrets = [now.access()[each.keyword] for each in now.backend.settings if each.secret]
     assert not [secret for secret in secrets if secret and secret in json.dumps(told.json)]
+
+
+def test_conformance(run: Run, cloud: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is asked for holds, and nothing stays."""
+    monkeypatch.setattr("txn_engine.cli.conform.PAUSE_S", 0)
+    told = run("doctor", "--conformance", "--json", store=cloud)
+    assert (told.code, told.json["conforms"], told.json["left"]) == (0, True, 0), told.stdout
+    with contextlib.closing(open_store(cloud)) as store:
+        assert list(store.list("")) == []
 
 
 def test_a_missing_bucket(run: Run, cloud: str) -> None:

@@ -211,3 +211,66 @@ def test_a_clock_that_is_off_is_a_warning(run: Run, payments: str, monkeypatch: 
         assert (answer.code, clock["status"]) == (0, "warning")
         assert words.split()[1] in clock["seen"]
         assert "NTP" in clock["remedy"]
+
+
+# --- conformance ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A memory store takes any number of writes a second."""
+    monkeypatch.setattr("txn_engine.cli.conform.PAUSE_S", 0)
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_conformance_of_a_sound_store(run: Run, url: str) -> None:
+    """A line a check, exit code 0; as JSON too; nothing was set up and nothing stays."""
+    answer = run("doctor", "--conformance")
+    assert (answer.code, answer.stderr) == (0, "")
+    assert answer.stdout.splitlines()[0].split() == ["HELD", "CHECK", "SEEN", "MS"]
+    assert all(line.startswith("yes ") for line in answer.stdout.splitlines()[1:])
+    told = run("doctor", "--conformance", "--json").json
+    assert (told["store"], told["conforms"], told["left"]) == (url, True, 0)
+    assert {tuple(each) for each in told["checks"]} == {("check", "held", "seen", "expected", "ms")}
+    assert len(told["checks"]) == 14
+    assert list(open_store(url).list("")) == []
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_conformance_of_a_store_that_overwrites(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 1; what did not hold says what was seen and what must be."""
+
+    def overwrite(store: MemoryStore, key: str, data: bytes) -> bool:
+        store.put(key, data)
+        return True
+
+    monkeypatch.setattr(MemoryStore, "put_if_absent", overwrite)
+    answer = run("doctor", "--conformance")
+    assert answer.code == 1
+    (line,) = (line for line in answer.stdout.splitlines() if "a fresh key takes the bytes" in line)
+    assert line.startswith("NO ")
+    assert "said to be stored: True; expected False" in line
+    assert run("doctor", "--conformance", "--json").json["conforms"] is False
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_conformance_where_nothing_may_be_removed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stays is said, with its place."""
+
+    def refused(store: MemoryStore, key: str) -> None:
+        raise AccessDeniedError("delete failed: 403")
+
+    monkeypatch.setattr(MemoryStore, "delete", refused)
+    answer = run("doctor", "--conformance")
+    assert answer.code == 1
+    assert "objects could not be removed: they stand below probes/conformance-" in answer.stderr
+
+
+def test_conformance_of_what_cannot_be_asked(run: Run, tmp_path: Path) -> None:
+    """No store, no folder, nobody there: one line, as of every command."""
+    assert "no store was named" in run("doctor", "--conformance", store="").stderr
+    missing = run("doctor", "--conformance", store=f"file://{tmp_path}/none")
+    assert (missing.code, "no such folder" in missing.error) == (1, True)
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    away = run("doctor", "--conformance", "--endpoint", "http://127.0.0.1:1", store="s3://bucket/x", env=keys)
+    assert (away.code, "connection refused" in away.error) == (1, True)

@@ -28,7 +28,7 @@ OF_THE_BACKEND = re.compile(r"storage/s3/|deploy/policies/|txn_engine/spark/s3a-
 ON_PURPOSE = (
     (r"storage/backends\.py", r"^from storage\.s3 import S3$|= \(S3[,)]", "the line of its registration"),
     (r"plugins/txn_engine_airflow/kinds\.json", r"", "made of the declarations (tests/docs/kinds.py)"),
-    (r"txn_engine/cli/(backup|bench|demo|doctor|topics)\.py", r"txn-engine [a-z ]+.* s3://ledger", "an example"),
+    (r"txn_engine/cli/[a-z_]+\.py", r"txn-engine [a-z ]+.* s3://ledger", "an example"),
     (r"txn_engine/cli/produce\.py", r"s3a://(landing|bucket)/", "an example of what Spark lists"),
     (r"txn_engine/spark/loading\.py", r"s3a://bucket/day", "the same"),
     (r"txn_engine/engine\.py", r"as `s3://bucket/prefix`", "an example"),

@@ -94,3 +94,28 @@ def test_a_place_in_the_store_is_refused_and_leaves_nothing(run: Run, backed_up:
     assert "neither inside the backups nor around them" in below.error
     assert sorted(backups.iterdir()) == before
     assert not (store / "inside").exists()
+
+
+def test_where_the_server_of_backups_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The option, the variable of backups, the store's endpoint if it is of the same kind, the variable of the kind."""
+    from storage import BucketStore
+    from txn_engine.cli.backup import open_backups
+    from txn_engine.cli.command import Place
+
+    def server(url: str, endpoint: str | None, place: Place | None) -> str | None:
+        settings = {"AZURE_STORAGE_ACCOUNT_NAME": "ledger", "TXN_ENGINE_AZURE_ENDPOINT": "http://azure"}
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        store = open_backups(url, endpoint, place, create=False)
+        assert isinstance(store, BucketStore)
+        return store.server
+
+    place = Place("s3://ledger", "http://store")
+    monkeypatch.setenv("TXN_ENGINE_S3_ENDPOINT", "http://environment")
+    assert server("s3://backups", None, None) == "http://environment"
+    assert server("s3a://backups", None, place) == "http://store"
+    assert server("az://backups", None, place) == "http://azure"
+    monkeypatch.setenv("TXN_ENGINE_BACKUP_S3_ENDPOINT", "http://backups")
+    assert server("s3://backups", None, place) == "http://backups"
+    assert server("az://backups", None, place) == "http://azure"
+    assert server("s3://backups", "http://option", place) == "http://option"

@@ -93,7 +93,7 @@ def backup(
     with place.open() as engine, out.progress("backing up", unit="bytes") as advance:
         check_place(engine.store, to_url)
         made = engine.backup(
-            _open(to_url, backup_endpoint, place, create=True),
+            open_backups(to_url, backup_endpoint, place, create=True),
             cut=cut,
             progress=lambda what, done, total: advance(description=what, completed=done, total=total),
         )
@@ -119,7 +119,7 @@ def list_backups(backups_url: str, backup_endpoint: str | None, out: Output) -> 
     """List the backups at URL, the oldest first. One that was cut off is none."""
     from txn_engine.backup import backups
 
-    found, damaged = backups(_open(backups_url, backup_endpoint, None, create=False))
+    found, damaged = backups(open_backups(backups_url, backup_endpoint, None, create=False))
     rows = [_fields(each) if out.as_json else _listed(each) for each in found]
     out.table("backups", _LIST, rows, damaged=list(map(str, damaged)))
     if damaged:
@@ -141,7 +141,7 @@ def verify(backups_url: str, number: int | None, backup_endpoint: str | None, ou
     """Read every object that a backup at URL needs. Exit code 1 where one is damaged or gone; each is named."""
     from txn_engine.backup import check_backup
 
-    store = _open(backups_url, backup_endpoint, None, create=False)
+    store = open_backups(backups_url, backup_endpoint, None, create=False)
     with out.progress("reading", unit="bytes") as advance:
         found = check_backup(
             store,
@@ -193,7 +193,7 @@ def restore(
     """
     from txn_engine import backup as backups
 
-    source = _open(from_url, backup_endpoint, place, create=False)
+    source = open_backups(from_url, backup_endpoint, place, create=False)
     backups.check_target(source, place.required())
     target = place.open_store(set_up=True)
     with out.progress("restoring", unit="bytes") as advance:
@@ -212,7 +212,7 @@ def restore(
     )
 
 
-def _open(url: str, endpoint: str | None, place: Place | None, *, create: bool) -> ObjectStore:
+def open_backups(url: str, endpoint: str | None, place: Place | None, *, create: bool) -> ObjectStore:
     """The place of backups: at the endpoint that was said for it, else at the store's where it is of the same kind."""
     from storage import backend_of, open_store
     from txn_engine.log.objects import store_errors

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from txn_engine.cli.backup import backups_endpoint
+from txn_engine.cli.backup import backups_endpoint, open_backups
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
 from txn_engine.cli.failures import CommandFailed
 from txn_engine.cli.output import Output, columns
 
 if TYPE_CHECKING:
-    from storage import ObjectStore
     from txn_engine.erasing import ErasureReport
 
 _FOUND = columns(
@@ -78,7 +77,9 @@ def erase(
             condition,
             execute=execute,
             everything=everything,
-            backups=None if backup_url is None else _place(backup_url, backup_endpoint or place.endpoint),
+            backups=None
+            if backup_url is None
+            else open_backups(backup_url, backup_endpoint, place, create=False),
             progress=lambda what, done, total: advance(description=what, completed=done, total=total),
         )
     if report.executed:
@@ -122,11 +123,3 @@ def _tell(report: ErasureReport, out: Output) -> None:
         out.note(f"still held: {held.place}: {count} of the records, until {held.until}")
     if not report.executed:
         out.note("nothing was written: --execute does it")
-
-
-def _place(url: str, endpoint: str | None) -> ObjectStore:
-    from storage import open_store
-    from txn_engine.log.objects import store_errors
-
-    with store_errors():
-        return open_store(url, endpoint=endpoint, create=False)

@@ -88,7 +88,7 @@ def test_transactions(cloud: str) -> None:
 
 
 def test_tables(cloud: str) -> None:
-    """A Delta view, opened by deltalake with what the store says it is to be told."""
+    """A Delta view, opened by deltalake with what the store says it is to be told; an Iceberg one, which is audited."""
     from deltalake import DeltaTable
 
     with txn_engine.connect(cloud) as engine:
@@ -97,10 +97,13 @@ def test_tables(cloud: str) -> None:
             producer.init_transactions()
             with producer.transaction():
                 producer.produce("payments", payments(1, 2, 3))
-        uri = engine.tables.publish("payments", ("delta",))["delta"]
+        uris = engine.tables.publish("payments", ("delta", "iceberg"))
+        assert uris["iceberg"].startswith(engine.store.uri("topics/payments/0/iceberg/metadata/"))
         assert isinstance(engine.store, BucketStore)
-        read = DeltaTable(uri, storage_options=engine.store.storage_options()).to_pyarrow_table()
+        read = DeltaTable(uris["delta"], storage_options=engine.store.storage_options()).to_pyarrow_table()
         assert sorted(read.column("account_id").to_pylist()) == [1, 2, 3]
+        report = engine.admin.verify()
+        assert report.ok, [str(finding) for finding in report.findings]
 
 
 def test_backups(cloud: str, tmp_path: Path) -> None:

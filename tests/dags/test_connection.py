@@ -44,6 +44,12 @@ def _load(monkeypatch: pytest.MonkeyPatch, text: str) -> Any:
         ('{"conn_type": "txn_engine", "host": "/srv/ledger", "schema": "file"}', "file:///srv/ledger"),
         ('{"conn_type": "txn_engine", "host": "ledger/prod", "schema": "s3"}', "s3://ledger/prod"),
         ('{"conn_type": "txn_engine", "schema": "/srv/ledger"}', "file:///srv/ledger"),
+        ('{"conn_type": "txn_engine", "host": "ledger/prod", "schema": "az"}', "az://ledger/prod"),
+        ('{"conn_type": "txn_engine", "host": "gs://ledger", "schema": "prod"}', "gs://ledger/prod"),
+        (
+            '{"conn_type": "txn_engine", "extra": {"url": "abfss://c01@ledger.dfs.core.windows.net/prod"}}',
+            "abfss://c01@ledger.dfs.core.windows.net/prod",
+        ),
         (
             '{"conn_type": "txn_engine", "host": "other", "extra": {"url": "s3://ledger/prod"}}',
             "s3://ledger/prod",
@@ -150,6 +156,9 @@ def test_a_wrong_connection_in_the_environment_leaves_the_dags_there(
         "s3:/KEY:HIDDEN@ledger/prod",
         "s3://ledger/prod?secret_key=HIDDEN",
         "s3://ledger/a/KEY:HIDDEN@b",
+        "az://KEY:HIDDEN@ledger",
+        "abfss://c01:HIDDEN@ledger.dfs.core.windows.net/prod",
+        "abfss://c01@ledger.dfs.core.windows.net/a/KEY:HIDDEN@b",
     ],
 )
 def test_a_url_with_credentials_names_no_store(monkeypatch: pytest.MonkeyPatch, url: str) -> None:

@@ -74,8 +74,10 @@ def test_connection_names_the_store(compose: dict[str, Any], monkeypatch: pytest
     monkeypatch.setenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", filled)
     store = connection_of_environment()
     assert store is not None
-    assert (store.url, store.endpoint) == ("s3://<TXN_ENGINE_BUCKET>", "http://minio:9000")
-    assert (store.access_key, store.secret_key) == ("<TXN_ENGINE_ACCESS_KEY>", "<TXN_ENGINE_SECRET_KEY>")
+    assert store.url == "s3://<TXN_ENGINE_BUCKET>"
+    assert store.access["endpoint"] == "http://minio:9000"
+    keys = (store.access["access_key"], store.access["secret_key"])
+    assert keys == ("<TXN_ENGINE_ACCESS_KEY>", "<TXN_ENGINE_SECRET_KEY>")
 
 
 def test_nothing_is_published_beyond_this_machine(compose: dict[str, Any]) -> None:

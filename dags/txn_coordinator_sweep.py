@@ -1,11 +1,12 @@
 """
 ### Ends the transactions whose producers died
 
-**What it does.** Every minute it looks for transactions that have been open for longer than their own
-timeout, fences their producer (a higher epoch: a producer that wakes up later is refused), aborts them and
-writes their abort markers. In the first five minutes of each hour, and in a run started by hand, it also
-expires transactional ids that have been idle for the store's expiration time (7 days unless `store.json` says
-otherwise). Running it twice, or beside another sweep, is harmless.
+**What it does.** Every minute, or as often as TXN_ENGINE_SWEEP_SECONDS says, it looks for transactions that
+have been open for longer than their own timeout, fences their producer (a higher epoch: a producer that wakes up
+later is refused), aborts them and writes their abort markers. In the first five minutes of each hour, and in a run
+started by hand, it also expires transactional ids that have been idle for the store's
+`transactional.id.expiration.ms` (7 days unless somebody has set it). Running it twice, or beside another sweep, is
+harmless.
 
 **When to worry.**
 
@@ -39,10 +40,19 @@ from datetime import timedelta
 
 from airflow.sdk import Context, dag, task
 
+from txn_engine_airflow import deployment
 from txn_engine_airflow.alerts import on_run_failure
-from txn_engine_airflow.dag_defaults import START, conn_id_param, coordinator_tasks, dry_run_param
+from txn_engine_airflow.dag_defaults import (
+    START,
+    conn_id_param,
+    coordinator_tasks,
+    dry_run_param,
+    sweep_schedule,
+)
 
-EXPIRY_MINUTES = 5  # of each hour; a minute that the scheduler skips is no hour lost
+EXPIRY_MINUTES = max(
+    5, deployment.sweep_seconds() / 60
+)  # of each hour; a run that is skipped is no hour lost
 
 
 def expiry_is_due(context: Context) -> bool:
@@ -53,9 +63,9 @@ def expiry_is_due(context: Context) -> bool:
 
 @dag(
     dag_id="txn_coordinator_sweep",
-    description="Abort timed-out transactions every minute; expire idle transactional ids hourly",
+    description="Abort timed-out transactions, every minute as a rule; expire idle transactional ids hourly",
     doc_md=__doc__,
-    schedule="* * * * *",
+    schedule=sweep_schedule(),
     start_date=START,
     catchup=False,
     max_active_runs=1,

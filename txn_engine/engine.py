@@ -36,6 +36,7 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.ids import IdSource, new_write_id
+from txn_engine.log.altering import store_begun_with
 from txn_engine.log.as_of import AsOfCut
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.cuts import CutNumber, CutStore
@@ -72,6 +73,7 @@ def connect(
     *,
     endpoint: str | None = None,
     clock: Clock | None = None,
+    configs: Mapping[str, object] | None = None,
     **settings: str | None,
 ) -> Engine:
     """Open a store, setting it up if it was never used.
@@ -79,8 +81,9 @@ def connect(
     `url`: `file:///path`, `memory://name` or a bucket's, as `s3://bucket/prefix`; else the environment's
     TXN_ENGINE_URL. `endpoint`: its server, where that is not the provider's own. `settings`: keys and the like, by the
     keywords of the URL's kind of store (docs/STORES.md); what is not given comes from the environment. `clock` gives
-    milliseconds since the epoch. A store that does not keep put-if-absent is refused with `StoreAccessError`;
-    a reader needs no right to write once the store is set up.
+    milliseconds since the epoch. `configs`: the store's settings, by Kafka's names, with which a fresh one begins;
+    refused with `InvalidConfigError` where the store is there and has others. A store that does not keep put-if-absent
+    is refused with `StoreAccessError`; a reader needs no right to write once the store is set up.
     """
     url = url or os.environ.get(URL_VARIABLE)
     if not url:
@@ -89,7 +92,7 @@ def connect(
         )
     with store_errors():
         store = open_store(url, create=True, endpoint=endpoint, **settings)
-    return Engine(store, clock=clock or system_clock)
+    return Engine(store, clock=clock or system_clock, configs=configs)
 
 
 class Engine:
@@ -99,6 +102,7 @@ class Engine:
     All that is not the store comes in as an argument: time (`clock`, `waiting`, `pause` before try 1, 2, ... of a
     store operation), write ids, and what runs tasks beside the caller (`executors(how many at once, name)`).
     `snapshot_after`: a writer that had to replay more entries than that to open a log leaves a snapshot behind.
+    `configs`: as `connect`'s.
     """
 
     def __init__(
@@ -111,11 +115,13 @@ class Engine:
         waiting: Waiting = _REAL_WAITING,
         executors: Callable[[int, str], Executor] = ForkSafeExecutor,
         snapshot_after: int = 1_000,
+        configs: Mapping[str, object] | None = None,
     ) -> None:
         self._objects = objects = Objects(store, pause)
         self.store = store
         self.clock = clock
-        self.config: StoreConfig = open_store_config(objects, clock, new_id)
+        begun = store_begun_with(configs)
+        self.config: StoreConfig = open_store_config(objects, clock, new_id, begun)
         sizes = _NEAR if objects.is_near else _FAR
         names = ("txn-read", "txn-work", "txn-send")
         readers, workers, senders = self._pools = [
@@ -127,6 +133,8 @@ class Engine:
         tools = LogTools(objects, clock, waiting, new_id, readers, writer, snapshot_after)
         topics = TopicRegistry(objects, clock, new_id, readers, waiting.monotonic_ms)
         settings = StoreSettings(objects, self.config, clock, new_id, readers, waiting.monotonic_ms)
+        if begun:
+            settings.check(begun)
         self.logs = Logs(tools, self.config, settings, topics, workers)
         producer_ids = ProducerIds(objects, clock, new_id, readers, self.config.first_block)
         self.coordinator = Coordinator(self.logs, producer_ids, clock)

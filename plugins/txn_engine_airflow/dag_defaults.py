@@ -30,6 +30,12 @@ _SCALARS = ["string", "integer", "boolean"]
 _TOPIC_NAME = r"^[A-Za-z0-9._-]{1,249}$"
 
 
+def sweep_schedule() -> str | timedelta:
+    """When `txn_coordinator_sweep` runs: every minute, or as often as the deployment says."""
+    seconds = deployment.sweep_seconds()
+    return "* * * * *" if seconds == 60 else timedelta(seconds=seconds)
+
+
 def coordinator_tasks(*, minutes: int, retries: int = 1, retry_delay_s: int = 15) -> dict[str, Any]:
     """Defaults of tasks that readers and producers wait for: first in their pool, retried soon."""
     return _tasks(minutes, retries, retry_delay_s) | {

@@ -21,6 +21,7 @@ processor makes, offers what its own environment names.
                                the least that group_offsets_days of txn_maintain may be; default: 7, as Kafka keeps them
     TXN_ENGINE_ENTRIES_DAYS    the least that its entries_days may be; default: 1
     TXN_ENGINE_ORPHAN_DAYS     the least that its orphan_days may be; default: 1
+    TXN_ENGINE_SWEEP_SECONDS   how often txn_coordinator_sweep looks for transactions that have timed out; default: 60
     TXN_ENGINE_CUT_MINUTES     how old the newest cut of all topics is before txn_write_markers makes the next one;
                                0: it makes none; default: 60
     TXN_ENGINE_CUT_DAYS        for how long it has them kept; default: 7
@@ -66,6 +67,7 @@ SUITES_VARIABLE = "TXN_ENGINE_SUITES"
 VERIFY_SUITES_VARIABLE = "TXN_ENGINE_VERIFY_SUITES"
 SPARK_PARAMS_VARIABLE = "TXN_ENGINE_SPARK_PARAMS"
 SPARK_CONF_VARIABLE = "TXN_ENGINE_SPARK_CONF"
+SWEEP_SECONDS_VARIABLE = "TXN_ENGINE_SWEEP_SECONDS"
 CUT_MINUTES_VARIABLE = "TXN_ENGINE_CUT_MINUTES"
 CUT_DAYS_VARIABLE = "TXN_ENGINE_CUT_DAYS"
 
@@ -92,6 +94,7 @@ AGES: Mapping[str, tuple[str, float]] = {
 """By param of `txn_maintain`: what names the least that it may be, and the least where nothing does."""
 DAYS_MAX = 3_650
 CUT_MINUTES_MAX = 525_600
+SWEEP_SECONDS_MAX = 86_400
 _MINUTE_MS, _DAY_MS = 60_000, 86_400_000
 
 _SIZE, _COUNT, _FLAG = "[1-9][0-9]{0,5}[kmgKMG]?", "[1-9][0-9]{0,5}", "true|false"
@@ -272,6 +275,14 @@ def cut_every_ms() -> int:
     if os.environ.get(CUT_MINUTES_VARIABLE) == "0":
         return 0
     return max(1, int(_number(CUT_MINUTES_VARIABLE, 60, "minutes", CUT_MINUTES_MAX) * _MINUTE_MS))
+
+
+def sweep_seconds() -> int:
+    """How often timed-out transactions are looked for, by the environment of the DAG processor.
+
+    Raises `AirflowFailException` where that has no such number.
+    """
+    return max(1, int(_number(SWEEP_SECONDS_VARIABLE, 60, "seconds", SWEEP_SECONDS_MAX)))
 
 
 def cut_keep_ms() -> int:

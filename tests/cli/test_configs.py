@@ -53,3 +53,13 @@ def test_what_cannot_be(run: Run, payments: str) -> None:
         ("--config", "a=1", "--execute", "--dry-run"),
     ):
         assert run("configs", "alter", "--topic", payments, *wrong).code == 2
+
+
+def test_what_a_store_begins_with(run: Run) -> None:
+    begin = ("topics", "create", "t", "--store-config", "transaction.state.log.num.partitions=8")
+    assert run(*begin).code == 0
+    shown = {line.split()[0]: line.split()[1:] for line in run("configs", "describe").stdout.splitlines()}
+    assert shown["transaction.state.log.num.partitions"] == ["8", "50", "fixed"]
+    again = run("topics", "create", "u", "--store-config", "transaction.state.log.num.partitions=9")
+    assert (again.code, "set up with 8" in again.error) == (1, True)
+    assert run("topics", "create", "u", "--store-config", "nothing").code == 2

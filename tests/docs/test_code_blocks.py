@@ -16,7 +16,7 @@ import pytest
 
 from tests.blocks.bundles import use_bundle
 from tests.dags.airflow_home import make_database
-from tests.docs import operators_page
+from tests.docs import configs_page, operators_page
 from tests.docs.test_references import tracked
 from tests.servers import REPOSITORY
 from txn_engine.cli.main import cli
@@ -193,3 +193,8 @@ def check_command(words: list[str], line: str) -> None:
 def test_operators_page() -> None:
     """docs/OPERATORS.md is what the code says: `make docs` writes it anew."""
     assert operators_page.PAGE.read_text(encoding="utf-8") == operators_page.page()
+
+
+def test_configs_page() -> None:
+    """docs/CONFIGS.md has every setting as the code has it: `make docs` writes it anew."""
+    assert configs_page.PAGE.read_text(encoding="utf-8") == configs_page.page()

@@ -425,3 +425,122 @@ def test_many_changes_are_found_from_any_beginning(
     with Engine(store, clock=clock) as fresh:
         assert fresh.admin.describe_configs("t")["retention.ms"] == 74
     assert txn_engine.InvalidConfigError is InvalidConfigError
+
+
+def test_a_fresh_store_begins_with_what_it_is_given(store: MemoryStore, clock: ManualClock) -> None:
+    """Partition counts then, and never again; what it began with is described as any setting."""
+    configs = {"transaction.state.log.num.partitions": "3", "offsets.topic.num.partitions": 2}
+    with Engine(store, clock=clock, configs=configs | {"transaction.max.timeout.ms": 5_000}) as engine:
+        assert dict(engine.config.internal_partitions) == {"__transaction_state": 3, "__consumer_offsets": 2}
+        found = engine.admin.describe_configs()
+        assert (found["offsets.topic.num.partitions"], found["transaction.max.timeout.ms"]) == (2, 5_000)
+        engine.admin.create_topic("t", schema=SCHEMA)
+        with pytest.raises(InvalidTransactionTimeoutError):
+            engine.coordinator.init_producer_id("job", transaction_timeout_ms=5_001)
+        assert not engine.admin.verify().findings
+    with Engine(store, clock=clock, configs=configs) as again:
+        assert again.config.internal_partitions["__transaction_state"] == 3
+    for others, said in (
+        ({"offsets.topic.num.partitions": 7}, "cannot change any more"),
+        ({"transaction.max.timeout.ms": 6_000}, "configs alter"),
+        ({"offsets.topic.num.partitions": 0}, "1 to 10000"),
+        ({"retention.ms": 5}, "the topic"),
+    ):
+        with pytest.raises(InvalidConfigError, match=said):
+            Engine(store, clock=clock, configs=others)
+
+
+def test_old_offsets_go_as_the_store_says(made: Engine, clock: ManualClock) -> None:
+    """Never, where nobody has set it; else after so many minutes, and not earlier."""
+    with made.consumer(group_id="rare") as consumer:
+        consumer.subscribe(["t"])
+        consumer.poll()
+        consumer.commit()
+    clock.advance(400 * DAY_MS)
+    assert not made.admin.expire_group_offsets()
+    made.admin.alter_configs({"offsets.retention.minutes": 500 * 1_440})
+    assert not made.admin.expire_group_offsets()
+    made.admin.alter_configs({"offsets.retention.minutes": 400 * 1_440})
+    assert [each.group_id for each in made.admin.expire_group_offsets()] == ["rare"]
+
+
+def test_retention_bytes_keeps_the_newest_files(made: Engine) -> None:
+    """The oldest go as long as the others still have so many bytes."""
+    log = made.partition("t", 0)
+    for n in range(6):
+        log.append(pa.table({"account_id": [n], "amount": pa.array([None], SCHEMA.field(1).type)}))
+    size = made.scan("t").files()[0].bytes
+    made.admin.alter_configs({"retention.ms": None, "retention.bytes": 3 * size}, topic="t")
+    assert made.maintenance.retain("t", dry_run=True).partitions[0].records == 3
+    made.maintenance.retain("t")
+    assert made.scan("t").to_table()["account_id"].to_pylist() == [3, 4, 5]
+    made.maintenance.retain("t")
+    assert log.log_start_offset == 3
+    made.admin.alter_configs({"cleanup.policy": "delete", "retention.bytes": 0}, topic="t")
+    made.maintenance.retain("t")
+    assert made.scan("t").to_table().num_rows == 0
+    assert not made.admin.verify().findings
+
+
+def table_of(engine: Engine, **settings: object) -> None:
+    """A compacted topic with three records of one key, and a tombstone of another that supersedes a record."""
+    schema = pa.schema([("key", pa.string()), ("value", pa.int64())])
+    engine.admin.create_topic("table", schema=schema, key="key", cleanup_policy="compact", **settings)  # type: ignore[arg-type]
+    log = engine.partition("table", 0)
+    for key, value in (("a", 1), ("a", 2), ("b", 1), ("b", None), ("a", 3)):
+        log.append(pa.table({"key": [key], "value": pa.array([value], pa.int64())}))
+
+
+def held(engine: Engine) -> list[tuple[str, int | None]]:
+    table = engine.scan("table").to_table()
+    return list(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+def test_the_dirty_ratio_is_the_topics(made: Engine) -> None:
+    """A run that is not told goes by the topic; half is enough by default."""
+    table_of(made, min_cleanable_dirty_ratio=1.0)
+    made.maintenance.compact("table")
+    assert held(made) == [("b", None), ("a", 3)]
+    made.partition("table", 0).append(pa.table({"key": ["a"], "value": [4]}))
+    made.maintenance.compact("table")
+    assert held(made) == [("b", None), ("a", 3), ("a", 4)]
+    made.admin.alter_configs({"min.cleanable.dirty.ratio": 0}, topic="table")
+    made.maintenance.compact("table")
+    assert held(made) == [("b", None), ("a", 4)]
+
+
+def test_tombstones_are_not_judged_anew(made: Engine, store: MemoryStore, clock: ManualClock) -> None:
+    """Rows by key say by which delete.retention.ms they were judged: a longer one later finds nothing wrong in them."""
+    table_of(made)
+    made.maintenance.compact("table")
+    made.admin.alter_configs({"delete.retention.ms": 1_000}, topic="table")
+    clock.advance(2_000)
+    made.maintenance.compact("table")
+    assert held(made) == [("a", 3)]
+    made.admin.alter_configs({"delete.retention.ms": 365 * DAY_MS}, topic="table")
+    assert not made.admin.verify().findings
+    with Engine(store, clock=clock) as fresh:
+        assert held(fresh) == [("a", 3)]
+        assert not fresh.admin.verify().findings
+
+
+def test_compaction_stops_where_the_topic_is_altered_under_it(
+    made: Engine, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that was planned by another policy writes nothing more; the next run plans anew."""
+    table_of(made)
+    with Engine(store, clock=clock) as other:
+        from txn_engine.maintain.by_key import KeyCompactor
+
+        plan = KeyCompactor._plan
+
+        def altered_meanwhile(self: KeyCompactor, state: object) -> object:
+            planned = plan(self, state)  # type: ignore[arg-type]
+            other.admin.alter_configs({"cleanup.policy": "delete"}, topic="table")
+            return planned
+
+        monkeypatch.setattr(KeyCompactor, "_plan", altered_meanwhile)
+        monkeypatch.setattr(topics, "_CACHED_MS", 0)
+        made.maintenance.compact("table")
+    assert len(held(made)) == 5
+    assert not made.admin.verify().findings

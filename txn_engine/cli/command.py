@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -61,8 +61,8 @@ class Place:
         with store_errors():
             return open_store(self.required(), endpoint=self.endpoint, create=set_up)
 
-    def open(self, *, set_up: bool = False) -> Engine:
-        """The engine over a store that is there; with `set_up` one is begun where there is none."""
+    def open(self, *, set_up: bool = False, configs: Mapping[str, str] | None = None) -> Engine:
+        """The engine over a store that is there; with `set_up` one is begun, with `configs`, where there is none."""
         from txn_engine.engine import Engine
         from txn_engine.errors import InvalidRequestError
         from txn_engine.log.objects import Objects
@@ -77,7 +77,7 @@ class Place:
                 expected="one that `topics create` or `demo` has set up",
                 action="check --url",
             )
-        return Engine(store)
+        return Engine(store, configs=configs)
 
 
 class Command(click.Command):

@@ -55,6 +55,7 @@ def topics() -> None:
         "txn-engine topics create payments --schema-file payments.parquet",
         "txn-engine topics create events      # Kafka's columns: key, value, headers",
         "txn-engine topics create payments --schema 'id:int64' --config tables.publish=delta",
+        "txn-engine topics create first --store-config transaction.state.log.num.partitions=8",
         "txn-engine topics create accounts --config cleanup.policy=compact --config delete.retention.ms=604800000",
     ),
 )
@@ -88,7 +89,14 @@ def topics() -> None:
     "configs",
     multiple=True,
     metavar="NAME=VALUE",
-    help=f"What the topic is made with (repeatable): {', '.join(_CONFIGS)}. All but the last are Kafka's.",
+    help=f"What the topic is made with (repeatable): {', '.join(_CONFIGS)}. docs/CONFIGS.md says what each does.",
+)
+@click.option(
+    "--store-config",
+    "store_configs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="With what the first topic's store begins (repeatable); `configs describe` lists the names.",
 )
 @common_options
 def create(
@@ -98,6 +106,7 @@ def create(
     schema_file: Path | None,
     key: str | None,
     configs: Sequence[str],
+    store_configs: Sequence[str],
     place: Place,
     out: Output,
 ) -> None:
@@ -116,7 +125,10 @@ def create(
     elif schema_file is not None:
         schema = read_schema(schema_file)
     chosen = _parsed(configs)
-    with place.open(set_up=True) as engine:
+    if wrong := next((each for each in store_configs if "=" not in each), None):
+        raise click.UsageError(f"--store-config {wrong}: expected NAME=VALUE")
+    begun = dict(each.split("=", 1) for each in store_configs)
+    with place.open(set_up=True, configs=begun) as engine:
         made = engine.admin.create_topic(topic, partitions=partitions, schema=schema, key=key, **chosen)
     out.done()
     count = f"{made.partitions} partition{'s' if made.partitions != 1 else ''}"

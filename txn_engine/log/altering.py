@@ -28,6 +28,15 @@ def altered_topic(topic: Topic, given: Mapping[str, object]) -> Topic:
     return wanted
 
 
+def store_begun_with(given: Mapping[str, object] | None) -> dict[str, int]:
+    """The settings with which a store is set up. Raises `InvalidConfigError` as `altered_store`."""
+    return (
+        {}
+        if not given
+        else {name: int(value) for name, value in _parsed(given, STORE, _NOT_A_STORES, "store").items()}
+    )
+
+
 def altered_store(now: Mapping[str, Value], given: Mapping[str, object]) -> Mapping[str, Value]:
     """The store's settings with these; as `altered_topic`. Those that stay are judged too."""
     asked = _parsed(given, STORE, _NOT_A_STORES, "store")

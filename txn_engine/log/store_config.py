@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Final
 
 from storage import JSON_BYTES_MAX, ObjectStore, prove_put_if_absent
 from txn_engine.clock import Clock
-from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.errors import CorruptObjectError, InvalidConfigError, InvalidRequestError
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import (
     Objects,
@@ -29,6 +29,18 @@ MAX_PARTITIONS = 10_000
 """Of any topic."""
 _INTERNAL_TOPICS = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
 _PARTITIONS_MAX = 10_000
+LIMITS: Final = {
+    "transaction.max.timeout.ms": "max_transaction_timeout_ms",
+    "transactional.id.expiration.ms": "transactional_id_expiration_ms",
+    "producer.id.expiration.ms": "producer_id_expiration_ms",
+    "offsets.retention.minutes": "offsets_retention_minutes",
+}
+"""The settings that may change, by Kafka's names: the fields of `StoreLimits`."""
+COUNTS: Final = {
+    "transaction.state.log.num.partitions": TRANSACTION_STATE_TOPIC,
+    "offsets.topic.num.partitions": CONSUMER_OFFSETS_TOPIC,
+}
+"""Those that stay: the internal topics whose partitions they count."""
 _INT64_MAX = 2**63 - 1
 
 
@@ -93,18 +105,23 @@ def read_store_config(objects: Objects) -> StoreConfig | None:
     return None if data is None else _decode(data)
 
 
-def open_store_config(objects: Objects, clock: Clock, new_id: IdSource) -> StoreConfig:
-    """The store's configuration; a fresh store is proven and set up first.
+def open_store_config(
+    objects: Objects, clock: Clock, new_id: IdSource, settings: Mapping[str, int] | None = None
+) -> StoreConfig:
+    """The store's configuration; a fresh store is proven and set up first, with these settings by Kafka's names.
 
-    Raises `StoreAccessError` for a store that does not keep put-if-absent: nothing is set up there; and
-    `InvalidRequestError` for one that a restore has not finished.
+    Raises `StoreAccessError` for a store that does not keep put-if-absent: nothing is set up there;
+    `InvalidRequestError` for one that a restore has not finished; `InvalidConfigError` for one that was set up with
+    other numbers of partitions than `settings` say.
     """
     config = read_store_config(objects)
     if config is None and objects.folders("topics"):
         config = _set_up_meanwhile(objects)
     if config is None:
         proof = prove(objects.store)
-        config = create_store_config(objects, StoreConfig(new_id(), clock(), proof))
+        begun = StoreConfig(new_id(), clock(), proof)
+        config = create_store_config(objects, _with_settings(begun, settings or {}))
+    _check_fixed(config, settings or {})
     if config.restored is not None and not is_restored(objects):
         raise InvalidRequestError(
             f"backup {config.restored.number} is being restored here, or that was cut off",
@@ -113,6 +130,26 @@ def open_store_config(objects: Objects, clock: Clock, new_id: IdSource) -> Store
             action="run the `txn-engine restore` again: it goes on; or empty the place",
         )
     return config
+
+
+def _with_settings(config: StoreConfig, settings: Mapping[str, int]) -> StoreConfig:
+    limits = {LIMITS[name]: value for name, value in settings.items() if name in LIMITS}
+    counts = {COUNTS[name]: value for name, value in settings.items() if name in COUNTS}
+    return replace(
+        config,
+        limits=replace(config.limits, **limits),
+        internal_partitions={**config.internal_partitions, **counts},
+    )
+
+
+def _check_fixed(config: StoreConfig, settings: Mapping[str, int]) -> None:
+    for name, topic in COUNTS.items():
+        if settings.get(name, config.internal_partitions[topic]) != config.internal_partitions[topic]:
+            raise InvalidConfigError(
+                f"{name} {settings[name]} for a store that was set up with {config.internal_partitions[topic]}",
+                actor="store",
+                expected="that number, or none: it cannot change any more",
+            )
 
 
 def create_store_config(objects: Objects, config: StoreConfig) -> StoreConfig:

@@ -10,34 +10,19 @@ from typing import Final
 from storage import JSON_BYTES_MAX
 from txn_engine.clock import Clock
 from txn_engine.configs import STORE, Value
-from txn_engine.errors import CorruptObjectError, RequestTimedOutError
+from txn_engine.errors import CorruptObjectError, InvalidConfigError, RequestTimedOutError
 from txn_engine.ids import IdSource
 from txn_engine.log.chain import expect_from, last_of
 from txn_engine.log.objects import Objects, checked_number, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import ReadAhead
 from txn_engine.log.settings_format import decoded_settings
-from txn_engine.log.store_config import (
-    CONSUMER_OFFSETS_TOPIC,
-    TRANSACTION_STATE_TOPIC,
-    StoreConfig,
-    StoreLimits,
-)
+from txn_engine.log.store_config import COUNTS, LIMITS, StoreConfig, StoreLimits
 
 _KIND: Final = "settings"
 _CACHED_MS: Final = 5_000
 _CHANGE_TRIES: Final = 1_000
 _INT64_MAX: Final = 2**63 - 1
-_LIMITS: Final = {
-    "transaction.max.timeout.ms": "max_transaction_timeout_ms",
-    "transactional.id.expiration.ms": "transactional_id_expiration_ms",
-    "producer.id.expiration.ms": "producer_id_expiration_ms",
-    "offsets.retention.minutes": "offsets_retention_minutes",
-}
-_COUNTS: Final = {
-    "transaction.state.log.num.partitions": TRANSACTION_STATE_TOPIC,
-    "offsets.topic.num.partitions": CONSUMER_OFFSETS_TOPIC,
-}
 CHANGEABLE: Final = {name: setting for name, setting in STORE.items() if not setting.fixed}
 """The settings that may change."""
 
@@ -52,7 +37,7 @@ class SettingsNow:
     @property
     def limits(self) -> StoreLimits:
         """Those that clients go by."""
-        return StoreLimits(**{field: int(self.settings[name]) for name, field in _LIMITS.items()})
+        return StoreLimits(**{field: int(self.settings[name]) for name, field in LIMITS.items()})
 
 
 def settings_key(number: int) -> str:
@@ -145,9 +130,21 @@ class StoreSettings:
             f"{_CHANGE_TRIES} other changes came first", actor="settings", expected="its turn"
         )
 
+    def check(self, wanted: Mapping[str, int]) -> None:
+        """Raise `InvalidConfigError` where a setting is another by now."""
+        now = self.look_up().settings
+        others = [name for name, value in wanted.items() if now.get(name, value) != value]
+        if others:
+            raise InvalidConfigError(
+                f"{others[0]} {wanted[others[0]]} for a store that has {now[others[0]]}",
+                actor="store",
+                expected="the settings that it has",
+                action="change them by `txn-engine configs alter`",
+            )
+
     def fixed(self) -> dict[str, Value]:
         """The settings that only the one who sets a store up can choose."""
-        return {name: self._config.internal_partitions[topic] for name, topic in _COUNTS.items()}
+        return {name: self._config.internal_partitions[topic] for name, topic in COUNTS.items()}
 
     def as_of(self, changes: int) -> SettingsNow:
         """The settings once they had been changed so often. Raises `CorruptObjectError` where no object says so."""
@@ -164,7 +161,7 @@ class StoreSettings:
         """Those that the store began with."""
         begun = {name: setting.default for name, setting in CHANGEABLE.items()}
         return SettingsNow(
-            begun | {name: getattr(self._config.limits, field) for name, field in _LIMITS.items()}
+            begun | {name: getattr(self._config.limits, field) for name, field in LIMITS.items()}
         )
 
     def _find(self, key: str) -> bytes | None:

@@ -109,6 +109,10 @@ def test_writer_produces_and_consumes_but_makes_no_topic_and_deletes_nothing(
             engine.admin.create_topic("mine", partitions=1)
         assert_denied(error)
         cut = maintained.cut()
+        for topic, setting in (("payments", "retention.ms"), (None, "transaction.max.timeout.ms")):
+            with pytest.raises(TxnEngineError) as error:
+                engine.admin.alter_configs({setting: 5}, topic=topic)
+            assert_denied(error)
         for publish in (engine.tables.publish, engine.tables.unpublish):
             maintained.tables.publish("payments", "delta", cut=cut)
             produce(maintained, "other")
@@ -137,6 +141,8 @@ def test_maintainer_does_every_job(as_role: As, maintained: Engine, tmp_path: Pa
     for number in range(3):
         produce(maintained, f"loader-{number}")
     run_every_job(maintained)
+    assert maintained.admin.alter_configs({"retention.ms": 10**12}, topic="payments").version == 1
+    assert maintained.admin.alter_configs({"transaction.max.timeout.ms": 10**6}).version == 1
     made = maintained.cut()
     assert maintained.scan("payments", cut=made).files()
     maintained.delete_cut(made)
@@ -157,6 +163,7 @@ def test_maintainer_does_every_job(as_role: As, maintained: Engine, tmp_path: Pa
         "producer_ids/",
         "proofs/",
         "cuts/",
+        "settings/",
     ):
         with pytest.raises(S3Error, match="AccessDenied"):
             bucket.client().remove_object(bucket.name, keys_of(bucket, part)[0])
@@ -170,6 +177,7 @@ def deleted_topic(maintained: Engine, minio_bucket: S3Bucket) -> list[str]:
         producer.produce("gone", ROWS)
     assert maintained.admin.snapshot("gone")
     maintained.admin.add_partitions_to_topic("gone", 2)
+    maintained.admin.alter_configs({"retention.ms": 10**12}, topic="gone")
     maintained.tables.publish("gone")
     maintained.admin.delete_topic("gone")
     left = keys_of(minio_bucket, "topics/gone/0/")
@@ -178,6 +186,7 @@ def deleted_topic(maintained: Engine, minio_bucket: S3Bucket) -> list[str]:
         "/data/",
         "/snapshots/",
         "/partitions/",
+        "/changes/",
         "/published/delta/",
         "/published/iceberg/",
         "/_delta_log/",

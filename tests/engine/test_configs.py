@@ -26,7 +26,7 @@ from txn_engine.errors import (
     UnsupportedFormatError,
 )
 from txn_engine.log import store_settings, topics
-from txn_engine.log.objects import encode_json
+from txn_engine.log.objects import decode_json, encode_json
 from txn_engine.testing import ManualClock
 
 DAY_MS = 86_400_000
@@ -544,3 +544,31 @@ def test_compaction_stops_where_the_topic_is_altered_under_it(
         made.maintenance.compact("table")
     assert len(held(made)) == 5
     assert not made.admin.verify().findings
+
+
+def test_what_was_written_before_there_were_settings(
+    made: Engine, store: MemoryStore, clock: ManualClock
+) -> None:
+    """Topics, cuts and store.json that lack what is new are read as where nobody has said otherwise."""
+    cut = made.cut()
+    new = {"retention_bytes", "min_cleanable_dirty_ratio", "max_message_bytes"}
+    for key, kind, strip in (
+        ("topics/t/0.json", "topic", lambda held: [held.pop(name) for name in new]),
+        ("store.json", "store", lambda held: held["limits"].pop("offsets_retention_minutes")),
+        (
+            f"cuts/{cut.number:020d}/cut.json",
+            "cut",
+            lambda held: (held.pop("settings"), held["topics"][0].pop("changes")),
+        ),
+    ):
+        found = decode_json(store.get(key), key=key, kind=kind, needed=())
+        strip(found)
+        store.put(
+            key,
+            encode_json({n: v for n, v in found.items() if n not in ("format", "kind", "checksum")}, kind),
+        )
+    with Engine(store, clock=clock) as fresh:
+        assert dict(fresh.admin.describe_configs("t")) == dict(made.admin.describe_configs("t"))
+        assert dict(fresh.admin.describe_configs()) == dict(made.admin.describe_configs())
+        assert fresh.find_cut(cut.number) == cut
+        assert not fresh.admin.verify().findings

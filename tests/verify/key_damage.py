@@ -180,6 +180,14 @@ def clean_row_in_a_topic_that_is_not_compacted(story: Story) -> str:
     return story.entry("payments", 0, base)
 
 
+@damage("clean-illegal")
+def clean_row_by_a_retention_that_the_topic_never_had(story: Story) -> str:
+    table = Table(story)
+    table.put((1, 10))
+    value = {"cleaned_to": 0, "tombstones_to": 0, "delete_retention_ms": 5}
+    return story.entry(TABLE, 0, story.ledger.control(TABLE, 0, "clean", value))
+
+
 @damage("key-doubled")
 def clean_row_over_a_superseded_record(story: Story) -> str:
     table = Table(story)

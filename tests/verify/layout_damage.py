@@ -56,6 +56,60 @@ def lives_lost_below_a_log(story: Story) -> str:
     return "topics/fresh/2.json"
 
 
+# --- what was changed -------------------------------------------------------------------------------------
+
+
+def changed(story: Story, number: int, **other: Any) -> str:
+    """A change of payments, as its owner leaves it but for what is named."""
+    held = {"topic": "payments", "incarnation": 0, "number": number, "created_ms": 0, "write_id": f"{0:032x}"}
+    held |= {"settings": {"retention.ms": 5}, "schema": None} | other
+    key = f"topics/payments/0/changes/{number:020d}.json"
+    story.ledger.json(key, "topic_change", held)
+    return key
+
+
+def set_by_an_operator(story: Story, number: int, settings: dict[str, Any]) -> str:
+    held = {"number": number, "created_ms": 0, "settings": settings, "write_id": f"{0:032x}"}
+    key = f"settings/{number:020d}.json"
+    story.ledger.json(key, "settings", held)
+    return key
+
+
+@damage("object-missing")
+def change_that_is_missing(story: Story) -> str:
+    changed(story, 1)
+    return f"topics/payments/0/changes/{0:020d}.json"
+
+
+@damage("object-damaged")
+def change_of_another_topic(story: Story) -> str:
+    return changed(story, 0, topic="balances")
+
+
+@damage("object-damaged")
+def change_under_another_number(story: Story) -> str:
+    changed(story, 0)
+    key = changed(story, 1)
+    story.ledger.store.put(key, story.ledger.store.get(f"topics/payments/0/changes/{0:020d}.json"))
+    return key
+
+
+@damage("object-damaged")
+def setting_out_of_range(story: Story) -> str:
+    return changed(story, 0, settings={"retention.ms": -5})
+
+
+@damage("object-damaged")
+def setting_that_there_is_not(story: Story) -> str:
+    return set_by_an_operator(story, 0, {"retention.ms": 5})
+
+
+@damage("object-missing")
+def settings_that_are_missing(story: Story) -> str:
+    set_by_an_operator(story, 1, {"transaction.max.timeout.ms": 5})
+    return f"settings/{0:020d}.json"
+
+
 # --- what is not a part of it -----------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from tests.simulator.mutants.catalog import (
     groups,
     logs,
     partitions,
+    settings,
 )
 from tests.simulator.mutants.mutation import Mutant
 
@@ -27,4 +28,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *compaction.MUTANTS,
     *cuts.MUTANTS,
     *backups.MUTANTS,
+    *settings.MUTANTS,
 )

@@ -1,0 +1,108 @@
+"""What obstore says, in our words: a table of texts, for each kind of store."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage import (
+    BACKENDS,
+    AccessDeniedError,
+    Backend,
+    BucketNotFoundError,
+    BucketStore,
+    NotConnectedError,
+    ObjectNotFoundError,
+    PutIfAbsentUnsupportedError,
+    StorageError,
+    StoreUnreachableError,
+    open_store,
+)
+from storage.bucket_errors import AmbiguousNotFoundError, UnlistableNameError, classified, is_beyond_the_end
+
+
+def store_of(backend: Backend) -> BucketStore:
+    account = {each.keyword: "ledger" for each in backend.settings if each.keyword == "account"}
+    store = open_store(backend.example, **account)
+    assert isinstance(store, BucketStore)
+    return store
+
+
+def told(backend: Backend, text: str, operation: str = "get") -> StorageError:
+    store = store_of(backend)
+    return classified(
+        Exception(text),
+        operation,
+        store.words,
+        bucket="bucket",
+        place=store.url,
+        redirect_action="look again",
+    )
+
+
+def body(status: int, code: str) -> str:
+    return f"Server returned non-2xx status code: {status} X: <Error><Code>{code}</Code></Error>\n\nDebug source: x"
+
+
+EACH = pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.name)
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("text", "operation", "kind", "says"),
+    [
+        ("Error performing token request: GET http://169.254.169.254/x", "get", AccessDeniedError, "no credentials"),
+        (body(403, "Whatever"), "get", AccessDeniedError, "403 Whatever"),
+        (body(401, ""), "get", AccessDeniedError, "401"),
+        (body(404, "Whatever"), "head", AmbiguousNotFoundError, "a 404 that does not say"),
+        (body(404, "Whatever"), "get", StoreUnreachableError, "a 404 that does not say"),
+        (body(429, "SlowDown"), "put", StoreUnreachableError, "429 SlowDown"),
+        (body(503, "Busy"), "put", StoreUnreachableError, "503 Busy"),
+        (body(501, "NotImplemented"), "put-if-absent", PutIfAbsentUnsupportedError, "501"),
+        (body(501, "NotImplemented"), "get", StoreUnreachableError, "501"),
+        (body(400, "Bad"), "get", StorageError, "400 Bad"),
+        (body(301, "PermanentRedirect"), "get", StorageError, "look again"),
+        ("error sending request kind: Connect, ConnectionRefused", "get", NotConnectedError, "connection refused"),
+        ("error sending request kind: Connect, dns error", "get", NotConnectedError, "does not resolve"),
+        ("operation timed out kind: Timeout", "put", StoreUnreachableError, "no answer in time"),
+        ('object with invalid path: Error parsing Path "a/\r": x', "list", UnlistableNameError, r"'a/\\r'"),
+        ('object with invalid path: Path "a//b" contained empty', "list", UnlistableNameError, "'a//b'"),
+        ("something else\n\nDebug source: secrets", "get", StorageError, "get failed: something else"),
+    ],
+)  # fmt: skip
+def test_what_is_the_same_for_all(
+    backend: Backend, text: str, operation: str, kind: type[StorageError], says: str
+) -> None:
+    """One line, with who, where and what to do."""
+    error = told(backend, text, operation)
+    assert type(error) is kind
+    assert says.replace("\\\\", "\\") in str(error)
+    assert str(error).startswith(f"{backend.name.lower()} store at {store_of(backend).url}")
+    assert "Debug source" not in str(error)
+    assert "\n" not in str(error)
+
+
+@EACH
+def test_a_services_own_words(backend: Backend) -> None:
+    """Absent objects, absent buckets and refusals, by each code that is known of it."""
+    words = store_of(backend).words
+    for kind, codes in (
+        (ObjectNotFoundError, words.no_object),
+        (BucketNotFoundError, words.no_bucket),
+        (AccessDeniedError, words.denied),
+    ):
+        assert codes
+        for code in codes:
+            assert type(told(backend, body(400, code))) is kind, code
+    for sentence, code in words.sentences:
+        assert type(told(backend, sentence)) is type(told(backend, body(404, code))), sentence
+    refused = told(backend, "GET http://169.254.169.254/x")
+    assert f"set {backend.credentials}" in str(refused)
+
+
+@EACH
+def test_bytes_behind_the_end(backend: Backend) -> None:
+    """By the service's code, and by what obstore finds itself."""
+    words = store_of(backend).words
+    assert is_beyond_the_end(body(416, "InvalidRange"), words)
+    assert is_beyond_the_end("Wanted range starting at 10, but object was only 10 bytes long", words)
+    assert not is_beyond_the_end(body(400, "Whatever"), words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -28,7 +28,7 @@ from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
 from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
 from txn_engine.cuts import CutChanges, CutMaker, changes_between
-from txn_engine.erasing import ErasureReport, Finished, StillHeld, TopicEraser, held_by_backups
+from txn_engine.erasing import ErasureReport, Finished, Matcher, StillHeld, TopicEraser, held_by_backups
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidRequestError,
@@ -315,14 +315,15 @@ class Engine:
     def erase(
         self,
         topic: str,
-        where: str,
+        where: str | Matcher,
         *,
         execute: bool = False,
         everything: bool = False,
         backups: str | ObjectStore | None = None,
         progress: Progress = silent,
     ) -> ErasureReport:
-        """Erase the records of a topic that a condition in SQL chooses, for good; without `execute` only say which.
+        """Erase the records of a topic that a condition in SQL (or a `Matcher`) chooses, for good; without `execute`
+        only say which.
 
         Guarantee: once it returns, no data file of the topic holds one of them below the offsets that the report says,
         live, replaced, aborted or kept for a cut, but for what the report names; other records are as they were, at
@@ -333,6 +334,20 @@ class Engine:
         are named. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for what
         is no condition on the topic's columns; nothing was written then.
         """
+        info = self.logs.topics.look_up(topic)
+        with self._matcher(where, info) as matcher:
+            held: list[StillHeld] = []
+            if backups is not None:  # before anything is done: the place may be the wrong one
+                with store_errors():
+                    place = open_store(backups, create=False) if isinstance(backups, str) else backups
+                held = held_by_backups(self._objects, place, self.config.store_id, info, matcher)
+            eraser = self._topic_eraser(info, progress)
+            report = eraser.erase(matcher, everything=everything) if execute else eraser.look(matcher)
+        return replace(report, still_held=(*report.still_held, *held))
+
+    def _matcher(self, where: str | Matcher, topic: Topic) -> AbstractContextManager[Matcher]:
+        if not isinstance(where, str):
+            return nullcontext(where)
         try:
             from txn_engine.sql.predicate import SqlPredicate
         except ModuleNotFoundError as error:
@@ -340,16 +355,7 @@ class Engine:
                 f"a condition needs the package {error.name!r}, which is not installed",
                 action="pip install 'txn-engine[sql]'",
             ) from error
-        info = self.logs.topics.look_up(topic)
-        eraser = self._topic_eraser(info, progress)
-        with closing(SqlPredicate(where, info.schema, topic=topic)) as matcher:
-            held: list[StillHeld] = []
-            if backups is not None:  # before anything is done: the place may be the wrong one
-                with store_errors():
-                    place = open_store(backups, create=False) if isinstance(backups, str) else backups
-                held = held_by_backups(self._objects, place, self.config.store_id, info, matcher)
-            report = eraser.erase(matcher, everything=everything) if execute else eraser.look(matcher)
-        return replace(report, still_held=(*report.still_held, *held))
+        return closing(SqlPredicate(where, topic.schema, topic=topic.name))
 
     def finish_erasures(self, topic: str | None = None, *, progress: Progress = silent) -> Listing[Finished]:
         """Finish the erasures that were begun and cut off, of one topic or of all; in `unreadable` the topics where

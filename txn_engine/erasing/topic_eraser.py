@@ -11,6 +11,7 @@ search again                             uploads without an entry, by the predic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -36,6 +37,7 @@ from txn_engine.unreadable import one_place
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how many partitions of it, and of how many."""
+_TRIES: Final = 10
 _UNTIL_OPEN: Final = "the transactions end that are open there: erase again then"
 _UNTIL_UPLOAD: Final = "an entry names it, or clean-up takes it, at the latest after `orphan_days`"
 
@@ -299,9 +301,15 @@ class TopicEraser:
         return count, size
 
     def _raise_floor(self, target: Target, floor: int) -> None:
-        """Above the log's end there is no floor: one at the end comes first, and takes an offset itself."""
-        for wanted in (min(floor, target.log.refresh().log_end_offset), floor):
-            if wanted > target.read_back().floor:
+        """Above the log's end there is no floor: one at the end comes first, and takes an offset itself. In an empty
+        log there is none at all.
+        """
+        for _ in range(_TRIES):
+            state = target.read_back()
+            wanted = min(floor, state.log_end_offset)
+            if wanted <= state.floor:
+                return
+            with suppress(InvalidRequestError):  # somebody else has raised it further
                 target.log.append_one(FloorProposal(wanted))
 
 

@@ -35,6 +35,7 @@ MARKED = {
     "two-snapshots": "only after that snapshot *and a newer one* were read back and verified ▲",
     "damaged-snapshots": "A reader never deletes a damaged one ▲",
     "orphans": "**Orphans** ▲",
+    "erased-as-read": "below the last stable offset, and just as it was read ▲",
     "cuts-by-offsets": "never by what the store says of it now ▲",
     "lowered": "**Lowered until nothing is torn** ▲",
     "read-inside": "Nobody inside has read what is outside** ▲",

@@ -10,6 +10,7 @@ from tests.simulator.mutants.catalog import (
     coordinator,
     cuts,
     disks,
+    erasure,
     groups,
     logs,
     partitions,
@@ -29,4 +30,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *cuts.MUTANTS,
     *backups.MUTANTS,
     *settings.MUTANTS,
+    *erasure.MUTANTS,
 )

@@ -118,6 +118,8 @@ class AzureContainer:
 class AzuriteServer(Server):
     """Its blob service alone: no queue, no table, nothing reported to anybody."""
 
+    stop_patience_s = 0.5  # it waits for connections that clients keep open; the data are in memory
+
     def __init__(self, *, data: Path | None = None) -> None:
         super().__init__(SCRIPT, data=data)
         self.account = f"test{secrets.token_hex(6)}"

@@ -55,6 +55,7 @@ class _Server(http.server.ThreadingHTTPServer):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.buckets: set[str] = set()
+        self.behind: set[http.client.HTTPConnection] = set()
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -64,8 +65,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def setup(self) -> None:
         super().setup()
         self.behind = http.client.HTTPConnection("127.0.0.1", self.server.behind_port, timeout=60)
+        self.server.behind.add(self.behind)
 
     def finish(self) -> None:
+        self.server.behind.discard(self.behind)
         self.behind.close()
         super().finish()
 
@@ -124,6 +127,8 @@ class GcsFront:
     def __exit__(self, *ignored: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+        for connection in list(self._server.behind):
+            connection.close()  # the MinIO waits for them when it is stopped
 
     def bucket(self) -> GcsBucket:
         """A fresh one, open to who signs nothing, as the front does."""

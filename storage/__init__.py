@@ -6,8 +6,10 @@ from storage.backend import Backend, Finding, Hadoop, Setting
 from storage.backends import BACKENDS, backend_of, is_remote
 from storage.bucket_store import BucketStore
 from storage.envelope import (
+    FORMAT,
     JSON_BYTES_MAX,
     LARGE,
+    LATER_FORMAT,
     SMALL,
     UNREADABLE,
     OpenedParquet,
@@ -20,6 +22,8 @@ from storage.envelope import (
     encode_parquet,
     encode_parquet_parts,
     open_parquet,
+    parquet_tail_bytes,
+    read_parquet_tail,
     stored_checksum,
     verify_checksum,
 )
@@ -65,6 +69,8 @@ __all__ = [
     "backend_of",
     "is_remote",
     "DATA_LIMITS",
+    "FORMAT",
+    "LATER_FORMAT",
     "JSON_BYTES_MAX",
     "KnownParquet",
     "LARGE",
@@ -112,6 +118,8 @@ __all__ = [
     "encode_parquet",
     "encode_parquet_parts",
     "open_parquet",
+    "parquet_tail_bytes",
+    "read_parquet_tail",
     "open_store",
     "overlap",
     "prove_put_if_absent",

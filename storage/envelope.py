@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
@@ -32,6 +32,8 @@ from storage.row_groups import row_groups
 ObjectBytes: TypeAlias = bytes | bytearray | memoryview
 
 FORMAT: Final = "2"
+LATER_FORMAT: Final = "3"
+"""Of objects that programs which know `FORMAT` alone are to refuse, and what they belong to with them."""
 METADATA_PREFIX: Final = "txn_engine."
 CHECKSUM_CHARS: Final = 32
 RESERVED_KEYS: Final = frozenset({"format", "kind", "checksum"})
@@ -238,10 +240,10 @@ def open_parquet(
     *,
     key: str,
     kind: str | None = None,
-    columns: Collection[str] | None = None,
+    columns: Collection[str] | Callable[[Mapping[str, str]], Collection[str]] | None = None,
     limits: ParquetLimits = DATA_LIMITS,
 ) -> OpenedParquet:
-    """Return the file, for these columns of it to be read (None: all).
+    """Return the file, for these columns of it to be read (None: all; or those that its own metadata asks for).
 
     Guarantee: as `decode_parquet`; reading takes no more memory than a row group may, or many if many are asked for.
     Only what the pages hold can still be wrong: reading may raise one of `UNREADABLE`.
@@ -254,12 +256,38 @@ def open_parquet(
         footer = read_footer(bytes(view[-8 - footer_bytes : -8]))
         file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), pre_buffer=False)
         metadata = _check_opened(file, key, kind)
-        needed = check_claims(footer, lambda at: (view, at), len(view), limits, columns)
+        chosen = columns(metadata) if callable(columns) else columns
+        needed = check_claims(footer, lambda at: (view, at), len(view), limits, chosen)
     except LimitError as error:
         _damaged(key, str(error), "an object within the format's limits")
     except UNREADABLE as error:
         _damaged(key, f"no readable Parquet file: {error}", "a Parquet file")
     return OpenedParquet(file, metadata, footer, needed)
+
+
+def parquet_tail_bytes(end: bytes) -> int:
+    """How many bytes at an object's end its footer takes, by its last eight; 0 for what is no Parquet file's end."""
+    return int.from_bytes(end[-8:-4], "little") + 8 if end[-4:] == _MAGIC and len(end) >= 8 else 0
+
+
+def read_parquet_tail(tail: bytes, size: int, *, key: str, kind: str) -> tuple[dict[str, str], pa.Schema]:
+    """The metadata (without their prefix) and the columns of a file of `size` bytes, by its footer alone.
+
+    `tail` is what it ends with. Nobody has looked whether the bytes are those written. DamagedObjectError for what is
+    no footer of this kind.
+    """
+    footer_bytes = parquet_tail_bytes(tail)
+    if not 8 < footer_bytes <= len(tail):
+        _damaged(key, f"{len(tail)} bytes at its end without a footer", "a Parquet file's footer")
+    try:
+        DATA_LIMITS.check_footer_bytes(footer_bytes - 8, size)
+        read_footer(tail[-footer_bytes:-8])
+        file = pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-footer_bytes:]), pre_buffer=False)
+        return _check_opened(file, key, kind), file.schema_arrow
+    except LimitError as error:
+        _damaged(key, str(error), "an object within the format's limits")
+    except UNREADABLE as error:
+        _damaged(key, f"no readable footer: {error}", "a Parquet file's footer")
 
 
 def _check_opened(file: pq.ParquetFile, key: str, kind: str | None) -> dict[str, str]:
@@ -270,13 +298,13 @@ def _check_opened(file: pq.ParquetFile, key: str, kind: str | None) -> dict[str,
     return footer
 
 
-def encode_json(obj: Mapping[str, Any], kind: str) -> bytes:
+def encode_json(obj: Mapping[str, Any], kind: str, *, written_format: str = FORMAT) -> bytes:
     """Return `obj` as one self-checking JSON object: indented, keys sorted, `format`, `kind` and `checksum`
     added. ObjectTooLargeError for one of more than 4 MiB.
     """
     if not RESERVED_KEYS.isdisjoint(obj):
         raise ValueError(f"keys {sorted(RESERVED_KEYS & set(obj))} belong to the envelope")
-    whole = {**obj, "format": int(FORMAT), "kind": kind, "checksum": _ZEROS.decode()}
+    whole = {**obj, "format": int(written_format), "kind": kind, "checksum": _ZEROS.decode()}
     written = memoryview((json.dumps(whole, indent=2, sort_keys=True, allow_nan=False) + "\n").encode())
     if len(written) > JSON_BYTES_MAX:
         raise ObjectTooLargeError(
@@ -285,8 +313,13 @@ def encode_json(obj: Mapping[str, Any], kind: str) -> bytes:
     return _stamp(written, _position(written, _JSON_MARK))
 
 
-def decode_json(data: ObjectBytes, *, key: str, kind: str) -> dict[str, Any]:
-    """Return what was given to `encode_json`; DamagedObjectError as `decode_parquet`, and for more than 4 MiB."""
+def decode_json(
+    data: ObjectBytes, *, key: str, kind: str, formats: Collection[str] = (FORMAT,)
+) -> dict[str, Any]:
+    """Return what was given to `encode_json`; DamagedObjectError as `decode_parquet`, and for more than 4 MiB.
+
+    formats: those that are understood.
+    """
     if len(data) > JSON_BYTES_MAX:
         _damaged(key, f"{len(data)} bytes", f"at most {JSON_BYTES_MAX}")
     verify_checksum(data, key)
@@ -296,7 +329,8 @@ def decode_json(data: ObjectBytes, *, key: str, kind: str) -> dict[str, Any]:
         _damaged(key, f"no readable JSON: {error}", "a JSON object")
     if not isinstance(whole, dict):
         _damaged(key, f"a JSON {type(whole).__name__}", "a JSON object")
-    _expect_format(key, str(whole.get("format")))
+    if str(whole.get("format")) not in formats:
+        _expect_format(key, str(whole.get("format")))
     _expect(key, "kind", whole.get("kind"), kind)
     return {name: value for name, value in whole.items() if name not in RESERVED_KEYS}
 

@@ -30,6 +30,7 @@ from txn_engine.errors import (
     ProducerFencedError,
     RecordTooLargeError,
     RequestTimedOutError,
+    SchemaChangedError,
     SpillFullError,
     StoreAccessError,
     StoreUnavailableError,
@@ -63,10 +64,22 @@ if TYPE_CHECKING:
     from txn_engine.engine import Engine, connect
     from txn_engine.log.cut_format import Cut
     from txn_engine.producer import Producer
+    from txn_engine.schemas.changes import (
+        AddColumn,
+        DropColumn,
+        MakeNullable,
+        RenameColumn,
+        ReorderColumns,
+        WidenColumn,
+    )
 else:
 
     def __getattr__(name: str) -> object:
         """Import the engine, and pyarrow with it, at its first use: help and the parse of a DAG do without."""
+        if name in _CHANGES:
+            from txn_engine.schemas import changes
+
+            return getattr(changes, name)
         if name not in ("Consumer", "Cut", "Engine", "Producer", "connect"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from txn_engine import engine
@@ -74,8 +87,12 @@ else:
         return getattr(engine, name)
 
 
+_CHANGES = ("AddColumn", "DropColumn", "MakeNullable", "RenameColumn", "ReorderColumns", "WidenColumn")
+
+
 __all__ = [
     "AbortedTransaction",
+    "AddColumn",
     "AppendResult",
     "ChecksErroredError",
     "ChecksFailedError",
@@ -84,6 +101,7 @@ __all__ = [
     "ConsumerGroupMetadata",
     "CorruptObjectError",
     "Cut",
+    "DropColumn",
     "Engine",
     "GroupIdNotFoundError",
     "HangingTransaction",
@@ -100,6 +118,7 @@ __all__ = [
     "InvalidTopicError",
     "InvalidTransactionTimeoutError",
     "InvalidTxnStateError",
+    "MakeNullable",
     "OffsetAndMetadata",
     "OffsetOutOfRangeError",
     "OffsetsMovedError",
@@ -113,8 +132,11 @@ __all__ = [
     "ProducerState",
     "RecordMetadata",
     "RecordTooLargeError",
+    "RenameColumn",
+    "ReorderColumns",
     "RequestTimedOutError",
     "ScanFile",
+    "SchemaChangedError",
     "SpillFullError",
     "StoreAccessError",
     "StoreUnavailableError",
@@ -130,5 +152,6 @@ __all__ = [
     "UnknownTopicOrPartitionError",
     "UnstableOffsetCommitError",
     "UnsupportedFormatError",
+    "WidenColumn",
     "connect",
 ]

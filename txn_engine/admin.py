@@ -29,7 +29,7 @@ from txn_engine.log.altering import altered_store, altered_topic, configs_of_sto
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.log.topics import KAFKA_SCHEMA, Topic
+from txn_engine.log.topics import KAFKA_SCHEMA, Topic, evolved_topic
 from txn_engine.partition_log import PartitionLog
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.measures import (
@@ -47,6 +47,8 @@ from txn_engine.protocol.producers import ProducerEntry
 from txn_engine.protocol.proposals import MarkerProposal
 from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition, TransactionState
 from txn_engine.protocol.transactions import start_of
+from txn_engine.schemas.changes import Change
+from txn_engine.schemas.effects import TopicAlteration, effects
 from txn_engine.tables import check_schema
 from txn_engine.types import (
     RESET_METADATA,
@@ -149,6 +151,34 @@ class Admin:
         `InvalidPartitionsError` unless the number is above the present one.
         """
         return _described(self._logs.topics.add_partitions(topic, total_partitions))
+
+    def alter_topic(
+        self, topic: str, changes: Change | Sequence[Change], *, dry_run: bool = False
+    ) -> TopicAlteration:
+        """Change a topic's columns: all of these changes, one after the other, as one version of its schema, or none
+        (docs/SCHEMAS.md). There is no way back from a column that was dropped.
+
+        Guarantee: no file is written anew, and every reader goes on to give the right values. When this returns, each
+        producer and reader of this engine has the new columns in its next call; other processes do within five seconds.
+        Judged by what the topic is when the change lands. Raises `InvalidRequestError` for a change that would lose
+        data, or that a reader could not follow; nothing was written then. `dry_run`: the same, and nothing is written.
+        """
+        asked = list(changes) if isinstance(changes, Sequence) else [changes]
+        alter = partial(evolved_topic, changes=asked)
+        if dry_run:
+            before = self._logs.topics.look_up(topic)
+            after = alter(before)
+        else:
+            before, after = self._logs.topics.change(topic, alter)
+        return TopicAlteration(
+            topic,
+            after.version,
+            tuple(map(str, asked)),
+            before.schema,
+            after.schema,
+            effects(before.schemas.layout, after.schemas.layout, before.tables_publish),
+            dry_run,
+        )
 
     def delete_topic(self, topic: str) -> None:
         """Delete a topic. Its objects stay until the clean-up; a topic made again under the name is another one."""

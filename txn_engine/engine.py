@@ -215,11 +215,13 @@ class Engine:
         end_timestamp: int | None = None,
         isolation_level: IsolationLevel = "read_committed",
         cut: Cut | int | None = None,
+        schema_version: int | None = None,
     ) -> Scan:
         """A bounded read of one topic or several, up to where they are now, or as of a cut.
 
         `start_timestamp`, in place of `start`, and `end_timestamp`, in place of `end` (ms): the first offset of that
-        time in every partition, as `Consumer.offsets_for_times` has it; the end where there is none.
+        time in every partition, as `Consumer.offsets_for_times` has it; the end where there is none. `schema_version`:
+        the columns as of that version of the topic's schema, not as they are now.
         """
         return Scan(
             self.logs,
@@ -231,6 +233,7 @@ class Engine:
             end_timestamp=end_timestamp,
             isolation_level=isolation_level,
             as_of=None if cut is None else AsOfCut(self.logs.tools, self.find_cut(cut)),
+            schema_version=schema_version,
         )
 
     # --- cuts -----------------------------------------------------------------------------------------------

@@ -205,6 +205,16 @@ class InvalidRequestError(TxnEngineError):
     is_refusal = True
 
 
+class SchemaChangedError(TxnEngineError):
+    """A file of a version of the topic's schema that the reader has not heard of. Look the topic up, and read again."""
+
+    code = "SCHEMA_CHANGED"
+    retriable = True
+    retry_helps = True
+    is_refusal = True
+    default_action = "read again: the topic's columns changed meanwhile"
+
+
 class InvalidTimestampError(TxnEngineError):
     """The writer's clock says what no calendar holds. Nothing was written."""
 

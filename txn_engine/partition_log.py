@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from txn_engine.errors import InvalidRequestError, SchemaChangedError, UnknownTopicOrPartitionError
 from txn_engine.log.data_files import conform
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
@@ -76,7 +76,7 @@ class PartitionLog:
                 action="abort; then ask the engine for the partition again",
             )
         asked = self._logs.ask_whether_current(topic.name, topic.incarnation)
-        records = conform(table, topic.schema, topic=topic.name)
+        records = conform(table, topic.schemas, topic=topic.name)
         if records.num_rows > MAX_BATCH_ROWS:
             raise InvalidRequestError(
                 f"a batch of {records.num_rows} rows", expected=f"at most {MAX_BATCH_ROWS}"
@@ -99,6 +99,7 @@ class PartitionLog:
             self._logs.tools.new_id,
             log.keys.prefix,
             records,
+            topic.schemas.layout,
             log_end=log.recent().log_end_offset,
             timestamp_ms=stamp,
             most_bytes=topic.max_message_bytes,
@@ -140,7 +141,12 @@ class PartitionLog:
             state, self.partition, start, _UNNAMED_MAX_OFFSET if end is None else end, isolation_level
         )
         objects = self._logs.tools.objects
-        tables = list(read_slices(objects, topic, present_files(objects, topic, parts)))
+        present = present_files(objects, topic, parts)
+        try:
+            tables = list(read_slices(objects, topic, present))
+        except SchemaChangedError:
+            topic = self._logs.topics.look_up(self.topic)
+            tables = list(read_slices(objects, topic, present))
         return pa.concat_tables(tables) if tables else empty_table(topic)
 
     def _with_records(self) -> Topic:

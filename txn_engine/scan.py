@@ -6,10 +6,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import itemgetter
 
 import pyarrow as pa
 
-from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError
+from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError, SchemaChangedError
 from txn_engine.log.as_of import AsOf
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.data_files import begun
@@ -72,6 +74,8 @@ class Scan:
     read_committed: all records of committed transactions and plain producers below the last stable offset,
     each once, none of an aborted one. The same scan gives the same files, as long as they are kept.
     `as_of`: what was below a cut, as the logs were then; that is kept as long as the cut is.
+    `schema_version`: the columns as they were then; else those that the topic has when the scan is made. Where they are
+    changed while it is made, it reads those that came.
     """
 
     def __init__(
@@ -86,11 +90,13 @@ class Scan:
         end_timestamp: int | None = None,
         isolation_level: IsolationLevel,
         as_of: AsOf | None = None,
+        schema_version: int | None = None,
     ) -> None:
         check_isolation(isolation_level)
         bounds = _Bounds(start or {}, end or {}, start_timestamp, end_timestamp)
         self._logs = logs
-        self._topics = logs.look_up_topics(topics)
+        self._schema_version = schema_version
+        self._topics = [self._at_version(topic) for topic in logs.look_up_topics(topics)]
         self._isolation: IsolationLevel = isolation_level
         cut = None if as_of is None else as_of.cut
         if cut is not None:
@@ -139,12 +145,39 @@ class Scan:
             )
         return first, max(first, min(last, stable))
 
+    def _at_version(self, topic: Topic) -> Topic:
+        return topic if self._schema_version is None else topic.at_version(self._schema_version)
+
+    def _look_again(self) -> None:
+        """Learn the columns that the topics have by now. Raises where a topic is gone."""
+        for found in self._logs.look_up_topics(topic.name for topic in self._topics):
+            for at, topic in enumerate(self._topics):
+                if topic.name == found.name and topic.incarnation == found.incarnation and found.layouts:
+                    known = self._at_version(topic.with_layouts(found.layouts))
+                    self._topics[at] = known
+                    self._slices = [
+                        (known if each.name == topic.name else each, part) for each, part in self._slices
+                    ]
+
+    @property
+    def topics(self) -> Sequence[Topic]:
+        """The topics that are read, with the columns that are asked for."""
+        return tuple(self._topics)
+
     def files(self) -> list[ScanFile]:
         """The files, whole, by partition and offset; `first_row` and `end_row` say what of each belongs to the scan."""
+        try:
+            return self._files()
+        except SchemaChangedError:
+            self._look_again()
+            return self._files()
+
+    def _files(self) -> list[ScanFile]:
         objects = self._logs.tools.objects
+        versions = list(self._versions())
         found = []
         folders: dict[tuple[str, int], str] = {}
-        for topic, part in self._slices:
+        for (topic, part), version in zip(self._slices, versions, strict=True):
             folder = folders.get((topic.name, part.partition))
             if folder is None:
                 folder = folders[topic.name, part.partition] = objects.uri(topic.prefix(part.partition))
@@ -162,25 +195,55 @@ class Scan:
                     end_row=end_row,
                     start_offset=part.start_offset,
                     end_offset=part.end_offset,
+                    schema_version=version,
                 )
             )
         return found
+
+    def _versions(self) -> Iterator[int]:
+        """For each file the version of its topic's schema that it has."""
+        for topic, parts in groupby(self._slices, key=itemgetter(0)):
+            keys = [
+                (
+                    f"{topic.prefix(part.partition)}/{part.log_file.file.data_path}",
+                    part.log_file.file.data_bytes,
+                )
+                for _, part in parts
+            ]
+            yield from self._logs.file_versions.of(topic, keys)
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """The records, a file at a time; files are read a few ahead. `columns` may name `_partition`,
         `_offset`, `_timestamp`.
         """
-        for table in self._tables(columns):
+        for table in self._current_tables(columns):
             yield from table.to_batches()
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All records in one table, by partition and offset."""
-        tables = list(self._tables(columns))
+        try:
+            tables = list(self._tables(columns))
+        except SchemaChangedError:
+            self._look_again()
+            tables = list(self._tables(columns))
         if not tables:
             return self._with_topic(
                 self._topics[0], empty_table(self._topics[0], self._physical(columns)), columns
             )
         return pa.concat_tables(tables, promote_options="default" if len(self._topics) > 1 else "none")
+
+    def _current_tables(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+        """As `_tables`; of a file whose version is not known yet it learns, unless there were records of another."""
+        has_begun = False
+        try:
+            for table in self._tables(columns):
+                has_begun = True
+                yield table
+        except SchemaChangedError:
+            if has_begun:
+                raise
+            self._look_again()
+            yield from self._tables(columns)
 
     def _tables(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         physical = self._physical(columns)

@@ -132,6 +132,8 @@ class ScanFile:
 
     Whole files: where a bound lies inside one, rows `first_row` (inclusive) to `end_row` (exclusive) belong to the
     scan, those with `start_offset <= base_offset + _offset_delta < end_offset`: a rewritten file's deltas have gaps.
+    `schema_version`: of the topic's schema, whose columns it has; files of one version may be read together as they
+    are.
     """
 
     uri: str
@@ -144,6 +146,7 @@ class ScanFile:
     end_row: int
     start_offset: int
     end_offset: int
+    schema_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)

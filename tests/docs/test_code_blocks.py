@@ -30,6 +30,7 @@ RUN = {
     "docs/AIRFLOW.md": 1,
     "docs/FIRST_PIPELINE.md": 4,
     "docs/KAFKA.md": 1,
+    "docs/SCHEMAS.md": 1,
     "docs/SPARK.md": 5,
     "docs/TABLES.md": 1,
 }
@@ -53,6 +54,15 @@ def run_block(code: str, url: str, names: dict[str, Any]) -> dict[str, Any]:
     """Run a block on that store; what it defines is added to `names`."""
     exec(compile(code.replace(_SHOWN_URL, url), "a block of the documentation", "exec"), names)
     return names
+
+
+def test_the_columns_of_a_topic_are_changed() -> None:
+    """The second call does what the first one says."""
+    with connect("memory://docs-schemas") as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=PAYMENTS)
+        (block,) = blocks("docs/SCHEMAS.md", "python")
+        run_block(block, "memory://docs-schemas", {"engine": engine, "pa": pa})
+        assert engine.scan("payments").to_table().schema.names[:3] == [*PAYMENTS.names, "currency"]
 
 
 def test_every_block_of_python_is_run_by_a_test() -> None:

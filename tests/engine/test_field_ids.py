@@ -10,9 +10,8 @@ import pytest
 from tests.engine.conftest import SCHEMA, payments
 from tests.field_ids import field_ids
 from txn_engine import Engine
-from txn_engine.log import data_files
-from txn_engine.log.data_files import physical_schema
 from txn_engine.maintain import MaintenancePolicy
+from txn_engine.schemas.layout import TIMESTAMP_TYPE, Layout
 
 EAGER = MaintenancePolicy(min_files=2, min_dirty_ratio=0.0)
 NESTED = pa.schema(
@@ -41,19 +40,15 @@ NESTED_IDS = {
 }
 
 
-def without_ids() -> mock.mock._patch[object]:
-    """Writers as they were before there were ids."""
-    return mock.patch.object(
-        data_files, "with_field_ids", lambda schema: [field.remove_metadata() for field in schema]
-    )
+def _without_any(layout: Layout) -> pa.Schema:
+    own = [pa.field("_offset_delta", pa.int64(), False), pa.field("_timestamp", TIMESTAMP_TYPE, False)]
+    return pa.schema([*layout.arrow, *own])
 
 
 def produce_as_before(engine: Engine, records: pa.Table) -> None:
     """Into `payments-0`, in a file without ids."""
-    physical_schema.cache_clear()
-    with without_ids(), mock.patch.object(data_files, "with_own_id", lambda field: field):
+    with mock.patch.object(Layout, "physical", property(_without_any)):
         engine.producer().produce("payments", records, partition=0).result()
-    physical_schema.cache_clear()
 
 
 @pytest.mark.parametrize("rows", [3, 40_000])

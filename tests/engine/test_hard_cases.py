@@ -158,6 +158,7 @@ def test_files_are_not_named_in_a_later_topic_of_the_name(engine: Engine) -> Non
         tools.new_id,
         log.keys.prefix,
         payments(1, 2),
+        topic.schemas.layout,
         log_end=0,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,

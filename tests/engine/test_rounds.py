@@ -130,20 +130,24 @@ def test_a_fresh_process_initialises_an_id(world: RoundWorld, known: bool) -> No
 # --- loading a log ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("entries", "rounds"), [(0, 3), (1, 4), (3, 4), (50, 5)])
+@pytest.mark.parametrize(("entries", "rounds"), [(0, 3), (1, 5), (3, 5), (50, 6)])
 def test_a_scan_is_planned_without_snapshots(world: RoundWorld, entries: int, rounds: int) -> None:
-    """store.json; the topic; listings and first slots; the entries, and the slot that is likely to be the log's end."""
+    """store.json; the topic; listings and first slots; the entries, and the slot that is likely to be the log's end;
+    where there are files, whether the topic's columns were changed meanwhile.
+    """
     world.do(lambda engine: fill(engine, entries))
     assert world.fresh(plan) == (entries * PARTITIONS, rounds)
 
 
 @pytest.mark.parametrize("later", [0, 3])
 def test_a_scan_is_planned_from_snapshots(world: RoundWorld, later: int) -> None:
-    """store.json; the topic; listings; snapshots, what stands behind them and the slot that is likely to be the end."""
+    """store.json; the topic; listings; snapshots, what stands behind them and the slot that is likely to be the end;
+    whether the columns were changed.
+    """
     world.do(lambda engine: fill(engine, 50))
     world.do(snapshot)
     world.do(lambda engine: fill(engine, later))
-    assert world.fresh(plan) == ((50 + later) * PARTITIONS, 4)
+    assert world.fresh(plan) == ((50 + later) * PARTITIONS, 5)
 
 
 def test_a_snapshot_that_no_page_of_the_listing_reaches(
@@ -154,7 +158,7 @@ def test_a_snapshot_that_no_page_of_the_listing_reaches(
     world.do(lambda engine: fill(engine, 50))
     world.do(snapshot)
     world.do(lambda engine: fill(engine, 3))
-    assert world.fresh(plan) == (53 * PARTITIONS, 5)
+    assert world.fresh(plan) == (53 * PARTITIONS, 6)
 
 
 def test_a_damaged_snapshot_is_passed_over(world: RoundWorld) -> None:
@@ -165,7 +169,7 @@ def test_a_damaged_snapshot_is_passed_over(world: RoundWorld) -> None:
     world.do(snapshot)
     for number in range(PARTITIONS):
         world.shelf.damage(f"topics/t/0/{number}/snapshots/{69:020d}.parquet")
-    assert world.fresh(plan) == (23 * PARTITIONS, 7)
+    assert world.fresh(plan) == (23 * PARTITIONS, 8)
 
 
 def test_a_log_longer_than_what_is_read_ahead(world: RoundWorld) -> None:

@@ -25,6 +25,7 @@ from txn_engine.log.store_config import (
 from txn_engine.log.uploads import upload_records
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.schemas.layout import original
 from txn_engine.testing import ManualClock
 from txn_engine.verify.avro import avro_records
 
@@ -69,6 +70,7 @@ def upload(engine: Engine, *accounts: int, partition: int = 0) -> EncodedFile:
     log = engine.logs.get(TOPIC, 0, partition)
     return upload_records(
         engine.logs.tools.objects, engine.logs.tools.new_id, log.keys.prefix, rows(*accounts),
+        original(SCHEMA),
         log_end=log.refresh().log_end_offset, producer_id=-1, producer_epoch=-1, timestamp_ms=engine.clock(),
     )  # fmt: skip
 

@@ -17,6 +17,7 @@ from txn_engine.log.entry_format import USER_LOG, decode_entry
 from txn_engine.log.uploads import upload_records
 from txn_engine.maintain import MaintenancePolicy, MaintenanceReport
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.schemas.layout import original
 from txn_engine.testing import ManualClock
 
 HOUR_MS = 3_600_000
@@ -63,6 +64,7 @@ def upload(engine: Engine, *accounts: int, producer_id: int = -1, producer_epoch
     log = engine.logs.get(TOPIC, 0, 0)
     return upload_records(
         engine.logs.tools.objects, engine.logs.tools.new_id, log.keys.prefix, payments(*accounts),
+        original(SCHEMA),
         log_end=log.refresh().log_end_offset, producer_id=producer_id, producer_epoch=producer_epoch,
         timestamp_ms=engine.clock(),
     )  # fmt: skip

@@ -26,6 +26,7 @@ from txn_engine import Engine, TopicPartition, connect
 from txn_engine.ids import new_write_id
 from txn_engine.log.uploads import upload_records
 from txn_engine.protocol.proposals import DataProposal
+from txn_engine.schemas.layout import original
 from txn_engine.testing import write_transaction_state
 
 LIMIT_MS = 300
@@ -61,6 +62,7 @@ def build(engine: Engine, transactions: int, partitions: int) -> None:
                 new_write_id,
                 log.keys.prefix,
                 table,
+                original(SCHEMA),
                 log_end=0,
                 timestamp_ms=now_ms,
                 **identity,

@@ -45,7 +45,7 @@ def make_topic(engine: Engine, topic: str, *, files: int, partitions: int = 4) -
                     partition = number % partitions
                     name = DataFileName(0, producer.producer_id, producer.producer_epoch, new_write_id())
                     if number % _NAMES_A_FILE == 0:
-                        data, encoded = encode_data_file(records, name, 1_000)
+                        data, encoded = encode_data_file(records, info.schemas.layout, name, 1_000)
                         content = root.parent / f"{topic}-{number}.parquet"
                         content.write_bytes(data)
                     path = root / info.prefix(partition) / name.data_path

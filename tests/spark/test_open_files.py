@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 from storage import decode_parquet
-from txn_engine.log.data_files import OFFSET_DELTA, TIMESTAMP, EncodedFile
+from txn_engine.log.data_files import EncodedFile
 from txn_engine.protocol.file_names import DataFileName
+from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP, original
 from txn_engine.spark import open_files
 from txn_engine.spark.open_files import OpenFiles
 
@@ -51,7 +52,8 @@ def part(first: int, rows: int) -> pa.Table:
 
 def written(store: Store, partitions: int, parts: int, rows: int) -> list[tuple[int, EncodedFile]]:
     found: list[tuple[int, EncodedFile]] = []
-    with OpenFiles(partitions, store.new_name, 5, store.put) as files:
+    layout = original(part(0, 0).schema)
+    with OpenFiles(partitions, layout, store.new_name, 5, store.put) as files:
         for number in range(parts):
             table = part(number * rows, rows)
             step = rows // partitions
@@ -94,7 +96,7 @@ def test_many_rows_of_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     table = pa.table({"id": pa.array([7] * 10_000, pa.int64())})
     found: list[tuple[int, EncodedFile]] = []
-    with OpenFiles(1, store.new_name, 5, store.put) as files:
+    with OpenFiles(1, original(table.schema), store.new_name, 5, store.put) as files:
         for _ in range(20):
             found += files.write([(0, table)], table.nbytes)
         found += files.finish()

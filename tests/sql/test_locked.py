@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage import MemoryStore, open_store
+from txn_engine.schemas.layout import Schemas
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.locked import LockedDuckDB
 from txn_engine.sql.relations import select_from
@@ -78,7 +79,7 @@ def test_a_folder_whose_name_is_a_pattern(tmp_path: Path, name: str) -> None:
     key = "topics/t/0/0/data/x.parquet"
     part = FilePart(key, mine.head(key).size, 0, 5, 5, 6, is_whole=True)
     with LockedDuckDB(mine, memory="100MB") as duck, duck.offered([part]):
-        query = duck.select_from([part], pa.schema([("x", pa.string())]), ["_offset"], topic="t")
+        query = duck.select_from([part], Schemas.of(pa.schema([("x", pa.string())])), ["_offset"], topic="t")
         assert duck.connection.execute(query).fetchall() == [(name, 5)]
 
 
@@ -101,7 +102,8 @@ def test_files_are_there_as_long_as_somebody_offers_them() -> None:
 def test_what_is_the_same_for_a_file_costs_nothing_where_it_is_not_asked_for() -> None:
     """A count is the footers', a filter on a column Parquet's; no join, no row number."""
     parts = [FilePart(f"{n}.parquet", 1, n % 2, n * 10, n * 10, n * 10 + 10, is_whole=True) for n in range(4)]
-    query = select_from(parts, ["x"], ["_partition", "_offset"], topic="t", place=lambda part: part.key)
+    schemas = Schemas.of(pa.schema([("x", pa.string())]))
+    query = select_from(parts, schemas, ["_partition", "_offset"], topic="t", place=lambda part: part.key)
     assert query == (
         'SELECT "x", list_extract([0, 1, 0, 1]::INTEGER[], file_index::BIGINT + 1) AS _partition, '
         "list_extract([0, 10, 20, 30]::BIGINT[], file_index::BIGINT + 1) + _offset_delta AS _offset "

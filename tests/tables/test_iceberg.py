@@ -35,9 +35,8 @@ from txn_engine.errors import (
     InvalidRequestError,
     TxnEngineError,
 )
-from txn_engine.log import data_files
-from txn_engine.log.data_files import physical_schema
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.schemas.layout import TIMESTAMP_TYPE, Layout
 from txn_engine.tables.iceberg import snapshots, view
 from txn_engine.testing import ManualClock
 
@@ -386,13 +385,9 @@ def test_new_files_with_ids_of_others_are_not_shown_as_they_came(clock: ManualCl
 def with_ids_of_others(engine: Engine, records: pa.Table) -> None:
     """Into `payments-0`, as files of before took them over."""
     others = [field.with_metadata({"PARQUET:field_id": str(7 + at)}) for at, field in enumerate(SCHEMA)]
-    physical_schema.cache_clear()
-    with (
-        mock.patch.object(data_files, "with_field_ids", return_value=others),
-        mock.patch.object(data_files, "with_own_id", lambda field: field),
-    ):
+    own = [pa.field("_offset_delta", pa.int64(), False), pa.field("_timestamp", TIMESTAMP_TYPE, False)]
+    with mock.patch.object(Layout, "physical", property(lambda _: pa.schema([*others, *own]))):
         engine.producer().produce("payments", records, partition=0).result()
-    physical_schema.cache_clear()
 
 
 def test_what_the_log_knows_prunes(engine: Engine) -> None:

@@ -12,7 +12,6 @@ from txn_engine.backup.manifest import ObjectRef
 from txn_engine.errors import InvalidRequestError, OutcomeUnknownError
 from txn_engine.log.as_of import AsOfCut, EarlierLog
 from txn_engine.log.cut_format import Cut, LogCut
-from txn_engine.log.data_files import OFFSET
 from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, LogKind
 from txn_engine.log.logs import Logs
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
@@ -24,6 +23,7 @@ from txn_engine.protocol.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, FileR
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.partition import LogFile, PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionState
+from txn_engine.schemas.layout import OFFSET
 
 Read = TypeVar("Read")
 

@@ -8,11 +8,10 @@ from storage import JSON_BYTES_MAX, stored_checksum
 from txn_engine.backup.manifest import ObjectRef
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log.cut_format import Cut, CutTopic
+from txn_engine.log.growths import decoded_growth, growth_key
 from txn_engine.log.logs import Logs
-from txn_engine.log.objects import checked_number, decode_json
-from txn_engine.log.store_config import MAX_PARTITIONS
-from txn_engine.log.topic_changes import change_key
-from txn_engine.log.topics import growth_key, is_topic_name, topic_key
+from txn_engine.log.topic_changes import change_key, decoded_change
+from txn_engine.log.topics import is_topic_name, topic_key
 
 
 def topic_objects(logs: Logs, cut: Cut) -> list[ObjectRef]:
@@ -33,7 +32,7 @@ def _of_topic(logs: Logs, name: str, inside: CutTopic | None) -> Iterator[Object
         yield _ref(logs, topic_key(name, incarnation))
     if inside is not None:
         yield from _growths(logs, inside)
-        for number in range(inside.changes):
+        for number in range(_changes(logs, inside)):
             yield _ref(logs, change_key(name, inside.incarnation, number))
 
 
@@ -48,14 +47,16 @@ def _last_tombstone(logs: Logs, name: str) -> int:
 
 
 def _growths(logs: Logs, inside: CutTopic) -> Iterator[ObjectRef]:
-    """Those up to as many partitions as the cut has."""
+    """Those up to as many partitions as the cut has, and what keeps older programs out where it was changed."""
     created = logs.topics.incarnation(inside.topic, inside.incarnation)
     due, number = len(inside.partitions), 0
     partitions = 0 if created is None else created.partitions
     while partitions < due:
         key = growth_key(inside.topic, inside.incarnation, number)
-        held = decode_json(_read(logs, key), key=key, kind="partitions", needed=("partitions",))
-        partitions = checked_number(held, "partitions", partitions + 1, MAX_PARTITIONS, key=key)
+        partitions, _ = decoded_growth(_read(logs, key), key, partitions)
+        number += 1
+        yield _ref(logs, key)
+    while _is_gate(logs, key := growth_key(inside.topic, inside.incarnation, number), due):
         number += 1
         yield _ref(logs, key)
     if partitions != due:
@@ -64,6 +65,28 @@ def _growths(logs: Logs, inside: CutTopic) -> Iterator[ObjectRef]:
             place=topic_key(inside.topic, inside.incarnation),
             expected=f"{due}, as the cut has them",
         )
+
+
+def _changes(logs: Logs, inside: CutTopic) -> int:
+    """How many changes there are as of the cut; or up to a later one of the columns: a file in the cut may have been
+    written since it.
+    """
+    number, count = max(inside.changes - 1, 0), inside.changes
+    known: object = None
+    while True:
+        key = change_key(inside.topic, inside.incarnation, number)
+        data = logs.tools.objects.find(key, max_bytes=JSON_BYTES_MAX)
+        if data is None:
+            return count
+        schema = decoded_change(data, key, inside.topic, inside.incarnation, number).schema
+        number += 1
+        if schema != known:
+            known, count = schema, max(number, inside.changes)
+
+
+def _is_gate(logs: Logs, key: str, partitions: int) -> bool:
+    data = logs.tools.objects.find(key, max_bytes=JSON_BYTES_MAX)
+    return data is not None and decoded_growth(data, key, partitions).is_gate
 
 
 def _ref(logs: Logs, key: str) -> ObjectRef:

@@ -66,7 +66,12 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^(]*\))", text) if part.strip()]
 
 
-def _type(text: str, part: str) -> pa.DataType:
+def parse_type(text: str, option: str) -> pa.DataType:
+    """The type of that name; a usage error where there is none."""
+    return _type(text, text, option)
+
+
+def _type(text: str, part: str, option: str = "--schema") -> pa.DataType:
     import pyarrow as pa
 
     plain: dict[str, pa.DataType] = {
@@ -83,15 +88,15 @@ def _type(text: str, part: str) -> pa.DataType:
         return plain[text]
     found = _DECIMAL.fullmatch(text)
     if found is None:
-        raise _refused(part, f"one of the types {TYPES}, with '?' behind it where nulls are allowed")
+        raise _refused(part, f"one of the types {TYPES}, with '?' behind it where nulls are allowed", option)
     precision, scale = int(found[1]), int(found[2])
     if not 1 <= precision <= _PRECISION_MAX or scale > precision:
-        raise _refused(part, f"a precision of 1 to {_PRECISION_MAX} and a scale of at most that")
+        raise _refused(part, f"a precision of 1 to {_PRECISION_MAX} and a scale of at most that", option)
     return pa.decimal128(precision, scale)
 
 
-def _refused(part: str, expected: str) -> click.BadParameter:
-    return click.BadParameter(f"{part!r}; expected {expected}", param_hint="--schema")
+def _refused(part: str, expected: str, option: str = "--schema") -> click.BadParameter:
+    return click.BadParameter(f"{part!r}; expected {expected}", param_hint=option)
 
 
 def type_text(field: pa.Field[Any]) -> str:

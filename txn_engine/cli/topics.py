@@ -10,6 +10,7 @@ import click
 
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options
 from txn_engine.cli.damage import DAMAGED, as_fields, fail_for
+from txn_engine.cli.groups import execute_options
 from txn_engine.cli.output import Output, columns
 from txn_engine.cli.schema_text import TYPES, parse_schema, read_schema, type_text
 from txn_engine.configs import TOPIC
@@ -112,7 +113,7 @@ def create(
 ) -> None:
     """Create TOPIC; the first one in a store sets the store up.
 
-    Columns cannot change later; `configs alter` changes the configuration. With cleanup.policy=compact of each key the
+    `topics alter` changes columns later, `configs alter` the configuration. With cleanup.policy=compact of each key the
     latest record is kept, and one without a key is refused; a record whose value is null (with columns of your own: all
     but the key) is a tombstone. Names that begin with an underscore are reserved. Without --schema the topic has
     Kafka's columns: key and value (binary) and headers.
@@ -257,18 +258,84 @@ def _known(value: int) -> int | None:
     return None if value < 0 else value
 
 
-@topics.command(context_settings=SETTINGS, examples=("txn-engine topics alter payments --partitions 8",))
-@click.argument("topic")
-@click.option(
-    "--partitions", type=int, required=True, metavar="N", help="How many partitions, all told: more than now."
+@topics.command(
+    context_settings=SETTINGS,
+    examples=(
+        "txn-engine topics alter payments --partitions 8",
+        "txn-engine topics alter payments --add 'note string' --rename amount=value      # shows what it would do",
+        "txn-engine topics alter payments --add 'note string' --rename amount=value --execute",
+        "txn-engine topics alter payments --drop note --widen count=int64 --nullable value --execute",
+    ),
 )
+@click.argument("topic")
+@click.option("--partitions", type=int, metavar="N", help="How many partitions, all told: more than now.")
+@click.option("--add", multiple=True, metavar="'NAME TYPE [DEFAULT]'", help="Add a column (repeatable).")
+@click.option("--rename", multiple=True, metavar="OLD=NEW", help="Rename a column (repeatable).")
+@click.option("--drop", multiple=True, metavar="NAME", help="Drop a column, for good (repeatable).")
+@click.option("--widen", multiple=True, metavar="NAME=TYPE", help="Give a column a wider type (repeatable).")
+@click.option("--nullable", multiple=True, metavar="NAME", help="Let a column hold nulls (repeatable).")
+@click.option("--order", metavar="NAME,...", help="All columns, in the order that reads are to give.")
+@execute_options
 @common_options
-def alter(topic: str, partitions: int, place: Place, out: Output) -> None:
-    """Add partitions to TOPIC. There is no way back.
+def alter(
+    topic: str,
+    partitions: int | None,
+    add: Sequence[str],
+    rename: Sequence[str],
+    drop: Sequence[str],
+    widen: Sequence[str],
+    nullable: Sequence[str],
+    order: str | None,
+    execute: bool,
+    place: Place,
+    out: Output,
+) -> None:
+    """Add partitions to TOPIC, or show what a change of its columns would do; with --execute, do it.
 
-    Records with a key go by the new number from then on, so that a key's later records may stand in another partition
-    than its earlier ones. Producers and consumers that are running notice within five seconds.
+    Partitions are added at once, and there is no way back: records with a key go by the new number from then on, so
+    that a key's later records may stand in another partition than its earlier ones. Columns change all at once or not
+    at all: what is dropped comes first, then what is widened, let hold nulls, renamed and added, the order last. No
+    file is written anew. Producers and consumers that are running notice within five seconds.
     """
+    from txn_engine.cli.alter_text import parse_changes
+
+    changes = parse_changes(add=add, rename=rename, drop=drop, widen=widen, nullable=nullable, order=order)
+    if bool(changes) == (partitions is not None):
+        raise click.UsageError("give --partitions, or changes of the columns: one of the two")
+    if partitions is not None:
+        _grow(topic, partitions, place, out)
+        return
+    with place.open() as engine:
+        found = engine.admin.alter_topic(topic, changes, dry_run=not execute)
+    if execute:
+        out.done()
+    fields = [{"column": field.name, "type": type_text(field)} for field in found.after]
+    if out.as_json:
+        out.document(
+            {
+                "topic": found.topic,
+                "version": found.version,
+                "changes": found.changes,
+                "schema": fields,
+                "effects": [{"reader": each.reader, "what": each.what} for each in found.effects],
+                "executed": execute,
+            }
+        )
+        return
+    out.line(f"Topic: {found.topic}  Version: {found.version}  Changes: {'; '.join(found.changes)}")
+    out.blank()
+    out.table("schema", columns("Column", "Type"), fields)
+    out.blank()
+    out.table(
+        "effects",
+        columns("Reader", "What"),
+        [{"reader": each.reader, "what": each.what} for each in found.effects],
+    )
+    if not execute:
+        out.note("nothing was changed: add --execute to do it")
+
+
+def _grow(topic: str, partitions: int, place: Place, out: Output) -> None:
     with place.open() as engine:
         grown = engine.admin.add_partitions_to_topic(topic, partitions)
     out.done()
@@ -276,6 +343,73 @@ def alter(topic: str, partitions: int, place: Place, out: Output) -> None:
         f"topic {grown.topic} has {grown.partitions} partitions",
         topic=grown.topic,
         partition_count=grown.partitions,
+    )
+
+
+@topics.command(
+    context_settings=SETTINGS,
+    examples=(
+        "txn-engine topics create payments2 --schema 'account_id:int64,cents:int64?' --key account_id",
+        "txn-engine topics copy payments payments2 --column cents=amount",
+    ),
+)
+@click.argument("source")
+@click.argument("target")
+@click.option(
+    "--column",
+    "pairs",
+    multiple=True,
+    metavar="NEW=OLD",
+    help="What a column of TARGET is made of (repeatable); all others are of the same name.",
+)
+@click.option(
+    "--transactional-id",
+    metavar="ID",
+    help="Of the copy, and the group that says how far it is. Default: copy-SOURCE-TARGET.",
+)
+@click.option("--slice", "slice_records", type=click.IntRange(1), metavar="N", help="Records a transaction.")
+@common_options
+def copy(
+    source: str,
+    target: str,
+    pairs: Sequence[str],
+    transactional_id: str | None,
+    slice_records: int | None,
+    place: Place,
+    out: Output,
+) -> None:
+    """Copy the committed records of SOURCE into TARGET, each exactly once.
+
+    For changes of the columns that `topics alter` refuses: make TARGET as you want it, copy, and let readers and
+    writers move over. One transaction a slice holds its records and how far the copy is: where it is cut off, the same
+    command goes on. It copies what is there when it begins; run it again for what came since. Values are copied
+    exactly, or the copy stops at the first that TARGET's type does not have.
+    """
+    from txn_engine.cli.alter_text import parse_pair
+    from txn_engine.cli.copying import SLICE_RECORDS, Copy, copy_records
+
+    columns_of = dict(parse_pair("--column", pair) for pair in pairs)
+    name = transactional_id or f"copy-{source}-{target}"
+    with place.open() as engine:
+        topics_of = engine.logs.topics
+        chosen = Copy(topics_of.look_up(source), topics_of.look_up(target), columns_of)
+        with out.progress("copying", unit="records") as advance:
+            total: list[int] = []
+
+            def tell(left: int) -> None:
+                total.append(left)
+                advance(completed=total[0] - left, total=total[0])
+
+            copied = copy_records(
+                engine, chosen, name, slice_records=slice_records or SLICE_RECORDS, progress=tell
+            )
+    out.done()
+    out.line(
+        f"copied {copied} records of {source} to {target}",
+        source=source,
+        target=target,
+        records=copied,
+        transactional_id=name,
     )
 
 

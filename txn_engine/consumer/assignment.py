@@ -68,9 +68,13 @@ class Assignment:
         """Of which incarnation of its topic each partition is read."""
         return {tp: cursor.topic.incarnation for tp, cursor in self.cursors.items()}
 
+    def look_up_again(self) -> None:
+        """Learn what the topics have become, at the store."""
+        self._logs.look_up_topics(cursor.topic.name for cursor in self.cursors.values())
+
     def follow_topics(self) -> tuple[TopicPartition, ...]:
         """Begin anew in topics that were made again, and in the partitions that one has grown by, for who subscribed to
-        it. Returns what has changed: partitions that are begun, or gone.
+        it; read the columns that topics have now. Returns what has changed: partitions that are begun, or gone.
         """
         changed: list[TopicPartition] = []
         for name in sorted(self._subscribed):
@@ -82,6 +86,8 @@ class Assignment:
         for tp, cursor in list(self.cursors.items()):
             topic = self._logs.topics.get(tp.topic)
             if topic.incarnation == cursor.topic.incarnation:
+                if topic.schemas != cursor.topic.schemas:
+                    cursor.topic, cursor.open_file = topic, None
                 continue
             if tp.partition < topic.partitions:
                 self.cursors[tp] = Cursor(topic, tp.partition, is_late=True)

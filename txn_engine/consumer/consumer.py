@@ -19,6 +19,7 @@ from txn_engine.errors import (
     IllegalStateError,
     InvalidGroupIdError,
     InvalidRequestError,
+    SchemaChangedError,
     UnstableOffsetCommitError,
 )
 from txn_engine.ids import IdSource
@@ -178,7 +179,7 @@ class Consumer:
         deadline = self._waiting.monotonic_ms() + timeout_ms
         while True:
             try:
-                table = self._poll_once(max_records)
+                table = self._poll_as_of_now(max_records)
             except UnstableOffsetCommitError:
                 table = None
                 if self._waiting.monotonic_ms() >= deadline:
@@ -187,6 +188,13 @@ class Consumer:
             if table is not None or left <= 0:
                 return table
             self._waiting.pause_ms(min(_POLL_PAUSE_MS, left))
+
+    def _poll_as_of_now(self, max_records: int) -> pa.Table | None:
+        try:
+            return self._poll_once(max_records)
+        except SchemaChangedError:
+            self._assignment.look_up_again()
+            return self._poll_once(max_records)
 
     def _poll_once(self, max_records: int) -> pa.Table | None:
         if changed := self._assignment.follow_topics():

@@ -157,7 +157,8 @@ def _whole_file(cursor: Cursor, part: FileSlice) -> NamedFile:
 
 
 def _key(cursor: Cursor, part: FileSlice) -> str:
-    return f"{cursor.topic.prefix(part.partition)}/{part.log_file.file.data_path}"
+    path = f"{cursor.topic.prefix(part.partition)}/{part.log_file.file.data_path}"
+    return f"{path} {cursor.topic.version}"
 
 
 def _is_open(cursor: Cursor, part: FileSlice) -> bool:

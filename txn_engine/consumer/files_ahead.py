@@ -25,7 +25,7 @@ class NamedFile:
 
     topic: Topic
     part: FileSlice
-    key: str  # the same bytes for ever
+    key: str  # the same records for ever: of its object, as of one version of the topic's schema
 
     @property
     def bytes(self) -> int:

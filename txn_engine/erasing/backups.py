@@ -9,9 +9,10 @@ from txn_engine.backup.place import BackupPlace
 from txn_engine.erasing.matching import Matcher
 from txn_engine.erasing.report import StillHeld
 from txn_engine.errors import InvalidRequestError
-from txn_engine.log.data_files import OFFSET, read_data_file
+from txn_engine.log.data_files import read_data_file
 from txn_engine.log.objects import Objects
 from txn_engine.log.topics import Topic
+from txn_engine.schemas.layout import OFFSET
 
 _UNTIL: Final = "it is removed; a store that is restored of it needs this erasure again"
 
@@ -43,7 +44,13 @@ def held_by_backups(
                 key = f"{log.prefix}/{file.file.data_path}"
                 if key not in known:
                     tables = read_data_file(
-                        place.objects, log.prefix, file, topic.schema, log.partition, columns
+                        place.objects,
+                        log.prefix,
+                        file,
+                        topic.schemas,
+                        log.partition,
+                        columns,
+                        topic=topic.name,
                     )
                     known[key] = sum(
                         int(matcher.matches(table.select(list(matcher.columns) or [OFFSET])).sum())

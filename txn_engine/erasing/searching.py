@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +14,7 @@ from storage import open_parquet
 from txn_engine.erasing.matching import Matcher
 from txn_engine.erasing.report import PartitionFound
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
-from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP, read_data_file
+from txn_engine.log.data_files import Chosen, choose, read_data_file, version_of
 from txn_engine.log.erasures import Offsets
 from txn_engine.log.objects import store_errors
 from txn_engine.log.topics import Topic
@@ -22,6 +22,7 @@ from txn_engine.maintain.erasing import candidates
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.file_names import DataFileName, parse_data_path
 from txn_engine.protocol.partition import LogFile, PartitionState
+from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 
 _UNNAMED_MAX: Final = 1 << 31
 
@@ -121,13 +122,24 @@ class Searcher:
         data = self._target.objects.find(key, max_bytes=max(size, 1))
         if data is None:
             return False
-        stored = [name for name in self._matcher.columns if name not in (OFFSET, PARTITION)]
+        wanted = [name for name in self._matcher.columns if name not in (OFFSET, PARTITION)] or [TIMESTAMP]
+        found: list[Chosen] = []
+
+        def stored(metadata: Mapping[str, str]) -> list[str]:
+            version = version_of(metadata, key)
+            topic = self._topic
+            found.append(choose(topic.schemas, version, wanted, topic=topic.name, deltas=False))
+            return found[0].stored
+
         with store_errors():
-            opened = open_parquet(data, key=key, kind="data", columns=stored or [TIMESTAMP])
-        if not set(stored) <= set(opened.file.schema_arrow.names):
+            opened = open_parquet(data, key=key, kind="data", columns=stored)
+        (chosen,) = found
+        if not set(chosen.stored) <= set(opened.file.schema_arrow.names):
             raise CorruptObjectError("other columns than the topic's", place=key)
-        for batch in opened.file.iter_batches(columns=stored or [TIMESTAMP]):
-            if self._matcher.matches(self._with_own(pa.Table.from_batches([batch]))).any():
+        for batch in opened.file.iter_batches(columns=chosen.stored):
+            read = pa.Table.from_batches([batch])
+            made = [read.column(name) if name == TIMESTAMP else chosen.column(read, name) for name in wanted]
+            if self._matcher.matches(self._with_own(pa.table(made, names=wanted))).any():
                 return True
         return False
 
@@ -154,7 +166,13 @@ class Searcher:
         columns = list(dict.fromkeys([*self._matcher.columns, OFFSET]))
         target = self._target
         for table in read_data_file(
-            target.objects, target.keys.prefix, file, self._topic.schema, target.partition, columns
+            target.objects,
+            target.keys.prefix,
+            file,
+            self._topic.schemas,
+            target.partition,
+            columns,
+            topic=self._topic.name,
         ):
             mask = self._matcher.matches(
                 table.select(list(self._matcher.columns)) if self._matcher.columns else table

@@ -4,7 +4,8 @@ topic's schema.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
@@ -32,22 +33,31 @@ from storage import (
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidRecordError,
+    InvalidRequestError,
     RecordTooLargeError,
     UnsupportedFormatError,
 )
 from txn_engine.exact import InexactError, require_whole
-from txn_engine.log.field_ids import with_field_ids, with_own_id
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.partition import LogFile
+from txn_engine.schemas.layout import (
+    OFFSET,
+    OFFSET_DELTA,
+    PARTITION,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    Layout,
+    Schemas,
+)
+from txn_engine.schemas.plan import Source, sources
+from txn_engine.schemas.widening import is_widening
 
-TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
-OFFSET_DELTA = "_offset_delta"
-TIMESTAMP = "_timestamp"
-PARTITION = "_partition"
-OFFSET = "_offset"
+SCHEMA_KEY = "schema"
+"""Of a file's metadata: the version of the topic's schema that it has; absent: 0."""
+_VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _LARGE_FROM_BYTES = 256 * 1024
 _SHORT_STATISTICS_MAX = 256
 _LONG_STATISTICS_MAX = 16  # two values of up to 4 kB each, in every row group
@@ -65,15 +75,17 @@ class EncodedFile:
     max_timestamp: int
 
 
-def conform(table: pa.Table, schema: pa.Schema, *, topic: str) -> pa.Table:
+def conform(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
     """The records with the topic's columns, in its order. Raises `InvalidRecordError` naming what does not
     fit, and `RecordTooLargeError` for a record that no reader would take.
 
-    Nothing is cast that could lose anything: only between a string's or binary's layouts, and from a
-    dictionary to its values. A value that its own type does not have (a decimal of more digits than its precision,
-    which `cast(safe=False)` leaves behind) is refused: the file would cut it without a word.
+    Nothing is cast that could lose anything: only between a string's or binary's layouts, from a dictionary to its
+    values, and from a type that the column had before it was widened. A column that was added to the topic since it was
+    made, and that the records lack, is filled as older records are: with its default, or with nulls. A value that its
+    own type does not have (a decimal of more digits than its precision, which `cast(safe=False)` leaves behind) is
+    refused: the file would cut it without a word.
     """
-    found = _in_order(table, schema, topic=topic)
+    found = _in_order(_completed(table, schemas), schemas, topic=topic)
     for field, column in zip(found.schema, found.columns, strict=True):
         try:
             require_whole(column)
@@ -100,7 +112,28 @@ def _check_sizes(records: pa.Table, *, topic: str) -> None:
     )
 
 
-def _in_order(table: pa.Table, schema: pa.Schema, *, topic: str) -> pa.Table:
+def _completed(table: pa.Table, schemas: Schemas) -> pa.Table:
+    """The records, with the columns that are younger than the topic and that they lack."""
+    if schemas.version == 0:
+        return table
+    for column in schemas.layout.columns:
+        is_younger = column.id >= schemas.layouts[0].next_id
+        if (
+            is_younger
+            and (column.nullable or column.default is not None)
+            and column.name not in table.schema.names
+        ):
+            table = table.append_column(column.name, _filled(column.type, column.default, table.num_rows))
+    return table
+
+
+def _filled(kind: Any, value: Any, rows: int) -> pa.Array[Any]:
+    found: pa.Array[Any] = pa.nulls(rows, kind) if value is None else pa.repeat(value, rows)
+    return found
+
+
+def _in_order(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
+    schema = schemas.arrow
     if table.schema.equals(schema) and all(field.nullable for field in schema):
         return table.replace_schema_metadata(None)
     actor = f"produce to {topic!r}"
@@ -108,13 +141,15 @@ def _in_order(table: pa.Table, schema: pa.Schema, *, topic: str) -> pa.Table:
         missing = [name for name in schema.names if name not in table.schema.names]
         extra = [name for name in table.schema.names if name not in schema.names]
         raise InvalidRecordError(
-            f"columns missing {missing}, unknown {extra}", actor=actor, expected=f"the columns {schema.names}"
+            f"columns missing {missing}, unknown {extra}{_former_names(schemas, extra)}",
+            actor=actor,
+            expected=f"the columns {schema.names}",
         )
     columns = []
     for field in schema:
         column = table.column(field.name)
         if column.type != field.type:
-            if _plain(column.type) != _plain(field.type):
+            if _plain(column.type) != _plain(field.type) and not _was(schemas, field.name, column.type):
                 raise InvalidRecordError(
                     f"column {field.name!r} of type {column.type}", actor=actor, expected=str(field.type)
                 )
@@ -125,6 +160,25 @@ def _in_order(table: pa.Table, schema: pa.Schema, *, topic: str) -> pa.Table:
             )
         columns.append(column)
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _former_names(schemas: Schemas, names: Sequence[str]) -> str:
+    """What became of columns that had these names."""
+    told = []
+    for name in names:
+        now = schemas.layout.by_id.get(schemas.layout.owners.get(name, -1))
+        if now is not None:
+            told.append(f"{name!r} is called {now.name!r} now")
+        elif name in schemas.layout.owners:
+            told.append(f"{name!r} was dropped")
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _was(schemas: Schemas, name: str, kind: pa.DataType) -> bool:
+    """Whether the column had this type, and was widened since."""
+    column = schemas.layout.by_name[name]
+    before = (layout.by_id.get(column.id) for layout in schemas.layouts[: schemas.version])
+    return is_widening(kind, column.type) and any(each is not None and each.type == kind for each in before)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -138,51 +192,41 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 @lru_cache(maxsize=256)
-def physical_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema of a topic's data files, with field ids."""
-    own = (
-        pa.field(OFFSET_DELTA, pa.int64(), nullable=False),
-        pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
-    )
-    return pa.schema([*with_field_ids(schema), *map(with_own_id, own)])
-
-
-@lru_cache(maxsize=256)
-def stored_schema(schema: pa.Schema) -> pa.Schema:
+def stored_schema(layout: Layout) -> pa.Schema:
     """The physical schema as Parquet gives it back: some types have no name there, and become their nearest."""
     sink = pa.BufferOutputStream()
     # An empty table would do, and would load pandas.
-    pq.ParquetWriter(sink, physical_schema(schema), store_schema=False).close()
+    pq.ParquetWriter(sink, layout.physical, store_schema=False).close()
     stored: pa.Schema = pq.read_schema(pa.BufferReader(sink.getvalue()))
     return stored
 
 
-def encode_data_file(records: pa.Table, name: DataFileName, timestamp_ms: int) -> tuple[bytes, EncodedFile]:
-    """The bytes of a batch's file; `records` conform to the topic's schema and all get the one timestamp."""
-    encoder = DataFileEncoder(
-        records.schema, name, timestamp_ms, is_large=records.nbytes >= _LARGE_FROM_BYTES
-    )
+def encode_data_file(
+    records: pa.Table, layout: Layout, name: DataFileName, timestamp_ms: int
+) -> tuple[bytes, EncodedFile]:
+    """The bytes of a batch's file; `records` conform to the layout and all get the one timestamp."""
+    encoder = DataFileEncoder(layout, name, timestamp_ms, is_large=records.nbytes >= _LARGE_FROM_BYTES)
     encoder.write(records)
     return encoder.finish()
 
 
 class DataFileEncoder:
-    """A batch's file, of records that come in parts: each conforms to the topic's schema, and all get the timestamp
+    """A batch's file, of records that come in parts: each conforms to the layout, and all get the timestamp
     unless a part has its own.
     """
 
     def __init__(
-        self, schema: pa.Schema, name: DataFileName, timestamp_ms: int, *, is_large: bool = True
+        self, layout: Layout, name: DataFileName, timestamp_ms: int, *, is_large: bool = True
     ) -> None:
         self.record_count = 0
-        self._schema = physical_schema(schema)
+        self._schema = layout.physical
         self._name = name
         self._timestamp_ms = timestamp_ms
         self._stamps: set[int] = set()
         self._stream = ParquetStream(
             self._schema,
             kind="data",
-            metadata={"write_id": name.write_id},
+            metadata=file_metadata(name.write_id, layout),
             profile=large_profile(self._schema) if is_large else SMALL,
         )
 
@@ -217,6 +261,24 @@ class DataFileEncoder:
         file = FileRef(self._name.data_path, len(data), stored_checksum(data))
         stamps = self._stamps or {self._timestamp_ms}
         return data, EncodedFile(file, self.record_count, min(stamps), max(stamps))
+
+
+def file_metadata(write_id: str, layout: Layout) -> dict[str, str]:
+    """What a data file says of itself."""
+    version = {SCHEMA_KEY: str(layout.version)} if layout.version else {}
+    return {"write_id": write_id, **version}
+
+
+def version_of(metadata: Mapping[str, str], key: str) -> int:
+    """The version of the topic's schema that a data file says it has."""
+    said = metadata.get(SCHEMA_KEY)
+    if said is None:
+        return 0
+    if _VERSION.fullmatch(said) is None:
+        raise CorruptObjectError(
+            f"schema {said!r:.40}", place=key, expected="the number of a version, from 1 on"
+        )
+    return int(said)
 
 
 def _of_bytes(kind: pa.DataType, values: NDArray[np.int64]) -> pa.Array[Any]:
@@ -259,37 +321,47 @@ def read_data_file(
     objects: Objects,
     prefix: str,
     log_file: LogFile,
-    schema: pa.Schema,
+    schemas: Schemas,
     partition: int,
     columns: Sequence[str] | None = None,
+    *,
+    topic: str,
 ) -> Iterator[pa.Table]:
     """The records of a file, with `_partition`, `_offset` and `_timestamp`; `columns` chooses among all of these.
 
     In parts, one at the least: as many row groups as take 128 MiB of memory together, or one that takes more. Where the
-    log says that the file has no gaps, offsets are counted: its own distances are what `verify` reads.
-    Raises `CorruptObjectError` unless the object is, byte for byte, the one that the log names.
+    log says that the file has no gaps, offsets are counted: its own distances are what `verify` reads. A file of
+    another version of the schema gives the columns of the one that is asked for (`schemas.plan`).
+    Raises `CorruptObjectError` unless the object is, byte for byte, the one that the log names; `SchemaChangedError`
+    where it has a newer version than `schemas` knows.
     """
     key = f"{prefix}/{log_file.file.data_path}"
-    wanted = [*schema.names, PARTITION, OFFSET, TIMESTAMP] if columns is None else list(columns)
-    physical = [name for name in wanted if name not in (PARTITION, OFFSET)]
-    if (OFFSET in wanted and log_file.has_gaps) or not physical:
-        physical.append(OFFSET_DELTA)
-    opened = open_data_file(objects, key, log_file, schema, physical)
+    wanted = [*schemas.arrow.names, PARTITION, OFFSET, TIMESTAMP] if columns is None else list(columns)
+    needs_deltas = OFFSET in wanted and log_file.has_gaps
+    opened, chosen = open_data_file(objects, key, log_file, schemas, wanted, topic=topic, deltas=needs_deltas)
     behind = 0
     for groups in _parts(opened.row_group_bytes):
-        table = _read(opened, groups, physical, key)
+        table = _read(opened, groups, chosen.stored, key)
         check_records(table, log_file, key, first_delta=behind)
         begin, behind = behind, behind + len(table)
-        if OFFSET_DELTA in physical and len(table):
+        if OFFSET_DELTA in chosen.stored and len(table):
             behind = table.column(OFFSET_DELTA)[-1].as_py() + 1
         try:
-            logical = _logical(table, schema, wanted, partition, log_file.base_offset, begin)
+            logical = _logical(table, chosen, wanted, partition, log_file.base_offset, begin)
         except pa.ArrowNotImplementedError as error:  # topics of before such columns were refused
             raise UnsupportedFormatError(
                 f"columns that Arrow does not give back: {error}",
                 place=key,
                 expected="the types of a topic as they are stored",
                 action="any Parquet reader reads the file; copy it into a topic of the stored types",
+            ) from None
+        except pa.ArrowInvalid:
+            raise InvalidRequestError(
+                f"a value that version {schemas.version} of the schema has no room for",
+                actor=f"read of topic {topic!r}",
+                place=key,
+                expected="columns as they were widened since",
+                action="read the latest version of the schema",
             ) from None
         del table  # one part at a time
         yield logical
@@ -323,21 +395,65 @@ def _read(opened: OpenedParquet, groups: list[int], columns: list[str], key: str
         raise CorruptObjectError(f"records that cannot be read: {error}", place=key) from error
 
 
-def open_data_file(
-    objects: Objects, key: str, log_file: LogFile, schema: pa.Schema, columns: Sequence[str]
-) -> OpenedParquet:
-    """The file that the log names, for these columns of it to be read: none of its records is read yet.
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What is read of a file: `stored` columns of it, and what the topic's columns are made of, by name."""
 
-    Raises `CorruptObjectError` unless the object is, byte for byte, that one, with the topic's columns and as many
-    records as the log says, within the format's limits.
+    stored: list[str]
+    sources: Mapping[str, Source]
+
+    def column(self, table: pa.Table, name: str) -> pa.ChunkedArray[Any]:
+        """The topic's column that comes of what was read of the file."""
+        source = self.sources[name]
+        if source.stored is None:
+            return pa.chunked_array([_filled(source.type, source.fill, table.num_rows)])
+        column = table.column(source.stored)
+        return column if column.type == source.type else column.cast(source.type)
+
+
+def choose(schemas: Schemas, file_version: int, wanted: Sequence[str], *, topic: str, deltas: bool) -> Chosen:
+    """What of a file of that version is read for these columns of the topic, and its own `deltas`."""
+    own = (PARTITION, OFFSET, TIMESTAMP)
+    named = list(dict.fromkeys(name for name in wanted if name not in own))
+    made = {each.name: each for each in sources(schemas, file_version, named, topic=topic)}
+    stored = [each.stored for each in made.values() if each.stored is not None]
+    if TIMESTAMP in wanted:
+        stored.append(TIMESTAMP)
+    if deltas or not stored:
+        stored.append(OFFSET_DELTA)
+    return Chosen(stored, made)
+
+
+def open_data_file(
+    objects: Objects,
+    key: str,
+    log_file: LogFile,
+    schemas: Schemas,
+    columns: Sequence[str],
+    *,
+    topic: str,
+    deltas: bool,
+) -> tuple[OpenedParquet, Chosen]:
+    """The file that the log names, for these columns of a read (and its own `deltas`): no record is read yet.
+
+    Raises `CorruptObjectError` unless the object is, byte for byte, that one, with the topic's columns as of its
+    version of the schema and as many records as the log says, within the format's limits.
     """
     data = objects.read(key, max_bytes=log_file.file.data_bytes)
     if len(data) != log_file.file.data_bytes:
         raise CorruptObjectError(
             f"{len(data)} bytes", place=key, expected=f"{log_file.file.data_bytes}, as the log says"
         )
+    found: list[Chosen] = []
+
+    def stored(metadata: Mapping[str, str]) -> list[str]:
+        version = version_of(metadata, key)
+        found.append(choose(schemas, version, columns, topic=topic, deltas=deltas))
+        return found[0].stored
+
     with store_errors():
-        opened = open_parquet(data, key=key, kind="data", columns=columns)
+        opened = open_parquet(data, key=key, kind="data", columns=stored)
+    (chosen,) = found
     checksum, rows = opened.metadata.get("checksum"), opened.file.metadata.num_rows
     if checksum != log_file.file.checksum or rows != log_file.record_count:
         raise CorruptObjectError(
@@ -345,14 +461,23 @@ def open_data_file(
             place=key,
             expected=f"checksum {log_file.file.checksum}, {log_file.record_count} rows, as the log says",
         )
-    found, stored = opened.file.schema_arrow, stored_schema(schema)
-    if found.names != stored.names or any(
-        found.field(name).type != stored.field(name).type for name in columns
-    ):
+    version = version_of(opened.metadata, key)
+    layout = schemas.layouts[version if version < len(schemas.layouts) else 0]
+    is_known = layout.version == version
+    check_columns(opened.file.schema_arrow, layout, chosen.stored, key, only_those=not is_known)
+    return opened, chosen
+
+
+def check_columns(
+    found: pa.Schema, layout: Layout, columns: Sequence[str], key: str, *, only_those: bool = False
+) -> None:
+    """Raise `CorruptObjectError` unless a file has the layout's columns, or `only_those`, and these of their types."""
+    stored = stored_schema(layout)
+    has_all = set(columns) <= set(found.names) if only_those else found.names == stored.names
+    if not has_all or any(found.field(name).type != stored.field(name).type for name in columns):
         raise CorruptObjectError(
             f"columns {', '.join(map(str, found))}"[:400], place=key, expected="the columns of the topic"
         )
-    return opened
 
 
 def check_records(
@@ -393,24 +518,33 @@ def _extremes(column: pa.ChunkedArray[Any] | pa.Array[Any], key: str) -> tuple[i
 
 
 def _logical(
-    table: pa.Table, schema: pa.Schema, wanted: Sequence[str], partition: int, base_offset: int, begin: int
+    table: pa.Table, chosen: Chosen, wanted: Sequence[str], partition: int, base_offset: int, begin: int
 ) -> pa.Table:
     """`begin`: the distance of the first record, where those of a file without gaps were not read."""
     arrays: list[pa.ChunkedArray[Any]] = []
+    fields: list[tuple[str, pa.DataType]] = []
+    rows = table.num_rows
     for name in wanted:
         if name == PARTITION:
-            arrays.append(pa.chunked_array([pa.repeat(pa.scalar(partition, pa.int32()), table.num_rows)]))
+            kind: pa.DataType = pa.int32()
+            arrays.append(pa.chunked_array([pa.repeat(pa.scalar(partition, pa.int32()), rows)]))
         elif name == OFFSET and OFFSET_DELTA in table.schema.names:
+            kind = pa.int64()
             arrays.append(pc.add(table.column(OFFSET_DELTA), pa.scalar(base_offset, pa.int64())))
         elif name == OFFSET:
+            kind = pa.int64()
             first = base_offset + begin
-            counted = np.arange(first, first + table.num_rows, dtype=np.int64)
-            arrays.append(pa.chunked_array([_of_bytes(pa.int64(), counted)]))
-        else:
-            kind = logical_type(schema, name)
+            counted = np.arange(first, first + rows, dtype=np.int64)
+            arrays.append(pa.chunked_array([_of_bytes(kind, counted)]))
+        elif name == TIMESTAMP:
+            kind = TIMESTAMP_TYPE
             column = table.column(name)
             arrays.append(column if column.type == kind else column.cast(kind))
-    return pa.Table.from_arrays(arrays, schema=logical_schema(schema, wanted))
+        else:
+            kind = chosen.sources[name].type
+            arrays.append(chosen.column(table, name))
+        fields.append((name, kind))
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def logical_type(schema: pa.Schema, name: str) -> pa.DataType:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from txn_engine.errors import IllegalStateError, UnknownTopicOrPartitionError
 from txn_engine.log.entry_format import OFFSETS_LOG, TRANSACTION_LOG, USER_LOG, LogKind
 from txn_engine.log.entry_log import EntryLog, LogTools
+from txn_engine.log.file_versions import FileVersions
 from txn_engine.log.own_process import OwnLock, OwnProcess
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, StoreConfig
 from txn_engine.log.store_settings import StoreSettings
@@ -49,6 +50,7 @@ class Logs:
         self.config = config
         self.settings = settings
         self.topics = topics
+        self.file_versions = FileVersions(tools.objects, topics, workers)
         self._lock = OwnLock()
         self._logs: dict[str, EntryLog] = {}
 

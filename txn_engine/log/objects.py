@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from storage import (
+    FORMAT,
     DamagedObjectError,
     InvalidKeyError,
     InvalidStoreUrlError,
@@ -158,6 +159,11 @@ class Objects:
         with store_errors():
             return stored_columns(self.store, key, size)
 
+    def read_range(self, key: str, start: int, length: int) -> bytes:
+        """These bytes of an object that something names. `CorruptObjectError` where it is missing or shorter."""
+        with store_errors():
+            return self.store.get_range(key, start, length)
+
     def exists(self, key: str) -> bool:
         """Whether there is an object."""
         with store_errors():
@@ -224,19 +230,21 @@ class Objects:
         return self.store.uri(key)
 
 
-def encode_json(value: Mapping[str, Any], kind: str) -> bytes:
+def encode_json(value: Mapping[str, Any], kind: str, *, written_format: str = FORMAT) -> bytes:
     """A JSON object that checks itself; `InvalidRequestError` for one that is larger than readers take."""
     with store_errors():
-        return storage_encode_json(value, kind)
+        return storage_encode_json(value, kind, written_format=written_format)
 
 
-def decode_json(data: bytes, *, key: str, kind: str, needed: Collection[str]) -> dict[str, Any]:
+def decode_json(
+    data: bytes, *, key: str, kind: str, needed: Collection[str], formats: Collection[str] = (FORMAT,)
+) -> dict[str, Any]:
     """The object's fields; `CorruptObjectError` where it is damaged, or lacks one that is needed.
 
     `UnsupportedFormatError` where another version of the format wrote it.
     """
     with store_errors():
-        values = storage_decode_json(data, key=key, kind=kind)
+        values = storage_decode_json(data, key=key, kind=kind, formats=formats)
     check_fields(values, needed, key=key, kind=kind)
     return values
 

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from txn_engine.errors import OffsetOutOfRangeError
-from txn_engine.log.data_files import OFFSET, TIMESTAMP, logical_schema, read_data_file
+from txn_engine.log.data_files import logical_schema, read_data_file
 from txn_engine.log.objects import Objects
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import LogFile, PartitionState
+from txn_engine.schemas.layout import OFFSET, TIMESTAMP
 from txn_engine.types import IsolationLevel
 
 
@@ -133,10 +134,15 @@ def read_slice(
     """The records of a file that belong to the read, in parts as `read_data_file` has them; none for none."""
     prefix = topic.prefix(part.partition)
     if part.is_whole:
-        yield from read_data_file(objects, prefix, part.log_file, topic.schema, part.partition, columns)
+        yield from read_data_file(
+            objects, prefix, part.log_file, topic.schemas, part.partition, columns, topic=topic.name
+        )
         return
     wanted = None if columns is None else list(dict.fromkeys([*columns, OFFSET]))
-    for table in read_data_file(objects, prefix, part.log_file, topic.schema, part.partition, wanted):
+    tables = read_data_file(
+        objects, prefix, part.log_file, topic.schemas, part.partition, wanted, topic=topic.name
+    )
+    for table in tables:
         inside = between(table, part.start_offset, part.end_offset)
         if inside.num_rows:
             yield inside if columns is None else inside.select(list(columns))
@@ -159,7 +165,8 @@ def rows_of(objects: Objects, topic: Topic, part: FileSlice) -> tuple[int, int]:
         return part.start_offset - file.base_offset, part.end_offset - file.base_offset
     first = behind = 0
     prefix = topic.prefix(part.partition)
-    for table in read_data_file(objects, prefix, file, topic.schema, part.partition, [OFFSET]):
+    tables = read_data_file(objects, prefix, file, topic.schemas, part.partition, [OFFSET], topic=topic.name)
+    for table in tables:
         offsets = table.column(OFFSET).to_numpy()
         first += int(np.searchsorted(offsets, part.start_offset))
         behind += int(np.searchsorted(offsets, part.end_offset))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from txn_engine.configs import TOPIC, Value
-from txn_engine.errors import CorruptObjectError, UnsupportedFormatError
+from txn_engine.errors import CorruptObjectError
 from txn_engine.log.objects import checked_number, decode_json, encode_json
 from txn_engine.log.settings_format import decoded_settings
 from txn_engine.protocol.log_time import bounded_time
@@ -61,9 +61,5 @@ def decoded_change(data: bytes, key: str, topic: str, incarnation: int, number: 
             place=key,
             expected=f"change {number} of topic {topic!r}, incarnation {incarnation}",
         )
-    if held["schema"] is not None:
-        raise UnsupportedFormatError(
-            "columns that have changed", place=key, expected="those that the topic was made with"
-        )
     created_ms = bounded_time(checked_number(held, "created_ms", 0, _INT64_MAX, key=key))
-    return TopicChange(number, created_ms, decoded_settings(held["settings"], TOPIC, key))
+    return TopicChange(number, created_ms, decoded_settings(held["settings"], TOPIC, key), held["schema"])

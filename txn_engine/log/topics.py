@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +33,7 @@ from txn_engine.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidRecordError,
+    InvalidRequestError,
     InvalidTopicError,
     RequestTimedOutError,
     TopicExistsError,
@@ -40,16 +41,22 @@ from txn_engine.errors import (
 )
 from txn_engine.ids import IdSource
 from txn_engine.log.chain import expect_from, last_of
-from txn_engine.log.data_files import physical_schema, stored_schema
+from txn_engine.log.data_files import stored_schema
+from txn_engine.log.growths import Growth, decoded_growth, encoded_growth, growth_key
 from txn_engine.log.objects import Objects, checked_number, checked_text, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import ReadAhead
+from txn_engine.log.schema_format import decoded_layouts, encoded_layouts
 from txn_engine.log.settings_format import decoded_settings
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topic_changes import TopicChange, change_key, decoded_change, encoded_change
 from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.schemas.changes import Change
+from txn_engine.schemas.evolving import Rules, evolved
+from txn_engine.schemas.layout import Layout, Schemas, original
+from txn_engine.schemas.tombstones import tombstone_columns
 from txn_engine.types import CleanupPolicy
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place, raise_if_refused_everywhere
 
@@ -91,6 +98,8 @@ class Topic:
     `changes`: how often its owner has changed it.
     `has_field_ids`: all its data files have the ids of its columns; False where it was made by code whose files had
     none, or others.
+    `schema`: the columns as reads give them, of the `version` of all `layouts` that there have been; none where the
+    columns never changed.
     """
 
     name: str
@@ -109,6 +118,8 @@ class Topic:
     max_message_bytes: int = 1 << 30
     has_field_ids: bool = False
     changes: int = 0
+    layouts: tuple[Layout, ...] = ()
+    version: int = 0
 
     @property
     def settings(self) -> dict[str, Value]:
@@ -122,6 +133,25 @@ class Topic:
         if "tables_publish" in fields:
             fields["tables_publish"] = tuple(filter(None, fields["tables_publish"].split(",")))
         return replace(self, **fields)
+
+    @property
+    def schemas(self) -> Schemas:
+        """Every version of its schema, and the one that is asked for: the latest, unless `at_version` chose another."""
+        return Schemas(self.layouts, self.version) if self.layouts else Schemas.of(self.schema)
+
+    def at_version(self, version: int) -> Topic:
+        """The topic with the columns that it had then. Raises `InvalidRequestError` where there is no such version."""
+        layouts = self.schemas.layouts
+        if type(version) is not int or not 0 <= version < len(layouts):
+            raise InvalidRequestError(
+                f"version {version!r:.40} of the schema of topic {self.name!r}",
+                expected=f"0 to {len(layouts) - 1}",
+            )
+        return replace(self, schema=layouts[version].arrow, version=version)
+
+    def with_layouts(self, layouts: tuple[Layout, ...]) -> Topic:
+        """The topic with these versions of its schema, the last of which counts."""
+        return replace(self, schema=layouts[-1].arrow, layouts=layouts, version=len(layouts) - 1)
 
     @property
     def is_compacted(self) -> bool:
@@ -144,14 +174,8 @@ class Topic:
 
     @property
     def tombstone_columns(self) -> tuple[str, ...]:
-        """The columns that are null in a tombstone, all of them; none where the topic can have no tombstones.
-
-        With Kafka's columns its value; with others all but the key.
-        """
-        if self.schema.names == KAFKA_SCHEMA.names:
-            return ("value",)
-        others = [field for field in self.schema if field.name != self.key]
-        return tuple(field.name for field in others) if all(field.nullable for field in others) else ()
+        """The columns that are null in a tombstone, all of them; none where the topic can have no tombstones."""
+        return tombstone_columns(self.schemas.layout, self.key)
 
     def check_settings(self) -> None:
         """Raise `InvalidConfigError` where the settings do not go with the columns."""
@@ -183,11 +207,14 @@ class Topic:
 
 
 class _Latest(NamedTuple):
-    """The highest incarnation of a topic (-1: none), the topic unless that is a tombstone, how often it has grown."""
+    """The highest incarnation of a topic (-1: none), the topic unless that is a tombstone, how often it has grown, and
+    whether older programs are kept out.
+    """
 
     incarnation: int
     topic: Topic | None
-    growths: int
+    growths: int = 0
+    is_gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +239,6 @@ def partition_prefix(topic: str, incarnation: int, partition: int) -> str:
 def topic_key(name: str, incarnation: int) -> str:
     """The object that says what an incarnation is, or that it is a tombstone of the one before."""
     return f"topics/{name}/{incarnation}.json"
-
-
-def growth_key(name: str, incarnation: int, number: int) -> str:
-    """The object that says how many partitions an incarnation has since it has grown so often."""
-    return f"topics/{name}/{incarnation}/partitions/{number:020d}.json"
 
 
 class TopicRegistry:
@@ -269,8 +291,8 @@ class TopicRegistry:
         """The topic as the store has it now. Raises `UnknownTopicOrPartitionError`."""
         return self._look_up(name)[0]
 
-    def _look_up(self, name: str) -> tuple[Topic, int]:
-        """The topic as the store has it now, and how often it has grown."""
+    def _look_up(self, name: str) -> tuple[Topic, _Latest]:
+        """The topic as the store has it now, and what else there is to know of it."""
         _check_name(name)
         asked_ms = self._cache_clock()
         latest = self._latest(name)
@@ -283,7 +305,7 @@ class TopicRegistry:
         if topic is None:
             gone = "was deleted" if latest.incarnation >= 0 else "does not exist"
             raise UnknownTopicOrPartitionError(f"topic {name!r} {gone}", place=self._objects.store.url)
-        return topic, latest.growths
+        return topic, latest
 
     def incarnation(self, name: str, incarnation: int) -> Topic | None:
         """That incarnation as its own object says, with as many partitions as it was made with, also where it was
@@ -302,6 +324,12 @@ class TopicRegistry:
         with self._lock.here():
             self._known.pop(name, None)
         return False
+
+    def has_new_columns(self, topic: Topic) -> bool:
+        """Whether its columns were changed since it was looked up, as of now: one look at the store if nothing was."""
+        if self._find(change_key(topic.name, topic.incarnation, topic.changes)) is None:
+            return False
+        return self.look_up(topic.name).layouts != topic.layouts
 
     def exists(self, name: str, incarnation: int) -> bool:
         """Whether this very incarnation, which something on the store names, is in use; False once it was deleted.
@@ -333,7 +361,7 @@ class TopicRegistry:
         _check_name(name)
         schema, key = _checked_schema(name, schema, key)
         _refuse_unreadable(name, schema)
-        _refuse_too_wide(name, schema)
+        _refuse_too_wide(name, original(schema))
         _refuse_what_does_not_come_back(name, schema)
         chosen = {
             each: parsed(TOPIC[each], value, actor=f"topic {name!r}") for each, value in settings.items()
@@ -368,21 +396,19 @@ class TopicRegistry:
         Raises `InvalidPartitionsError` unless the number is above the present one.
         """
         while True:  # at most MAX_PARTITIONS times: each race that is lost has made the topic larger
-            topic, growths = self._look_up(name)
+            topic, latest = self._look_up(name)
             _check_count(name, total_partitions, topic.partitions + 1)
-            growth = {
-                "topic": name,
-                "incarnation": topic.incarnation,
-                "partitions": total_partitions,
-                "created_ms": self._clock(),
-                "write_id": self._new_id(),
-            }
-            key = growth_key(name, topic.incarnation, growths)
-            if not self._create(key, encode_json(growth, "partitions")).won:
+            if not self._put_growth(topic, latest.growths, Growth(total_partitions, is_gate=False)):
                 continue
             if not self.is_current(name, topic.incarnation):
                 raise UnknownTopicOrPartitionError(f"topic {name!r} was deleted by somebody else just now")
             return self.look_up(name)
+
+    def _put_growth(self, topic: Topic, number: int, growth: Growth) -> bool:
+        """Whether it is this one that stands there."""
+        key = growth_key(topic.name, topic.incarnation, number)
+        data = encoded_growth(growth, topic.name, topic.incarnation, self._clock(), self._new_id())
+        return self._create(key, data).won
 
     def change(self, name: str, alter: Callable[[Topic], Topic]) -> tuple[Topic, Topic]:
         """Let the topic have what `alter` makes of it as it is; the topic before and after.
@@ -392,11 +418,16 @@ class TopicRegistry:
         either where it changes nothing, so that a call whose outcome was unknown may be made again.
         """
         for _ in range(_CHANGE_TRIES):
-            topic = self.look_up(name)
+            topic, latest = self._look_up(name)
             wanted = alter(topic)
             if wanted == topic:
                 return topic, topic
-            change = TopicChange(topic.changes, self._clock(), wanted.settings)
+            if wanted.layouts and not latest.is_gated:
+                gate = Growth(topic.partitions, is_gate=True)
+                if not self._put_growth(topic, latest.growths, gate):
+                    continue
+            schema = encoded_layouts(wanted.layouts) if wanted.layouts else None
+            change = TopicChange(topic.changes, self._clock(), wanted.settings, schema)
             key = change_key(name, topic.incarnation, topic.changes)
             data = encoded_change(change, name, topic.incarnation, self._new_id())
             if not self._create(key, data).won:
@@ -419,20 +450,23 @@ class TopicRegistry:
         key = key_of(changes - 1)
         change = decoded_change(data, key, created.name, created.incarnation, changes - 1)
         changed = replace(created.with_settings(change.settings), changes=changes)
+        if change.schema is not None:
+            changed = changed.with_layouts(decoded_layouts(change.schema, original(created.schema), key))
         try:
             changed.check_settings()
         except InvalidConfigError as error:
             raise CorruptObjectError(error.seen, place=key, expected=error.expected) from error
         return changed
 
-    def _grown(self, created: Topic, ahead: ReadAhead) -> tuple[Topic, int]:
-        """The topic, which is as its own object says, with the partitions it has by now; and how often it has grown."""
-        growths, partitions = 0, created.partitions
+    def _grown(self, created: Topic, ahead: ReadAhead) -> tuple[Topic, int, bool]:
+        """The topic, which is as its own object says, with the partitions it has by now; how often it has grown, and
+        whether older programs are kept out.
+        """
+        growths, partitions, is_gated = 0, created.partitions, False
         while (data := ahead.find(key := growth_key(created.name, created.incarnation, growths))) is not None:
-            growth = decode_json(data, key=key, kind="partitions", needed=["partitions"])
-            partitions = checked_number(growth, "partitions", partitions + 1, MAX_PARTITIONS, key=key)
-            growths += 1
-        return replace(created, partitions=partitions), growths
+            partitions, is_gate = decoded_growth(data, key, partitions)
+            growths, is_gated = growths + 1, is_gated or is_gate
+        return replace(created, partitions=partitions), growths, is_gated
 
     def delete(self, name: str) -> Topic:
         """Put a tombstone as the next incarnation; the objects stay until the clean-up. Returns what was deleted."""
@@ -518,10 +552,10 @@ class TopicRegistry:
                 return self._latest(name)
             raise _lost(key, "a log of the topic")
         if topic is None:
-            return _Latest(incarnation, None, 0)
-        grown, growths = self._grown(topic, ahead)
+            return _Latest(incarnation, None)
+        grown, growths, is_gated = self._grown(topic, ahead)
         changed = self._changed(grown, ahead, _changes_seen(seen, incarnation))
-        return _Latest(incarnation, changed, growths)
+        return _Latest(incarnation, changed, growths, is_gated)
 
     def _expect(self, ahead: ReadAhead, name: str, incarnation: int, seen: tuple[int, int]) -> None:
         """What there is of a topic that is there, has not grown, was not changed since it was seen (incarnation, how
@@ -531,6 +565,17 @@ class TopicRegistry:
             first = growth_key(name, incarnation, 0)
             ahead.expect(topic_key(name, incarnation), topic_key(name, incarnation + 1), first)
             expect_from(ahead, partial(change_key, name, incarnation), _changes_seen(seen, incarnation))
+
+
+def evolved_topic(topic: Topic, changes: Sequence[Change]) -> Topic:
+    """The topic with its columns changed.
+
+    Raises `InvalidRequestError` for what cannot be, `InvalidRecordError` for more columns than a data file can hold.
+    """
+    layouts = topic.schemas.layouts
+    layout = evolved(layouts[-1], changes, Rules(topic.name, topic.key, topic.is_compacted))
+    _refuse_too_wide(topic.name, layout)
+    return topic.with_layouts((*layouts, layout))
 
 
 def _changes_seen(seen: tuple[int, int], incarnation: int) -> int:
@@ -615,10 +660,12 @@ def _refuse_unreadable(name: str, schema: pa.Schema) -> None:
         )
 
 
-def _refuse_too_wide(name: str, schema: pa.Schema) -> None:
-    """Of new topics: the footer of a data file names each column, and readers take footers of some MiB."""
+def _refuse_too_wide(name: str, layout: Layout) -> None:
+    """Of new topics and changed ones: the footer of a data file names each column, and readers take footers of some
+    MiB.
+    """
     try:
-        footer_bytes = len(encode_parquet(physical_schema(schema).empty_table(), kind="data"))
+        footer_bytes = len(encode_parquet(layout.physical.empty_table(), kind="data"))
     except (pa.ArrowException, OSError, ObjectTooLargeError) as error:  # an OSError is Parquet's own
         raise InvalidRecordError(
             f"columns that no data file can hold: {error}",
@@ -627,7 +674,7 @@ def _refuse_too_wide(name: str, schema: pa.Schema) -> None:
         ) from error
     if footer_bytes > FOOTER_BYTES_MAX:
         raise InvalidRecordError(
-            f"{len(schema)} columns, which make a footer of {footer_bytes} bytes",
+            f"{len(layout.columns)} columns, which make a footer of {footer_bytes} bytes",
             actor=f"topic {name!r}",
             expected=f"at most {FOOTER_BYTES_MAX}: about 10,000 columns with short names",
         )
@@ -637,7 +684,7 @@ def _refuse_what_does_not_come_back(name: str, schema: pa.Schema) -> None:
     """Of new topics: what Parquet has no name for is stored as its nearest type, and Arrow has to make the one of the
     other again.
     """
-    stored = stored_schema(schema)
+    stored = stored_schema(original(schema))
     for field in schema:
         kind = stored.field(field.name).type
         try:
@@ -746,7 +793,7 @@ def _decoded_schema(values: Mapping[str, Any], key: str) -> tuple[pa.Schema, str
     try:
         schema = read_schema(base64.b64decode(encoded, validate=True))
         checked, key_column = _checked_schema(str(values["topic"]), schema, values["key"])
-        stored_schema(checked)
+        stored_schema(original(checked))
     except UNREADABLE as error:
         raise CorruptObjectError(
             f"an arrow_schema that cannot be read: {' '.join(str(error).split())[:120]}",

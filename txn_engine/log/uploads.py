@@ -11,6 +11,7 @@ from txn_engine.ids import IdSource
 from txn_engine.log.data_files import DataFileEncoder, EncodedFile, encode_data_file
 from txn_engine.log.objects import Objects
 from txn_engine.protocol.file_names import DataFileName
+from txn_engine.schemas.layout import Layout
 
 MAX_BATCH_ROWS = 1_000_000
 
@@ -20,6 +21,7 @@ def upload_records(
     new_id: IdSource,
     prefix: str,
     records: pa.Table,
+    layout: Layout,
     *,
     log_end: int,
     producer_id: int,
@@ -27,23 +29,26 @@ def upload_records(
     timestamp_ms: int,
     most_bytes: int | None = None,
 ) -> EncodedFile:
-    """Write the data file of a batch, under a name nobody else has. Invisible until an entry names it.
+    """Write the data file of a batch, whose records conform to the layout, under a name nobody else has.
 
-    Raises `RecordTooLargeError`, with nothing written, for a file of more than `most_bytes`.
+    Invisible until an entry names it. Raises `RecordTooLargeError`, with nothing written, for a file of more than
+    `most_bytes`.
     """
     name = DataFileName(log_end, producer_id, producer_epoch, new_id())
-    data, encoded = encode_data_file(records, name, timestamp_ms)
+    data, encoded = encode_data_file(records, layout, name, timestamp_ms)
     if most_bytes is not None and len(data) > most_bytes:
         raise too_large(prefix, encoded.record_count, len(data), most_bytes)
     put_data_file(objects, prefix, data, encoded)
     return encoded
 
 
-def encode_parts(parts: Sequence[tuple[pa.Table, int]], name: DataFileName) -> tuple[bytes, EncodedFile]:
-    """The bytes of the file of a batch, whose records come in parts with a timestamp each."""
+def encode_parts(
+    parts: Sequence[tuple[pa.Table, int]], layout: Layout, name: DataFileName
+) -> tuple[bytes, EncodedFile]:
+    """The bytes of the file of a batch, whose records conform to the layout and come in parts with a timestamp each."""
     if len(parts) == 1:
-        return encode_data_file(parts[0][0], name, parts[0][1])
-    encoder = DataFileEncoder(parts[0][0].schema, name, parts[0][1])
+        return encode_data_file(parts[0][0], layout, name, parts[0][1])
+    encoder = DataFileEncoder(layout, name, parts[0][1])
     for records, timestamp_ms in parts:
         encoder.write(records, timestamp_ms)
     return encoder.finish()

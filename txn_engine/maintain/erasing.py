@@ -17,7 +17,6 @@ from storage import stored_checksum
 from txn_engine.errors import ConcurrentTransactionsError, CorruptObjectError, InvalidRequestError
 from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.cuts import Holds
-from txn_engine.log.data_files import OFFSET
 from txn_engine.log.erasures import Offsets
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.merging import FileMerger
@@ -26,6 +25,7 @@ from txn_engine.protocol.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, FileR
 from txn_engine.protocol.file_names import DataFileName, parse_data_path
 from txn_engine.protocol.partition import LogFile, PartitionState
 from txn_engine.protocol.proposals import Appended, EraseProposal
+from txn_engine.schemas.layout import OFFSET
 
 _TRIES: Final = 50
 _FILES_A_ROW: Final = 200

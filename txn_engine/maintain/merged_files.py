@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from storage import stored_checksum
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.ids import IdSource
-from txn_engine.log.data_files import OFFSET
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.merging import FileMerger
 from txn_engine.maintain.neighbours import Run
@@ -23,6 +22,7 @@ from txn_engine.protocol.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, FileR
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.partition import LogFile
 from txn_engine.protocol.proposals import RewriteProposal, Verdict
+from txn_engine.schemas.layout import OFFSET
 
 
 @dataclass

@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from storage import encode_parquet_parts
-from txn_engine.log.data_files import OFFSET, TIMESTAMP, begun, large_profile, physical_schema, read_data_file
+from txn_engine.log.data_files import begun, file_metadata, large_profile, read_data_file
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import LogFile
+from txn_engine.schemas.layout import OFFSET, TIMESTAMP
 
 _ROW_GROUP_ROWS = 1 << 17
 _ROW_GROUP_BYTES = 32 << 20
@@ -57,17 +58,18 @@ class FileMerger:
         """The data file with the records of `files`, which follow one another in this order; with a mask over all of
         them, with those that it has, one at the least.
 
-        Offsets and timestamps stay as they are. Raises `CorruptObjectError` unless each file is, byte for byte, the
-        one that the log names.
+        Offsets and timestamps stay as they are; columns are those of the newest version of the schema. Raises
+        `CorruptObjectError` unless each file is, byte for byte, the one that the log names.
         """
-        schema = physical_schema(self._topic.schema)
+        layout = self._topic.schemas.layout
+        schema = layout.physical
         kept = _Kept(mask)
         with store_errors():
             data = encode_parquet_parts(
                 self._row_groups(files, kept),
                 schema,
                 kind="data",
-                metadata={"write_id": write_id},
+                metadata=file_metadata(write_id, layout),
                 profile=large_profile(schema),
             )
         if mask is not None:
@@ -123,12 +125,16 @@ class FileMerger:
             deltas,
             table.column(TIMESTAMP),
         ]
-        return pa.Table.from_arrays(columns, schema=physical_schema(self._topic.schema))
+        return pa.Table.from_arrays(columns, schema=self._topic.schemas.layout.physical)
 
     def _read(self, file: LogFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         prefix = self._topic.prefix(self._partition)
-        schema = self._topic.schema
-        return begun(read_data_file(self.objects, prefix, file, schema, self._partition, columns))
+        schemas = self._topic.schemas
+        return begun(
+            read_data_file(
+                self.objects, prefix, file, schemas, self._partition, columns, topic=self._topic.name
+            )
+        )
 
 
 class _Kept:

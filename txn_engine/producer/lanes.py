@@ -30,6 +30,7 @@ from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.proposals import DataProposal, Refused, Verdict
 from txn_engine.protocol.sequences import increment_sequence
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.schemas.layout import Layout
 from txn_engine.types import ProducerIdAndEpoch, RecordMetadata
 
 _LINGERING_MAX = 4_096
@@ -53,8 +54,9 @@ class Batch:
     """Records for one partition, or a data file that holds them, with the sequence they were given, and whom
     to tell.
 
-    `is_current`: whether the topic was still this incarnation, asked when the records were handed over. `size`: what it
-    takes of the producer's buffer. `number`: its place in the receipt. `most_bytes`: of its file. `queued_ms`: when it
+    `is_current`: whether the topic was still this incarnation, asked when the records were handed over. `layout`: to
+    which the records conform; the file says so, and stays right whatever becomes of the topic. `size`: what it takes
+    of the producer's buffer. `number`: its place in the receipt. `most_bytes`: of its file. `queued_ms`: when it
     was handed over, by the monotonic clock. `uploaded`: its file, once that is there; several that follow one another
     may have the same, unless one `is_alone`.
     """
@@ -65,6 +67,7 @@ class Batch:
     is_transactional: bool
     timestamp_ms: int
     is_current: Future[bool]
+    layout: Layout | None
     size: int
     receipt: Receipt
     number: int
@@ -308,10 +311,12 @@ class Lane:
             return True
         log_end = self.log.recent().log_end_offset
         name = DataFileName(log_end, *first.identity, self._tools.new_id())
+        if first.layout is None:
+            raise ValueError("records without the layout that they conform to")
         tables = [
             (batch.records, batch.timestamp_ms) for batch in group if isinstance(batch.records, pa.Table)
         ]
-        data, encoded = encode_parts(tables, name)
+        data, encoded = encode_parts(tables, first.layout, name)
         if len(data) > first.most_bytes and (len(group) > 1 or encoded.record_count > 1):
             self._take_apart(group)
             return False
@@ -350,11 +355,7 @@ def _may_join(last: Batch, batch: Batch) -> bool:
     """Whether records that follow others may go into the same file."""
     both = (last, batch)
     is_records = all(isinstance(each.records, pa.Table) and not each.is_alone for each in both)
-    return is_records and last.most_bytes == batch.most_bytes and _schema_of(last) == _schema_of(batch)
-
-
-def _schema_of(batch: Batch) -> pa.Schema | None:
-    return batch.records.schema if isinstance(batch.records, pa.Table) else None
+    return is_records and last.most_bytes == batch.most_bytes and last.layout == batch.layout
 
 
 def _proposal(batch: Batch, encoded: EncodedFile) -> DataProposal:

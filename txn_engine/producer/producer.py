@@ -322,7 +322,7 @@ class Producer:
         if self.transactional_id is None:
             self._sender.identify(lambda: self._tools.coordinator.init_producer_id(None))
         for records in tables_of(table):
-            conformed = conform(records, info.schema, topic=topic)
+            conformed = conform(records, info.schemas, topic=topic)
             for part in slices(conformed):
                 if part.num_rows:
                     if not self._sender.is_calling_back():

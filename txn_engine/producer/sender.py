@@ -24,6 +24,7 @@ from txn_engine.producer.waiters import Waiters
 from txn_engine.protocol.appends import FirstWriteCheck
 from txn_engine.protocol.sequences import increment_sequence
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.schemas.layout import Layout
 from txn_engine.types import ProducerIdAndEpoch
 
 _LOOK_AGAIN_MS = 5
@@ -126,6 +127,7 @@ class Sender:
             receipt,
             stamp,
             self.most_bytes(topic),
+            topic.schemas.layout,
         )
 
     def send_parts(
@@ -134,8 +136,11 @@ class Sender:
         receipt: Receipt,
         stamp: int = -1,
         most_bytes: int = 0,
+        layout: Layout | None = None,
     ) -> list[TransactionPartition]:
-        """Send to each partition what is for it: records, or a data file that stands on the store already."""
+        """Send to each partition what is for it: records of this layout, or a data file that stands on the store
+        already.
+        """
         targets = list(dict.fromkeys(target for target, _ in parts))
         with self._queueing:
             lanes = dict(zip(targets, self.lanes_for(targets), strict=True))
@@ -143,13 +148,14 @@ class Sender:
             current = {topic: self._logs.ask_whether_current(*topic) for topic in sorted(topics)}
             for target, part in parts:
                 is_current = current[target.topic, target.incarnation]
-                self._queue(lanes[target], part, stamp, is_current, receipt, most_bytes)
+                self._queue(lanes[target], part, layout, stamp, is_current, receipt, most_bytes)
         return targets
 
     def _queue(
         self,
         lane: Lane,
         records: pa.Table | EncodedFile,
+        layout: Layout | None,
         stamp: int,
         is_current: Future[bool],
         receipt: Receipt,
@@ -170,6 +176,7 @@ class Sender:
             transactional,
             stamp,
             is_current,
+            layout,
             size,
             receipt,
             number,

@@ -40,6 +40,7 @@ from txn_engine.quality.relations import check_columns, need_columns
 from txn_engine.quality.rows import FileRows
 from txn_engine.quality.standpoint import Now, Standpoint
 from txn_engine.quality.visibility import files_as_replayed
+from txn_engine.schemas.layout import Schemas
 from txn_engine.sql.file_parts import part_of
 from txn_engine.types import GroupOffset, ScanFile, TopicPartition
 
@@ -301,7 +302,9 @@ class _Reader:
         known = {file.key for file in seen}
         rows = TopicRows(
             schema=self._schemas[topic],
-            rows=FileRows(self._schemas[topic], tuple(part_of(file, self._root) for file in files)),
+            rows=FileRows(
+                Schemas.of(self._schemas[topic]), tuple(part_of(file, self._root) for file in files)
+            ),
             files=seen,
             hidden=None
             if everything is None
@@ -324,9 +327,9 @@ class _Reader:
         later = self._at.scan(topic, start=before, end=end).files()
         return replace(
             rows,
-            rows=FileRows(rows.schema, tuple(part_of(file, self._root) for file in later)),
+            rows=FileRows(Schemas.of(rows.schema), tuple(part_of(file, self._root) for file in later)),
             since={place.partition: offset for place, offset in before.items()},
-            earlier=FileRows(rows.schema, tuple(part_of(file, self._root) for file in earlier)),
+            earlier=FileRows(Schemas.of(rows.schema), tuple(part_of(file, self._root) for file in earlier)),
             looked=tuple(self._seen(file) for file in later),
         )
 
@@ -401,6 +404,13 @@ def _schema(engine: Engine, topic: str) -> pa.Schema:
     if not isinstance(schema, pa.Schema):
         raise InvalidRequestError(
             f"topic {topic!r} has no schema", actor=ACTOR, expected="a topic with columns"
+        )
+    if engine.logs.topics.get(topic).layouts:
+        raise InvalidRequestError(
+            f"topic {topic!r}, whose columns were changed",
+            actor=ACTOR,
+            expected="columns that stayed as the topic was made with them: a digest goes by all of them",
+            action="copy it into a topic of its present columns, and prove that",
         )
     return schema
 

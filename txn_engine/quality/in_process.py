@@ -149,7 +149,7 @@ class InProcess:
 
     def _of_files(self, rows: FileRows) -> str:
         self._held.enter_context(self._duckdb.offered(rows.parts))
-        return self._duckdb.select_from(rows.parts, rows.schema, (PARTITION, OFFSET), topic="")
+        return self._duckdb.select_from(rows.parts, rows.schemas, (PARTITION, OFFSET), topic="")
 
 
 @contextmanager

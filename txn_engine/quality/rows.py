@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from txn_engine.schemas.layout import Schemas
 from txn_engine.sql.file_parts import FilePart
 
 
@@ -13,8 +14,13 @@ from txn_engine.sql.file_parts import FilePart
 class FileRows:
     """Rows in files, in the order in which a scan lists them."""
 
-    schema: pa.Schema
+    schemas: Schemas
     parts: tuple[FilePart, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The topic's columns."""
+        return self.schemas.arrow
 
 
 Rows = FileRows | pa.Table

@@ -13,8 +13,9 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly
-from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP, conform
+from txn_engine.log.data_files import conform
 from txn_engine.scan import TOPIC
+from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP, Schemas
 
 _SIMPLE: dict[pa.DataType, DataType] = {
     pa.bool_(): spark_types.BooleanType(),
@@ -140,11 +141,11 @@ def check_columns(seen: StructType, schema: pa.Schema, *, topic: str) -> None:
             )
 
 
-def conform_to_topic(records: pa.Table, schema: pa.Schema, *, topic: str) -> pa.Table:
+def conform_to_topic(records: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:
     """Spark's records in the topic's Arrow types, nothing lost on the way. Raises `InvalidRecordError`."""
     columns, fields = [], []
     for name in records.schema.names:
-        column, field = records.column(name), schema.field(name)
+        column, field = records.column(name), schemas.arrow.field(name)
         try:
             column = cast_exactly(column, field.type)
         except InexactError:
@@ -156,7 +157,7 @@ def conform_to_topic(records: pa.Table, schema: pa.Schema, *, topic: str) -> pa.
             ) from None
         columns.append(column)
         fields.append(pa.field(name, field.type))
-    return conform(pa.Table.from_arrays(columns, schema=pa.schema(fields)), schema, topic=topic)
+    return conform(pa.Table.from_arrays(columns, schema=pa.schema(fields)), schemas, topic=topic)
 
 
 def _spark_type(kind: pa.DataType) -> DataType | None:

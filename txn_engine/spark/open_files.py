@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from txn_engine.log.data_files import DataFileEncoder, EncodedFile, encode_data_file
 from txn_engine.protocol.file_names import DataFileName
+from txn_engine.schemas.layout import Layout
 
 FILE_BYTES = 128 << 20
 """How large a data file becomes, where there are rows enough."""
@@ -53,8 +54,14 @@ class OpenFiles:
     """
 
     def __init__(
-        self, partitions: int, new_name: Callable[[int], DataFileName], timestamp_ms: int, put: Put
+        self,
+        partitions: int,
+        layout: Layout,
+        new_name: Callable[[int], DataFileName],
+        timestamp_ms: int,
+        put: Put,
     ) -> None:
+        self._layout = layout
         self._new_name = new_name
         self._timestamp_ms = timestamp_ms
         self._put = put
@@ -98,7 +105,7 @@ class OpenFiles:
             return
         records = pa.concat_tables(file.pending)
         if file.encoder is None:
-            file.encoder = DataFileEncoder(records.schema, self._new_name(partition), self._timestamp_ms)
+            file.encoder = DataFileEncoder(self._layout, self._new_name(partition), self._timestamp_ms)
         file.encoder.write(records)
         file.pending = []
 
@@ -107,7 +114,8 @@ class OpenFiles:
         file = self._files[partition]
         if file.encoder is None:
             name = self._new_name(partition)
-            data, encoded = encode_data_file(pa.concat_tables(file.pending), name, self._timestamp_ms)
+            records = pa.concat_tables(file.pending)
+            data, encoded = encode_data_file(records, self._layout, name, self._timestamp_ms)
         else:
             self._encode(partition)
             data, encoded = file.encoder.finish()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from immutables import Map
@@ -14,11 +15,12 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.log.cut_format import Cut
-from txn_engine.log.data_files import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP
 from txn_engine.log.topics import Topic
 from txn_engine.quality.rows import FileRows
 from txn_engine.scan import TOPIC
+from txn_engine.schemas.layout import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP, Layout, Schemas
 from txn_engine.spark.columns import check_same_columns, check_told_apart, read_schema, spark_schema
+from txn_engine.spark.evolved import made_of
 from txn_engine.spark.file_list import pinned, read_files
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, read_options
 from txn_engine.spark.stamps import Stamps, looked_up, number_files, stamp_files
@@ -94,9 +96,7 @@ def read_topic(
         if not names:
             raise InvalidRequestError("no topic", actor="read_topic", expected="a name, or a list of names")
         infos = [engine.logs.topics.look_up(name) for name in names]
-        schemas = [spark_schema(info.schema, topic=info.name) for info in infos]
-        check_told_apart(spark, infos[0].schema, topic=names[0])
-        check_same_columns(dict(zip(names, schemas, strict=True)))
+        _checked_columns(spark, infos)
         if cut is not None and group_id is not None:
             raise InvalidRequestError(
                 f"group {group_id!r} as of a cut", actor="read_topic", expected="one of group_id and cut"
@@ -117,6 +117,8 @@ def read_topic(
             cut=cut,
         )
         files = [file for file in scan.files() if file.end_row > file.first_row]
+        _checked_columns(spark, scan.topics)
+        schemas = {info.name: info.schemas for info in scan.topics}
         offsets = ReadOffsets(tuple(names), Map(scan.start_offsets), Map(scan.offsets), group)
         for info in infos:
             if not engine.logs.topics.is_current(info.name, info.incarnation):
@@ -129,7 +131,7 @@ def read_topic(
                 )
         options = read_options(spark, engine.store) if files else {}
     count = sum(file.end_row - file.first_row for file in files)
-    frame = _frame(spark, files, schemas[0], options, None if isinstance(topic, str) else names)
+    frame = _frame(spark, files, schemas, options, None if isinstance(topic, str) else names)
     return TopicRead(frame, offsets, count, len(files))
 
 
@@ -150,11 +152,12 @@ def uploaded_rows(
             end_row=file.record_count,
             start_offset=0,
             end_offset=file.record_count,
+            schema_version=topic.version,
         )
         for file in files
     ]
     options = read_options(spark, engine.store) if listed else {}
-    return _frame(spark, listed, spark_schema(topic.schema, topic=topic.name), options, None).drop(OFFSET)
+    return _frame(spark, listed, {topic.name: topic.schemas}, options, None).drop(OFFSET)
 
 
 def part_rows(
@@ -164,7 +167,6 @@ def part_rows(
 
     `uri_of`: what Spark opens a key by. Raises `InvalidRequestError` for a column of a type that Spark has none for.
     """
-    schema = spark_schema(rows.schema, topic="_")
     listed = [
         ScanFile(
             uri=uri_of(part.key),
@@ -177,51 +179,82 @@ def part_rows(
             end_row=2 if part.is_whole else 1,
             start_offset=part.start,
             end_offset=part.end,
+            schema_version=part.schema_version,
         )
         for part in rows.parts
     ]
-    return _frame(spark, listed, schema, options, None).drop(TIMESTAMP)
+    return _frame(spark, listed, {"_": rows.schemas}, options, None).drop(TIMESTAMP)
+
+
+def _checked_columns(spark: SparkSession, topics: Sequence[Topic]) -> None:
+    """Raise for columns that Spark does not have, or does not tell apart, and for topics with others than the first."""
+    schemas = {topic.name: spark_schema(topic.schema, topic=topic.name) for topic in topics}
+    check_told_apart(spark, topics[0].schema, topic=topics[0].name)
+    check_same_columns(schemas)
 
 
 def _frame(
     spark: SparkSession,
     files: Sequence[ScanFile],
-    schema: StructType,
+    schemas: Mapping[str, Schemas],
     options: Mapping[str, str],
     topics: Sequence[str] | None,
 ) -> DataFrame:
-    """Whole files as they are; those with a bound inside apart, with a filter. `topics`: those that `_topic` tells."""
+    """Whole files as they are; those with a bound inside apart, with a filter; those of another version of a topic's
+    schema apart, made into the one that is asked for. `topics`: those that `_topic` tells.
+    """
     if not files:
+        name, asked = next(iter(schemas.items()))
+        schema = spark_schema(asked.arrow, topic=name)
         return spark.createDataFrame([], read_schema(schema, with_topic=topics is not None))
+    of_version: dict[tuple[str, int], list[ScanFile]] = {}
+    for file in files:
+        of_version.setdefault((file.topic, file.schema_version), []).append(file)
+    alike: dict[tuple[Layout, Layout], list[ScanFile]] = {}
+    for (name, version), found in of_version.items():
+        of = schemas[name]
+        alike.setdefault((of.layouts[version], of.layout), []).extend(found)
+    frames = [
+        frame
+        for together in alike.values()
+        for frame in _frames_of_one_version(spark, together, schemas[together[0].topic], options, topics)
+    ]
+    return pinned(reduce(DataFrame.unionAll, frames))
+
+
+def _frames_of_one_version(
+    spark: SparkSession,
+    files: Sequence[ScanFile],
+    schemas: Schemas,
+    options: Mapping[str, str],
+    topics: Sequence[str] | None,
+) -> Iterator[DataFrame]:
+    version, name = files[0].schema_version, files[0].topic
+    columns = spark_schema(schemas.layouts[version].arrow, topic=name)
     stored = StructType(
-        [*schema.fields, StructField(OFFSET_DELTA, LongType()), StructField(TIMESTAMP, TimestampType())]
+        [*columns.fields, StructField(OFFSET_DELTA, LongType()), StructField(TIMESTAMP, TimestampType())]
     )
+    made = made_of(schemas, version, topic=name)
 
     def read(chosen: Sequence[ScanFile], stamps: Stamps, inside: Column | None = None) -> DataFrame:
         frame = read_files(spark, chosen, stamps.millis, stored, options)
         rows = frame if inside is None else frame.where(inside)
         return rows.select(
-            *map(_named, schema.names),
+            *made,
             stamps.partition.alias(PARTITION),
             (stamps.base_offset + sf.col(OFFSET_DELTA)).alias(OFFSET),
             sf.col(TIMESTAMP),
             *([] if topics is None else [stamps.topic.alias(TOPIC)]),
         )
 
-    frames = []
     if whole := [file for file in files if _is_whole(file)]:
-        frames.append(read(whole, stamp_files(whole)))
+        yield read(whole, stamp_files(whole))
     if cut := [file for file in files if not _is_whole(file)]:
-        frames.append(read(cut, number_files(cut), _inside(cut)))
-    return pinned(frames[0] if len(frames) == 1 else frames[0].unionAll(frames[1]))
+        yield read(cut, number_files(cut), _inside(cut))
 
 
 def _is_whole(file: ScanFile) -> bool:
     return file.first_row == 0 and file.end_row == file.record_count
-
-
-def _named(name: str) -> Column:
-    return sf.col("`" + name.replace("`", "``") + "`")
 
 
 def _inside(files: Sequence[ScanFile]) -> Column:

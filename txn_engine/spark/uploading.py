@@ -80,15 +80,19 @@ class Uploader:
         topic = self.topic
         turn = _task_partition() % topic.partitions
         try:
-            with OpenFiles(topic.partitions, self._new_name, self.timestamp_ms, self._put) as files:
+            with self._open_files() as files:
                 for records in _parts(batches if self.rows_of is None else self.rows_of(batches)):
                     named = records.rename_columns(list(self.columns))
-                    conformed = conform_to_topic(named, topic.schema, topic=topic.name)
+                    conformed = conform_to_topic(named, topic.schemas, topic=topic.name)
                     split = split_by_key(conformed, topic.key, topic.partitions, turn)
                     yield from _told(files.write(split, records.nbytes))
                 yield from _told(files.finish())
         finally:
             self.store.close()
+
+    def _open_files(self) -> OpenFiles:
+        layout = self.topic.schemas.layout
+        return OpenFiles(self.topic.partitions, layout, self._new_name, self.timestamp_ms, self._put)
 
     def _new_name(self, partition: int) -> DataFileName:
         return DataFileName(self.log_ends[partition], self.producer_id, self.producer_epoch, new_write_id())

@@ -15,6 +15,7 @@ class FilePart:
     """A data file, and which of its offsets are meant: from `start` to below `end`; all of them where it `is_whole`.
 
     `key` and `size`: of the object on the store. `records`: how many are meant, -1 where nobody has counted.
+    `schema_version`: of the topic's schema, whose columns it has.
     """
 
     key: str
@@ -25,6 +26,7 @@ class FilePart:
     end: int
     is_whole: bool
     records: int = -1
+    schema_version: int = 0
 
 
 def part_of(file: ScanFile, root: str) -> FilePart:
@@ -37,4 +39,5 @@ def part_of(file: ScanFile, root: str) -> FilePart:
         file.start_offset,
         file.end_offset,
         is_whole=(file.first_row, file.end_row) == (0, file.record_count),
+        schema_version=file.schema_version,
     )

@@ -12,11 +12,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import duckdb
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.store import ObjectStore
-from txn_engine.log.data_files import physical_schema
+from txn_engine.schemas.layout import Layout, Schemas
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.relations import literal, select_from
 from txn_engine.sql.store_files import PROTOCOL, StoreFiles
@@ -46,7 +45,7 @@ class LockedDuckDB:
         self.store = store
         self.files = StoreFiles(store)
         self._lock = threading.Lock()
-        self._empty: dict[pa.Schema, str] = {}
+        self._empty: dict[Layout, str] = {}
         self._root = store.uri("")
         self._is_local = self._root.startswith("/") and not _PATTERN_CHARS & set(self._root)
         self.folder = Path(tempfile.mkdtemp(prefix="txn-engine-sql-", dir=spill))
@@ -93,25 +92,28 @@ class LockedDuckDB:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def select_from(
-        self, parts: Sequence[FilePart], schema: pa.Schema, own: Sequence[str], *, topic: str
+        self, parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], *, topic: str
     ) -> str:
         """A query for the records of these parts: the topic's columns, and those of `own`."""
         if parts:
-            return select_from(parts, schema.names, own, topic=topic, place=self._place)
-        nothing = FilePart(self._empty_file(schema), 0, 0, 0, 0, 0, is_whole=True)
-        return select_from([nothing], schema.names, own, topic=topic, place=lambda part: part.key)
+            return select_from(parts, schemas, own, topic=topic, place=self._place)
+        layout = schemas.layout
+        nothing = FilePart(
+            self._empty_file(layout), 0, 0, 0, 0, 0, is_whole=True, schema_version=layout.version
+        )
+        return select_from([nothing], schemas, own, topic=topic, place=lambda part: part.key)
 
     def _place(self, part: FilePart) -> str:
         """What DuckDB opens the file by."""
         return f"{self._root}{part.key}" if self._is_local else f"{PROTOCOL}://{part.key}"
 
-    def _empty_file(self, schema: pa.Schema) -> str:
+    def _empty_file(self, layout: Layout) -> str:
         """A data file of such a topic without records: what has no file has the types of what has."""
         with self._lock:
-            path = self._empty.get(schema)
+            path = self._empty.get(layout)
             if path is None:
-                path = self._empty[schema] = str(self.folder / f"empty-{len(self._empty)}.parquet")
-                pq.write_table(physical_schema(schema).empty_table(), path, store_schema=False)
+                path = self._empty[layout] = str(self.folder / f"empty-{len(self._empty)}.parquet")
+                pq.write_table(layout.physical.empty_table(), path, store_schema=False)
             return path
 
     def offered(self, parts: Iterable[FilePart]) -> AbstractContextManager[None]:

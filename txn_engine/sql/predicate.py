@@ -16,7 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP, logical_schema
+from txn_engine.log.data_files import logical_schema
+from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 
 ACTOR: Final = "erase"
 _BOOLEAN: Final = "a condition on the topic's columns, such as account_id = 42"

@@ -8,12 +8,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import duckdb
 import pyarrow as pa
 
-from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, SchemaChangedError, TxnEngineError
 from txn_engine.log.as_of import AsOf, AsOfCut, UnkeptCut
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.erasures import was_erased_from
@@ -64,6 +65,12 @@ class SqlEngine:
 
     def run(self, query: str, cut: Cut | None, *, memory_mb: int | None, threads: int | None) -> pa.Table:
         """The rows of one SELECT over topics, as of the cut; without one as of now."""
+        try:
+            return self._run(query, cut, memory_mb, threads)
+        except SchemaChangedError:  # since its topics were looked up
+            return self._run(query, cut, memory_mb, threads)
+
+    def _run(self, query: str, cut: Cut | None, memory_mb: int | None, threads: int | None) -> pa.Table:
         with self._duckdb(memory_mb, threads) as duck, duck.connection.cursor() as cursor:
             statement = read_statement(cursor, query)
             topics = topics_of(self._logs, statement.tables)
@@ -75,6 +82,7 @@ class SqlEngine:
             every = [part for found in parts.values() for part in found]
             if statement.wanted.count is not None and all(part.records >= 0 for part in every):
                 return _counted(statement.wanted.count, every)
+            parts = {table: self._with_versions(topics[table], found) for table, found in parts.items()}
             with duck.offered(every):
                 try:
                     found = _interruptibly(cursor, lambda: _result(duck, cursor, statement, topics, parts))
@@ -107,6 +115,14 @@ class SqlEngine:
         with self._lock.here():
             _remember(self._fresh, names, fresh)
         return {table: _files(topic, fresh, map) for table, topic in topics.items()}
+
+    def _with_versions(self, topic: Topic, parts: list[FilePart]) -> list[FilePart]:
+        """The parts, which know whose columns their files have."""
+        versions = self._logs.file_versions.of(topic, [(part.key, part.size) for part in parts])
+        return [
+            part if part.schema_version == version else replace(part, schema_version=version)
+            for part, version in zip(parts, versions, strict=True)
+        ]
 
     def _as_of(self, topic: Topic, cut: Cut) -> list[FilePart]:
         place = cut.number, topic.name
@@ -205,7 +221,7 @@ def _result(
     for table, topic in topics.items():
         if table.lower() not in views:
             views.add(table.lower())
-            select = duck.select_from(parts[table], topic.schema, OWN, topic=topic.name)
+            select = duck.select_from(parts[table], topic.schemas, OWN, topic=topic.name)
             cursor.execute(f"CREATE TEMP VIEW {identifier(table)} AS {select}")
     rows = cursor.sql(statement.text)
     check_result(rows.columns, [str(kind) for kind in rows.types])

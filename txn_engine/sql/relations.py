@@ -7,8 +7,15 @@ not at all where it is not selected; projections and filters on stored columns r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.schemas.layout import Schemas
+from txn_engine.schemas.plan import Source, sources
 from txn_engine.sql.file_parts import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP, TOPIC, FilePart
 
 Place = Callable[[FilePart], str]
@@ -29,21 +36,25 @@ def identifier(name: str) -> str:
 
 
 def select_from(
-    parts: Sequence[FilePart], columns: Sequence[str], own: Sequence[str], *, topic: str, place: Place
+    parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], *, topic: str, place: Place
 ) -> str:
-    """A query for the records of these parts, of which there is one at the least: the topic's `columns`, and of
-    `_topic`, `_partition`, `_offset` and `_timestamp` those in `own`.
+    """A query for the records of these parts, of which there is one at the least: the topic's columns, and of
+    `_topic`, `_partition`, `_offset` and `_timestamp` those in `own`. Files of one version of the schema are read
+    together, those of another are made of what they have.
     """
-    whole = [part for part in parts if part.is_whole]
-    groups = ([whole] if whole else []) + [[part] for part in parts if not part.is_whole]
-    return " UNION ALL ".join(_select(group, columns, own, topic, place) for group in groups)
+    whole: dict[int, list[FilePart]] = {}
+    for part in parts:
+        if part.is_whole:
+            whole.setdefault(part.schema_version, []).append(part)
+    groups = [*whole.values(), *([part] for part in parts if not part.is_whole)]
+    return " UNION ALL ".join(_select(group, schemas, own, topic, place) for group in groups)
 
 
-def _select(
-    parts: Sequence[FilePart], columns: Sequence[str], own: Sequence[str], topic: str, place: Place
-) -> str:
+def _select(parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], topic: str, place: Place) -> str:
+    version = parts[0].schema_version
+    columns = sources(schemas, version, schemas.arrow.names, topic=topic)
     # a column of the topic's may have the name of DuckDB's own
-    is_hidden = "file_index" in {name.lower() for name in columns}
+    is_hidden = "file_index" in {name.lower() for name in schemas.layouts[version].by_name}
     names = [literal(place(part)) for part in parts]
     number = "file_index::BIGINT + 1"
     if is_hidden:
@@ -56,7 +67,7 @@ def _select(
         OFFSET: f"{bases} + {OFFSET_DELTA}",
         TIMESTAMP: TIMESTAMP,
     }
-    selected = [*map(identifier, columns), *(f"{expressions[name]} AS {name}" for name in own)]
+    selected = [*map(_made, columns), *(f"{expressions[name]} AS {name}" for name in own)]
     options = f", filename = '{_FILE}'" if is_hidden else ""
     query = (
         f"SELECT {', '.join(selected)} "
@@ -67,6 +78,70 @@ def _select(
     (part,) = parts
     first, behind = part.start - part.base_offset, part.end - part.base_offset
     return f"{query} WHERE {OFFSET_DELTA} >= {first} AND {OFFSET_DELTA} < {behind}"
+
+
+def _made(source: Source) -> str:
+    """The column of the topic that comes of what a file has."""
+    name = identifier(source.name)
+    if source.stored == source.name and not source.is_cast:
+        return name
+    stored = "NULL" if source.stored is None else identifier(source.stored)
+    if source.fill is not None:
+        stored = value_literal(source.fill)
+    if source.stored is not None and not source.is_cast:
+        return f"{stored} AS {name}"
+    return f"CAST({stored} AS {duck_type(source.type)}) AS {name}"
+
+
+def value_literal(value: Any) -> str:
+    """A scalar as SQL writes it, to be cast to its type."""
+    plain = value.as_py()
+    if isinstance(plain, bytes):
+        return f"from_hex({literal(plain.hex())})"
+    if pa.types.is_temporal(value.type):
+        unit = pa.int32() if value.type == pa.date32() else pa.int64()
+        return _time(value.cast(unit).as_py(), value.type)
+    return literal(str(plain))
+
+
+def _time(count: int, kind: Any) -> str:
+    if kind == pa.date32():
+        return f"DATE '1970-01-01' + {count}::INTEGER"
+    made = {"ms": "make_timestamp_ms", "us": "make_timestamp", "ns": "make_timestamp_ns"}[kind.unit]
+    plain = f"{made}({count}::BIGINT)"
+    return plain if kind.tz is None else f"timezone('UTC', {plain})"
+
+
+def duck_type(kind: Any) -> str:
+    """DuckDB's name for what it reads such a column of a Parquet file as; of flat types alone."""
+    if kind in _DUCK_TYPES:
+        return _DUCK_TYPES[kind]
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    if pa.types.is_timestamp(kind):
+        nanos = "TIMESTAMP_NS" if kind.unit == "ns" else "TIMESTAMP"
+        return nanos if kind.tz is None else "TIMESTAMP WITH TIME ZONE"
+    raise InvalidRequestError(f"a column of type {kind}, which changed", expected="a flat type")
+
+
+_DUCK_TYPES: Final[Mapping[pa.DataType, str]] = MappingProxyType(
+    {
+        pa.bool_(): "BOOLEAN",
+        pa.int8(): "TINYINT",
+        pa.int16(): "SMALLINT",
+        pa.int32(): "INTEGER",
+        pa.int64(): "BIGINT",
+        pa.uint8(): "UTINYINT",
+        pa.uint16(): "USMALLINT",
+        pa.uint32(): "UINTEGER",
+        pa.uint64(): "UBIGINT",
+        pa.float32(): "FLOAT",
+        pa.float64(): "DOUBLE",
+        pa.string(): "VARCHAR",
+        pa.binary(): "BLOB",
+        pa.date32(): "DATE",
+    }
+)
 
 
 def _of_file(values: Sequence[int], kind: str, number: str) -> str:

@@ -113,6 +113,7 @@ class Tables:
         shows, and for a column of a type that a format has not.
         """
         info = self._logs.topics.look_up(topic)
+        _check_columns(info)
         views = [self._view(name, info) for name in _checked(formats)]
         for view in views:
             view.check()
@@ -214,6 +215,9 @@ class Tables:
         return Listing(found, unreadable)
 
     def _publish(self, topic: Topic, views: Sequence[View], cut: Cut, *, is_asked: bool) -> dict[str, str]:
+        _check_columns(
+            self._logs.topics.look_up(topic.name)
+        )  # behind the cut: it has no file of a later version
         at = topic_cut(cut, topic.name, topic.incarnation)
         publisher = self._publisher(topic)
         picky_first = sorted(views, key=lambda view: not view.looks_into_files)
@@ -263,6 +267,17 @@ def check_schema(topic: str, schema: pa.Schema, formats: Sequence[str]) -> None:
     made = Topic(topic, 0, 1, schema, None, -1, 0)
     for name in formats and _checked(formats):
         _SCHEMAS[name](made)
+
+
+def _check_columns(topic: Topic) -> None:
+    """Raise for a topic whose columns were changed: what is published shows files as they are."""
+    if topic.layouts:
+        raise InvalidRequestError(
+            f"topic {topic.name!r}, whose columns were changed",
+            actor=f"publish {topic.name!r}",
+            expected="columns that stayed as the topic was made with them",
+            action="what was published before stays as it is; copy it into a topic of its present columns",
+        )
 
 
 def _moved(topic: Topic, name: str, before: TableStatus | None, after: TableStatus | None) -> TablePublished:

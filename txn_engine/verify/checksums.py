@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple, NoReturn
 
 import xxhash
@@ -53,7 +53,7 @@ def check_parquet(part: Part, size: int, key: str, *, part_bytes: int) -> Whole:
     return Whole(checksum, footer_at, tail, digits_at)
 
 
-def check_json(data: bytes, key: str, kind: str) -> dict[str, Any]:
+def check_json(data: bytes, key: str, kind: str, formats: Collection[str] = (FORMAT,)) -> dict[str, Any]:
     """The fields of a JSON object whose checksum, format and kind are right."""
     if len(data) > JSON_BYTES_MAX:
         _refuse(key, f"{len(data)} bytes", f"at most {JSON_BYTES_MAX}")
@@ -67,7 +67,7 @@ def check_json(data: bytes, key: str, kind: str) -> dict[str, Any]:
         _refuse(key, f"a JSON {type(fields).__name__}", "a JSON object")
     written, seen = fields.pop("format", None), fields.pop("kind", None)
     del fields["checksum"]
-    if str(written) != FORMAT:
+    if str(written) not in formats:
         raise UnknownFormatError(
             f"format {str(written)!r}",
             place=key,

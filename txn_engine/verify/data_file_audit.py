@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -24,6 +24,7 @@ from txn_engine.verify.known_footers import KnownFooters
 from txn_engine.verify.limits import bounded_time
 from txn_engine.verify.objects import ObjectReader, mark_of
 from txn_engine.verify.raw_object import Damaged, RawObject
+from txn_engine.verify.schema_versions import Version, versions_of
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -31,31 +32,59 @@ _DELTA, _TIMESTAMP = "_offset_delta", "_timestamp"
 _TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
 _OWN_TYPES = ((_DELTA, pa.int64()), (_TIMESTAMP, _TIMESTAMP_TYPE))
 _NUMBER_BYTES = 8
+_DIGITS_MAX = 10
 _FOOTERS = KnownFooters(DATA_LIMITS, (_DELTA, _TIMESTAMP), (_DELTA, _TIMESTAMP))
 
 
 class RecordSchema:
-    """The columns that a topic's data files must have.
+    """The columns that a topic's data files must have, by the version of its schema that they say.
 
     A type that Parquet cannot name may stand as itself or as what Parquet gives back for it.
     """
 
-    def __init__(self, topic_schema: pa.Schema) -> None:
+    def __init__(self, topic_schema: pa.Schema, changes: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.versions = versions_of(topic_schema, changes)
+        self._files = [_FileColumns(each) for each in self.versions]
+        whole = [each.columns.serialize().to_pybytes() for each in self.versions]
+        self.digest = xxhash.xxh3_128_hexdigest(b"".join(whole))
+
+    @property
+    def topics_columns(self) -> list[str]:
+        """The names of the columns that are the topic's own, as they are now."""
+        return list(self.versions[-1].columns.names)
+
+    def number(self, said: str | None) -> int | None:
+        """The version that a file says; None where there is none of that number."""
+        if said is None:
+            return 0
+        is_one = (
+            said.isascii() and said.isdecimal() and len(said) < _DIGITS_MAX and str(int(said)) == said != "0"
+        )
+        return int(said) if is_one and int(said) < len(self.versions) else None
+
+    def problem(self, found: pa.Schema, version: int) -> tuple[str, str] | None:
+        """The first difference, seen and expected; None where the columns are right."""
+        return self._files[version].problem(found)
+
+    def wrong_id(self, found: pa.Schema, version: int) -> WrongId | None:
+        """The first field id that is wrong; of columns that are right."""
+        return self._files[version].wrong_id(found)
+
+
+class _FileColumns:
+    """The columns of the files of one version."""
+
+    def __init__(self, version: Version) -> None:
         own: list[pa.Field[Any]] = [pa.field(_DELTA, pa.int64()), pa.field(_TIMESTAMP, _TIMESTAMP_TYPE)]
-        whole = pa.schema([*topic_schema, *own])
+        whole = pa.schema([*version.columns, *own])
         sink = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_batches([], schema=whole), sink, store_schema=False)
         stored = pq.read_schema(pa.BufferReader(sink.getvalue()))
         self._right: pa.Schema | None = None
         self._identified: pa.Schema | None = None
-        self.digest = xxhash.xxh3_128_hexdigest(whole.serialize())
+        self._version = version
         self._names = whole.names
         self._types = [{first.type, second.type} for first, second in zip(whole, stored, strict=True)]
-
-    @property
-    def topics_columns(self) -> list[str]:
-        """The names of the columns that are the topic's own."""
-        return self._names[: -len(_OWN_TYPES)]
 
     def problem(self, found: pa.Schema) -> tuple[str, str] | None:
         """The first difference, seen and expected; None where the columns are right."""
@@ -73,7 +102,7 @@ class RecordSchema:
         """The first field id that is wrong; of columns that are right."""
         if found is self._identified:
             return None
-        wrong = wrong_field_id(found)
+        wrong = wrong_field_id(found, self._version.ids, self._version.inside)
         if wrong is None:
             self._identified = found
         return wrong
@@ -81,12 +110,15 @@ class RecordSchema:
 
 @dataclass(slots=True)
 class FileFacts:
-    """What was found inside a data file; times in ms, deltas and times -1 in an empty one."""
+    """What was found inside a data file; times in ms, deltas and times -1 in an empty one. `unknown_version`: what it
+    says of its version of the schema, where the topic had none of that number.
+    """
 
     checksum: str
     write_id: str
     schema_problem: tuple[str, str] | None
     wrong_id: WrongId | None
+    unknown_version: str | None = None
     records: int = 0
     first_delta: int = -1
     last_delta: int = -1
@@ -161,11 +193,15 @@ class FileDecoder:
         for name, kind in _OWN_TYPES:
             if columns.get_field_index(name) < 0 or columns.field(name).type != kind:
                 raise MalformedError(f"no column {name!r} of type {kind}")
-        problem = wrong_id = None
+        problem = wrong_id = unknown = None
         if self.schema is not None:
-            problem = self.schema.problem(columns)
-            wrong_id = self.schema.wrong_id(columns) if problem is None else None
-        facts = FileFacts(found.checksum, found.write_id, problem, wrong_id)
+            version = self.schema.number(found.version)
+            if version is None:
+                unknown = found.version
+            else:
+                problem = self.schema.problem(columns, version)
+                wrong_id = self.schema.wrong_id(columns, version) if problem is None else None
+        facts = FileFacts(found.checksum, found.write_id, problem, wrong_id, unknown)
         ranges, gone = self.ranges.get(raw.key), self.gone.get(raw.key)
         if found.cut is not None:
             stored_deltas, stored_times = found.cut
@@ -200,7 +236,7 @@ class DataFileAudit:
 
     `read_from`: those with records from this offset on are read, of the others only name and size are looked at; None:
     none is read. `erased`: the offsets at which no record may be. What was read before (`FileTable.was_read`) is not
-    read again: `unchanged` counts it.
+    read again: `unchanged` counts it. `schema_now` looks at the topic again.
     """
 
     place: Place
@@ -210,6 +246,7 @@ class DataFileAudit:
     read_from: int | None
     rewritten: Mapping[str, Ranges]
     erased: Numbers
+    schema_now: Callable[[], RecordSchema | None] | None = None
     read: int = 0
     unchanged: int = 0
     _files: FileTable = field(default_factory=FileTable)
@@ -290,6 +327,9 @@ class DataFileAudit:
             self._note("data-file-swapped", file, seen, f"{named.write_id}, as in its name")
         if found.schema_problem is not None:
             self._note("data-file-schema", file, *found.schema_problem)
+        if found.unknown_version is not None and not self._has_come(found.unknown_version):
+            seen = f"version {found.unknown_version!r:.40} of the schema"
+            self._note("data-file-schema", file, seen, "a version that a change of the topic has made")
         if (wrong := found.wrong_id) is not None:
             self._note("data-file-field-ids", file, wrong.seen, wrong.expected, warning=wrong.is_old)
         span = file.last_offset - file.base_offset
@@ -313,6 +353,11 @@ class DataFileAudit:
             self._note(
                 "data-file-timestamps", file, seen, f"within {file.first_timestamp} to {file.max_timestamp}"
             )
+
+    def _has_come(self, version: str) -> bool:
+        """Whether the topic has such a version by now: its columns may be changed while it is looked at."""
+        now = None if self.schema_now is None else self.schema_now()
+        return now is not None and now.number(version) is not None
 
     def _judge_missing(self, file: DataFile, now_ms: int, sound: bool) -> None:
         if file.status == "erased":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain, count
+from collections.abc import Iterator, Sequence
+from itertools import chain, count, islice
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -20,27 +20,38 @@ class WrongId(NamedTuple):
     is_old: bool
 
 
-def wrong_field_id(columns: pa.Schema) -> WrongId | None:
+def wrong_field_id(columns: pa.Schema, ids: Sequence[int], below: Sequence[int]) -> WrongId | None:
     """The first field with a wrong id in a data file with these columns, of which the last two are not its topic's; or
     the first column without one, where another has one: readers that go by ids do not see it. (What is inside an
     extension type has none.)
+
+    ids: of the topic's columns; below: where those of what is inside each of them begin.
     """
     topics = len(columns) - len(_OF_OWN_COLUMNS)
     own = [(column.name, column) for column in columns]
     inside = chain.from_iterable(_inside(column.name, column.type) for column in columns)
-    numbers = chain(range(1, topics + 1), _OF_OWN_COLUMNS, count(topics + 1))
-    ids = [
+    numbers = chain(
+        ids,
+        _OF_OWN_COLUMNS,
+        *(islice(count(first), ids_inside(each.type)) for first, each in zip(below, columns, strict=False)),
+    )
+    found_ids = [
         (path, (field.metadata or {}).get(_FIELD_ID), str(right).encode())
         for (path, field), right in zip(chain(own, inside), numbers, strict=False)
     ]
-    if all(found is None for _, found, _ in ids):
+    if all(found is None for _, found, _ in found_ids):
         return None
-    is_old = all(found is None for _, found, _ in ids[topics : len(columns)])
-    for number, (path, found, right) in enumerate(ids):
+    is_old = all(found is None for _, found, _ in found_ids[topics : len(columns)])
+    for number, (path, found, right) in enumerate(found_ids):
         if found != right and (found is not None or number < len(columns)):
             seen = "without a field id" if found is None else f"with field id {found.decode()}"
             return WrongId(f"column {path!r} {seen}", f"{right.decode()}, or none in the whole file", is_old)
     return None
+
+
+def ids_inside(kind: Any) -> int:
+    """How many fields there are inside a type."""
+    return sum(1 for _ in _inside("", kind))
 
 
 def _inside(path: str, kind: Any) -> Iterator[tuple[str, pa.Field[Any]]]:

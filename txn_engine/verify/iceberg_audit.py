@@ -318,7 +318,7 @@ class IcebergAudit:
     def _wrong(self, fields: Mapping[str, Any]) -> tuple[str, str] | None:
         """What the table says of itself and should not, and what it should."""
         numbers = {field["name"]: field["id"] for field in fields["schemas"][0]["fields"]}
-        names = None if self._topic.schema is None else self._topic.schema.topics_columns
+        names = None if self._topic.schema is None else self._topic.schema.versions[0].columns.names
         right = None if names is None else dict(zip(names, range(1, len(names) + 1), strict=True)) | _OWN_IDS
         if right is not None and numbers != right:
             return f"columns {numbers}"[:200], f"{right}, as the data files have"[:200]

@@ -25,6 +25,7 @@ from txn_engine.verify.file_table import DataFile
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.raw_object import Damaged, RawObject
+from txn_engine.verify.schema_versions import Version
 
 _DELETE_RETENTION_MS: Final = 86_400_000
 RECORDS_A_PASS: Final = 4_000_000
@@ -38,18 +39,21 @@ _HOW: Final = (("live", "max"), ("evidence", "max"), ("clean", "sum"))
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """What a topic that is compacted, or was, says of itself: `tombstone_columns` are all null in a tombstone; none:
-    there are none. delete_retention_ms: by which a row was judged that names none. later: those since it was made.
+    """What a topic that is compacted, or was, says of itself.
+
+    tombstone_columns: by the version of the schema that a file has, its columns that are null in a tombstone, all of
+    them; none: it has no tombstones. delete_retention_ms: by which a row was judged that names none. later: those since
+    it was made.
     """
 
     key: str
-    tombstone_columns: tuple[str, ...]
+    tombstone_columns: tuple[tuple[str, ...], ...]
     delete_retention_ms: int
     later: frozenset[int] = frozenset()
 
 
 def key_rules(
-    held: dict[str, Any], schema: pa.Schema, changes: Sequence[Mapping[str, Any]] = ()
+    held: dict[str, Any], versions: Sequence[Version], changes: Sequence[Mapping[str, Any]] = ()
 ) -> KeyRules | None:
     """The rules of a topic by its object and its changes; None where it was never compacted. MalformedError: they
     cannot be had.
@@ -61,14 +65,33 @@ def key_rules(
         return None
     if not policies <= {"delete", "compact", "compact,delete"} or not isinstance(retention, int):
         raise MalformedError(f"cleanup_policy {policy!r}, delete_retention_ms {retention!r}")
-    if not isinstance(key, str) or key not in schema.names:
+    if not isinstance(key, str) or any(key not in each.columns.names for each in versions):
         raise MalformedError(f"cleanup_policy {policy!r} and key {key!r}")
     later = frozenset(each.get("delete.retention.ms", _DELETE_RETENTION_MS) for each in settings)
-    if schema.names == ["key", "value", "headers"]:
-        return KeyRules(key, ("value",), retention, later)
-    others = [field for field in schema if field.name != key]
-    nullable = all(field.nullable for field in others)
-    return KeyRules(key, tuple(field.name for field in others) if nullable else (), retention, later)
+    return KeyRules(key, _tombstones(key, versions), retention, later)
+
+
+def _tombstones(key: str, versions: Sequence[Version]) -> tuple[tuple[str, ...], ...]:
+    """By version, the columns of its files that are null in a tombstone; columns that came later are null there."""
+    last = versions[-1]
+    if last.columns.names == ["key", "value", "headers"]:
+        ids = {last.owners["value"]}
+    else:
+        others = [field for field in last.columns if field.name != key]
+        ids = (
+            {last.owners[field.name] for field in others}
+            if all(field.nullable for field in others)
+            else set()
+        )
+    return tuple(_null_in(each, ids, last.filled) for each in versions)
+
+
+def _null_in(version: Version, ids: set[int], filled: frozenset[int]) -> tuple[str, ...]:
+    if any(number in filled and number >= version.free for number in ids):
+        return ()  # it has a value there
+    return tuple(
+        name for name, number in zip(version.columns.names, version.ids, strict=True) if number in ids
+    )
 
 
 @dataclass(slots=True)
@@ -153,20 +176,27 @@ class KeyAudit:
     def _decoder(
         self, by_key: dict[str, DataFile], state: AuditedPartition, number: int, passes: int
     ) -> Callable[[RawObject], pa.Table | None]:
-        columns = [self.rules.key, _DELTA, *self.rules.tombstone_columns]
+        every = list(dict.fromkeys(name for names in self.rules.tombstone_columns for name in names))
 
         def decode(raw: RawObject) -> pa.Table | None:
             file = by_key[raw.key]
-            found = raw.parquet(columns=columns)
+            found = raw.parquet(columns=[self.rules.key, _DELTA, *every])
             if found.checksum != file.checksum or found.kind != "data":
                 raise MalformedError("another file than its entry names")
+            version = int(found.version or 0)
+            if version >= len(self.rules.tombstone_columns):
+                raise MalformedError(f"version {version} of the schema")
+            nulls = self.rules.tombstone_columns[version]
+            columns = [self.rules.key, _DELTA, *nulls]
             batches = (_of_pass(batch, self.rules.key, number, passes) for batch in found.batches(columns))
-            tables = [self._facts(batch, file, state) for batch in batches if batch.num_rows]
+            tables = [self._facts(batch, file, state, nulls) for batch in batches if batch.num_rows]
             return _folded(tables) if tables else None
 
         return decode
 
-    def _facts(self, batch: pa.RecordBatch, file: DataFile, state: AuditedPartition) -> pa.Table:
+    def _facts(
+        self, batch: pa.RecordBatch, file: DataFile, state: AuditedPartition, nulls: Sequence[str]
+    ) -> pa.Table:
         offsets = np.asarray(np.from_dlpack(batch.column(_DELTA)), np.int64) + file.base_offset
         absent = np.full(len(offsets), _NONE, np.int64)
         live, proof, clean = absent, absent, np.zeros(len(offsets), np.int64)
@@ -175,16 +205,9 @@ class KeyAudit:
             clean = (offsets < state.cleaned_to).astype(np.int64)
         else:
             counts = offsets >= state.log_start_offset
-            proof = np.where(counts, 2 * offsets + self._tombstones(batch), _NONE)
+            proof = np.where(counts, 2 * offsets + _are_null(batch, nulls), _NONE)
         key = _plain(batch.column(self.rules.key))
         return pa.Table.from_arrays([key, *map(pa.array, (live, proof, clean))], names=["key", *_COLUMNS])
-
-    def _tombstones(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-        null = np.full(batch.num_rows, bool(self.rules.tombstone_columns))
-        for name in self.rules.tombstone_columns:
-            valid: Any = pc.cast(pc.is_null(batch.column(name)), pa.int8())
-            null &= np.from_dlpack(valid) == 1
-        return null.astype(np.int64)
 
     # --- judging --------------------------------------------------------------------------------------------
 
@@ -219,6 +242,15 @@ class KeyAudit:
             offsets=(offset, offset),
             since_ms=file.died_ms,
         )
+
+
+def _are_null(batch: pa.RecordBatch, names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Whether these are null, all of them; of none: no."""
+    null = np.full(batch.num_rows, bool(names))
+    for name in names:
+        valid: Any = pc.cast(pc.is_null(batch.column(name)), pa.int8())
+        null &= np.from_dlpack(valid) == 1
+    return null.astype(np.int64)
 
 
 def _plain(key: pa.Array[Any]) -> pa.Array[Any]:

@@ -29,16 +29,23 @@ _WRITE_ID: Final = re.compile(re.escape(_WRITE_ID_MARK) + rb"\x18\x20([0-9a-f]{3
 class KnownFooter:
     """What one footer says, and how the columns of its objects can be cut out, once two of them were read."""
 
-    __slots__ = ("_is_learned", "footer", "kind", "metadata", "plain", "schema", "write_id")
+    __slots__ = ("_is_learned", "footer", "kind", "metadata", "plain", "schema", "version", "write_id")
 
     def __init__(
-        self, footer: Footer, metadata: pq.FileMetaData, schema: pa.Schema, kind: str, write_id: str
+        self,
+        footer: Footer,
+        metadata: pq.FileMetaData,
+        schema: pa.Schema,
+        kind: str,
+        write_id: str,
+        version: str | None,
     ) -> None:
         self.footer = footer
         self.metadata = metadata
         self.schema = schema
         self.kind = kind
         self.write_id = write_id
+        self.version = version
         self.plain: PlainColumns | None = None
         self._is_learned = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from storage.arrow_schema import read_schema
 from txn_engine.errors import UnknownTopicOrPartitionError
+from txn_engine.verify.checksums import FORMAT
 from txn_engine.verify.data_file_audit import RecordSchema
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.findings import LISTED_MAX, FindingLog, Place
@@ -37,6 +38,7 @@ from txn_engine.verify.store_keys import (
 )
 
 _INTERNAL_PARTITIONS: Final = 50
+_GATE_FORMAT: Final = "3"  # of the object that keeps older programs out of a topic whose columns changed
 # Objects asked for behind the last of a topic: lists across folders have another order on every server.
 _BEHIND_A_GAP: Final = 3
 _LOG: Final = frozenset({"log", "data", "snapshots"})
@@ -304,9 +306,12 @@ class LayoutAudit:
             encoded = base64.b64decode(held.get("arrow_schema", ""), validate=True)
             schema = read_schema(encoded)
             pq.write_table(pa.Table.from_batches([], schema=schema), pa.BufferOutputStream())
-            return RecordSchema(schema), key_rules(held, schema, changes)
+            columns = RecordSchema(schema, changes)
+            return columns, key_rules(held, columns.versions, changes)
         except MalformedError as error:
-            expected = "a cleanup policy, and a key column and delete_retention_ms where that is compact"
+            expected = (
+                "a cleanup policy, a key column and delete_retention_ms where that is compact, sound versions"
+            )
             self._findings.add("object-damaged", key, str(error), expected=expected)
             return None, None
         except (pa.ArrowException, ValueError, OSError, TypeError) as error:
@@ -331,11 +336,14 @@ class LayoutAudit:
                     expected="one after the other from 0",
                 )
             due = int(match[1]) + 1
-            held = self._json(info.key, "partitions", f"how many partitions topic {topic!r} has")
+            formats = (FORMAT, _GATE_FORMAT)
+            held = self._json(info.key, "partitions", f"how many partitions topic {topic!r} has", formats)
             if held is None:
                 continue
             count = held.get("partitions")
             named = (held.get("topic"), held.get("incarnation")) == (topic, incarnation)
+            if named and held.get("gate") is True and type(count) is int and count == partitions:
+                continue
             if not named or not isinstance(count, int) or count <= partitions:
                 seen = f"topic {held.get('topic')!r} incarnation {held.get('incarnation')!r} partitions {count!r}"
                 expected = f"topic {topic!r} incarnation {incarnation}, more than {partitions} partitions"
@@ -411,8 +419,10 @@ class LayoutAudit:
                 self._findings.add("producer-id-block", info.key, seen, expected=expected, severity="error")
         return due
 
-    def _json(self, key: str, kind: str, what: str) -> dict[str, Any] | None:
-        found = self._reader.read(key, lambda raw: raw.json(kind))
+    def _json(
+        self, key: str, kind: str, what: str, formats: Collection[str] = (FORMAT,)
+    ) -> dict[str, Any] | None:
+        found = self._reader.read(key, lambda raw: raw.json(kind, formats))
         if found is None:
             self._findings.add("object-missing", key, "no such object", expected=what)
             return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from txn_engine.verify.audited_partition import AuditedPartition, apply
 from txn_engine.verify.cut_spans import Spans
-from txn_engine.verify.data_file_audit import DataFileAudit
-from txn_engine.verify.descriptors import ROW_COLUMNS
+from txn_engine.verify.data_file_audit import DataFileAudit, RecordSchema
+from txn_engine.verify.descriptors import ROW_COLUMNS, MalformedError
 from txn_engine.verify.erasures import erased_offsets
 from txn_engine.verify.findings import FindingLog, Place
 from txn_engine.verify.judged_entry import JudgedEntry, Rule
@@ -17,6 +18,7 @@ from txn_engine.verify.layout import Topic
 from txn_engine.verify.log_walk import Entry, LogWalk, Seal
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.report import PartitionStats, Tally
+from txn_engine.verify.settings_audit import SettingsAudit
 from txn_engine.verify.snapshot_shelf import SnapshotShelf
 
 Progress = Callable[[str, int, int], None]
@@ -144,7 +146,10 @@ class PartitionAudit:
         if digest != self._schema:
             state.files.forget_reads()
             self._schema = digest
-        files = DataFileAudit(self.place, reader, findings, schema, read_from, state.rewritten, erased)
+        schema_now = None if topic is None else partial(_schema_now, topic, reader)
+        files = DataFileAudit(
+            self.place, reader, findings, schema, read_from, state.rewritten, erased, schema_now
+        )
         counted = files.run(state.files, now_ms=now_ms, sound=self.sound, progress=self._file_progress)
         self._audit.tally.unchanged += files.unchanged
         if keys is not None and read_from == 0 and self.sound:
@@ -293,3 +298,12 @@ class PartitionAudit:
     def _file_progress(self, done: int, total: int) -> None:
         if done % _PROGRESS_EVERY == 0 or done == total:
             self._audit.progress(f"{self.place} data files", done, total)
+
+
+def _schema_now(topic: Topic, reader: ObjectReader) -> RecordSchema | None:
+    """The versions of the topic's schema that there are by now."""
+    changes = SettingsAudit(reader, FindingLog()).of_topic(topic.name, topic.incarnation)
+    try:
+        return None if topic.schema is None else RecordSchema(topic.schema.versions[0].columns, changes)
+    except MalformedError:
+        return None

@@ -69,10 +69,10 @@ class RawObject:
     data: bytes | None
     store: ObjectStore
 
-    def json(self, kind: str) -> dict[str, Any]:
+    def json(self, kind: str, formats: Collection[str] = (FORMAT,)) -> dict[str, Any]:
         """The JSON object's fields; DamagedObjectError unless checksum, format and kind are right."""
         data = self.store.get(self.key, max_bytes=JSON_BYTES_MAX) if self.data is None else self.data
-        return check_json(data, self.key, kind)
+        return check_json(data, self.key, kind, formats)
 
     def parquet(
         self, limits: ParquetLimits = DATA_LIMITS, columns: Collection[str] | None = None
@@ -111,7 +111,9 @@ class RawObject:
                     like, key, whole, lambda: self._judged(whole, known.limits, known.columns)[0].file, cut
                 )
         found, footer = self._judged(whole, known.limits, known.columns)
-        fresh = KnownFooter(footer, found.file.metadata, found.schema, found.kind, found.write_id)
+        fresh = KnownFooter(
+            footer, found.file.metadata, found.schema, found.kind, found.write_id, found.version
+        )
         if like is not None and like.plain is None:
             fresh.learn(found.file, data, known)
         known.keep(key, fresh, whole, form)
@@ -137,7 +139,9 @@ class RawObject:
         if own.get("format") != FORMAT:
             raise MalformedError(f"format {own.get('format')!r}, not {FORMAT!r}")
         kind, write_id = own.get("kind", ""), own.get("write_id", "")
-        found = ParquetObject(kind, write_id, whole.checksum, file.schema_arrow, footer.rows, lambda: file)
+        found = ParquetObject(
+            kind, write_id, whole.checksum, file.schema_arrow, footer.rows, own.get("schema"), lambda: file
+        )
         return found, footer
 
     def _opened(self, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
@@ -162,6 +166,7 @@ class RawObject:
 class ParquetObject:
     """A Parquet object whose checksum is right; the columns are read when asked for.
 
+    version: which of its topic's schema it says it has; None: it says nothing of that.
     cut: the values of its columns as they are stored, where they can be cut out (`PlainColumns`).
     """
 
@@ -170,6 +175,7 @@ class ParquetObject:
     checksum: str
     schema: pa.Schema
     rows: int
+    version: str | None
     _open: Callable[[], pq.ParquetFile]
     _plain: PlainColumns | None = None
     cut: Cut | None = None
@@ -202,7 +208,15 @@ def _known(
     """An object of which all but its digits and its values are known."""
     write_id = before.write_id if key.write_id is None else key.write_id
     return ParquetObject(
-        before.kind, write_id, whole.checksum, before.schema, before.footer.rows, opened, before.plain, cut
+        before.kind,
+        write_id,
+        whole.checksum,
+        before.schema,
+        before.footer.rows,
+        before.version,
+        opened,
+        before.plain,
+        cut,
     )
 
 

@@ -59,7 +59,7 @@ class SettingsAudit:
             if change is None:
                 continue
             seen = (change.get("topic"), change.get("incarnation"))
-            if seen != (topic, incarnation) or change.get("schema", 0) is not None:
+            if seen != (topic, incarnation) or not isinstance(change.get("schema", 0), dict | None):
                 self._damaged(
                     key, f"topic {seen[0]!r}, incarnation {seen[1]!r}", f"those of {topic}, {incarnation}"
                 )

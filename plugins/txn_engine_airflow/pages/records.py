@@ -16,18 +16,11 @@ from storage import UNREADABLE, OpenedParquet
 from txn_engine import Engine
 from txn_engine.cli.record_text import plain_columns
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
-from txn_engine.log.data_files import (
-    OFFSET,
-    OFFSET_DELTA,
-    PARTITION,
-    TIMESTAMP,
-    check_records,
-    logical_schema,
-    open_data_file,
-)
+from txn_engine.log.data_files import Chosen, check_records, logical_schema, open_data_file
 from txn_engine.log.objects import Objects
 from txn_engine.log.reading import FileSlice, check_start, choose_files, present_files
 from txn_engine.log.topics import Topic
+from txn_engine.schemas.layout import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
 from txn_engine.suggested import command
 from txn_engine.types import IsolationLevel
 
@@ -58,6 +51,7 @@ class _Part:
     wanted: FileSlice
     key: str
     file: pq.ParquetFile
+    chosen: Chosen
     row_groups: tuple[int, ...]
     bytes: int
 
@@ -115,10 +109,12 @@ def _refuse_beyond(limit: int, size: int, offset: int, of_what: str, elsewhere: 
 def _opened(objects: Objects, topic: Topic, part: FileSlice) -> _Part:
     """The file, byte for byte the one that the log names; no record of it is read yet."""
     key = f"{topic.prefix(part.partition)}/{part.log_file.file.data_path}"
-    own = [OFFSET_DELTA, TIMESTAMP]
-    opened = open_data_file(objects, key, part.log_file, topic.schema, [*topic.schema.names, *own])
+    columns = [*topic.schema.names, TIMESTAMP]
+    opened, chosen = open_data_file(
+        objects, key, part.log_file, topic.schemas, columns, topic=topic.name, deltas=True
+    )
     groups = tuple(_needed(opened, part))
-    return _Part(part, key, opened.file, groups, sum(opened.row_group_bytes[at] for at in groups))
+    return _Part(part, key, opened.file, chosen, groups, sum(opened.row_group_bytes[at] for at in groups))
 
 
 def _needed(opened: OpenedParquet, part: FileSlice) -> Iterator[int]:
@@ -144,7 +140,10 @@ def _records(part: _Part, schema: pa.Schema) -> Iterator[pa.Table]:
     """The wanted records, a few rows in memory at a time."""
     wanted, groups = part.wanted, list(part.row_groups)
     try:
-        for whole in part.file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, use_threads=False):
+        batches = part.file.iter_batches(
+            _ROWS_AT_ONCE, row_groups=groups, columns=part.chosen.stored, use_threads=False
+        )
+        for whole in batches:
             check_records(whole, wanted.log_file, part.key)
             offsets = whole.column(OFFSET_DELTA).to_numpy() + wanted.log_file.base_offset
             first, behind = np.searchsorted(offsets, [wanted.start_offset, wanted.end_offset])
@@ -159,14 +158,14 @@ def _between(
     whole: pa.Table, part: _Part, offsets: npt.NDArray[np.int64], first: int, behind: int, schema: pa.Schema
 ) -> pa.Table:
     """The rows from `first` on and before `behind`, as a read shows them."""
-    chosen = whole.slice(first, behind - first)
+    rows = whole.slice(first, behind - first)
     own: dict[str, pa.Array[Any] | pa.ChunkedArray[Any]] = {
-        PARTITION: pa.repeat(pa.scalar(part.wanted.partition, pa.int32()), len(chosen)),
+        PARTITION: pa.repeat(pa.scalar(part.wanted.partition, pa.int32()), len(rows)),
         OFFSET: pa.array(offsets[first:behind]),
+        TIMESTAMP: rows.column(TIMESTAMP).cast(TIMESTAMP_TYPE),
     }
     columns: list[pa.Array[Any] | pa.ChunkedArray[Any]] = [
-        own[field.name] if field.name in own else chosen.column(field.name).cast(field.type)
-        for field in schema
+        own[field.name] if field.name in own else part.chosen.column(rows, field.name) for field in schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -14,6 +14,7 @@ from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.entry_format import LogKind
 from txn_engine.protocol.batches import BatchDescriptor
 from txn_engine.protocol.file_names import DataFileName
+from txn_engine.schemas.layout import Layout
 
 
 @contextmanager
@@ -29,11 +30,14 @@ def searching() -> Iterator[None]:
             entries[name] = encode_entry(kind, batches, write_id)
         return entries[name]
 
-    def data_file(records: pa.Table, name: DataFileName, timestamp_ms: int) -> tuple[bytes, EncodedFile]:
+    def data_file(
+        records: pa.Table, layout: Layout, name: DataFileName, timestamp_ms: int
+    ) -> tuple[bytes, EncodedFile]:
         rows = tuple(map(tuple, (column.to_pylist() for column in records.columns)))
-        if (rows, name, timestamp_ms) not in files:
-            files[rows, name, timestamp_ms] = encode_data_file(records, name, timestamp_ms)
-        return files[rows, name, timestamp_ms]
+        known = (rows, layout.version, name, timestamp_ms)
+        if known not in files:
+            files[known] = encode_data_file(records, layout, name, timestamp_ms)
+        return files[known]
 
     with simulated():
         entry_log.encode_entry, uploads.encode_data_file = entry, data_file

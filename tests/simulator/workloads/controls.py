@@ -34,6 +34,7 @@ from txn_engine.protocol.proposals import (
     TrimProposal,
     VerifiedSnapshot,
 )
+from txn_engine.schemas.layout import original
 
 TOPICS = ("controlled",)
 _MAX_OFFSET = 2**62
@@ -103,6 +104,7 @@ def _propose(
         process.new_id,
         log.keys.prefix,
         records(ids),
+        original(records([]).schema),
         log_end=end,
         producer_id=-1,
         producer_epoch=-1,

@@ -69,6 +69,7 @@ def _write_as_spark_does(app: Application, producer: Producer, writing: Writing)
         process.new_id,
         log.keys.prefix,
         records([(writing.name, -1)]),
+        topic.schemas.layout,
         log_end=log.refresh().log_end_offset,
         producer_id=producer.producer_id,
         producer_epoch=producer.producer_epoch,

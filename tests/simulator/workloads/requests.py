@@ -21,6 +21,7 @@ from tests.simulator.world import Body, World
 from txn_engine import Engine
 from txn_engine.errors import ConcurrentTransactionsError, TxnEngineError
 from txn_engine.log.uploads import upload_records
+from txn_engine.schemas.layout import original
 from txn_engine.types import AppendResult, ProducerIdAndEpoch, TopicPartition
 
 TOPICS = ("odd",)
@@ -268,6 +269,7 @@ def _forger(steps: int) -> Body:
                     process.new_id,
                     log.keys.prefix,
                     records([(name, 0)]),
+                    original(records([]).schema),
                     log_end=log.refresh().log_end_offset,
                     producer_id=producer.producer_id,
                     producer_epoch=producer.producer_epoch,

@@ -12,9 +12,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.log.data_files import OFFSET, PARTITION, TIMESTAMP
 from txn_engine.log.topics import KAFKA_SCHEMA, Topic
 from txn_engine.scan import TOPIC
+from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 from txn_engine.spark.columns import spark_schema
 from txn_engine.spark.source.options import ACTOR, ReadOptions
 

@@ -13,11 +13,11 @@ from uuid import NAMESPACE_URL, uuid5
 import xxhash
 
 from txn_engine.errors import CorruptObjectError
-from txn_engine.log.data_files import OFFSET_DELTA, TIMESTAMP
 from txn_engine.log.objects import check_fields, checked_number
 from txn_engine.log.topic_cut import TopicCut, decoded_topic_cut, encoded_topic_cut
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP
 from txn_engine.tables.changes import Step, StepKind
 from txn_engine.tables.delta.schema import delta_schema, has_ntz
 from txn_engine.tables.files import TableFile

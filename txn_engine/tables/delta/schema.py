@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.log.data_files import OFFSET_DELTA, TIMESTAMP, TIMESTAMP_TYPE
 from txn_engine.log.topics import Topic
+from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP, TIMESTAMP_TYPE
 
 _PLAIN: Final = {
     pa.bool_(): "boolean",

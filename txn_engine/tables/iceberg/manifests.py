@@ -30,9 +30,9 @@ from pyiceberg.types import LongType, TimestamptzType
 
 from storage import InvalidKeyError
 from txn_engine.errors import CorruptObjectError
-from txn_engine.log.data_files import OFFSET_DELTA, TIMESTAMP
-from txn_engine.log.field_ids import OWN_IDS
 from txn_engine.log.objects import Objects
+from txn_engine.schemas.field_ids import OWN_IDS
+from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP
 from txn_engine.tables.files import TableFile
 from txn_engine.tables.iceberg.keys import avro_key, parse_avro_key
 

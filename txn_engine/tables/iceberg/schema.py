@@ -9,9 +9,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.log.data_files import physical_schema
-from txn_engine.log.field_ids import OWN_IDS, field_id
 from txn_engine.log.topics import Topic
+from txn_engine.schemas.field_ids import OWN_IDS, field_id
 
 LOG_PARTITION: Final = "log_partition"
 LOG_BASE_OFFSET: Final = "log_base_offset"
@@ -48,7 +47,7 @@ def iceberg_schema(topic: Topic) -> dict[str, Any]:
     taken = [name for name, _ in _VIEW_COLUMNS if name in topic.schema.names]
     if taken:
         raise _refused(topic, taken[0], "of a name that the Iceberg table has itself", "another name")
-    fields = _fields(physical_schema(topic.schema), topic, "")
+    fields = _fields(topic.schemas.layout.physical, topic, "")
     view = [
         {"id": OWN_IDS[name], "name": name, "required": False, "type": kind} for name, kind in _VIEW_COLUMNS
     ]
@@ -66,7 +65,7 @@ def partition_spec() -> dict[str, Any]:
 
 def name_mapping(topic: Topic) -> str:
     """By names the ids, for files that have none of their own."""
-    return json.dumps(_mapped(physical_schema(topic.schema)), separators=(",", ":"))
+    return json.dumps(_mapped(topic.schemas.layout.physical), separators=(",", ":"))
 
 
 def _mapped(fields: Iterable[pa.Field[Any]]) -> list[dict[str, Any]]:

@@ -10,10 +10,10 @@ from txn_engine.clock import Clock
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.ids import IdSource
 from txn_engine.log.data_files import stored_schema
-from txn_engine.log.field_ids import other_field_id
 from txn_engine.log.objects import Objects
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
+from txn_engine.schemas.field_ids import other_field_id
 from txn_engine.tables.changes import Step
 from txn_engine.tables.files import TableFile
 from txn_engine.tables.iceberg.keys import (
@@ -109,7 +109,7 @@ class IcebergView:
     def _other_field_id(self, file: TableFile) -> str | None:
         key = f"topics/{self._topic.name}/{self._topic.incarnation}/{file.path}"
         columns = self._objects.columns(key, file.log_file.file.data_bytes)
-        return other_field_id(columns, stored_schema(self._topic.schema))
+        return other_field_id(columns, stored_schema(self._topic.schemas.layout))
 
     def commit(self, commit: Commit) -> bool:
         """Put the version if absent. Raises `InvalidRequestError` for a table that was published under another

@@ -24,14 +24,15 @@ No topic has so many columns that it gets there; Iceberg keeps those above 2,147
 """
 
 
-def with_field_ids(schema: pa.Schema) -> list[pa.Field[Any]]:
-    """A topic's columns with their ids, and with no other metadata.
+def with_id(field: pa.Field[Any], number: int, inside: int) -> tuple[pa.Field[Any], int]:
+    """The field with this id and no other metadata, and the first id that is free behind those inside it.
 
-    Columns have 1 to n in their order. What is inside them goes on from there, depth first: a struct's members, a
-    list's elements, a map's keys and values.
+    What is inside has ids from `inside` on, depth first: a struct's members, a list's elements, a map's keys and
+    values.
     """
-    inside = count(len(schema) + 1)
-    return [_with_id(field, number, inside) for number, field in enumerate(schema, 1)]
+    ids = count(inside)
+    found = _with_id(field, number, ids)
+    return found, next(ids)
 
 
 def with_own_id(field: pa.Field[Any]) -> pa.Field[Any]:

@@ -1,0 +1,351 @@
+"""A topic's columns changed under those who use it: stale writers and readers, races, damage, cuts, compaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import count
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from storage import LATER_FORMAT
+from tests.engine.test_field_ids import produce_as_before
+from tests.field_ids import field_ids
+from txn_engine import (
+    AddColumn,
+    CorruptObjectError,
+    DropColumn,
+    Engine,
+    InvalidRecordError,
+    InvalidRequestError,
+    MakeNullable,
+    RenameColumn,
+    SchemaChangedError,
+    WidenColumn,
+)
+from txn_engine.log.topics import TopicRegistry
+from txn_engine.maintain import MaintenancePolicy
+
+EAGER = MaintenancePolicy(min_files=2, min_dirty_ratio=0.0)
+SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), ("note", pa.string()), ("size", pa.int32())])
+_STORES = count()
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://changing-{next(_STORES)}"
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    with txn_engine.connect(url) as connected:
+        connected.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="id")
+        yield connected
+
+
+@pytest.fixture
+def other(url: str, engine: Engine) -> Iterator[Engine]:
+    """Another process, which looked the topic up before and keeps that for five seconds."""
+    with txn_engine.connect(url) as connected:
+        connected.logs.topics.get("payments")
+        yield connected
+
+
+def rows(*ids: int, schema: pa.Schema = SCHEMA) -> pa.Table:
+    return pa.Table.from_pylist(
+        [{"id": each, "note": f"n{each}", "size": each} for each in ids], schema=schema
+    )
+
+
+def put(engine: Engine, *ids: int) -> None:
+    engine.producer().produce("payments", rows(*ids)).result()
+
+
+def seen(table: pa.Table | None) -> list[dict[str, object]]:
+    assert table is not None
+    return table.drop_columns(["_partition", "_offset", "_timestamp"]).to_pylist()
+
+
+def test_a_writer_that_has_not_heard_of_it_goes_on_and_its_file_says_so(
+    engine: Engine, other: Engine
+) -> None:
+    """No writer has to stop: the file has the version that its writer knew, and is read like all others."""
+    engine.admin.alter_topic(
+        "payments", [DropColumn("note"), AddColumn(pa.field("kind", pa.string()), default="old")]
+    )
+    put(other, 1)
+    engine.producer().produce("payments", pa.table({"id": [2], "size": pa.array([2], pa.int32())})).result()
+    assert [file.schema_version for file in engine.scan("payments").files()] == [0, 1]
+    assert seen(engine.scan("payments").to_table()) == [
+        {"id": 1, "size": 1, "kind": "old"},
+        {"id": 2, "size": 2, "kind": "old"},
+    ]
+    assert engine.admin.verify().findings == ()
+
+
+def test_a_writer_that_has_heard_of_it_is_told_what_became_of_its_columns(engine: Engine) -> None:
+    """In one line, and nothing is written: dropped, renamed, or missing and not to be filled."""
+    engine.admin.alter_topic("payments", [DropColumn("note"), RenameColumn("size", "length")])
+    with pytest.raises(InvalidRecordError, match=r"'note' was dropped, 'size' is called 'length' now"):
+        put(engine, 1)
+    assert engine.scan("payments").to_table().num_rows == 0
+
+
+def test_records_of_before_are_completed_and_widened(engine: Engine) -> None:
+    """A column that is younger than the topic is filled as in older records; an old type is cast, and no other."""
+    engine.admin.alter_topic(
+        "payments",
+        [
+            WidenColumn("size", pa.int64()),
+            AddColumn(pa.field("kind", pa.string(), nullable=False), default="x"),
+            AddColumn(pa.field("rate", pa.float64())),
+        ],
+    )
+    put(engine, 1)
+    assert seen(engine.scan("payments").to_table()) == [
+        {"id": 1, "note": "n1", "size": 1, "kind": "x", "rate": None}
+    ]
+    narrow = SCHEMA.set(2, pa.field("size", pa.int8()))
+    with pytest.raises(InvalidRecordError, match="'size' of type int8"):
+        engine.producer().produce("payments", rows(2, schema=narrow)).result()
+    with pytest.raises(InvalidRecordError, match="columns missing"):
+        engine.producer().produce("payments", rows(2).drop_columns(["note"])).result()
+
+
+READS: dict[str, Callable[[Engine], pa.Table]] = {
+    "scan": lambda engine: engine.scan("payments").to_table(),
+    "batches": lambda engine: pa.Table.from_batches(engine.scan("payments").to_batches()),
+    "log": lambda engine: engine.partition("payments", 0).read(0),
+    "sql": lambda engine: engine.sql("SELECT * EXCLUDE (_topic) FROM payments"),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_reader_that_has_not_heard_of_it_looks_again(
+    engine: Engine, other: Engine, read: Callable[[Engine], pa.Table]
+) -> None:
+    """Where it meets a file of a version that it does not know."""
+    engine.admin.alter_topic("payments", RenameColumn("note", "text"))
+    engine.producer().produce("payments", rows(1).rename_columns(["id", "text", "size"])).result()
+    with mock.patch.object(TopicRegistry, "look_up", _once_from_memory(TopicRegistry.look_up)):
+        assert seen(read(other)) == [{"id": 1, "text": "n1", "size": 1}]
+
+
+def _once_from_memory(look_up: Callable[..., object]) -> Callable[..., object]:
+    """The topic as it was known before, the first time."""
+    calls = count()
+
+    def found(self: TopicRegistry, name: str) -> object:
+        return self._known[name][1] if next(calls) == 0 else look_up(self, name)
+
+    return found
+
+
+def test_a_consumer_goes_on_in_the_new_columns_with_its_next_poll(engine: Engine, other: Engine) -> None:
+    """In the middle of a file too; and so does one of another process, once it meets a file of that version."""
+    put(engine, 1, 2, 3)
+    with engine.consumer() as mine, other.consumer() as theirs:
+        for consumer in (mine, theirs):
+            consumer.subscribe(["payments"])
+            assert seen(consumer.poll(1)) == [{"id": 1, "note": "n1", "size": 1}]
+        engine.admin.alter_topic("payments", [DropColumn("size"), RenameColumn("note", "text")])
+        assert seen(mine.poll(1)) == [{"id": 2, "text": "n2"}]
+        assert seen(theirs.poll(2)) == [
+            {"id": 2, "note": "n2", "size": 2},
+            {"id": 3, "note": "n3", "size": 3},
+        ]  # it has not heard of it, and there is no need to
+        engine.producer().produce("payments", pa.table({"id": [4], "text": ["t"]})).result()
+        assert seen(theirs.poll()) == [{"id": 4, "text": "t"}]
+        assert seen(mine.poll()) == [{"id": 3, "text": "n3"}, {"id": 4, "text": "t"}]
+
+
+def test_a_scan_that_has_given_records_does_not_change_its_columns(engine: Engine, other: Engine) -> None:
+    put(engine, 1)
+    engine.admin.alter_topic("payments", DropColumn("size"))
+    engine.producer().produce("payments", pa.table({"id": [2], "note": ["t"]})).result()
+    with mock.patch.object(TopicRegistry, "look_up", _once_from_memory(TopicRegistry.look_up)):
+        scan = other.scan("payments")
+    batches = scan.to_batches()
+    assert next(batches).num_rows == 1
+    with pytest.raises(SchemaChangedError, match="read again"):
+        next(batches)
+    assert seen(scan.to_table()) == [{"id": 1, "note": "n1"}, {"id": 2, "note": "t"}]
+
+
+def test_a_version_that_is_asked_for(engine: Engine) -> None:
+    """Names and types of then, over older and newer files; refused where a file has lost a column of then."""
+    put(engine, 1)
+    engine.admin.alter_topic("payments", [RenameColumn("note", "text"), WidenColumn("size", pa.int64())])
+    engine.producer().produce("payments", pa.table({"id": [2], "text": ["t"], "size": [2]})).result()
+    first = engine.scan("payments", schema_version=0)
+    assert seen(first.to_table()) == [{"id": 1, "note": "n1", "size": 1}, {"id": 2, "note": "t", "size": 2}]
+    assert first.to_table().schema.field("size").type == pa.int32()
+    engine.admin.alter_topic("payments", DropColumn("size"))
+    assert seen(engine.scan("payments", schema_version=1).to_table())[1] == {"id": 2, "text": "t", "size": 2}
+    with pytest.raises(InvalidRequestError, match="version 3 of the schema"):
+        engine.scan("payments", schema_version=3)
+    engine.maintenance.compact("payments", policy=EAGER)
+    with pytest.raises(InvalidRequestError, match="'size' of version 1, which was dropped in version 2"):
+        engine.scan("payments", schema_version=1).to_table()
+    assert seen(engine.scan("payments", schema_version=1).to_table(["id", "text", *OWN]))[0] == {
+        "id": 1,
+        "text": "n1",
+    }
+
+
+OWN = ("_partition", "_offset", "_timestamp")
+
+
+def test_as_of_a_cut_the_dropped_column_is_still_there(engine: Engine) -> None:
+    """A cut holds its files, also where they were merged since."""
+    put(engine, 1)
+    put(engine, 2)
+    cut = engine.cut()
+    engine.admin.alter_topic("payments", DropColumn("size"))
+    engine.maintenance.compact("payments", policy=EAGER)
+    assert seen(engine.scan("payments", cut=cut, schema_version=0).to_table())[1] == {
+        "id": 2,
+        "note": "n2",
+        "size": 2,
+    }
+    assert seen(engine.scan("payments", cut=cut).to_table())[1] == {"id": 2, "note": "n2"}
+
+
+def test_files_of_before_there_were_ids_are_read_by_their_names(engine: Engine) -> None:
+    produce_as_before(engine, rows(1))
+    engine.admin.alter_topic("payments", [RenameColumn("note", "text"), WidenColumn("size", pa.int64())])
+    engine.producer().produce("payments", pa.table({"id": [2], "text": ["t"], "size": [2]})).result()
+    assert seen(engine.scan("payments").to_table()) == [
+        {"id": 1, "text": "n1", "size": 1},
+        {"id": 2, "text": "t", "size": 2},
+    ]
+    found = sorted(field_ids(engine.store).values(), key=len)
+    assert found == [{}, {"id": 1, "text": 2, "size": 3}]
+    assert engine.admin.verify().findings == ()
+
+
+def test_compaction_by_key_goes_by_keys_and_tombstones_of_all_versions(engine: Engine) -> None:
+    """The latest of each key stays, whatever its version; a tombstone of before takes away a record of now."""
+    engine.admin.create_topic(
+        "table", partitions=1, schema=SCHEMA, key="id", cleanup_policy="compact", delete_retention_ms=0
+    )
+    producer = engine.producer()
+    producer.produce("table", rows(1, 2, 3)).result()
+    dead = pa.Table.from_pylist([{"id": 2, "note": None, "size": None}], schema=SCHEMA)
+    producer.produce("table", dead).result()
+    engine.admin.alter_topic(
+        "table", [AddColumn(pa.field("kind", pa.string())), RenameColumn("note", "text")]
+    )
+    now = engine.admin.describe_topic("table").schema
+    new = pa.Table.from_pylist([{"id": 3, "text": "new", "size": 30, "kind": "k"}], schema=now)
+    producer.produce("table", new).result()
+    for _ in range(3):
+        engine.maintenance.compact("table", policy=EAGER)
+    assert seen(engine.scan("table").to_table()) == [
+        {"id": 1, "text": "n1", "size": 1, "kind": None},
+        {"id": 3, "text": "new", "size": 30, "kind": "k"},
+    ]
+    assert engine.admin.verify().findings == ()
+
+
+def test_who_loses_the_race_is_judged_by_what_the_winner_made(engine: Engine, other: Engine) -> None:
+    """Two add the same name: one of them is told that it is there, and the column is there once."""
+    real, calls = other.logs.topics._create, count()
+
+    def late(key: str, data: bytes) -> object:
+        if "/changes/" in key and next(calls) == 0:
+            engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string())))
+        return real(key, data)
+
+    with mock.patch.object(other.logs.topics, "_create", late):
+        with pytest.raises(InvalidRequestError, match="'kind', which is there"):
+            other.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.int64())))
+        moved = other.admin.alter_topic("payments", AddColumn(pa.field("more", pa.int64())))
+    assert moved.version == 2
+    assert engine.scan("payments").to_table().schema.names[:5] == [*SCHEMA.names, "kind", "more"]
+
+
+def test_a_compacted_topic_keeps_its_key_and_its_tombstones(engine: Engine) -> None:
+    """What would judge records anew is refused, and the rest is as anywhere."""
+    engine.admin.create_topic("table", partitions=1, schema=SCHEMA, key="id", cleanup_policy="compact")
+    with pytest.raises(InvalidRequestError, match="would be tombstones"):
+        engine.admin.alter_topic("table", DropColumn("note"))
+    with pytest.raises(InvalidRequestError, match="the key of a topic that is compacted"):
+        engine.admin.alter_topic("table", MakeNullable("id"))
+    assert engine.admin.alter_topic("table", RenameColumn("note", "text")).version == 1
+    assert engine.logs.topics.look_up("table").is_compacted
+    assert engine.admin.verify().findings == ()
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(engine: Engine) -> None:
+    would = engine.admin.alter_topic("payments", DropColumn("note"), dry_run=True)
+    assert (would.version, would.after.names, would.dry_run) == (1, ["id", "size"], True)
+    assert would.effects
+    put(engine, 1)
+    assert engine.logs.topics.look_up("payments").layouts == ()
+    with pytest.raises(InvalidRequestError, match="is not there"):
+        engine.admin.alter_topic("payments", DropColumn("nothing"), dry_run=True)
+
+
+def test_what_cannot_follow_yet_refuses_in_one_line(engine: Engine) -> None:
+    """Rather than give nulls: tables, and the quality suite."""
+    put(engine, 1)
+    before = engine.tables.publish("payments", ["delta"])
+    engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string())))
+    with pytest.raises(InvalidRequestError, match="whose columns were changed"):
+        engine.tables.publish("payments", ["delta", "iceberg"])
+    assert [each.uri for each in engine.tables.status("payments")] == [before["delta"]]
+
+
+def test_older_programs_are_kept_out(engine: Engine) -> None:
+    """By an object that they look at, of a format that they do not know; growing goes on behind it."""
+    engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string())))
+    engine.admin.add_partitions_to_topic("payments", 3)
+    engine.admin.alter_topic("payments", DropColumn("kind"))
+    found = [
+        json.loads(engine.store.get(info.key)) for info in engine.store.list("topics/payments/0/partitions/")
+    ]
+    assert [(each["format"], each.get("gate", False), each["partitions"]) for each in found] == [
+        (int(LATER_FORMAT), True, 1),
+        (2, False, 3),
+    ]
+    assert engine.admin.describe_topic("payments").partitions == 3
+    assert engine.admin.verify().findings == ()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda held: held["schema"]["versions"][0].update(next_id=1),
+        lambda held: held["schema"]["versions"][0].update(version=7),
+        lambda held: held["schema"]["versions"][0].update(arrow_schema="AAAA"),
+        lambda held: held["schema"]["versions"][0].update(retired={"note": 9}),
+        lambda held: held["schema"]["versions"][0]["columns"][0].update(id=99),
+        lambda held: held["schema"]["versions"][0]["columns"][0].update(name="x"),
+        lambda held: held["schema"]["versions"][0]["columns"][3].update(default=5),
+        lambda held: held["schema"]["versions"][0].pop("columns"),
+        lambda held: held["schema"].pop("versions"),
+        lambda held: held.update(schema=5),
+        lambda held: held.update(schema={"versions": 5}),
+    ],
+)
+def test_versions_that_no_change_makes_are_not_believed(
+    engine: Engine, url: str, damage: Callable[[dict[str, object]], object]
+) -> None:
+    """One line that names the object, and so does `verify`."""
+    from storage import decode_json, encode_json
+
+    engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string()), default="x"))
+    key = f"topics/payments/0/changes/{0:020d}.json"
+    held = decode_json(engine.store.get(key), key=key, kind="topic_change")
+    damage(held)
+    engine.store.put(key, encode_json(held, "topic_change"))
+    with txn_engine.connect(url) as fresh:
+        with pytest.raises(CorruptObjectError, match=key) as refused:
+            fresh.scan("payments")
+        assert "\n" not in str(refused.value)
+        if held.get("schema") != 5 and "default" not in str(held["schema"]):
+            assert fresh.admin.verify().findings

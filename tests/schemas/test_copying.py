@@ -1,0 +1,141 @@
+"""`topics copy` and `topics alter` on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import count
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+import txn_engine
+from txn_engine import Engine, InvalidRecordError, InvalidRequestError, StoreUnavailableError
+from txn_engine.cli.copying import Copy, copy_records
+from txn_engine.cli.main import cli
+from txn_engine.producer import Producer
+
+SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.decimal128(18, 2)), ("note", pa.string())])
+_STORES = count()
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://copying-{next(_STORES)}"
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    with txn_engine.connect(url) as connected:
+        connected.admin.create_topic("old", partitions=2, schema=SCHEMA, key="id")
+        yield connected
+
+
+def fill(engine: Engine, *ids: int) -> None:
+    for each in ids:
+        row = {"id": each, "amount": Decimal(each), "note": f"n{each}"}
+        engine.producer().produce(
+            "old", pa.Table.from_pylist([row], schema=SCHEMA), timestamp_ms=1_000 + each
+        ).result()
+
+
+def run(url: str, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["topics", *arguments, "--url", url], catch_exceptions=False)
+
+
+def copied(engine: Engine) -> list[tuple[int, int, int]]:
+    table = engine.scan("new").to_table(["id", "cents", "_timestamp"])
+    times = table.column("_timestamp").cast(pa.int64())
+    return sorted(
+        zip(table.column("id").to_pylist(), table.column("cents").to_pylist(), times.to_pylist(), strict=True)
+    )
+
+
+def test_each_record_is_copied_once_under_its_own_time(engine: Engine, url: str) -> None:
+    """Into other types and partitions; run again, what came since."""
+    fill(engine, 1, 2, 3)
+    schema = pa.schema([("id", pa.int64()), ("cents", pa.int64()), ("more", pa.string())])
+    engine.admin.create_topic("new", partitions=3, schema=schema, key="id")
+    first = run(url, "copy", "old", "new", "--column", "cents=amount", "--slice", "1")
+    assert (first.exit_code, "copied 3 records" in first.output) == (0, True)
+    fill(engine, 4)
+    again = run(url, "copy", "old", "new", "--column", "cents=amount", "--json")
+    assert json.loads(again.output)["records"] == 1
+    assert copied(engine) == [(each, each, 1_000 + each) for each in (1, 2, 3, 4)]
+    assert engine.admin.verify().findings == ()
+
+
+@pytest.mark.parametrize("call", range(4))
+def test_a_copy_that_is_cut_off_goes_on(engine: Engine, call: int) -> None:
+    """Whichever slice it is in, before its commit or after it was heard of no more."""
+    fill(engine, 1, 2, 3)
+    engine.admin.create_topic(
+        "new", partitions=1, schema=pa.schema([("id", pa.int64()), ("cents", pa.int64())])
+    )
+    topics = engine.logs.topics
+    copy = Copy(topics.look_up("old"), topics.look_up("new"), {"cents": "amount"})
+    commit, calls = Producer.commit_transaction, count()
+
+    def dying(producer: Producer) -> None:
+        number = next(calls)
+        if number == call // 2 and call % 2:
+            raise StoreUnavailableError("gone")
+        commit(producer)
+        if number == call // 2:
+            raise StoreUnavailableError("gone")
+
+    with mock.patch.object(Producer, "commit_transaction", dying), pytest.raises(StoreUnavailableError):
+        copy_records(engine, copy, "copy", slice_records=1, progress=lambda _: None)
+    copy_records(engine, copy, "copy", slice_records=1, progress=lambda _: None)
+    assert [each for each, _, _ in copied(engine)] == [1, 2, 3]
+
+
+def test_what_cannot_be_copied_is_said_before_anything_is(engine: Engine, url: str) -> None:
+    fill(engine, 1)
+    engine.admin.create_topic(
+        "new", partitions=1, schema=pa.schema([pa.field("x", pa.int64(), nullable=False)])
+    )
+    topics = engine.logs.topics
+    with pytest.raises(InvalidRequestError, match="column 'x', which 'old' has not"):
+        Copy(topics.look_up("old"), topics.look_up("new"), {})
+    with pytest.raises(InvalidRequestError, match="column 'y' made of 'id'"):
+        Copy(topics.look_up("old"), topics.look_up("new"), {"y": "id"})
+    with pytest.raises(InvalidRequestError, match="copied to itself"):
+        Copy(topics.look_up("old"), topics.look_up("old"), {})
+    engine.admin.create_topic("narrow", partitions=1, schema=pa.schema([("note", pa.int64())]))
+    copy = Copy(topics.look_up("old"), topics.look_up("narrow"), {"note": "amount"})
+    wide = pa.table({"id": [1], "amount": pa.array([Decimal("1.50")], pa.decimal128(18, 2)), "note": ["x"]})
+    engine.producer().produce("old", wide).result()
+    with pytest.raises(InvalidRecordError, match="a value of column 'amount' that int64 does not have"):
+        copy_records(engine, copy, "narrow", slice_records=10, progress=lambda _: None)
+    assert engine.scan("narrow").to_table().num_rows == 0
+
+
+def test_alter_shows_first_and_does_it_when_told(engine: Engine, url: str) -> None:
+    """The new columns and to whom they make a difference; nothing is written without --execute."""
+    changes = (
+        "--add",
+        "kind string 'it''s'",
+        "--add",
+        "n int64 not null 5",
+        "--rename",
+        "note=text",
+        "--drop",
+        "amount",
+    )
+    shown = run(url, "alter", "old", *changes)
+    assert shown.exit_code == 0
+    assert "running Spark streams" in shown.output
+    assert engine.logs.topics.look_up("old").layouts == ()
+    done = run(url, "alter", "old", *changes, "--execute", "--json")
+    assert json.loads(done.output)["version"] == 1
+    assert engine.logs.topics.look_up("old").schema.names == ["id", "text", "kind", "n"]
+    assert run(url, "alter", "old", "--widen", "n=int32").exit_code != 0
+    assert run(url, "alter", "old").exit_code == 2
+    assert run(url, "alter", "old", "--partitions", "3", "--drop", "n").exit_code == 2
+    assert run(url, "alter", "old", "--add", "x int64 many").exit_code == 2
+    assert run(url, "alter", "old", "--rename", "x").exit_code == 2
+    assert run(url, "alter", "old", "--partitions", "3").exit_code == 0

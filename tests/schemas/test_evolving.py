@@ -1,0 +1,167 @@
+"""What may become of a topic's columns, and what is refused: pure, a table of cases."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.schemas.changes import (
+    AddColumn,
+    Change,
+    DropColumn,
+    MakeNullable,
+    RenameColumn,
+    ReorderColumns,
+    WidenColumn,
+)
+from txn_engine.schemas.evolving import Rules, evolved
+from txn_engine.schemas.following import difference
+from txn_engine.schemas.layout import Layout, original
+
+SCHEMA = pa.schema(
+    [
+        pa.field("account", pa.int64(), nullable=False),
+        pa.field("amount", pa.decimal128(18, 2)),
+        pa.field("count", pa.int32()),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+)
+RULES = Rules("payments", "account", is_compacted=False)
+COMPACTED = Rules("payments", "account", is_compacted=True)
+
+
+def after(*changes: Change, rules: Rules = RULES, schema: pa.Schema = SCHEMA) -> Layout:
+    return evolved(original(schema), changes, rules)
+
+
+def test_a_change_of_each_kind() -> None:
+    """Ids stay with their columns; a new column gets one that none has had, behind those inside nested types."""
+    layout = after(
+        AddColumn(pa.field("note", pa.string()), default="none"),
+        RenameColumn("amount", "value"),
+        DropColumn("count"),
+        AddColumn(pa.field("rate", pa.float32())),
+        WidenColumn("rate", pa.float64()),
+        WidenColumn("value", pa.decimal128(20, 2)),
+        ReorderColumns(["note", "rate", "tags", "value", "account"]),
+    )
+    assert [(each.id, each.name, str(each.type)) for each in layout.columns] == [
+        (6, "note", "string"),
+        (7, "rate", "double"),
+        (4, "tags", "list<item: string>"),
+        (2, "value", "decimal128(20, 2)"),
+        (1, "account", "int64"),
+    ]
+    assert layout.version == 1
+    assert dict(layout.retired) == {"amount": 2, "count": 3}
+    assert layout.by_name["note"].default == pa.scalar("none")
+    assert difference(original(SCHEMA), layout) is None
+
+
+def test_a_column_may_have_its_own_name_again_and_no_other_may() -> None:
+    first = after(RenameColumn("amount", "value"))
+    again = evolved(first, [RenameColumn("value", "amount")], RULES)
+    assert [each.name for each in again.columns] == SCHEMA.names
+    assert dict(again.retired) == {"value": 2}
+    with pytest.raises(InvalidRequestError, match="as a column was called before"):
+        evolved(again, [RenameColumn("count", "value")], RULES)
+
+
+REFUSED: list[tuple[list[Change], str]] = [
+    ([], "no change"),
+    ([AddColumn(pa.field("amount", pa.string()))], "'amount', which is there"),
+    ([DropColumn("count"), AddColumn(pa.field("count", pa.int32()))], "as a column was called before"),
+    ([DropColumn("count"), RenameColumn("amount", "count")], "as a column was called before"),
+    ([AddColumn(pa.field("_mine", pa.string()))], "do not begin with an underscore"),
+    ([AddColumn(pa.field("a\x00b", pa.string()))], "visible characters"),
+    ([AddColumn(pa.field("note", pa.string(), nullable=False))], "older records have no value"),
+    (
+        [AddColumn(pa.field("note", pa.string()), default=5)],
+        "default 5 of column 'note'; expected a value of string",
+    ),
+    ([AddColumn(pa.field("n", pa.int64()), default="5")], "default '5'"),
+    ([AddColumn(pa.field("n", pa.int64()), default=1.5)], r"default 1\.5"),
+    ([AddColumn(pa.field("n", pa.int32()), default=2**40)], "a value of int32"),
+    ([AddColumn(pa.field("n", pa.decimal128(5, 2)), default=Decimal("1.555"))], "a value of decimal"),
+    ([AddColumn(pa.field("n", pa.string()), default=b"x")], "a value of string"),
+    ([AddColumn(pa.field("n", pa.date32()), default=5)], "a value of date32"),
+    ([AddColumn(pa.field("n", pa.list_(pa.int8())))], "txn-engine topics copy"),
+    ([RenameColumn("amount", "count")], "which is there"),
+    ([RenameColumn("nothing", "x")], "'nothing', which is not there"),
+    ([RenameColumn("amount", "amount")], "another name"),
+    ([RenameColumn("account", "id")], "the topic's key"),
+    ([DropColumn("account")], "the topic's key"),
+    ([WidenColumn("account", pa.int64())], "the topic's key"),
+    ([DropColumn("nothing")], "is not there"),
+    ([DropColumn("count"), DropColumn("count")], "was dropped or renamed before"),
+    ([WidenColumn("count", pa.int16())], "topics copy"),
+    ([WidenColumn("count", pa.int32())], "from int32"),
+    ([WidenColumn("count", pa.float64())], "from int32"),
+    ([WidenColumn("amount", pa.decimal128(17, 2))], "from decimal"),
+    ([WidenColumn("amount", pa.decimal128(20, 3))], "from decimal"),
+    ([WidenColumn("tags", pa.string())], "from list"),
+    ([MakeNullable("amount")], "which it may"),
+    ([ReorderColumns(["amount"])], "once"),
+    ([ReorderColumns(SCHEMA.names)], "another order"),
+    ([ReorderColumns("account")], "once"),
+]
+
+
+@pytest.mark.parametrize(("changes", "why"), REFUSED, ids=[why for _, why in REFUSED])
+def test_what_is_refused_in_one_line(changes: list[Change], why: str) -> None:
+    with pytest.raises(InvalidRequestError, match=why) as refused:
+        after(*changes)
+    assert "\n" not in str(refused.value)
+    assert "alter topic 'payments'" in str(refused.value)
+
+
+def test_the_last_column_stays() -> None:
+    with pytest.raises(InvalidRequestError, match="the only column"):
+        after(
+            DropColumn("a"), rules=Rules("t", None, is_compacted=False), schema=pa.schema([("a", pa.int8())])
+        )
+
+
+TABLE = pa.schema([pa.field("account", pa.int64(), nullable=False), ("a", pa.int32()), ("b", pa.string())])
+STRICT = TABLE.set(1, pa.field("a", pa.int32(), nullable=False))
+KAFKA = pa.schema(
+    [pa.field("key", pa.binary(), nullable=False), ("value", pa.binary()), ("headers", pa.binary())]
+)
+
+
+@pytest.mark.parametrize(
+    ("schema", "change", "is_taken"),
+    [
+        (TABLE, AddColumn(pa.field("c", pa.int8())), True),
+        (TABLE, AddColumn(pa.field("c", pa.int8()), default=1), False),  # old tombstones would be records
+        (TABLE, AddColumn(pa.field("c", pa.int8(), nullable=False), default=1), False),
+        (TABLE, DropColumn("b"), False),  # records of `b` alone would be tombstones
+        (TABLE, RenameColumn("a", "c"), True),
+        (TABLE, WidenColumn("a", pa.int64()), True),
+        (TABLE, ReorderColumns(["b", "a", "account"]), True),
+        (TABLE, MakeNullable("account"), False),
+        (STRICT, AddColumn(pa.field("c", pa.int8()), default=1), True),
+        (STRICT, DropColumn("b"), True),
+        (STRICT, DropColumn("a"), False),  # records with no `b` would be tombstones
+        (STRICT, MakeNullable("a"), True),  # no record so far has a null there
+        (
+            KAFKA,
+            AddColumn(pa.field("c", pa.int8())),
+            False,
+        ),  # a tombstone has no value there, whatever its headers
+        (KAFKA, RenameColumn("headers", "c"), False),
+    ],
+)
+def test_compaction_judges_no_record_anew(schema: pa.Schema, change: Change, is_taken: bool) -> None:
+    """What is a tombstone stays one, and nothing else becomes one."""
+    rules = Rules("t", schema.names[0], is_compacted=True)
+    if is_taken:
+        after(change, rules=rules, schema=schema)
+        return
+    with pytest.raises(InvalidRequestError):
+        after(change, rules=rules, schema=schema)
+    if not isinstance(change, MakeNullable):
+        after(change, rules=Rules("t", schema.names[0], is_compacted=False), schema=schema)

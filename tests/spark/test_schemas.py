@@ -1,0 +1,77 @@
+"""Topics whose columns changed, through Spark: the rows of the naive model, and streams that keep their columns."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import txn_engine
+from tests.schemas.model import ModelTopic
+from txn_engine import AddColumn, Engine, RenameColumn
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.spark import read_topic, register, write_topic
+
+EAGER = MaintenancePolicy(min_files=2, min_dirty_ratio=0.0)
+
+
+def native(spark: SparkSession, engine: Engine, url: str) -> DataFrame:
+    del url
+    return read_topic(spark, engine, "t").df
+
+
+def source(spark: SparkSession, engine: Engine, url: str) -> DataFrame:
+    del engine
+    register(spark)
+    return spark.read.format("txn_engine").option("url", url).option("subscribe", "t").load()
+
+
+def rows_of(frame: DataFrame, names: list[str]) -> list[dict[str, Any]]:
+    table: pa.Table = frame.select(*(f"`{name}`" for name in names)).toArrow()
+    return sorted(table.to_pylist(), key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("seed", [3, 11, 17])
+def test_every_reader_gives_the_models_rows(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    """Natively, file lists of each version united, and by the data source."""
+    model = ModelTopic(random.Random(seed))
+    url = tmp_path.as_uri()
+    with txn_engine.connect(url) as engine:
+        engine.admin.create_topic("t", partitions=1, schema=model.schema)
+        producer = engine.producer()
+        for step in range(5):
+            producer.produce("t", model.produce(3)).result()
+            engine.admin.alter_topic("t", model.change())
+            if step == 2:
+                engine.maintenance.compact("t", policy=EAGER)
+        producer.produce("t", model.produce(2)).result()
+        names = model.schema.names
+        readers: list[Callable[[SparkSession, Engine, str], DataFrame]] = [native, source]
+        for reader in readers:
+            frame = reader(spark, engine, url)
+            assert rows_of(frame, names) == model.expected()
+        assert native(spark, engine, url).where("id >= 4").count() == len(model.rows) - 4
+
+
+def test_what_spark_writes_says_its_version(spark: SparkSession, tmp_path: Path) -> None:
+    with txn_engine.connect(str(tmp_path)) as engine:
+        engine.admin.create_topic(
+            "t", partitions=1, schema=pa.schema([("id", pa.int64()), ("b", pa.string())])
+        )
+        engine.admin.alter_topic(
+            "t", [RenameColumn("b", "c"), AddColumn(pa.field("n", pa.int32()), default=7)]
+        )
+        write_topic(
+            spark.createDataFrame([(1, "x", 5)], "id long, c string, n int"),
+            engine,
+            "t",
+            transactional_id="load",
+        )
+        assert [file.schema_version for file in engine.scan("t").files()] == [1]
+        assert rows_of(read_topic(spark, engine, "t").df, ["id", "c", "n"]) == [{"id": 1, "c": "x", "n": 5}]
+        assert engine.admin.verify().findings == ()

@@ -1,0 +1,98 @@
+"""Changes of a topic's columns as `topics alter` takes them: `note string 'none'`, `old=new`, `count=int64`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from txn_engine.cli.schema_text import parse_type
+
+if TYPE_CHECKING:
+    from txn_engine.schemas.changes import AddColumn, Change
+
+_ADDED: Final = re.compile(
+    r"\s*(?P<name>\S+)\s+(?P<type>[a-z0-9]+(?:\([^)]*\))?)\??(?P<strict>\s+not\s+null)?(?:\s+(?P<default>.*\S))?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+
+_EXPECTED: Final = {"--rename": "OLD=NEW", "--widen": "NAME=TYPE", "--column": "NEW=OLD"}
+
+
+def parse_changes(
+    *,
+    add: Sequence[str],
+    rename: Sequence[str],
+    drop: Sequence[str],
+    widen: Sequence[str],
+    nullable: Sequence[str],
+    order: str | None,
+) -> list[Change]:
+    """The changes: what is dropped first, what is added and the order last. A usage error says which is none."""
+    from txn_engine.schemas.changes import DropColumn, MakeNullable, RenameColumn, ReorderColumns, WidenColumn
+
+    found: list[Change] = [DropColumn(name) for name in drop]
+    wider = [parse_pair("--widen", text) for text in widen]
+    found += [WidenColumn(name, parse_type(kind, "--widen")) for name, kind in wider]
+    found += [MakeNullable(name) for name in nullable]
+    found += [RenameColumn(*parse_pair("--rename", text)) for text in rename]
+    found += map(_added, add)
+    if order is not None:
+        found.append(ReorderColumns([name.strip() for name in order.split(",")]))
+    return found
+
+
+def parse_pair(option: str, text: str) -> tuple[str, str]:
+    """What stands on both sides of the equals sign."""
+    one, equals, other = text.partition("=")
+    if not equals or not one.strip() or not other.strip():
+        raise click.BadParameter(f"{text!r}; expected {_EXPECTED[option]}", param_hint=option)
+    return one.strip(), other.strip()
+
+
+def _added(text: str) -> AddColumn:
+    import pyarrow as pa
+
+    from txn_engine.schemas.changes import AddColumn
+
+    match = _ADDED.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r}; expected 'name type' or 'name type default'", param_hint="--add")
+    kind = parse_type(match["type"].lower(), "--add")
+    default = None if match["default"] is None else _value(match["default"], kind)
+    return AddColumn(pa.field(match["name"], kind, nullable=match["strict"] is None), default)
+
+
+def _value(text: str, kind: Any) -> Any:
+    """The default as Python has it."""
+    bare = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+    read = _READ.get(str(kind).partition("(")[0].partition("[")[0], str)
+    try:
+        return read(bare)
+    except (ValueError, ArithmeticError, KeyError):
+        raise click.BadParameter(
+            f"default {text!r}; expected a value of {kind}", param_hint="--add"
+        ) from None
+
+
+def _time(text: str) -> datetime:
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError("a time without its zone")
+    return found
+
+
+_READ: Final[Mapping[str, Callable[[str], Any]]] = {
+    "int32": int,
+    "int64": int,
+    "double": float,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "binary": str.encode,
+    "date32": date.fromisoformat,
+    "timestamp": _time,
+    "decimal128": Decimal,
+}

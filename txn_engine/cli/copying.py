@@ -1,0 +1,120 @@
+"""A topic's records into another topic, exactly once: what `topics copy` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.exact import InexactError, cast_exactly
+from txn_engine.log.topics import Topic
+from txn_engine.types import TopicPartition
+
+SLICE_RECORDS: Final = 500_000
+_WAIT_MS: Final = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """From which topic to which.
+
+    columns: a column of the target, and the source's that it is made of; all others are of the same name. Those that
+    the source has not are null.
+    """
+
+    source: Topic
+    target: Topic
+    columns: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        actor = f"copy {self.source.name!r} to {self.target.name!r}"
+        if self.source.name == self.target.name:
+            raise InvalidRequestError("a topic copied to itself", actor=actor, expected="another topic")
+        for new, old in self.columns.items():
+            if new not in self.target.schema.names or old not in self.source.schema.names:
+                raise InvalidRequestError(
+                    f"column {new!r} made of {old!r}",
+                    actor=actor,
+                    expected=f"one of {self.target.schema.names}, made of one of {self.source.schema.names}",
+                )
+        for field in self.target.schema:
+            if self._made_of(field.name) is None and not field.nullable:
+                raise InvalidRequestError(
+                    f"column {field.name!r}, which {self.source.name!r} has not",
+                    actor=actor,
+                    expected="a column that may be null, or one that it is made of (--column)",
+                )
+
+    def _made_of(self, name: str) -> str | None:
+        found = self.columns.get(name, name)
+        return found if found in self.source.schema.names else None
+
+    def records(self, read: pa.Table) -> pa.Table:
+        """Records of the source as the target's. `InvalidRecordError` for a value that has no equal there."""
+        columns: list[Any] = []
+        for field in self.target.schema:
+            name = self._made_of(field.name)
+            if name is None:
+                kind: Any = field.type
+                columns.append(pa.nulls(read.num_rows, kind))
+                continue
+            try:
+                columns.append(cast_exactly(read.column(name), field.type))
+            except InexactError as error:
+                where = f"{read.column('_partition')[error.index]} at {read.column('_offset')[error.index]}"
+                raise InvalidRecordError(
+                    f"a value of column {name!r} that {field.type} does not have, in partition {where}",
+                    actor=f"copy {self.source.name!r} to {self.target.name!r}",
+                    expected="a type that holds every value",
+                    action="make the target with a wider type; nothing of this slice was copied",
+                ) from None
+        return pa.Table.from_arrays(columns, schema=self.target.schema)
+
+
+def copy_records(
+    engine: Engine, copy: Copy, name: str, *, slice_records: int, progress: Callable[[int], None]
+) -> int:
+    """Copy what the source has now, slice by slice, each with the position of the group `name` in one transaction of
+    that id; how many records it was. Called again it goes on behind what was committed, so that each record is in the
+    target once, whenever it was cut off. Raises `OffsetsMovedError` where another copy under the name runs too.
+    """
+    copied = 0
+    timeout_ms = engine.limits.max_transaction_timeout_ms
+    with (
+        engine.consumer(group_id=name) as consumer,
+        engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer,
+    ):
+        producer.init_transactions()
+        places = [TopicPartition(copy.source.name, number) for number in range(copy.source.partitions)]
+        consumer.subscribe([copy.source.name])
+        ends = consumer.end_offsets(places)
+        progress(sum(max(0, ends[tp] - at.offset) for tp, at in consumer.positions().items()))
+        while any(at.offset < ends.get(tp, 0) for tp, at in consumer.positions().items()):
+            read = consumer.poll(slice_records, timeout_ms=_WAIT_MS)
+            positions = consumer.positions()
+            run_id = (
+                f"{copy.source.name}/{copy.source.incarnation}/{sum(at.offset for at in positions.values())}"
+            )
+            with producer.transaction(run_id):
+                for part, timestamp_ms in _of_one_time(read):
+                    producer.produce(copy.target.name, copy.records(part), timestamp_ms=timestamp_ms)
+                producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+            copied += 0 if read is None else read.num_rows
+            progress(sum(max(0, ends.get(tp, 0) - at.offset) for tp, at in positions.items()))
+    return copied
+
+
+def _of_one_time(read: pa.Table | None) -> Iterator[tuple[pa.Table, int]]:
+    """The records in their order, in parts of one timestamp."""
+    if read is None:
+        return
+    times = read.column("_timestamp").cast(pa.int64()).to_numpy()
+    bounds = [0, *(np.flatnonzero(np.diff(times)) + 1).tolist(), len(times)]
+    for start, end in pairwise(bounds):
+        yield read.slice(start, end - start), max(0, int(times[start]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from typing import Any
 
@@ -104,6 +105,19 @@ def test_group_offsets_go_only_where_the_run_says_how_old_they_must_be(
     assert run.xcom("expire_group_offsets")["rows"] == [["monthly", "payments", 0, 0]]
     assert engine.admin.list_groups() == ["daily"]
     assert engine.admin.verify().findings == ()
+
+
+def test_group_offsets_go_as_the_store_says(store_url: str, engine: Engine, run_dag: RunDag) -> None:
+    """Under the schedule too, once an operator has set offsets.retention.minutes."""
+    at = TopicPartition("payments", 0)
+    with connect(store_url, clock=ManualClock(engine.clock() - 40 * DAY_MS)) as earlier:
+        earlier.consumer(group_id="monthly").commit({at: OffsetAndMetadata(0)})
+    engine.consumer(group_id="daily").commit({at: OffsetAndMetadata(0)})
+    engine.admin.alter_configs({"offsets.retention.minutes": 30 * 1_440})
+    run = run_dag("txn_maintain")
+    assert run.state == "success", run.errors
+    assert run.xcom("expire_group_offsets")["rows"] == [["monthly", "payments", 0, 0]]
+    assert engine.admin.list_groups() == ["daily"]
 
 
 @pytest.mark.parametrize(
@@ -236,8 +250,11 @@ def test_no_job_but_the_last_may_skip(dag_bag: Any) -> None:
     assert dag.get_task(JOBS[-1]).downstream_task_ids == {"all_done"}
     for before, behind in itertools.pairwise(JOBS):
         assert dag.get_task(before).downstream_task_ids == {behind, "all_done"}
-    may_skip = [task.task_id for task in dag.tasks if task._pre_execute_hook is not None]
-    assert may_skip == [JOBS[-1]]
+    assert not [task.task_id for task in dag.tasks if task._pre_execute_hook is not None]
+    from txn_engine_airflow import maintenance
+
+    jobs = {name: inspect.getsource(getattr(maintenance, name)) for name in JOBS}
+    assert [name for name, source in jobs.items() if "SkipException" in source] == [JOBS[-1]]
     assert {task.task_type for task in dag.tasks} == {"_PythonDecoratedOperator"}
 
 

@@ -42,6 +42,8 @@ MARKED = {
     "claims": "**Claim, then look; read, then ask** ▲",
     "passed-by-compaction": "would come down to ▲",
     "runs-inside": "**Which runs are inside** is told by records ▲",
+    "pinned": "**Pin, then look for the cut** ▲",
+    "tables-whole": "**Whole, and each record once** ▲",
     "restored-last": "`restored.json` last**, each put if absent ▲",
 }
 """By name: the words that lead to the mark on the page. They stand there once."""

@@ -11,19 +11,21 @@ import re
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from random import Random
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from tests.simulator.applications import SCHEMA
+from tests.simulator.applications import SCHEMA, fall_asleep
 from tests.simulator.checks import Final
 from tests.simulator.history import RecordId
-from tests.simulator.kernel import HOUR, MS, SECOND, sleep
+from tests.simulator.kernel import DAY, HOUR, MS, SECOND, sleep
 from tests.simulator.knobs import Knobs
 from tests.simulator.process import Process
 from tests.simulator.workloads import cuts
 from tests.simulator.workloads.common import add_background, keep
-from tests.simulator.world import World
+from tests.simulator.world import Body, World
 from txn_engine import Cut, Engine
 from txn_engine.errors import TxnEngineError
 from txn_engine.maintain import MaintenancePolicy
@@ -34,6 +36,8 @@ _TELLERS = 3
 _PUBLISHERS = 3
 _HOUR_MS = 3_600_000
 _AGE_MS = 30 * _HOUR_MS
+_LONG = 5 * DAY
+_STORM = 10 * 60 * SECOND
 _SURELY_KEPT = HOUR
 """For so long after the next version all of one is there, however wrong the clocks: that is a day less than the policy
 says.
@@ -51,7 +55,7 @@ class Notes:
     made: list[Cut] = field(default_factory=list)
     views: dict[tuple[int, str], Rows] = field(default_factory=dict)
     files: dict[str, Rows] = field(default_factory=dict)
-    commits: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = field(default_factory=dict)
+    commits: dict[str, tuple[bytes, dict[str, Any], list[dict[str, Any]]]] = field(default_factory=dict)
     complaints: dict[str, None] = field(default_factory=dict)
     looks: int = 0
 
@@ -88,7 +92,10 @@ def set_up(world: World) -> None:
     for number in range(_TELLERS):
         world.client(f"teller{number}", cuts._teller(number, each))
     for number in range(_PUBLISHERS):
-        world.client(f"publisher{number}", _publisher, worker=False)
+        world.client(f"publisher{number}", _publisher(kind_of(world)), worker=False)
+    if kind_of(world) is Kind.LONER:
+        world.client("loner", _loner, worker=False)
+        world.client("days", lambda *_: sleep(_LONG))
     for number in range(2):
         world.client(f"keeper{number}", _keeper, worker=False)
     world.client("grower", cuts._grower)
@@ -97,29 +104,90 @@ def set_up(world: World) -> None:
     add_background(world, TOPICS, sweepers=1, readers=0)
 
 
-def _publisher(process: Process, engine: Engine) -> None:
+class Kind(Enum):
+    """How a run's publishers go about it. USUAL: each over any table, in its own time.
+
+    STORMS: all over one table at the same moment, and some stop in the middle. LONER: one table is published by one
+    process alone, which stops for days in the middle of it; where there are others, these are quicker by then.
+    """
+
+    USUAL = 0
+    STORMS = 1
+    LONER = 2
+
+
+def kind_of(world: World) -> Kind:
+    """A run without faults has the usual publishers: to stop in the middle is one."""
+    return Kind(world.chance.between(0, 2, "publishers")) if world.knobs.intensity > 0 else Kind.USUAL
+
+
+def _publisher(kind: Kind) -> Body:
     """Publishes at a new cut, or at one that is there; now and then it takes a table, or a cut, away."""
+    shared = (ACCOUNTS, LATEST) if kind is Kind.LONER else PUBLISHED
+
+    def body(process: Process, engine: Engine) -> None:
+        world, rounds = process.world, 0
+        notes = notes_of(world)
+        while not world.stopping:
+            rounds += 1
+            draw = world.chance.random("publish", process.name, rounds)
+            if rounds % 6 == 0:
+                cuts.await_burst(world, process.name, rounds)
+            topic = draw.choice(shared)
+            try:
+                if draw.random() < 0.7 or not notes.made:
+                    keep_ms = draw.choice((None, _HOUR_MS, 30 * _HOUR_MS))
+                    notes.made.append(engine.cut(shared if kind is Kind.LONER else None, keep_ms=keep_ms))
+                cut = draw.choice(notes.made[-3:])
+                if kind is Kind.STORMS:
+                    topic = shared[world.kernel.now // _STORM % len(shared)]
+                note_view(notes, engine, topic, cut)
+                _stop_inside(process, kind, rounds, draw)
+                if kind is Kind.STORMS and draw.random() < 0.4:
+                    engine.tables.unpublish(topic, "delta")
+                else:
+                    engine.tables.publish(topic, "delta", cut=cut)
+                if draw.random() < 0.06:
+                    if world.knobs.intensity > 0 and draw.random() < 0.5:
+                        fall_asleep(process, draw.randint(0, 80 * MS), draw.choice((SECOND, HOUR)))
+                    engine.tables.unpublish(topic, "delta")
+                if draw.random() < 0.3:
+                    engine.delete_cut(cut)
+            except TxnEngineError as error:
+                world.kernel.note(process.name, "", "publisher", error.code, "", "")
+            sleep(draw.randint(0, draw.choice((20 * MS, SECOND, 2 * HOUR))))
+
+    return body
+
+
+def _stop_inside(process: Process, kind: Kind, rounds: int, draw: Random) -> None:
+    """Now and then, in the middle of what comes next; in a storm that begins for all at once."""
+    world = process.world
+    if kind is Kind.STORMS:
+        sleep(_STORM - world.kernel.now % _STORM + draw.randint(0, 20 * MS))
+        stops = world.chance.random("stops", process.name, rounds)
+        if stops.random() < 0.5:
+            fall_asleep(process, stops.randint(20 * MS, 200 * MS), stops.choice((100 * MS, SECOND, HOUR)))
+    elif world.knobs.intensity > 0 and draw.random() < 0.15:  # while the cut goes
+        fall_asleep(process, draw.randint(0, 80 * MS), draw.choice((SECOND, HOUR, 30 * HOUR, 40 * HOUR)))
+
+
+def _loner(process: Process, engine: Engine) -> None:
+    """Publishes at cuts that nobody keeps for long."""
     world, rounds = process.world, 0
     notes = notes_of(world)
     while not world.stopping:
         rounds += 1
-        draw = world.chance.random("publish", process.name, rounds)
-        if rounds % 6 == 0:
-            cuts.await_burst(world, process.name, rounds)
-        topic = draw.choice(PUBLISHED)
+        draw = world.chance.random("alone", process.name, rounds)
         try:
-            if draw.random() < 0.7 or not notes.made:
-                notes.made.append(engine.cut(keep_ms=draw.choice((None, _HOUR_MS, 30 * _HOUR_MS))))
-            cut = draw.choice(notes.made[-3:])
-            note_view(notes, engine, topic, cut)
-            engine.tables.publish(topic, "delta", cut=cut)
-            if draw.random() < 0.03:
-                engine.tables.unpublish(topic, "delta")
-            if draw.random() < 0.3:
-                engine.delete_cut(cut)
+            cut = engine.cut([TRIMMED], keep_ms=_HOUR_MS // 6)
+            note_view(notes, engine, TRIMMED, cut)
+            if draw.random() < 0.5:
+                fall_asleep(process, draw.randint(30 * MS, 200 * MS), draw.choice((36 * HOUR, 60 * HOUR)))
+            engine.tables.publish(TRIMMED, "delta", cut=cut)
         except TxnEngineError as error:
-            world.kernel.note(process.name, "", "publisher", error.code, "", "")
-        sleep(draw.randint(0, draw.choice((20 * MS, SECOND, 2 * HOUR))))
+            world.kernel.note(process.name, "", "loner", error.code, "", "")
+        sleep(draw.randint(0, 3 * HOUR))
 
 
 def note_view(notes: Notes, engine: Engine, topic: str, cut: Cut) -> None:
@@ -203,12 +271,17 @@ def look(world: World) -> None:
 
 
 def _commit(world: World, key: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What its first line says, and its actions; what is there never changes."""
-    known = notes_of(world).commits
-    if key not in known:
-        head, *actions = (json.loads(line) for line in world.shelf.objects[key][0].splitlines())
-        known[key] = head["commitInfo"]["txnEngine"], actions
-    return known[key]
+    """What its first line says, and its actions. What is there never changes; on a local disk one that was looked at
+    before it was synced may go with the power.
+    """
+    notes, (data, _) = notes_of(world), world.shelf.objects[key]
+    known = notes.commits.get(key)
+    if known is None or known[0] != data:
+        if known is not None and world.machine is None:
+            notes.complaints[f"{key} was put over another"] = None
+        head, *actions = (json.loads(line) for line in data.splitlines())
+        known = notes.commits[key] = data, head["commitInfo"]["txnEngine"], actions
+    return known[1:]
 
 
 def _apply(
@@ -242,6 +315,12 @@ def _rows(notes: Notes, world: World, key: str) -> Rows | None:
 
 
 def _judge(notes: Notes, world: World, topic: str, key: str, info: dict[str, Any], table: _Table) -> None:
+    pin = f"-{info['at']['cut']:020d}.json"
+    if not any(
+        each.startswith(f"topics/{topic}/0/published/delta/") and each.endswith(pin)
+        for each in world.shelf.objects
+    ):
+        notes.complaints[f"{key} is held by no pin"] = None
     gone = sorted(path for path in table.files if f"topics/{topic}/0/{path}" not in world.shelf.objects)
     if gone:
         notes.complaints[f"{key} shows {gone[0]}, which is gone"] = None

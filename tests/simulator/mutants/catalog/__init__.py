@@ -15,6 +15,7 @@ from tests.simulator.mutants.catalog import (
     logs,
     partitions,
     settings,
+    tables,
 )
 from tests.simulator.mutants.mutation import Mutant
 
@@ -28,6 +29,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *cleaning.MUTANTS,
     *compaction.MUTANTS,
     *cuts.MUTANTS,
+    *tables.MUTANTS,
     *backups.MUTANTS,
     *settings.MUTANTS,
     *erasure.MUTANTS,

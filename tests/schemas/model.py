@@ -74,6 +74,7 @@ class ModelTopic:
     taken: set[str] = field(default_factory=set)
     rows: list[dict[int, Any]] = field(default_factory=list)
     made: int = 0
+    with_defaults: bool = True
 
     def __post_init__(self) -> None:
         self.columns = [ModelColumn(self._number(), "id", "int", 3, nullable=False)]
@@ -140,7 +141,9 @@ class ModelTopic:
 
     def _add(self) -> Change:
         column = self._column()
-        if not column.nullable or self.chance.random() < 0.5:
+        if not self.with_defaults:
+            column = replace(column, nullable=True)
+        elif not column.nullable or self.chance.random() < 0.5:
             column = replace(column, default=_VALUES[column.kind](self.chance))
         self.columns.append(column)
         self.taken.add(column.name)

@@ -58,12 +58,7 @@ def effects(before: Layout, after: Layout, published: Sequence[str]) -> tuple[Ef
         told.append(
             Effect("running Spark streams", f"those that read {names} end with one line: start them again")
         )
-    told += [
-        Effect(
-            f"{name} table", "stays as it was published, and is not published again: copy into another topic"
-        )
-        for name in published
-    ]
+    told += [Effect(f"{name} table", _of_table(name, after)) for name in published]
     told.append(Effect("quality", "is refused: a digest goes by columns that do not change"))
     if gone:
         told.append(Effect("data", f"{', '.join(gone)}: read no more; gone from files as they are rewritten"))
@@ -76,3 +71,9 @@ def _producers(gone: Sequence[str], renamed: Sequence[str]) -> str:
             "records with the columns of before are refused from their next call; files under way stay right"
         )
     return "records with the columns of before are taken, and completed"
+
+
+def _of_table(name: str, after: Layout) -> str:
+    if name == "iceberg" and all(column.default is None for column in after.columns):
+        return "has the new columns, by their ids, from its next version on"
+    return "stays as it was published, and is not published again: copy into another topic"

@@ -26,7 +26,7 @@ from txn_engine.maintain.reports import MaintenanceReport
 from txn_engine.tables.delta import DeltaView
 from txn_engine.tables.delta.schema import delta_schema
 from txn_engine.tables.iceberg import IcebergView
-from txn_engine.tables.iceberg.schema import iceberg_schema
+from txn_engine.tables.iceberg.schema import iceberg_schemas
 from txn_engine.tables.publishing import Publisher
 from txn_engine.tables.views import View
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Listing, Unreadable, one_place
@@ -36,7 +36,7 @@ KEEP_CUT_MS: Final = 7 * 86_400_000
 _TRIES: Final = 5
 _PAUSE_MS: Final = 200
 _VIEWS: Final[dict[str, type[DeltaView | IcebergView]]] = {"delta": DeltaView, "iceberg": IcebergView}
-_SCHEMAS: Final[dict[str, Callable[[Topic], object]]] = {"delta": delta_schema, "iceberg": iceberg_schema}
+_SCHEMAS: Final[dict[str, Callable[[Topic], object]]] = {"delta": delta_schema, "iceberg": iceberg_schemas}
 FORMATS: Final = tuple(_VIEWS)
 
 
@@ -113,7 +113,6 @@ class Tables:
         shows, and for a column of a type that a format has not.
         """
         info = self._logs.topics.look_up(topic)
-        _check_columns(info)
         views = [self._view(name, info) for name in _checked(formats)]
         for view in views:
             view.check()
@@ -215,9 +214,11 @@ class Tables:
         return Listing(found, unreadable)
 
     def _publish(self, topic: Topic, views: Sequence[View], cut: Cut, *, is_asked: bool) -> dict[str, str]:
-        _check_columns(
-            self._logs.topics.look_up(topic.name)
-        )  # behind the cut: it has no file of a later version
+        now = self._logs.topics.look_up(topic.name)  # behind the cut: it has no file of a later version
+        if now.layouts:
+            topic, views = now, [self._view(view.table_format, now) for view in views]
+            for view in views:
+                view.check()
         at = topic_cut(cut, topic.name, topic.incarnation)
         publisher = self._publisher(topic)
         picky_first = sorted(views, key=lambda view: not view.looks_into_files)
@@ -267,17 +268,6 @@ def check_schema(topic: str, schema: pa.Schema, formats: Sequence[str]) -> None:
     made = Topic(topic, 0, 1, schema, None, -1, 0)
     for name in formats and _checked(formats):
         _SCHEMAS[name](made)
-
-
-def _check_columns(topic: Topic) -> None:
-    """Raise for a topic whose columns were changed: what is published shows files as they are."""
-    if topic.layouts:
-        raise InvalidRequestError(
-            f"topic {topic.name!r}, whose columns were changed",
-            actor=f"publish {topic.name!r}",
-            expected="columns that stayed as the topic was made with them",
-            action="what was published before stays as it is; copy it into a topic of its present columns",
-        )
 
 
 def _moved(topic: Topic, name: str, before: TableStatus | None, after: TableStatus | None) -> TablePublished:

@@ -317,11 +317,17 @@ class IcebergAudit:
 
     def _wrong(self, fields: Mapping[str, Any]) -> tuple[str, str] | None:
         """What the table says of itself and should not, and what it should."""
-        numbers = {field["name"]: field["id"] for field in fields["schemas"][0]["fields"]}
-        names = None if self._topic.schema is None else self._topic.schema.versions[0].columns.names
-        right = None if names is None else dict(zip(names, range(1, len(names) + 1), strict=True)) | _OWN_IDS
-        if right is not None and numbers != right:
-            return f"columns {numbers}"[:200], f"{right}, as the data files have"[:200]
+        versions = [] if self._topic.schema is None else self._topic.schema.versions
+        for each in fields["schemas"] if versions else ():
+            numbers = {field["name"]: field["id"] for field in each["fields"]}
+            right = dict(_OWN_IDS)
+            if 0 <= each["schema-id"] < len(versions):
+                version = versions[each["schema-id"]]
+                right |= dict(zip(version.columns.names, version.ids, strict=True))
+            if numbers != right:
+                return f"columns {numbers}"[:200], f"{right}, as the data files have"[:200]
+        if fields["current-schema-id"] != fields["schemas"][-1]["schema-id"]:
+            return f"schema {fields['current-schema-id']!r}"[:200], "the last one"
         properties = fields["properties"]
         if properties.get("gc.enabled") != "false" or any(not properties.get(name) for name in _GUARDS):
             return "a table that others may write", "gc.enabled=false, and no place for what is written"

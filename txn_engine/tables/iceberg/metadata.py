@@ -15,7 +15,7 @@ from txn_engine.errors import CorruptObjectError
 from txn_engine.log.topic_cut import TopicCut, decoded_topic_cut, encoded_topic_cut
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import bounded_time
-from txn_engine.tables.iceberg.schema import iceberg_schema, name_mapping, partition_spec
+from txn_engine.tables.iceberg.schema import iceberg_schemas, name_mapping, partition_spec
 from txn_engine.tables.views import Published
 
 VERSIONS_KEPT: Final = 500
@@ -90,16 +90,16 @@ class TableState:
 
 def first_state(name: TableName, topic: Topic) -> dict[str, Any]:
     """What is the same in all versions of a table, and nothing yet in it."""
-    schema, spec = iceberg_schema(topic), partition_spec()
+    schemas, spec = iceberg_schemas(topic), partition_spec()
     return {
         "format-version": 2,
         "table-uuid": name.table_uuid,
         "location": name.location,
         "last-sequence-number": 0,
         "last-updated-ms": 0,
-        "last-column-id": max(field["id"] for field in schema["fields"]),
-        "schemas": [schema],
-        "current-schema-id": 0,
+        "last-column-id": max(field["id"] for schema in schemas for field in schema["fields"]),
+        "schemas": schemas,
+        "current-schema-id": topic.version,
         "partition-specs": [spec],
         "default-spec-id": 0,
         "last-partition-id": max(field["field-id"] for field in spec["fields"]),

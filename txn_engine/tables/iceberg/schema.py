@@ -11,6 +11,7 @@ import pyarrow as pa
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.topics import Topic
 from txn_engine.schemas.field_ids import OWN_IDS, field_id
+from txn_engine.schemas.layout import Layout
 
 LOG_PARTITION: Final = "log_partition"
 LOG_BASE_OFFSET: Final = "log_base_offset"
@@ -40,18 +41,32 @@ _TIMESTAMP_UNITS: Final = ("s", "ms", "us")
 _DECIMAL_DIGITS: Final = 38
 
 
-def iceberg_schema(topic: Topic) -> dict[str, Any]:
-    """The table's schema as metadata has it. Raises `InvalidRequestError` naming topic, column and type for what
-    Iceberg has not.
+def iceberg_schemas(topic: Topic) -> list[dict[str, Any]]:
+    """The table's schemas as metadata has them: one for each version of the topic's that can have been published, the
+    present one last. Raises `InvalidRequestError` naming topic, column and type for what Iceberg has not.
     """
-    taken = [name for name, _ in _VIEW_COLUMNS if name in topic.schema.names]
+    *before, now = topic.schemas.layouts
+    told = [each for each in before if not any(column.default is not None for column in each.columns)]
+    return [_schema(topic, layout) for layout in (*told, now)]
+
+
+def _schema(topic: Topic, layout: Layout) -> dict[str, Any]:
+    taken = [name for name, _ in _VIEW_COLUMNS if name in layout.by_name]
     if taken:
         raise _refused(topic, taken[0], "of a name that the Iceberg table has itself", "another name")
-    fields = _fields(topic.schemas.layout.physical, topic, "")
+    filled = [column.name for column in layout.columns if column.default is not None]
+    if filled:
+        raise _refused(
+            topic,
+            filled[0],
+            "with a default for older records",
+            "nulls there, as Iceberg's format 2 has them",
+        )
+    fields = _fields(layout.physical, topic, "")
     view = [
         {"id": OWN_IDS[name], "name": name, "required": False, "type": kind} for name, kind in _VIEW_COLUMNS
     ]
-    return {"type": "struct", "schema-id": 0, "fields": fields + view}
+    return {"type": "struct", "schema-id": layout.version, "fields": fields + view}
 
 
 def partition_spec() -> dict[str, Any]:

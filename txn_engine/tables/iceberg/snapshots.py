@@ -46,6 +46,7 @@ class SnapshotWriter:
     """Makes the snapshots of one version, each on top of the one before.
 
     manifests: of the table's last snapshot. totals: of that one's summary. sequence: its number, which is its id too.
+    schema_id: the version of the topic's schema.
     """
 
     store: Manifests
@@ -56,6 +57,7 @@ class SnapshotWriter:
     manifests: list[ManifestFile]
     totals: dict[str, int]
     location: str
+    schema_id: int = 0
     made: list[dict[str, Any]] = field(default_factory=list)
 
     def write(self, step: Step) -> None:
@@ -102,7 +104,7 @@ class SnapshotWriter:
             "sequence-number": self.sequence,
             "summary": summary,
             "manifest-list": uri,
-            "schema-id": 0,
+            "schema-id": self.schema_id,
         }
         if self.parent is not None:
             snapshot["parent-snapshot-id"] = self.parent

@@ -71,6 +71,13 @@ class IcebergView:
         and where pyiceberg is missing.
         """
         self._manifests(first_state(self._name, self._topic))
+        if self._topic.layouts and not self._topic.has_field_ids:
+            raise InvalidRequestError(
+                f"topic {self._topic.name!r}, whose columns were changed and whose first files may have no field ids",
+                actor=f"publish {self._topic.name!r} as iceberg",
+                expected="files with the ids of their columns: Iceberg's readers go by them",
+                action="copy it into another topic and publish that; nothing was written",
+            )
         odd = [char for char in _NOT_IN_A_URI if char in self._name.location]
         if odd:
             raise InvalidRequestError(
@@ -163,6 +170,7 @@ class IcebergView:
             [] if last is None else manifests.listed(last["manifest-list"]),
             {name: int(total) for name, total in totals.items() if name.startswith("total-")},
             self._folder,
+            self._topic.version,
         )
         for step in commit.steps:
             writer.write(step)
@@ -179,7 +187,7 @@ class IcebergView:
             ) from error
         location, files = self._name.location, self._files
         return Manifests(
-            self._objects, self._folder, location, files, first["schemas"][0], first["partition-specs"][0]
+            self._objects, self._folder, location, files, first["schemas"][-1], first["partition-specs"][0]
         )
 
     def _check_address(self, base: TableState | None) -> None:

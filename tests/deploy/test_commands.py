@@ -16,6 +16,7 @@ from txn_engine.cli.main import PROGRAM, cli
 PAGES = sorted(
     [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "dags").glob("*.py")]
 )
+_FROM_FILE = re.compile(r" < [\w.]+ *$")
 _QUOTED = re.compile(rf"(?<!`)`(?:\.venv/bin/)?{PROGRAM}\s+([^`]+)`(?!`)")
 _ON_ITS_OWN = re.compile(rf"^ {{4,}}(?:\.venv/bin/)?{PROGRAM} ((?:\S+ )*\S+)", re.MULTILINE)
 """An indented line: what comes after two spaces or more says what it does."""
@@ -57,5 +58,6 @@ CALLS = [(page, call) for page in PAGES for call in commands_in(page.read_text(e
 @pytest.mark.parametrize(("page", "call"), CALLS, ids=[f"{page.name}: {call}" for page, call in CALLS])
 def test_call_is_taken(page: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
-    words = [_STAND_INS.get(word, word) for word in shlex.split(call.partition("|")[0])]
+    alone = _FROM_FILE.sub("", call.partition("|")[0])
+    words = [_STAND_INS.get(word, word) for word in shlex.split(alone)]
     try_call(words)

@@ -179,6 +179,26 @@ def test_one_that_was_begun_is_finished_without_the_condition() -> None:
         assert objects_with(store) == []
 
 
+def test_a_table_that_cannot_be_published_holds_its_files() -> None:
+    """Readers of the topic see nothing any more; what to do is said, and then it comes to its end."""
+    made, clock = ledger()
+    store = copy_of(made)
+    folder = f"topics/{TOPIC}/0/_delta_log/"
+    versions = [each.key for each in store.list(folder) if each.key.endswith(".json")]
+    foreign = f"{folder}{len(versions):020d}.json"
+    store.put(foreign, b"{}")
+    with open_engine(store, clock) as engine:
+        before = seen(engine)
+        with pytest.raises(InvalidRequestError, match=r"their files stay.*tables unpublish"):
+            erase(engine)
+        assert seen(engine) == without_person(before)
+        assert objects_with(store) != []
+        store.delete(foreign)
+        assert erase(engine).finished_before == (0,)
+        assert objects_with(store) == []
+        assert_sound(engine)
+
+
 def test_open_transactions_are_told_and_taken_later() -> None:
     """Up to the last stable offset; what lies behind it is named, and goes once it is decided."""
     store, clock = ledger()

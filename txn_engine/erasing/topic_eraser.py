@@ -33,7 +33,7 @@ from txn_engine.maintain.erasing import ErasedFrom, PartitionEraser, delete_eras
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.proposals import FloorProposal
 from txn_engine.tables import Tables
-from txn_engine.unreadable import one_place
+from txn_engine.unreadable import DAMAGE, one_place
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how many partitions of it, and of how many."""
@@ -246,7 +246,7 @@ class TopicEraser:
                 eraser.run()
             done.add(eraser.done)
             self._progress("erasing", count, len(erasure.partitions))
-        tables = self._publish()
+        tables = self._publish(erasure.number)
         for part in erasure.partitions:
             with one_place(self._topic.name, part.partition):
                 delete_erased(targets[part.partition], done)
@@ -271,12 +271,25 @@ class TopicEraser:
         )
         return finished
 
-    def _publish(self) -> dict[str, int]:
-        """Let the tables that the topic has show what is left; which version of each does."""
-        formats = [each.format for each in self._tables.status(self._topic.name) if each.cut >= 0]
-        if not formats:
-            return {}
-        self._tables.publish(self._topic.name, formats)
+    def _publish(self, number: int) -> dict[str, int]:
+        """Let the tables that the topic has show what is left; which version of each does.
+
+        Raises `InvalidRequestError` where one cannot be published: then the files stay that it shows.
+        """
+        try:
+            formats = list(self._published())
+            if formats:
+                self._tables.publish(self._topic.name, formats)
+            return self._published()
+        except (InvalidRequestError, *DAMAGE) as error:
+            raise InvalidRequestError(
+                f"no reader of the topic sees the records any more, but their files stay, which a table shows: {error}",
+                actor=f"erasure {number} of topic {self._topic.name!r}",
+                action=f"mend it, or run `txn-engine tables unpublish {self._topic.name}`; then erase again",
+            ) from error
+
+    def _published(self) -> dict[str, int]:
+        """The formats of the tables that the topic has, and the newest version of each."""
         return {each.format: each.version for each in self._tables.status(self._topic.name) if each.cut >= 0}
 
     def _delete_unnamed(self, target: Target, matcher: Matcher, found: Found) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
 from txn_engine import Engine
 from txn_engine.erasing import ErasureReport
 from txn_engine.errors import InvalidRequestError, TxnEngineError
+from txn_engine.log.pins import PinStore
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.testing import ManualClock
 
@@ -177,6 +178,25 @@ def test_one_that_was_begun_is_finished_without_the_condition() -> None:
         assert len(objects_with(store)) == 1
         assert erase(engine).deleted == 1
         assert objects_with(store) == []
+
+
+def test_files_that_only_a_step_of_a_table_shows_are_erased_by_name() -> None:
+    """Merged before the table's cut, and forgotten by the log since: a pin holds them by their paths."""
+    made, clock = ledger()
+    store = copy_of(made)
+    with open_engine(store, clock) as engine:
+        clock.advance(2 * DAY_MS)
+        commit(engine, 13)
+        engine.maintenance.clean(policy=EAGER)
+        pins = PinStore(engine.logs.tools.objects, clock, engine.logs.tools.new_id)
+        held = pins.needed(TOPIC, 0, 0).files
+        named = engine.logs.get(TOPIC, 0, 0).refresh().named
+        assert {path for path in held if path not in named} & {
+            key.removeprefix(f"topics/{TOPIC}/0/0/") for key in objects_with(store)
+        }
+        erase(engine)
+        assert objects_with(store) == []
+        assert_sound(engine)
 
 
 def test_a_table_that_cannot_be_published_holds_its_files() -> None:

@@ -76,11 +76,10 @@ def candidates(target: Target, state: PartitionState, holds: Holds) -> Iterator[
     log = EarlierLog(target.tools, target.keys, target.log.kind)
     if state.floor:  # without one nothing was ever forgotten
         for end in sorted(holds.snapshots):
-            forgotten |= {
-                file.file.data_path: file
-                for file in log.snapshot(end).live.values()
-                if file.file.data_path not in state.named
-            }
+            then = log.snapshot(end)
+            listed = {file.file.data_path: file for file in then.live.values()}
+            passing = {path: then.dead[path].log_file for path in holds.files if path in then.dead}
+            forgotten |= {path: file for path, file in (listed | passing).items() if path not in state.named}
     yield from (
         Candidate(file, "kept") for path, file in sorted(forgotten.items()) if path not in state.erased
     )

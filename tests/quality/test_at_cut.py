@@ -319,7 +319,7 @@ def test_positions_are_those_of_commits_that_were_pending_when_the_cut_looked(en
     at = engine.logs.group_partition("balances").partition
     assert cut.groups[at].committed == (first.producer_id,)
     found = read_cut(
-        engine.store, cut.number, topics=["payments"], group_id="balances", known={}, data_from={}
+        engine.store, cut.number, topics=["payments"], group_id="balances", known={}, data_from={}, erased={}
     )
     places = [Place("payments", 0, place.partition) for place in PLACES]
     assert found.positions == {places[0]: offset}

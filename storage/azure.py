@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from storage.backend import Backend, Finding, Given, Setting, checked_endpoint
 from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
-from storage.errors import InvalidKeyError
-from storage.keys import validate_prefix
 
 if TYPE_CHECKING:
     from storage.runtime import Obstore
@@ -91,10 +89,7 @@ def _open(url: str, given: Given) -> BucketStore:
         raise AZURE.invalid(f"{account!r} is not the name of a storage account", url)
     if given.get("account_key") and given.get("sas_token"):
         raise AZURE.invalid("both an account key and a SAS token were given", url, "give one of them")
-    try:
-        prefix = validate_prefix(path).rstrip("/")
-    except InvalidKeyError as error:
-        raise AZURE.invalid("the prefix is not a legal key", url) from error
+    prefix = AZURE.prefix(path, url)
     endpoint = checked_endpoint(AZURE, AZURE.setting("endpoint").of(given))
     keys = {name: given.get(name) or None for name in ("account_key", "sas_token")}
     return AzureStore(AzureConfig(authority, prefix, account, endpoint, **keys))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from storage.errors import InvalidStoreUrlError
+from storage.errors import InvalidKeyError, InvalidStoreUrlError
+from storage.keys import validate_prefix
 
 if TYPE_CHECKING:
     from storage.bucket_store import BucketStore
@@ -118,6 +119,13 @@ class Backend:
         if parts.query or parts.fragment:
             raise self.invalid("'?' and '#' have no meaning here", url)
         return parts.netloc, parts.path.strip("/")
+
+    def prefix(self, path: str, url: str) -> str:
+        """The store's place in its bucket, of a URL with this path. Raises for one that begins no key."""
+        try:
+            return validate_prefix(path).rstrip("/")
+        except InvalidKeyError as error:
+            raise self.invalid("the prefix is not a legal key", url) from error
 
     def refuse_credentials(self, url: str) -> None:
         """Raise for a URL with an @, which no bucket or prefix holds."""

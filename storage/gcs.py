@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from storage.backend import Backend, Finding, Given, Setting, checked_endpoint
 from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
-from storage.errors import InvalidKeyError
-from storage.keys import validate_prefix
 
 if TYPE_CHECKING:
     from storage.runtime import Obstore
@@ -78,10 +76,7 @@ def _open(url: str, given: Given) -> BucketStore:
         raise GCS.invalid(f"{shown} is not the name of a bucket", url)
     if given.get("service_account") and given.get("service_account_key"):
         raise GCS.invalid("both a file and the text of a service account were given", url, "give one of them")
-    try:
-        prefix = validate_prefix(path).rstrip("/")
-    except InvalidKeyError as error:
-        raise GCS.invalid("the prefix is not a legal key", url) from error
+    prefix = GCS.prefix(path, url)
     endpoint = checked_endpoint(GCS, GCS.setting("endpoint").of(given))
     keys = {name: given.get(name) or None for name in ("service_account", "service_account_key")}
     return GcsStore(GcsConfig(bucket, prefix, endpoint, **keys))

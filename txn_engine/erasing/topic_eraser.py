@@ -278,8 +278,9 @@ class TopicEraser:
         """
         try:
             formats = list(self._published())
-            if formats:
-                self._tables.publish(self._topic.name, formats)
+            if not formats:
+                return {}
+            self._tables.publish(self._topic.name, formats)
             return self._published()
         except (InvalidRequestError, *DAMAGE) as error:
             raise InvalidRequestError(

@@ -12,8 +12,8 @@ import pytest
 import txn_engine
 from storage import BucketStore, open_store
 from tests.cli.conftest import Run
-from tests.engine.conftest import SCHEMA, accounts_in, payments
-from txn_engine import Engine, errors
+from tests.engine.conftest import SCHEMA, accounts_in, load, payments
+from txn_engine import Engine
 
 CLOUDS = ("azure_container", pytest.param("gcs_bucket", marks=pytest.mark.minio))
 
@@ -25,26 +25,6 @@ def cloud(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     for name, value in place.environment.items():
         monkeypatch.setenv(name, value)
     return f"{place.url}/ledger"
-
-
-def load(engine: Engine) -> None:
-    """Six transactions, every other one aborted, and a zombie whose commit is refused."""
-    zombie = engine.producer(transactional_id="load")
-    zombie.init_transactions()
-    zombie.begin_transaction()
-    zombie.produce("payments", payments(666)).result()
-    producer = engine.producer(transactional_id="load")
-    producer.init_transactions()
-    for turn in range(6):
-        producer.begin_transaction()
-        producer.produce("payments", payments(turn, turn + 10))
-        producer.flush()
-        if turn % 2:
-            producer.abort_transaction()
-        else:
-            producer.commit_transaction()
-    with pytest.raises(errors.ProducerFencedError):
-        zombie.commit_transaction()
 
 
 def copy(engine: Engine) -> None:

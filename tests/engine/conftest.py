@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from txn_engine import Engine
+from txn_engine import Engine, errors
 from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock
 
@@ -42,6 +42,26 @@ def payments(*accounts: int, amount: str = "1.00") -> pa.Table:
         {"account_id": pa.array(accounts, pa.int64()), "amount": pa.array([Decimal(amount)] * len(accounts))},
         schema=SCHEMA,
     )
+
+
+def load(engine: Engine) -> None:
+    """Six transactions, every other one aborted, and a zombie whose commit is refused."""
+    zombie = engine.producer(transactional_id="load")
+    zombie.init_transactions()
+    zombie.begin_transaction()
+    zombie.produce("payments", payments(666)).result()
+    producer = engine.producer(transactional_id="load")
+    producer.init_transactions()
+    for turn in range(6):
+        producer.begin_transaction()
+        producer.produce("payments", payments(turn, turn + 10))
+        producer.flush()
+        if turn % 2:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+    with pytest.raises(errors.ProducerFencedError):
+        zombie.commit_transaction()
 
 
 def at_rest(producer: Producer) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator
 
-import pytest
-
 from storage import ObjectInfo, open_store
 from tests.conftest import S3Bucket
-from tests.engine.conftest import SCHEMA, accounts_in, payments
+from tests.engine.conftest import SCHEMA, accounts_in, load
 from tests.faults import FaultyStore
-from txn_engine import Engine, errors
+from txn_engine import Engine
 
 COMMITTED = [0, 2, 4, 10, 12, 14]
 
@@ -37,26 +35,6 @@ class FlatListings(FaultyStore):
 def ledger_in(bucket: S3Bucket) -> FlatListings:
     keys = {"access_key": bucket.access_key, "secret_key": bucket.secret_key}
     return FlatListings(open_store(f"{bucket.url}/ledger", endpoint=bucket.endpoint, **keys))
-
-
-def load(engine: Engine) -> None:
-    """Six transactions, every other one aborted, and a zombie whose commit is refused."""
-    zombie = engine.producer(transactional_id="load")
-    zombie.init_transactions()
-    zombie.begin_transaction()
-    zombie.produce("payments", payments(666)).result()
-    producer = engine.producer(transactional_id="load")
-    producer.init_transactions()
-    for turn in range(6):
-        producer.begin_transaction()
-        producer.produce("payments", payments(turn, turn + 10))
-        producer.flush()
-        if turn % 2:
-            producer.abort_transaction()
-        else:
-            producer.commit_transaction()
-    with pytest.raises(errors.ProducerFencedError):
-        zombie.commit_transaction()
 
 
 def copy(engine: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import hashlib
+import io
 import os
 import pickle
 import signal
@@ -11,8 +12,10 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from minio import Minio
 
 from storage import BucketStore, ObjectNotFoundError, ObjectStore, OversizedObjectError, settle_put_if_absent
 from tests.faults import keys_of
@@ -138,3 +141,28 @@ def in_forked_child(work: Callable[[], bytes], timeout_s: float = 30.0) -> bytes
     finally:
         os.waitpid(pid, 0)
         os.close(reader)
+
+
+class ConformanceByMinio(BucketConformance):
+    """Where minio-py reaches the objects beside the store. The fixture `store` sets both attributes.
+
+    place: the bucket; raw: a client of minio-py.
+    """
+
+    place: Any
+    raw: Minio
+
+    def raw_put(self, _store: ObjectStore, key: str, data: bytes) -> None:
+        self.raw.put_object(self.place.name, f"pre/fix/{key}", io.BytesIO(data), len(data))
+
+    def raw_get(self, _store: ObjectStore, key: str) -> bytes:
+        answer = self.raw.get_object(self.place.name, f"pre/fix/{key}")
+        try:
+            return bytes(answer.read())
+        finally:
+            answer.close()
+            answer.release_conn()
+
+    def raw_exists(self, _store: ObjectStore, key: str) -> bool:
+        found = self.raw.list_objects(self.place.name, prefix=f"pre/fix/{key}")
+        return any(each.object_name == f"pre/fix/{key}" for each in found)

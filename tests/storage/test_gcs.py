@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import time
@@ -26,7 +25,7 @@ from storage.gcs import GcsStore
 from tests.faults import no_pause
 from tests.gcs_front import GcsBucket
 from tests.storage import odd_server
-from tests.storage.bucket_conformance import BucketConformance
+from tests.storage.bucket_conformance import ConformanceByMinio
 from tests.storage.odd_server import UNREACHABLE_S_MAX, error_of, operations, xml
 
 
@@ -44,7 +43,7 @@ def store_of(bucket: GcsBucket, prefix: str = "pre/fix") -> GcsStore:
 
 
 @pytest.mark.minio
-class TestGcsStore(BucketConformance):
+class TestGcsStore(ConformanceByMinio):
     @pytest.fixture
     def store(self, gcs_bucket: GcsBucket) -> ObjectStore:
         self.place, self.raw = gcs_bucket, gcs_bucket.client()
@@ -52,21 +51,6 @@ class TestGcsStore(BucketConformance):
 
     def neighbour(self, prefix: str) -> ObjectStore:
         return store_of(self.place, prefix)
-
-    def raw_put(self, _store: ObjectStore, key: str, data: bytes) -> None:
-        self.raw.put_object(self.place.name, f"pre/fix/{key}", io.BytesIO(data), len(data))
-
-    def raw_get(self, _store: ObjectStore, key: str) -> bytes:
-        answer = self.raw.get_object(self.place.name, f"pre/fix/{key}")
-        try:
-            return bytes(answer.read())
-        finally:
-            answer.close()
-            answer.release_conn()
-
-    def raw_exists(self, _store: ObjectStore, key: str) -> bool:
-        found = self.raw.list_objects(self.place.name, prefix=f"pre/fix/{key}")
-        return any(each.object_name == f"pre/fix/{key}" for each in found)
 
 
 @pytest.mark.minio

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import socket
@@ -30,7 +29,7 @@ from storage.s3.config import s3_config
 from tests.conftest import S3Bucket
 from tests.faults import keys_of, no_pause
 from tests.storage import odd_server
-from tests.storage.bucket_conformance import BucketConformance
+from tests.storage.bucket_conformance import ConformanceByMinio
 from tests.storage.odd_server import UNREACHABLE_S_MAX, error_of, operations, xml
 
 
@@ -50,7 +49,7 @@ def no_aws_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-class S3Conformance(BucketConformance):
+class S3Conformance(ConformanceByMinio):
     """An S3 store in the bucket that a subclass's fixture `bucket` gives."""
 
     @pytest.fixture
@@ -62,23 +61,6 @@ class S3Conformance(BucketConformance):
         self.place = bucket
         self.raw = bucket.client()
         return store_of(bucket)
-
-    def raw_put(self, _store: ObjectStore, key: str, data: bytes) -> None:
-        self.raw.put_object(self.place.name, f"pre/fix/{key}", io.BytesIO(data), len(data))
-
-    def raw_get(self, _store: ObjectStore, key: str) -> bytes:
-        answer = self.raw.get_object(self.place.name, f"pre/fix/{key}")
-        try:
-            return bytes(answer.read())
-        finally:
-            answer.close()
-            answer.release_conn()
-
-    def raw_exists(self, _store: ObjectStore, key: str) -> bool:
-        return any(
-            found.object_name == f"pre/fix/{key}"
-            for found in self.raw.list_objects(self.place.name, prefix=f"pre/fix/{key}")
-        )
 
     def neighbour(self, prefix: str) -> ObjectStore:
         return store_of(self.place, prefix)

@@ -218,21 +218,23 @@ def test_a_snapshot_that_lacks_a_number(ledger: Path) -> None:
         assert any(victim.name in str(finding) for finding in engine.admin.verify().findings)
 
 
-@pytest.mark.parametrize("known", ["1", "3"])
-def test_a_store_of_another_version(ledger: Path, known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("written", ["1", "3"])
+def test_a_store_of_another_version(ledger: Path, written: str) -> None:
     """Refused when it is opened, in one line, whichever of the two is newer."""
-    monkeypatch.setattr("storage.envelope.FORMAT", known)
-    monkeypatch.setattr("txn_engine.verify.checksums.FORMAT", known)
+    path = ledger / "store.json"
+    fields = decode_json(path.read_bytes(), key="store.json", kind="store")
+    path.chmod(0o644)
+    path.write_bytes(encode_json(fields, "store", written_format=written))
     with pytest.raises(UnsupportedFormatError) as caught:
         txn_engine.connect(f"file://{ledger}")
     assert str(caught.value).startswith(
-        f"format '2' (at store.json); expected format '{known}'; open the store with"
+        f"format '{written}' (at store.json); expected format '2'; open the store with"
     )
     assert "\n" not in str(caught.value)
     said = CliRunner().invoke(cli, ["verify", "--url", f"file://{ledger}"])
     assert said.exit_code == 1
     assert len(said.stderr.splitlines()) == 1
-    assert f"format '2' (at store.json); expected format '{known}'" in said.stderr
+    assert f"format '{written}' (at store.json); expected format '2'" in said.stderr
 
 
 def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:

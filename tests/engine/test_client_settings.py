@@ -225,6 +225,31 @@ def test_batch_size_ends_lingering(engine: Engine) -> None:
     assert len(files_of(engine)) < 6
 
 
+def test_what_lingers_holds_back_nothing_before_it(slow: tuple[SlowStore, Engine]) -> None:
+    """A file that was uploaded before its partition was in the transaction is appended when it is, though records
+    behind it linger.
+    """
+    store, engine = slow
+    one = payments(*range(100))
+    with begun(engine, linger_ms=60_000, batch_size=2 * one.nbytes) as producer:
+        store.held = "__transaction_state"
+        futures = [producer.produce("payments", one, partition=0) for _ in range(2)]
+        waited = 0
+        while not [*store.list("topics/payments/0/0/data")]:
+            waited += 1
+            assert waited < 2_000
+            time.sleep(0.01)
+        late = producer.produce("payments", payments(7), partition=0)
+        time.sleep(0.05)  # a thread that sends has looked at what lingers
+        store.held = ""
+        store.let.set()
+        futures[0].result(timeout=20)
+        futures[1].result(timeout=20)
+        assert not late.done()
+        producer.commit_transaction()
+    assert files_of(engine) == [200, 1]
+
+
 def test_max_in_flight_is_how_many_an_entry_names(slow: tuple[SlowStore, Engine]) -> None:
     for most, least, at_most in ((1, 8, 8), (4, 2, 7)):
         store, engine = slow

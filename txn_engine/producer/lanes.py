@@ -176,8 +176,7 @@ class Lane:
         try:
             while self._has_work() and self._draining.acquire(blocking=False):
                 try:
-                    self._linger()
-                    self._work()
+                    self._work(is_due=self._linger())
                 finally:
                     self._draining.release()
         finally:
@@ -206,16 +205,22 @@ class Lane:
                 size = batch.size
         return groups
 
-    def _linger(self) -> None:
-        """Until the records that are not uploaded have waited for long enough, or are enough for a file."""
+    def _linger(self) -> bool:
+        """Until the records that are not uploaded have waited for long enough, or are enough for a file; False where
+        they have not, but files that are uploaded can be appended meanwhile.
+        """
         while self._settings.linger_ms and not self._is_hurried:
-            waiting = [batch for batch in tuple(self._queue) if batch.uploaded is None]
+            queued = tuple(self._queue)
+            waiting = [batch for batch in queued if batch.uploaded is None]
             if not waiting or sum(batch.size for batch in waiting) >= self._settings.batch_size:
-                return
+                return True
             left = waiting[0].queued_ms + self._settings.linger_ms - self._waiting.monotonic_ms()
             if left <= 0 or self._owner.refusal(self.partition) is not None:
-                return
+                return True
+            if len(waiting) < len(queued) and self._owner.admits(self.partition):
+                return False
             self._waiting.pause_ms(min(left, _LOOK_AGAIN_MS))
+        return True
 
     def _may_append(self) -> bool:
         return self._owner.admits(self.partition) or self._owner.refusal(self.partition) is not None
@@ -226,8 +231,8 @@ class Lane:
         groups = [] if self._may_append() else self._next()
         return not groups or groups[-1][0].uploaded is None  # they are uploaded in their order
 
-    def _work(self) -> None:
-        groups = self._next()
+    def _work(self, *, is_due: bool) -> None:
+        groups = [group for group in self._next() if is_due or group[0].uploaded is not None]
         if not groups:
             return  # another thread has sent them meanwhile
         try:

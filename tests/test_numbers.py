@@ -169,6 +169,7 @@ def test_the_simulator_leaves_its_figures(capsys: pytest.CaptureFixture[str]) ->
     assert (found["runs"], found["runs with findings"]) == (1, 0)
     assert found["transactions audited"] == sum(found["transactions by state"].values()) > 0
     assert found["store operations a second"] > 0
+    assert found["judged"]["restored stores"] > 0
     assert last_runs("simulator") == made
 
 

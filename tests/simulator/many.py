@@ -99,6 +99,7 @@ class Summary:
         self.faults: Counter[str] = Counter()
         self.transactions: Counter[str] = Counter()
         self.writings: Counter[str] = Counter()
+        self.judged: Counter[str] = Counter()
         self.failed: list[RunResult] = []
         self.operations = self.crashes = self.virtual_ms = 0
         self.seconds = 0.0
@@ -109,6 +110,7 @@ class Summary:
         self.faults += result.faults
         self.transactions += result.transactions
         self.writings += result.writings
+        self.judged += result.judged
         self.operations += result.operations
         self.crashes += result.crashes
         self.virtual_ms += result.virtual_ms
@@ -132,6 +134,7 @@ class Summary:
             "transactions audited": self.transactions.total(),
             "transactions by state": dict(sorted(self.transactions.items())),
             "transactions as clients knew them": dict(sorted(self.writings.items())),
+            "judged": dict(sorted(self.judged.items())),
         }
 
     def print(self, console: Console) -> None:
@@ -152,6 +155,7 @@ class Summary:
         table.add_row(
             "as clients knew them", ", ".join(f"{how} {n:,}" for how, n in sorted(self.writings.items()))
         )
+        table.add_row("judged", ", ".join(f"{what} {n:,}" for what, n in sorted(self.judged.items())))
         table.add_row("runs with findings", f"{len(self.failed):,}")
         console.print(table)
         for result in self.failed[:_FINDINGS_SHOWN]:

@@ -51,6 +51,7 @@ class RunResult:
     clients: list[str] = field(default_factory=list)
     transactions: Counter[str] = field(default_factory=Counter)
     writings: Counter[str] = field(default_factory=Counter)
+    judged: Counter[str] = field(default_factory=Counter)
     virtual_ms: int = 0
     seconds: float = 0.0
 
@@ -175,4 +176,5 @@ def _sum_up(world: World, result: RunResult) -> None:
     result.fault_sites = world.plan.sites
     result.clients = world.clients
     result.writings.update(writing.outcome for writing in world.history.writings.values())
+    result.judged = world.judged
     result.virtual_ms = world.kernel.now // 1_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -61,6 +62,7 @@ class World:
         self.is_healed = False
         self.latest_ms = START_MS  # the latest time that any clock has shown
         self.notes: dict[str, Any] = {}  # what the clients of one workload keep together
+        self.judged: Counter[str] = Counter()  # what a workload has judged, by what it is
         self._restarts: dict[Process, Callable[[], None]] = {}
         self._working: dict[str, None] = {}
         self._pids = 1_000

@@ -213,6 +213,7 @@ def check(world: World, final: Final) -> list[str]:
             with suppress(InvalidRequestError):  # it was finished before
                 _restore(process, notes.place, target, number)
             wrong += [f"{name}: {what}" for what in _wrong_in(process, target, topics)]
+            world.judged["restored stores"] += 1
         newest = _engine(process, last)
         missing = sum(map(len, final.values()))
         missing -= sum(newest.scan(topic).to_table().num_rows for topic in TOPICS)

@@ -302,6 +302,7 @@ def _make(world: World, engine: Engine, topics: Sequence[str] | None, keep_ms: i
 
 def _look_again(world: World, engine: Engine, cut: Cut) -> None:
     notes, view = notes_of(world), read_cut(engine, cut)
+    world.judged["reads of cuts"] += 1
     before = notes.views.setdefault(cut.number, view)
     if view != before:
         notes.complaints.append(f"cut {cut.number} was read as {_difference(before, view)}")
@@ -369,6 +370,7 @@ def check(world: World, final: Final) -> list[str]:
     for made in notes.made:
         view = notes.views.get(made.cut.number)
         if view is not None:
+            world.judged["cuts"] += 1
             found += [f"cut {made.cut.number}: {wrong}" for wrong in _wrong_in(world, made.cut, view)]
     last = notes.views[notes.made[-1].cut.number]
     missing = {(*place, offset) for place, rows in final.items() for offset, _ in rows} - last.rows.keys()

@@ -325,6 +325,7 @@ def _judge(notes: Notes, world: World, topic: str, key: str, info: dict[str, Any
     if gone:
         notes.complaints[f"{key} shows {gone[0]}, which is gone"] = None
         return
+    world.judged["table versions"] += 1
     rows: Rows = Counter()
     for path in table.files:
         rows += _rows(notes, world, f"topics/{topic}/0/{path}") or Counter()

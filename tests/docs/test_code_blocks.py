@@ -30,12 +30,13 @@ RUN = {
     "docs/AIRFLOW.md": 1,
     "docs/FIRST_PIPELINE.md": 4,
     "docs/KAFKA.md": 1,
+    "docs/POSTGRES.md": 3,
     "docs/SCHEMAS.md": 1,
     "docs/SPARK.md": 5,
     "docs/TABLES.md": 1,
 }
-"""Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules, README's last three
-in tests/readers.
+"""Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules, POSTGRES.md's
+in tests/postgres, README's last three in tests/readers.
 """
 
 

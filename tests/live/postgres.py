@@ -41,6 +41,11 @@ class PostgresServer:
         """As SQLAlchemy takes it."""
         return f"postgresql+psycopg2://airflow:{self._password}@127.0.0.1:{self._port}/postgres"
 
+    @property
+    def dsn(self) -> str:
+        """As libpq takes it."""
+        return self.url.replace("+psycopg2", "")
+
     def __enter__(self) -> Self:
         identity = self._identity()
         password_file = self._folder / "password"
@@ -91,7 +96,7 @@ class PostgresServer:
         deadline = time.monotonic() + _READY_S
         while True:
             try:
-                psycopg2.connect(self.url.replace("+psycopg2", "")).close()
+                psycopg2.connect(self.dsn).close()
                 return
             except psycopg2.OperationalError as error:
                 if time.monotonic() > deadline:

@@ -99,6 +99,16 @@ class Consumer:
         """The partitions that are read."""
         return list(self._assignment.cursors)
 
+    def incarnations(self) -> dict[TopicPartition, int]:
+        """Of which incarnation of its topic each partition is read: another one, where a topic was made again."""
+        self._open()
+        return self._assignment.incarnations()
+
+    @property
+    def store_id(self) -> str:
+        """Of the store that is read: no two stores have the same."""
+        return self._logs.config.store_id
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from this offset.
 
@@ -113,6 +123,16 @@ class Consumer:
         if group is not None and not group.names(partition):
             group.tell(Fetched(group.row_of(cursor.key), (cursor.key,)))
         cursor.position, cursor.open_file = offset, None
+
+    def seek_to_reset(self, partitions: Iterable[TopicPartition]) -> None:
+        """Go where `auto.offset.reset` says, whatever the group has committed.
+
+        Raises:
+            OffsetOutOfRangeError: auto_offset_reset is "none". UnknownTopicOrPartitionError: one is not assigned.
+        """
+        for tp in partitions:
+            cursor = self._cursor(tp)
+            self.seek(tp, self._policy.within(cursor, self._refresh(cursor), None))
 
     def seek_to_cut(self, cut: Cut | int) -> None:
         """Go on behind a cut, in every partition that is read: from the first offset that is not inside.

@@ -1,0 +1,262 @@
+"""`python -m tests.postgres.kills [--rounds 500]`: consume_into, load_query and load_outbox, killed (SIGKILL) before
+and after every statement and every store operation in turn; then at random, with the database's backends killed too.
+
+After each kill the job is run again to its end: each row is there once. Prints how many kills there were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import secrets
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import Connection, Cursor
+from rich.console import Console
+from rich.progress import track
+
+from storage import LocalStore
+from tests.live.postgres import PostgresServer, postgres_binaries
+from tests.postgres.conftest import SCHEMA, payments, produce
+from txn_engine import Engine
+from txn_engine.postgres import consume_into, insert_into, load_outbox, load_query
+
+_OPERATIONS = ("put_if_absent", "put", "get", "get_range", "list", "delete", "head", "exists")
+ROWS = 12
+_BATCH = 5
+
+
+@dataclass
+class Fuse:
+    """Kills this process before, or after, the operation of a number; counts them all. Or the database's backends."""
+
+    number: int
+    after: bool
+    admin_dsn: str | None = None
+    count: int = 0
+
+    def around(self, work: Callable[..., Any], *words: Any, **more: Any) -> Any:
+        """The work, and the death where this is its moment."""
+        self.count += 1
+        due = self.count == self.number
+        if due and not self.after:
+            self._go()
+        found = work(*words, **more)
+        if due and self.after:
+            self._go()
+        return found
+
+    def _go(self) -> None:
+        if self.admin_dsn is None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with psycopg.connect(self.admin_dsn, autocommit=True) as admin:
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND datname = current_database()"
+            )
+
+
+class FusedStore:
+    """A store whose every operation is one that the process may die at."""
+
+    def __init__(self, inner: LocalStore, fuse: Fuse) -> None:
+        self._inner, self._fuse = inner, fuse
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in _OPERATIONS:
+            return found
+        return lambda *words, **more: self._fuse.around(found, *words, **more)
+
+
+def fused_connection(dsn: str, fuse: Fuse) -> Connection[Any]:
+    """A connection whose every statement is one, BEGIN, COMMIT and COPY's end among them."""
+
+    class FusedCursor(Cursor[Any]):
+        def execute(self, *words: Any, **more: Any) -> Any:
+            return fuse.around(super().execute, *words, **more)
+
+    class FusedConnection(Connection[Any]):
+        def wait(self, *words: Any, **more: Any) -> Any:
+            """Each exchange with the server."""
+            return fuse.around(super().wait, *words, **more)
+
+    return FusedConnection.connect(dsn, cursor_factory=FusedCursor)
+
+
+# --- the jobs -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """feed: rows of these numbers into where it takes them. run: the job. there: what has arrived."""
+
+    name: str
+    feed: Callable[[Engine, Connection[Any], range], None]
+    run: Callable[[Engine, Connection[Any], str], object]
+    there: Callable[[Engine, Connection[Any]], list[int]]
+
+
+def _insert(connection: Connection[Any], table: str, rows: range) -> None:
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {table} (account_id, amount) VALUES (%s, 1)",  # type: ignore[arg-type]
+            [(n,) for n in rows],
+        )
+
+
+def _in_topic(topic: str) -> Callable[[Engine, Connection[Any]], list[int]]:
+    def read(engine: Engine, _: Connection[Any]) -> list[int]:
+        found: list[int] = engine.scan(topic).to_table(["account_id"])["account_id"].to_pylist()
+        return found
+
+    return read
+
+
+def _out(engine: Engine, connection: Connection[Any], _: str) -> None:
+    with engine.consumer({"group.id": "out", "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe(["source"])
+        consume_into(connection, consumer, insert_into("arrived"), max_records=_BATCH)
+
+
+def _arrived(_: Engine, connection: Connection[Any]) -> list[int]:
+    with connection.transaction():
+        return [row[0] for row in connection.execute("SELECT account_id FROM arrived")]
+
+
+def _query(engine: Engine, connection: Connection[Any], run: str) -> None:
+    first = int(run) * ROWS
+    query = "SELECT account_id, amount, note FROM rows"
+    load_query(engine, connection, query, "queried", key_range=("account_id", first, first + ROWS))
+
+
+JOBS = (
+    Job("consume_into", lambda engine, _, rows: produce(engine, payments(*rows), "source"), _out, _arrived),
+    Job(
+        "load_query",
+        lambda _, connection, rows: _insert(connection, "rows", rows),
+        _query,
+        _in_topic("queried"),
+    ),
+    Job(
+        "load_outbox",
+        lambda _, connection, rows: _insert(connection, "outbox", rows),
+        lambda engine, connection, _: load_outbox(engine, connection, "outbox", "drained", batch_rows=_BATCH),
+        _in_topic("drained"),
+    ),
+)
+
+
+class Bench:
+    """A store and a database in which the jobs are run, each time on rows that were not there before."""
+
+    def __init__(self, dsn: str, folder: Path) -> None:
+        self.dsn = dsn
+        self._store = LocalStore(folder / "ledger")
+        self._rounds: Counter[str] = Counter()
+        self.kills: Counter[str] = Counter()
+        with Engine(self._store) as engine:
+            for topic in ("source", "queried", "drained"):
+                engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account_id")
+        columns = "account_id bigint, amount numeric(18,2), note text"
+        with psycopg.connect(self.dsn) as connection:
+            connection.execute(f"CREATE TABLE arrived ({columns})")
+            connection.execute(f"CREATE TABLE rows ({columns})")
+            connection.execute(
+                f"CREATE TABLE outbox (id bigserial PRIMARY KEY, {columns}, txn_engine_run text)"
+            )
+
+    def one(self, job: Job, number: int, *, after: bool, of_database: bool = False) -> bool:
+        """Kill at the operation of this number, and run again; False where the job has fewer operations.
+
+        Raises AssertionError where a row is not there once.
+        """
+        turn = self._rounds[job.name]
+        self._rounds[job.name] += 1
+        rows = range(turn * ROWS, (turn + 1) * ROWS)
+        with Engine(self._store) as engine, psycopg.connect(self.dsn) as connection:
+            job.feed(engine, connection, rows)
+            engine.admin.snapshot()  # or every run would have more to read than the one before, and more to die at
+        died = self._child(job, str(turn), Fuse(number, after, self.dsn if of_database else None))
+        assert self._child(job, str(turn), Fuse(0, after=False)) == 0, f"{job.name}: the second run failed"
+        with Engine(self._store) as engine, psycopg.connect(self.dsn) as connection:
+            found = sorted(job.there(engine, connection))
+        assert found == list(range((turn + 1) * ROWS)), (
+            f"{job.name}, killed {'after' if after else 'before'} operation {number}: {_difference(found, turn)}"
+        )
+        self.kills[f"{job.name}, {'database' if of_database else 'process'}"] += died != 0
+        return died != 0
+
+    def _child(self, job: Job, run: str, fuse: Fuse) -> int:
+        """The job in a process of its own; what it ended with."""
+        child = os.fork()
+        if child == 0:
+            try:
+                with (
+                    Engine(FusedStore(self._store, fuse)) as engine,  # type: ignore[arg-type]
+                    fused_connection(self.dsn, fuse) as connection,
+                ):
+                    job.run(engine, connection, run)
+            except BaseException:  # noqa: BLE001
+                os._exit(1)
+            os._exit(0)
+        return os.waitpid(child, 0)[1]
+
+
+def _difference(found: list[int], turn: int) -> str:
+    counted = Counter(found)
+    twice = [number for number, count in counted.items() if count > 1]
+    missing = [number for number in range((turn + 1) * ROWS) if number not in counted]
+    return f"twice {twice[:5]}, missing {missing[:5]}"
+
+
+def every_operation(bench: Bench, job: Job, *, step: int = 1, first: int = 1) -> Iterator[int]:
+    """Before and after every one, or every `step`th, until the job has no more; the numbers."""
+    number = first
+    while bench.one(job, number, after=False):
+        bench.one(job, number, after=True)
+        yield number
+        number += step
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run; 0 where each row was there once, always."""
+    parser = argparse.ArgumentParser(prog="python -m tests.postgres.kills", description=__doc__)
+    parser.add_argument(
+        "--rounds", type=int, default=500, help="random ones, behind those of every operation (500)"
+    )
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    chosen = parser.parse_args(arguments)
+    console = Console()
+    console.print(f"kills of database jobs: seed {chosen.seed}")
+    chance = random.Random(chosen.seed)
+    binaries = postgres_binaries()
+    if binaries is None:
+        console.print("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
+        return 2
+    with PostgresServer(binaries) as server, tempfile.TemporaryDirectory() as folder:
+        bench = Bench(server.dsn, Path(folder))
+        most = {}
+        for job in JOBS:
+            for number in every_operation(bench, job):
+                most[job.name] = number
+            console.print(f"{job.name}: killed before and after each of {most[job.name]} operations")
+        for _ in track(range(chosen.rounds), "at random", console=console):
+            job = chance.choice(JOBS)
+            number = chance.randint(1, most[job.name])
+            bench.one(job, number, after=chance.random() < 0.5, of_database=chance.random() < 0.3)
+        console.print(f"{bench.kills.total():,} kills, each row there once: {dict(bench.kills)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,318 @@
+"""Out of topics into a real Postgres: each record once, with its position, whatever dies."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import Connection
+
+from tests.postgres.conftest import SCHEMA, payments, produce
+from txn_engine import Engine
+from txn_engine.consumer import Consumer
+from txn_engine.errors import (
+    IllegalStateError,
+    InvalidGroupIdError,
+    InvalidRequestError,
+    OffsetsMovedError,
+    TxnEngineError,
+)
+from txn_engine.postgres import (
+    DatabaseError,
+    DatabaseOutcomeUnknownError,
+    DatabaseUnavailableError,
+    append_to,
+    consume_into,
+    insert_into,
+    upsert_into,
+)
+
+pytestmark = pytest.mark.slow
+
+
+def consumer_of(engine: Engine, topic: str = "payments", **settings: Any) -> Consumer:
+    consumer = engine.consumer({"group.id": "to-postgres", "auto.offset.reset": "earliest"} | settings)
+    consumer.subscribe([topic])
+    return consumer
+
+
+def accounts(connection: Connection[Any], table: str = "payments") -> list[int]:
+    with connection.transaction():
+        return [row[0] for row in connection.execute(f"SELECT account_id FROM {table} ORDER BY 1")]  # type: ignore[arg-type]
+
+
+def test_each_record_is_there_once(engine: Engine, connection: Connection[Any]) -> None:
+    """Batch by batch, aborted records never, and a second call takes what came since; the group follows."""
+    produce(engine, payments(*range(100)))
+    produce(engine, payments(*range(900, 910)), commit=False)
+    write = insert_into("payments", create=True)
+    first = consume_into(connection, consumer_of(engine), write, max_records=30)
+    assert (first.records, first.batches >= 4, first.group_error) == (100, True, None)
+    assert accounts(connection) == list(range(100))
+    assert consume_into(connection, consumer_of(engine), write).records == 0
+    produce(engine, payments(*range(100, 120)))
+    second = consume_into(connection, consumer_of(engine), write)
+    assert (second.records, accounts(connection)) == (20, list(range(120)))
+    with engine.consumer(group_id="to-postgres") as other:
+        other.subscribe(["payments"])
+        assert {tp: at.offset for tp, at in other.committed(other.assignment()).items()} == second.positions
+        assert set(other.lag().values()) == {0}
+
+
+def test_the_database_decides_where_a_run_begins(
+    engine: Engine, dsn: str, connection: Connection[Any]
+) -> None:
+    """Not the group: one that is ahead skips nothing, one behind repeats nothing, and an empty database is filled."""
+    produce(engine, payments(1, 2, 3, 4))
+    consume_into(connection, consumer_of(engine), insert_into("payments", create=True))
+    produce(engine, payments(5, 6, 7, 8))
+    ahead = consumer_of(engine)
+    while ahead.poll() is not None:
+        pass
+    ahead.commit()
+    assert consume_into(connection, consumer_of(engine), insert_into("payments")).records == 4
+    assert accounts(connection) == [1, 2, 3, 4, 5, 6, 7, 8]
+    connection.execute("DROP TABLE payments, txn_engine_positions")
+    connection.commit()
+    assert consume_into(connection, consumer_of(engine), insert_into("payments", create=True)).records == 8
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_write_that_fails_leaves_nothing(engine: Engine, connection: Connection[Any], when: str) -> None:
+    """Neither rows nor positions of its batch; those before stay, and the next call goes on."""
+    produce(engine, payments(*range(50)))
+    write = insert_into("payments", create=True)
+    calls = 0
+
+    def failing(to: Connection[Any], records: pa.Table) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3 and when == "before":
+            raise RuntimeError("mine")
+        write(to, records)
+        if calls == 3:
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        consume_into(connection, consumer_of(engine), failing, max_records=10)
+    assert len(accounts(connection)) == 20
+    assert consume_into(connection, consumer_of(engine), write, max_records=10).records == 30
+    assert accounts(connection) == list(range(50))
+
+
+def test_two_at_once_one_is_refused(engine: Engine, dsn: str, connection: Connection[Any]) -> None:
+    """While the other writes, and after it has; each record is there once."""
+    produce(engine, payments(*range(40)))
+    write = insert_into("payments", create=True)
+    consume_into(connection, consumer_of(engine), write, max_records=10, max_batches=1)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow(to: Connection[Any], records: pa.Table) -> None:
+        inside.set()
+        assert go_on.wait(20)
+        write(to, records)
+
+    done: list[int] = []
+
+    def other() -> None:
+        with psycopg.connect(dsn) as mine:
+            done.append(consume_into(mine, consumer_of(engine), slow, max_records=10, max_batches=1).records)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert inside.wait(20)
+    with pytest.raises(OffsetsMovedError, match="another run is writing now"):
+        consume_into(connection, consumer_of(engine), write)
+    go_on.set()
+    thread.join()
+    assert done == [10]
+
+    def overtaken(to: Connection[Any], records: pa.Table) -> None:
+        write(to, records)
+        if records.num_rows == 7:  # once
+            with psycopg.connect(dsn) as mine, pytest.raises(OffsetsMovedError):
+                consume_into(mine, consumer_of(engine), write)
+
+    assert consume_into(connection, consumer_of(engine), overtaken, max_records=7).records == 20
+    assert accounts(connection) == list(range(40))
+
+
+def test_a_run_that_was_overtaken_writes_nothing(
+    engine: Engine, dsn: str, connection: Connection[Any]
+) -> None:
+    """Another run has taken the range between the read and the write."""
+    produce(engine, payments(*range(40)))
+    write = insert_into("payments", create=True)
+    consume_into(connection, consumer_of(engine), write, max_records=10, max_batches=1)
+    consumer = consumer_of(engine)
+    poll = consumer.poll
+
+    def late(*words: Any) -> pa.Table | None:
+        records = poll(*words)
+        with psycopg.connect(dsn) as mine:
+            consume_into(mine, consumer_of(engine), write)
+        return records
+
+    consumer.poll = late  # type: ignore[method-assign]
+    with pytest.raises(OffsetsMovedError, match="stands at"):
+        consume_into(connection, consumer, write, max_records=10)
+    assert accounts(connection) == list(range(40))
+
+
+def kill(dsn: str, connection: Connection[Any]) -> None:
+    with psycopg.connect(dsn, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
+
+
+def test_a_connection_that_is_lost(engine: Engine, dsn: str, connection: Connection[Any]) -> None:
+    """In the middle: nothing of the batch is there. At the commit: nobody knows, and the next call finds out."""
+    produce(engine, payments(*range(20)))
+    write = insert_into("payments", create=True)
+
+    def dying(to: Connection[Any], records: pa.Table) -> None:
+        kill(dsn, to)
+        write(to, records)
+
+    with pytest.raises(DatabaseUnavailableError, match="nothing of this batch is there") as caught:
+        consume_into(connection, consumer_of(engine), dying)
+    assert not isinstance(caught.value, DatabaseOutcomeUnknownError)
+
+    def dying_late(to: Connection[Any], records: pa.Table) -> None:
+        write(to, records)
+        kill(dsn, to)
+
+    with psycopg.connect(dsn) as second, pytest.raises(DatabaseOutcomeUnknownError, match="repeats nothing"):
+        consume_into(second, consumer_of(engine), dying_late)
+    with psycopg.connect(dsn) as third:
+        consume_into(third, consumer_of(engine), write)
+        assert accounts(third) == list(range(20))
+
+
+def test_partitions_and_topics_that_come_and_go(engine: Engine, connection: Connection[Any]) -> None:
+    """A new partition is read from its beginning; a topic that was made again is refused: its records are others."""
+    produce(engine, payments(*range(30)))
+    write = insert_into("payments", create=True)
+    consumer = consumer_of(engine)
+    consume_into(connection, consumer, write)
+    engine.admin.add_partitions_to_topic("payments", 5)
+    produce(engine, payments(*range(30, 60)))
+    consume_into(connection, consumer, write, max_records=7)
+    assert accounts(connection) == list(range(60))
+    engine.admin.delete_topic("payments")
+    engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+    produce(engine, payments(1))
+    with pytest.raises(InvalidRequestError, match="was made again"):
+        consume_into(connection, consumer_of(engine), write)
+
+
+# --- what is written ----------------------------------------------------------------------------------------------
+
+
+def test_upserts_and_tombstones(engine: Engine, connection: Connection[Any]) -> None:
+    """Of each key the last record; a tombstone deletes where that was asked for."""
+    write = upsert_into("payments", ["account_id"], create=True, delete_tombstones=True)
+    produce(engine, pa.concat_tables([payments(1, 2, amount="1.00"), payments(1, amount="2.00")]))
+    consume_into(connection, consumer_of(engine), write)
+    produce(engine, pa.concat_tables([payments(1, amount="3.00"), payments(3, amount="9.00")]))
+    gone = pa.table({"account_id": [2], "amount": [None], "note": [None]}, schema=SCHEMA)
+    produce(engine, gone)
+    consume_into(connection, consumer_of(engine), write)
+    rows = connection.execute("SELECT account_id, amount::text FROM payments ORDER BY 1").fetchall()
+    assert rows == [(1, "3.00"), (3, "9.00")]
+
+
+def test_a_history_has_places(engine: Engine, connection: Connection[Any]) -> None:
+    produce(engine, payments(*range(10)))
+    consume_into(connection, consumer_of(engine), append_to("history", create=True))
+    rows = connection.execute("SELECT _partition, _offset, account_id FROM history ORDER BY 1, 2").fetchall()
+    scanned = engine.scan("payments").to_table(["_partition", "_offset", "account_id"])
+    assert rows == sorted(zip(*(column.to_pylist() for column in scanned.columns), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("definition", "said"),
+    [
+        ("account_id bigint, amount numeric(18,2)", "no column 'note'"),
+        ("account_id integer, amount numeric(18,2), note text", "column 'account_id' of type integer"),
+        ("account_id bigint, amount numeric(10,2), note text", "numeric(10,2)"),
+        ("account_id bigint, amount numeric(20,1), note text", "numeric(20,1)"),
+        ("account_id bigint, amount double precision, note text", "double precision"),
+        ("account_id bigint, amount numeric(18,2), note text NOT NULL", "column 'note' takes no null"),
+        ("account_id bigint, amount numeric(18,2), note char(9)", "character(9)"),
+        ("account_id bigint, amount numeric, note text, more text NOT NULL", "column 'more' takes no null"),
+        ("account_id bigint GENERATED ALWAYS AS (1) STORED, amount numeric, note text", "is generated"),
+    ],
+)
+def test_a_table_that_would_lose_something(
+    engine: Engine, connection: Connection[Any], definition: str, said: str
+) -> None:
+    """Is refused in one line before the first row, and no position moves."""
+    connection.execute(f"CREATE TABLE payments ({definition})")  # type: ignore[arg-type]
+    connection.commit()
+    produce(engine, payments(1, note=None))
+    with pytest.raises(DatabaseError) as caught:
+        consume_into(connection, consumer_of(engine), insert_into("payments"))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert connection.execute("SELECT count(*) FROM txn_engine_positions").fetchone() == (0,)
+
+
+def test_a_text_that_is_too_long_is_not_quoted(engine: Engine, connection: Connection[Any]) -> None:
+    connection.execute("CREATE TABLE payments (account_id bigint, amount numeric, note varchar(5))")
+    connection.commit()
+    produce(engine, payments(1, note="secret-and-long"))
+    with pytest.raises(DatabaseError, match="StringDataRightTruncation") as caught:
+        consume_into(connection, consumer_of(engine), insert_into("payments"))
+    assert "secret" not in str(caught.value)
+
+
+def test_every_type_comes_back_as_it_was(engine: Engine, connection: Connection[Any]) -> None:
+    """Into a table that is made for the topic, and out again by `load_query`: the same records."""
+    from tests.postgres.every_type import RECORDS
+    from txn_engine.postgres import load_query
+
+    for topic in ("kinds", "again"):
+        engine.admin.create_topic(topic, partitions=1, schema=RECORDS.schema)
+    produce(engine, RECORDS, "kinds")
+    consume_into(connection, consumer_of(engine, "kinds"), insert_into("kinds", create=True))
+    load_query(engine, connection, "SELECT * FROM kinds", "again", run_id="1")
+    names = RECORDS.column_names
+    assert engine.scan("again").to_table(names).equals(engine.scan("kinds").to_table(names))
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda engine, connection: (connection, engine.consumer()), InvalidGroupIdError),
+        (lambda engine, connection: (connection, engine.consumer(group_id="g")), IllegalStateError),
+        (lambda engine, connection: (_in_transaction(connection), consumer_of(engine)), IllegalStateError),
+        (lambda engine, connection: (_closed(connection), consumer_of(engine)), IllegalStateError),
+    ],
+)
+def test_what_cannot_be_done(
+    engine: Engine,
+    connection: Connection[Any],
+    make: Callable[[Engine, Connection[Any]], tuple[Connection[Any], Consumer]],
+    error: type[TxnEngineError],
+) -> None:
+    to, consumer = make(engine, connection)
+    with pytest.raises(error) as caught:
+        consume_into(to, consumer, insert_into("payments"))
+    assert "\n" not in str(caught.value)
+
+
+def _in_transaction(connection: Connection[Any]) -> Connection[Any]:
+    connection.execute("SELECT 1")
+    return connection
+
+
+def _closed(connection: Connection[Any]) -> Connection[Any]:
+    connection.close()
+    return connection

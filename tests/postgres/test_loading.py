@@ -1,0 +1,172 @@
+"""Out of a real Postgres into topics: a query's rows exactly, in one transaction, once a run."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from psycopg import Connection
+
+from tests.postgres.conftest import SCHEMA
+from txn_engine import Engine
+from txn_engine.errors import IllegalStateError, InvalidRecordError, InvalidRequestError, TxnEngineError
+from txn_engine.postgres import DatabaseError, DatabaseUnavailableError, load_query
+
+pytestmark = pytest.mark.slow
+
+QUERY = "SELECT account_id, amount, note FROM payments"
+
+
+@pytest.fixture
+def table(connection: Connection[Any]) -> Connection[Any]:
+    """A thousand payments."""
+    connection.execute("CREATE TABLE payments (account_id bigint, amount numeric(18,2), note text, day date)")
+    connection.execute(
+        "INSERT INTO payments SELECT n, n / 100.0, CASE n % 3 WHEN 0 THEN NULL WHEN 1 THEN '' ELSE 'x' END,"
+        " DATE '2026-01-01' + n / 100 FROM generate_series(0, 999) AS of (n)"
+    )
+    connection.commit()
+    return connection
+
+
+def rows(engine: Engine) -> list[tuple[int, Decimal, str | None]]:
+    found = engine.scan("payments").to_table(SCHEMA.names)
+    return sorted(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def test_a_query_is_loaded_once(engine: Engine, table: Connection[Any]) -> None:
+    """All of it, nulls apart from empty texts; the same run again loads nothing."""
+    first = load_query(engine, table, QUERY, "payments", run_id="2026-11-26")
+    assert (first.records, first.committed_before) == (1_000, False)
+    expected = [(n, Decimal(n) / 100, (None, "", "x")[n % 3]) for n in range(1_000)]
+    assert rows(engine) == expected
+    again = load_query(engine, table, QUERY, "payments", run_id="2026-11-26")
+    assert (again.records, again.committed_before) == (0, True)
+    assert rows(engine) == expected
+    assert not engine.admin.verify().findings
+
+
+def test_ranges_are_runs(engine: Engine, table: Connection[Any]) -> None:
+    """Each range is loaded once, by its own name; together they are the table."""
+    for start in (0, 500, 0, 500):
+        load_query(engine, table, QUERY + ";", "payments", key_range=("account_id", start, start + 500))
+    assert [account for account, _, _ in rows(engine)] == list(range(1_000))
+
+
+def test_parameters_and_nothing_found(engine: Engine, table: Connection[Any]) -> None:
+    """Parameters are values, whatever is in them; a query that gives no row is a run too."""
+    given = load_query(
+        engine,
+        table,
+        QUERY + " WHERE note = %s -- a comment",
+        "payments",
+        run_id="1",
+        parameters=["' OR true; --"],
+    )
+    assert given.records == 0
+    assert load_query(engine, table, QUERY, "payments", run_id="1").committed_before
+    assert load_query(engine, table, QUERY + " WHERE account_id = %(id)s", "payments", run_id="2",
+                      parameters={"id": 7}).records == 1  # fmt: skip
+
+
+def test_one_snapshot_whatever_changes_under_it(engine: Engine, table: Connection[Any], dsn: str) -> None:
+    """Rows that come and go while the query is read are not seen by half."""
+    told: list[int] = []
+
+    def meddle(records: int) -> None:
+        if not told:
+            with psycopg.connect(dsn) as other:
+                other.execute("DELETE FROM payments WHERE account_id >= 500")
+                other.execute("INSERT INTO payments (account_id) SELECT 5000")
+        told.append(records)
+
+    load_query(engine, table, QUERY + " ORDER BY account_id", "payments", run_id="1", progress=meddle)
+    assert [account for account, _, _ in rows(engine)] == list(range(1_000))
+    assert told[-1] == 1_000
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT account_id, amount, note, day FROM payments", "unknown column 'day'"),
+        ("SELECT amount, note FROM payments", "no column 'account_id'"),
+        ("SELECT account_id, amount, note, note FROM payments", "column 'note' twice"),
+        (
+            "SELECT account_id, amount::float8 AS amount, note FROM payments",
+            "column 'amount' of type double precision",
+        ),
+        (
+            "SELECT account_id::text AS account_id, amount, note FROM payments",
+            "column 'account_id' of type text",
+        ),
+        ("SELECT account_id, amount, day AS note FROM payments", "column 'note' of type date"),
+        ("SELECT nothing FROM payments", 'column "nothing" does not exist'),
+        ("SELECT * FROM nowhere", 'relation "nowhere" does not exist'),
+        ("DELETE FROM payments RETURNING account_id, amount, note", "syntax error"),
+    ],
+)
+def test_a_query_that_does_not_fit(engine: Engine, table: Connection[Any], query: str, said: str) -> None:
+    """Is one line, before the first row; nothing is seen, and the next load goes on."""
+    with pytest.raises(TxnEngineError) as caught:
+        load_query(engine, table, query, "payments", run_id="1")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert rows(engine) == []
+    assert load_query(engine, table, QUERY, "payments", run_id="1").records == 1_000
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("1, 0.005, 'x'", "does not fit in column 'amount'"),
+        ("1, 'NaN', 'x'", "does not fit in column 'amount'"),
+        ("NULL, 1, 'x'", "null in column 'account_id'"),
+        ("99999999999999999999, 1, 'x'", "does not fit in column 'account_id'"),
+    ],
+)
+def test_a_value_that_does_not_fit(engine: Engine, table: Connection[Any], value: str, said: str) -> None:
+    """Is named by its row and column, and not quoted; nothing of the load is seen."""
+    query = f"SELECT account_id::numeric, amount::numeric, note FROM payments UNION ALL SELECT {value}"
+    with pytest.raises(InvalidRecordError, match=rf"{said} \(at row 1001 of the query"):
+        load_query(engine, table, query, "payments", run_id="1")
+    assert rows(engine) == []
+
+
+def test_a_server_that_goes_away(engine: Engine, table: Connection[Any], dsn: str) -> None:
+    """In the middle of the query: nothing is seen, and the same run loads all of it later."""
+
+    def kill(records: int) -> None:
+        with psycopg.connect(dsn, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s)", (table.info.backend_pid,))
+
+    big = "SELECT account_id, amount, repeat('x', 20000) AS note FROM payments"
+    with pytest.raises(DatabaseUnavailableError):
+        load_query(engine, table, big, "payments", run_id="1", progress=kill)
+    assert rows(engine) == []
+    with psycopg.connect(dsn) as again:
+        assert load_query(engine, again, big, "payments", run_id="1").records == 1_000
+
+
+def test_what_cannot_be_done(engine: Engine, table: Connection[Any]) -> None:
+    with pytest.raises(InvalidRequestError, match="no run id"):
+        load_query(engine, table, QUERY, "payments")
+    with pytest.raises(TxnEngineError, match="does not exist"):
+        load_query(engine, table, QUERY, "paymants", run_id="1")
+    table.execute("SELECT 1")
+    with pytest.raises(IllegalStateError, match="transaction open"):
+        load_query(engine, table, QUERY, "payments", run_id="1")
+    table.rollback()
+    with pytest.raises(DatabaseError, match="InvalidTextRepresentation"):
+        load_query(engine, table, QUERY, "payments", key_range=("account_id", "a", "b"))
+
+
+def test_a_topic_with_a_default(engine: Engine, table: Connection[Any]) -> None:
+    """A column that came later may be missing: it has its default, as older records do."""
+    from txn_engine import AddColumn
+
+    engine.admin.alter_topic("payments", [AddColumn(pa.field("currency", pa.string()), default="EUR")])
+    load_query(engine, table, QUERY + " WHERE account_id < 2", "payments", run_id="1")
+    assert engine.scan("payments").to_table(["currency"])["currency"].to_pylist() == ["EUR", "EUR"]

@@ -1,0 +1,197 @@
+"""An outbox in a real Postgres: each row into the topic once, also when workers die, overlap and take over."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+from tests.postgres.conftest import SCHEMA
+from txn_engine import Engine
+from txn_engine.errors import InvalidRequestError, ProducerFencedError, TxnEngineError
+from txn_engine.postgres import DatabaseError, load_outbox
+from txn_engine.postgres import outbox as outbox_module
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def outbox(connection: Connection[Any]) -> Connection[Any]:
+    """A hundred rows."""
+    connection.execute(
+        "CREATE TABLE outbox (id bigserial PRIMARY KEY, account_id bigint, amount numeric(18,2), note text,"
+        " txn_engine_run text, loaded_at timestamptz)"
+    )
+    insert(connection, 0, 100)
+    return connection
+
+
+def insert(connection: Connection[Any], first: int, count: int) -> None:
+    connection.execute(
+        "INSERT INTO outbox (account_id, amount) SELECT n, 1 FROM generate_series(%s::int, %s::int) AS of (n)",
+        (first, first + count - 1),
+    )
+    connection.commit()
+
+
+def loaded(engine: Engine) -> list[int]:
+    return sorted(engine.scan("payments").to_table(["account_id"])["account_id"].to_pylist())
+
+
+def left(connection: Connection[Any], where: str = "true") -> int:
+    row = connection.execute(f"SELECT count(*) FROM outbox WHERE {where}").fetchone()  # type: ignore[arg-type]
+    connection.commit()
+    assert row is not None
+    return int(row[0])
+
+
+def test_an_outbox_is_drained(engine: Engine, outbox: Connection[Any]) -> None:
+    """In batches, until nothing is left; rows that come later are the next call's."""
+    done = load_outbox(engine, outbox, "outbox", "payments", batch_rows=30)
+    assert (done.records, done.batches, done.taken_over, done.claimed_by_others) == (100, 4, 0, 0)
+    assert loaded(engine) == list(range(100))
+    assert left(outbox) == 0
+    insert(outbox, 100, 5)
+    assert load_outbox(engine, outbox, "outbox", "payments").records == 5
+    assert load_outbox(engine, outbox, "outbox", "payments").records == 0
+    assert loaded(engine) == list(range(105))
+    assert not engine.admin.verify().findings
+
+
+def test_rows_may_stay_and_be_marked(engine: Engine, outbox: Connection[Any]) -> None:
+    for _ in range(2):
+        load_outbox(engine, outbox, "outbox", "payments", mark_column="loaded_at")
+    assert loaded(engine) == list(range(100))
+    assert left(outbox, "loaded_at IS NOT NULL") == 100
+
+
+def test_a_row_that_commits_late_is_not_skipped(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
+    """It has a lower number than rows that were loaded before."""
+    with psycopg.connect(dsn) as late:
+        late.execute("INSERT INTO outbox (account_id, amount) VALUES (1000, 1)")
+        insert(outbox, 100, 1)
+        load_outbox(engine, outbox, "outbox", "payments")
+        assert loaded(engine) == list(range(101))
+    load_outbox(engine, outbox, "outbox", "payments")
+    assert loaded(engine) == [*range(101), 1000]
+
+
+STEPS = ("claimed", "loaded", "taken away")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("mark", [None, "loaded_at"])
+def test_whoever_takes_over_loads_the_same_rows(
+    engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch, step: str, mark: str | None
+) -> None:
+    """A worker that ends behind any of the three steps of its second batch."""
+
+    class Died(BaseException):
+        pass
+
+    calls = 0
+
+    def dying(name: str, work: Any) -> Any:
+        def run(*words: Any, **more: Any) -> Any:
+            nonlocal calls
+            found = work(*words, **more)
+            calls += name == step
+            if name == step and calls == 2:
+                raise Died
+            return found
+
+        return run
+
+    kind = outbox_module._Outbox
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "claim", dying("claimed", kind.claim))
+        patched.setattr(kind, "take_away", dying("taken away", kind.take_away))
+        patched.setattr(outbox_module, "load_run", dying("loaded", outbox_module.load_run))
+        with pytest.raises(Died):
+            load_outbox(engine, outbox, "outbox", "payments", batch_rows=30, mark_column=mark)
+    insert(outbox, 100, 7)
+    done = load_outbox(engine, outbox, "outbox", "payments", batch_rows=50, mark_column=mark)
+    assert (done.taken_over, done.finished) == {"claimed": (1, 0), "loaded": (1, 1), "taken away": (0, 0)}[
+        step
+    ]
+    assert loaded(engine) == list(range(107))
+    assert left(outbox, "true" if mark is None else "loaded_at IS NULL") == 0
+
+
+def test_a_worker_that_was_fenced_loads_nothing_more(
+    engine: Engine, outbox: Connection[Any], dsn: str
+) -> None:
+    """It was asleep between two batches; what it claims then is its successor's."""
+
+    def taken_over(records: int) -> None:
+        with psycopg.connect(dsn) as other:
+            load_outbox(engine, other, "outbox", "payments", max_batches=1, batch_rows=10)
+
+    with pytest.raises(ProducerFencedError):
+        load_outbox(engine, outbox, "outbox", "payments", batch_rows=30, progress=taken_over)
+    assert left(outbox, "txn_engine_run IS NOT NULL") > 0
+    load_outbox(engine, outbox, "outbox", "payments")
+    assert loaded(engine) == list(range(100))
+
+
+def test_workers_of_different_ids_share_the_rows(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
+    """And leave one another's claims alone."""
+    insert(outbox, 100, 400)
+    errors: list[BaseException] = []
+
+    def work(name: str) -> None:
+        try:
+            with psycopg.connect(dsn) as mine:
+                load_outbox(engine, mine, "outbox", "payments", batch_rows=40, transactional_id=name)
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(f"worker-{number}",)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert loaded(engine) == list(range(500))
+    outbox.execute("INSERT INTO outbox (account_id, txn_engine_run) VALUES (9999, 'somebody/else')")
+    outbox.commit()
+    assert load_outbox(engine, outbox, "outbox", "payments").claimed_by_others == 1
+    assert loaded(engine) == list(range(500))
+
+
+@pytest.fixture
+def bad(outbox: Connection[Any]) -> Connection[Any]:
+    outbox.execute("ALTER TABLE outbox ALTER amount TYPE numeric")
+    outbox.execute("UPDATE outbox SET amount = 0.001 WHERE account_id = 50")
+    outbox.commit()
+    return outbox
+
+
+def test_a_row_that_does_not_fit_stays_where_it_is(engine: Engine, bad: Connection[Any]) -> None:
+    """Its batch is claimed, and loaded once the row is mended."""
+    with pytest.raises(TxnEngineError, match=r"does not fit in column 'amount' \(at row 51"):
+        load_outbox(engine, bad, "outbox", "payments")
+    assert loaded(engine) == []
+    assert left(bad) == 100
+    bad.execute("UPDATE outbox SET amount = 1 WHERE account_id = 50")
+    bad.commit()
+    assert load_outbox(engine, bad, "outbox", "payments").taken_over == 1
+    assert loaded(engine) == list(range(100))
+
+
+def test_what_cannot_be_done(engine: Engine, outbox: Connection[Any]) -> None:
+    with pytest.raises(DatabaseError, match='relation "nowhere" does not exist'):
+        load_outbox(engine, outbox, "nowhere", "payments")
+    with pytest.raises(DatabaseError, match='column "claims" does not exist'):
+        load_outbox(engine, outbox, "outbox", "payments", run_column="claims")
+    with pytest.raises(InvalidRequestError, match="batch_rows=0"):
+        load_outbox(engine, outbox, "outbox", "payments", batch_rows=0)
+    engine.admin.create_topic(
+        "wider", partitions=1, schema=SCHEMA.append(SCHEMA.field("note").with_name("more"))
+    )
+    with pytest.raises(DatabaseError, match='column "more" does not exist'):
+        load_outbox(engine, outbox, "outbox", "wider")
+    assert load_outbox(engine, outbox, "outbox", "payments").records == 100

@@ -1,0 +1,25 @@
+"""Rows out of topics into Postgres, and out of Postgres into topics, each once. Needs `txn-engine[postgres]`."""
+
+from txn_engine.postgres.consuming import Consumed, Write, consume_into
+from txn_engine.postgres.errors import DatabaseError, DatabaseOutcomeUnknownError, DatabaseUnavailableError
+from txn_engine.postgres.loading import KeyRange, Loaded, load_query
+from txn_engine.postgres.outbox import Drained, load_outbox
+from txn_engine.postgres.writers import TableWriter, append_to, insert_into, upsert_into
+
+__all__ = [
+    "Consumed",
+    "DatabaseError",
+    "DatabaseOutcomeUnknownError",
+    "DatabaseUnavailableError",
+    "Drained",
+    "KeyRange",
+    "Loaded",
+    "TableWriter",
+    "Write",
+    "append_to",
+    "consume_into",
+    "insert_into",
+    "load_outbox",
+    "load_query",
+    "upsert_into",
+]

@@ -1,0 +1,76 @@
+"""Records in and out by COPY: Arrow writes and reads the text, so that no value is a Python object on its way."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+from psycopg import Connection, sql
+
+from txn_engine.postgres.kinds import is_bytes
+
+_ROWS: Final = 64 * 1024
+PART_BYTES: Final = 8 << 20
+"""Of text that is read at once."""
+_WRITTEN: Final = pa_csv.WriteOptions(include_header=False, quoting_style="all_valid")
+_PARSED: Final = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+
+
+def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Table) -> None:
+    """Put the records into the table's columns of the same names, in the transaction that is open."""
+    columns = sql.SQL(", ").join(map(sql.Identifier, records.column_names))
+    command = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns)
+    with connection.cursor() as cursor, cursor.copy(command) as copy:
+        for part in records.to_batches(max_chunksize=_ROWS):
+            text = io.BytesIO()
+            pa_csv.write_csv(_as_text(part), text, _WRITTEN)
+            copy.write(text.getbuffer())
+
+
+def copy_out(connection: Connection[Any], query: sql.Composable, names: Sequence[str]) -> Iterator[pa.Table]:
+    """What the query gives, each value as the server's text, in the transaction that is open."""
+    command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv)").format(query)
+    convert = pa_csv.ConvertOptions(
+        column_types={name: pa.string() for name in names},
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    with connection.cursor() as cursor, cursor.copy(command) as copy:
+        for text in _whole_rows(copy):
+            read = pa_csv.ReadOptions(column_names=list(names), block_size=len(text))
+            yield pa_csv.read_csv(io.BytesIO(text), read, _PARSED, convert)
+
+
+def _whole_rows(blocks: Iterable[Any]) -> Iterator[bytes]:
+    """The text in parts that end with a row: where a line does, outside of quotes."""
+    held: list[bytes] = []
+    size = quotes = 0
+    for block in map(bytes, blocks):
+        held.append(block)
+        size += len(block)
+        quotes += block.count(b'"')
+        if size >= PART_BYTES and block.endswith(b"\n") and quotes % 2 == 0:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
+
+
+def _as_text(part: pa.RecordBatch) -> pa.RecordBatch:
+    """The same, with bytes in the form that the server reads."""
+    columns = [_column_as_text(part.column(number)) for number in range(part.num_columns)]
+    return pa.RecordBatch.from_arrays(columns, names=part.schema.names)
+
+
+def _column_as_text(column: Any) -> Any:
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.large_string())
+    if is_bytes(column.type):
+        return pa.array(
+            [None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()], pa.string()
+        )
+    return column

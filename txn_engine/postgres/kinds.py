@@ -1,0 +1,116 @@
+"""Arrow's types and Postgres' beside one another: what holds every value of what, and what is made for what."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import pyarrow as pa
+
+_INTEGERS: Final = {"smallint": 16, "integer": 32, "bigint": 64}
+_NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
+_VARCHAR = re.compile(r"character varying\(\d+\)")
+_TEXTS: Final = ("text", "character varying", "uuid", "json", "jsonb")
+_TIME = re.compile(r"(time|timestamp)(?:\((\d)\))? (with|without) time zone")
+
+
+def type_for(kind: pa.DataType) -> str | None:
+    """The Postgres type that is made for an Arrow type; None where there is none."""
+    if pa.types.is_integer(kind):
+        bits = kind.bit_width + (0 if pa.types.is_signed_integer(kind) else 1)
+        return next((name for name, most in _INTEGERS.items() if bits <= most), "numeric(20,0)")
+    if pa.types.is_decimal(kind):
+        return f"numeric({max(kind.precision, kind.scale)},{kind.scale})"
+    if pa.types.is_float32(kind):
+        return "real"
+    if pa.types.is_float64(kind):
+        return "double precision"
+    if pa.types.is_timestamp(kind):
+        return "timestamp with time zone" if kind.tz else "timestamp without time zone"
+    named = {
+        "boolean": pa.types.is_boolean,
+        "date": pa.types.is_date32,
+        "time without time zone": pa.types.is_time,
+        "text": _is_text,
+        "bytea": is_bytes,
+    }
+    return next((name for name, is_it in named.items() if is_it(kind)), None)
+
+
+def holds(wanted: pa.DataType, found: str) -> bool:
+    """Whether a column of the Postgres type holds every value of the Arrow type as it is. Of texts with a limit, and of
+    times finer than microseconds, the values decide; the server, or the cast, refuses those that do not fit.
+    """
+    if pa.types.is_integer(wanted) or pa.types.is_decimal(wanted):
+        return _holds_number(wanted, found)
+    if pa.types.is_float32(wanted):
+        return found in ("real", "double precision")
+    if _is_text(wanted):
+        return found in ("text", "character varying") or _VARCHAR.fullmatch(found) is not None
+    if pa.types.is_timestamp(wanted) or pa.types.is_time(wanted):
+        return _holds_time(wanted, found)
+    return found == type_for(wanted)
+
+
+def reads(wanted: pa.DataType, found: str) -> bool:
+    """Whether values of the Postgres type can come into a column of the Arrow type; of numbers without limits, and of
+    times, the values decide, each of which is taken exactly or refused.
+    """
+    if pa.types.is_decimal(wanted) or pa.types.is_integer(wanted):
+        return found in _INTEGERS or found.startswith("numeric")
+    if pa.types.is_floating(wanted):
+        return found == "real" or (found == "double precision" and pa.types.is_float64(wanted))
+    if _is_text(wanted):
+        return found in _TEXTS or _VARCHAR.fullmatch(found) is not None
+    if pa.types.is_timestamp(wanted) or pa.types.is_time(wanted):
+        match = _TIME.fullmatch(found)
+        zoned = pa.types.is_timestamp(wanted) and wanted.tz is not None
+        return (
+            match is not None
+            and match[1] == ("timestamp" if pa.types.is_timestamp(wanted) else "time")
+            and (match[3] == "with") == zoned
+        )
+    return found == type_for(wanted)
+
+
+def _holds_number(wanted: Any, found: str) -> bool:
+    scale = wanted.scale if pa.types.is_decimal(wanted) else 0
+    if found == "numeric":
+        return True
+    if limits := _NUMERIC.fullmatch(found):
+        whole = wanted.precision - scale if pa.types.is_decimal(wanted) else _digits(wanted)
+        return int(limits[2]) >= scale and int(limits[1]) - int(limits[2]) >= whole
+    if found not in _INTEGERS or not pa.types.is_integer(wanted):
+        return False
+    return wanted.bit_width + (0 if pa.types.is_signed_integer(wanted) else 1) <= _INTEGERS[found]
+
+
+def _digits(wanted: Any) -> int:
+    return len(str(2 ** (wanted.bit_width - (1 if pa.types.is_signed_integer(wanted) else 0)) - 1))
+
+
+def _holds_time(wanted: Any, found: str) -> bool:
+    match = _TIME.fullmatch(found)
+    if match is None:
+        return False
+    zoned = pa.types.is_timestamp(wanted) and wanted.tz is not None
+    fine = {"s": 0, "ms": 3, "us": 6, "ns": 6}[wanted.unit]
+    return (
+        match[1] == ("timestamp" if pa.types.is_timestamp(wanted) else "time")
+        and (match[3] == "with") == zoned
+        and int(match[2] or 6) >= fine
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether the type is one of bytes."""
+    return (
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_binary_view(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )

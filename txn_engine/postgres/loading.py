@@ -1,0 +1,276 @@
+"""Into topics, out of tables: what a query gives, exactly and once, in one transaction of the topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import ClientCursor, Connection, sql
+
+from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
+from txn_engine.exact import first_bad
+from txn_engine.files.conversion import Conversion
+from txn_engine.postgres.copying import copy_out
+from txn_engine.postgres.errors import check_idle, database_errors
+from txn_engine.postgres.kinds import is_bytes, reads
+from txn_engine.producer import Producer
+
+_ACTOR: Final = "load_query"
+_SENT_BYTES: Final = 32 << 20
+_SETTINGS: Final = (
+    "SET LOCAL TimeZone = 'UTC'",
+    "SET LOCAL DateStyle = 'ISO'",
+    "SET LOCAL bytea_output = 'hex'",
+    "SET LOCAL extra_float_digits = 3",
+    "SET LOCAL client_encoding = 'UTF8'",
+)
+_READ_ONLY: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_TYPES: Final = (
+    "SELECT format_type(kind, modifier) FROM unnest(%s::oid[], %s::integer[]) AS of (kind, modifier)"
+)
+
+
+class KeyRange(NamedTuple):
+    """Rows whose `column` is at least `start` and below `end`: one run's share of a table."""
+
+    column: str
+    start: Any
+    end: Any
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run that loads it."""
+        return f"{self.column}[{self.start},{self.end})"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What one call did. committed_before: an earlier one had loaded this run; then nothing was read."""
+
+    run_id: str
+    records: int
+    committed_before: bool
+
+
+def load_query(
+    engine: Engine,
+    connection: Connection[Any],
+    query: str,
+    topic: str,
+    *,
+    run_id: str | None = None,
+    key_range: KeyRange | tuple[str, Any, Any] | None = None,
+    parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+    transactional_id: str | None = None,
+    timeout_ms: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Loaded:
+    """Load what a query gives into a topic: all of it in one transaction, and once for each run id.
+
+    Guarantee: the rows are those of one snapshot of the database (REPEATABLE READ, read-only), taken when the run
+    begins; every value goes in exactly, or the load is refused and nothing of it is seen. The same run id again loads
+    nothing. Memory is bounded: rows come by COPY, in parts.
+
+    The query has the topic's columns by their names, in any order; a column with a default, or that may be null and was
+    added later, may be missing. `key_range`: (column, start, end) takes the rows of this query with start <= column <
+    end; it names the run, where no `run_id` does. `parameters`: for the query's `%s` or `%(name)s`.
+    `transactional_id`: `load-query/TOPIC` if not told; two loads at once need two.
+
+    Raises:
+        InvalidRequestError: no run id; a column is missing, unknown, or of a type that the topic's does not hold.
+        InvalidRecordError: a value that does not fit, with its row. DatabaseError, DatabaseUnavailableError: the
+        server's answer; nothing of the load is seen. ProducerFencedError: another load has this transactional id.
+        OutcomeUnknownError: it may be committed; the same call with the same run id finds out.
+    """
+    check_idle(connection, _ACTOR)
+    chosen = None if key_range is None else KeyRange(*key_range)
+    run = run_id or (chosen.run_id if chosen is not None else None)
+    if run is None:
+        raise InvalidRequestError(
+            "no run id",
+            actor=_ACTOR,
+            place=topic,
+            expected="run_id, or key_range, which names the run",
+            action="name the run: by it a second try knows that the first one has committed",
+        )
+    schema: Any = engine.admin.describe_topic(topic).schema
+    settings: dict[str, object] = {"transactional.id": transactional_id or f"load-query/{topic}"}
+    if timeout_ms is not None:
+        settings["transaction.timeout.ms"] = timeout_ms
+    with engine.producer(settings) as producer:
+        producer.init_transactions()
+        if producer.has_committed(run):
+            return Loaded(run, 0, True)
+        with database_errors(_ACTOR, f"the query for topic {topic!r}"):
+            composed = _composed(connection, query, parameters, chosen)
+        records = load_run(producer, run, topic, Source(connection, composed, topic, schema), progress)
+        return Loaded(run, records, False)
+
+
+def load_run(
+    producer: Producer,
+    run_id: str,
+    topic: str,
+    source: Source,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """All that the source gives, in one transaction of this run; how many records that are."""
+    producer.begin_transaction(run_id)
+    try:
+        records = _send(producer, topic, source.tables(), progress)
+    except BaseException:
+        with suppress(TxnEngineError):  # the sweep aborts it; the error to tell is the one that came first
+            producer.abort_transaction()
+        raise
+    producer.commit_transaction()
+    return records
+
+
+def _send(
+    producer: Producer, topic: str, tables: Iterator[pa.Table], progress: Callable[[int], None] | None
+) -> int:
+    records, held = 0, list[pa.Table]()
+    for table in tables:
+        held.append(table)
+        records += table.num_rows
+        if sum(part.nbytes for part in held) >= _SENT_BYTES:
+            producer.produce(topic, pa.concat_tables(held))
+            held = []
+        if progress is not None:
+            progress(records)
+    if held:
+        producer.produce(topic, pa.concat_tables(held))
+    return records
+
+
+def _composed(
+    connection: Connection[Any],
+    query: str,
+    parameters: Sequence[Any] | Mapping[str, Any] | None,
+    key_range: KeyRange | None,
+) -> sql.Composable:
+    """The query with its parameters in it: COPY takes none."""
+    text = query.strip().rstrip(";")
+    if parameters is not None:
+        text = ClientCursor(connection).mogrify(text, parameters)
+    whole: sql.Composable = sql.SQL("SELECT * FROM ({}\n) AS q").format(sql.SQL(text))
+    if key_range is None:
+        return whole
+    column = sql.Identifier(key_range.column)
+    bounds = sql.SQL(" WHERE q.{0} >= {1} AND q.{0} < {2}")
+    return whole + bounds.format(column, sql.Literal(key_range.start), sql.Literal(key_range.end))
+
+
+class Source:
+    """A query, and the schema of the topic that its rows go into."""
+
+    def __init__(
+        self, connection: Connection[Any], query: sql.Composable, topic: str, schema: pa.Schema
+    ) -> None:
+        self._connection = connection
+        self._topic, self._schema = topic, schema
+        self._conversion = Conversion(None, "text")
+        self._query = query
+
+    def check(self) -> None:
+        """Raise for columns that the topic cannot hold. Nothing is read."""
+        with self._reading():
+            self._checked_columns()
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        with database_errors(_ACTOR, f"the query for topic {self._topic!r}"), self._connection.transaction():
+            self._connection.execute(_READ_ONLY)
+            for setting in _SETTINGS:
+                self._connection.execute(setting)
+            yield
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, in parts, as the topic has them."""
+        with self._reading():
+            names = self._checked_columns()
+            first = 0
+            for texts in copy_out(self._connection, self._query, names):
+                yield self._converted(texts.combine_chunks(), first)
+                first += texts.num_rows
+
+    def _checked_columns(self) -> list[str]:
+        """The query's columns, each of which the topic has and can hold."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(self._query + sql.SQL(" LIMIT 0"))
+            described, result = cursor.description or [], cursor.pgresult
+        names = [column.name for column in described]
+        modifiers = [-1 if result is None else result.fmod(number) for number in range(len(names))]
+        kinds = self._connection.execute(_TYPES, ([c.type_code for c in described], modifiers)).fetchall()
+        known = set(self._schema.names)
+        for name, (kind,) in zip(names, kinds, strict=True):
+            if names.count(name) > 1:
+                raise self._refused(f"column {name!r} twice", "each column once")
+            if name not in known:
+                raise self._refused(
+                    f"unknown column {name!r}", f"the columns {', '.join(self._schema.names)}"
+                )
+            field = self._schema.field(name)
+            if not reads(field.type, kind):
+                raise self._refused(
+                    f"column {name!r} of type {kind}", f"one that {field.type} holds; cast it in the query"
+                )
+        missing = [field.name for field in self._schema if field.name not in names and not field.nullable]
+        if missing:
+            raise self._refused(f"no column {missing[0]!r}", f"the columns {', '.join(self._schema.names)}")
+        return names
+
+    def _converted(self, texts: pa.Table, first: int) -> pa.Table:
+        columns = {}
+        for field in self._schema:
+            if field.name in texts.column_names:
+                columns[field] = self._column(field, texts[field.name], first)
+        return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(list(columns)))
+
+    def _column(self, field: pa.Field[Any], texts: Any, first: int) -> Any:
+        text = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+        if not field.nullable and text.null_count:
+            row = first + pc.index(pc.is_null(text), value=True).as_py() + 1
+            raise self._bad_value(field, row, "null", "a value: the column takes no null")
+        try:
+            return self._array(text, field.type)
+        except ValueError:
+            pass  # an error of pyarrow's quotes the text
+        row = first + first_bad(text, lambda part: self._array(part, field.type)) + 1
+        raise self._bad_value(field, row, "a value that does not fit", self._conversion.expected(field.type))
+
+    def _array(self, text: Any, kind: pa.DataType) -> Any:
+        if is_bytes(kind):
+            found = [
+                None if value is None else bytes.fromhex(value.removeprefix("\\x"))
+                for value in text.to_pylist()
+            ]
+            return pa.array(found, kind)
+        if pa.types.is_boolean(kind):
+            return pc.equal(text, pa.scalar("t"))
+        if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+            return text.cast(kind)
+        return self._conversion.array(text, kind)
+
+    def _refused(self, seen: str, expected: str) -> InvalidRequestError:
+        return InvalidRequestError(
+            seen,
+            actor=_ACTOR,
+            place=f"the query for topic {self._topic!r}",
+            expected=expected,
+            action="mend the query",
+        )
+
+    def _bad_value(self, field: pa.Field[Any], row: int, seen: str, expected: str) -> InvalidRecordError:
+        return InvalidRecordError(
+            f"{seen} in column {field.name!r}",
+            actor=_ACTOR,
+            place=f"row {row} of the query for topic {self._topic!r}",
+            expected=expected,
+            action="mend the row, or cast it in the query; nothing of this load is in the topic",
+        )

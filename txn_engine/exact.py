@@ -67,6 +67,23 @@ def first_bad(values: Any, convert: Callable[[Any], object]) -> int:
     return good
 
 
+def every_bad(values: Any, convert: Callable[[Any], object]) -> list[int]:
+    """The index of each value for which `convert` raises ValueError, by halving, in their order."""
+    found: list[int] = []
+    parts = [(0, len(values))]
+    while parts:
+        start, count = parts.pop()
+        try:
+            convert(values.slice(start, count))
+        except ValueError:
+            if count == 1:
+                found.append(start)
+            else:
+                half = count // 2
+                parts += [(start + half, count - half), (start, half)]
+    return found
+
+
 def _cast(column: Any, kind: pa.DataType) -> Any:
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

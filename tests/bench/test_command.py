@@ -20,6 +20,7 @@ from txn_engine.cli.main import cli
         ("run_growth", ["--growth", "--full", "--svg", "g.svg"], {"full": True, "svg": Path("g.svg")}),
         ("run_growth", ["--growth"], {"full": False, "svg": None, "url": None}),
         ("run_sql", ["--sql", "--full"], {"full": True, "quick": False, "url": None}),
+        ("run_load", ["--load", "--quick"], {"quick": True, "url": None}),
         ("run_tables", ["--tables", "--quick"], {"quick": True, "url": None}),
         ("run_cuts", ["--cuts", "--url", "file:///x"], {"quick": False, "url": "file:///x"}),
         ("run_backup", ["--backup", "--to", "file:///b", "--quick"], {"to": "file:///b", "quick": True}),
@@ -65,7 +66,7 @@ def test_what_does_not_go_together(arguments: list[str], says: str) -> None:
 def test_the_help_teaches_each_run() -> None:
     """What it measures, beside what, and an example."""
     text = " ".join(CliRunner().invoke(cli, ["bench", "--help"]).stdout.split())
-    for option in ("--rounds", "--kafka", "--growth", "--cuts", "--backup", "--tables", "--spark"):
+    for option in ("--rounds", "--kafka", "--growth", "--cuts", "--backup", "--tables", "--load", "--spark"):
         assert f"txn-engine bench {option}" in text
     assert "least possible" in text
     assert "make bench ARGS=--kafka" in text

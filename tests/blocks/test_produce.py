@@ -79,6 +79,43 @@ def test_files_are_read_as_the_command_line_reads_them(
     assert len(states(engine)) == 1
 
 
+def test_rows_that_cannot_be_used_are_dead_letters(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """In the same transaction; above the limit the task fails, and nothing is loaded."""
+    from txn_engine.loading import DEAD_LETTERS
+
+    engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    (landing / "one.csv").write_text("account_id,amount\n1,2.50\n2,x\n3\n4,0.75\n")
+    make = lambda most: lambda: load(path=str(landing), dead_letter_topic="dead", max_dead_letters=most)  # noqa: E731
+    failed = run_tasks(make("49%"))
+    assert failed.state == "failed"
+    assert "2 of 4 rows cannot be used" in str(failed.errors)
+    assert (accounts(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
+    run = run_tasks(make("{{ 50 }}%"), date=DAY + timedelta(days=1))
+    assert run.state == "success", run.errors
+    letters = engine.scan("dead").to_table().to_pylist()
+    assert accounts(engine) == [1, 4]
+    assert [row["source_line"] for row in letters] == [3, 4]
+    assert {row["run_id"] for row in letters} == {run.xcom("load")["run_id"]}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"path": "f.csv", "max_dead_letters": 1},
+        {"path": "f.csv", "dead_letter_topic": "dead", "engine": "spark"},
+        {"python_callable": payments, "dead_letter_topic": "dead"},
+    ],
+)
+def test_dead_letters_where_there_can_be_none(settings: dict[str, Any]) -> None:
+    """Refused when the DAG is parsed."""
+    with pytest.raises(ValueError, match="dead_letter"):
+        load(**settings)
+
+
 def test_a_run_with_nothing_to_load_may_load_what_comes_late(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:

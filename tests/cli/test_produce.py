@@ -135,7 +135,7 @@ def test_a_bad_file_after_a_part_was_sent_aborts(
     run: Run, url: str, payments: str, good: Path, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was sent already is aborted: only a read_uncommitted reader ever sees it."""
-    monkeypatch.setattr("txn_engine.cli.produce.SENT_BYTES", 1)
+    monkeypatch.setattr("txn_engine.loading.load.SENT_BYTES", 1)
     produce = Producer.produce
 
     def produce_and_wait(self: Producer, *arguments: Any, **options: Any) -> Any:
@@ -195,11 +195,11 @@ def test_an_id_that_is_no_utf8(run: Run, url: str, payments: str, good: Path, op
     assert records(url, "read_uncommitted") == []
 
 
-def test_a_folder_is_no_file(run: Run, payments: str, tmp_path: Path) -> None:
+def test_an_empty_folder_is_no_file(run: Run, payments: str, tmp_path: Path) -> None:
     """Said as it is, with a transaction and without."""
     for options in ([], ["--transactional-id", "load"]):
         answer = run("produce", payments, str(tmp_path), *options)
-        assert (answer.code, "is a directory" in answer.error) == (2, True)
+        assert (answer.code, "no files" in answer.error) == (1, True)
 
 
 def test_a_wrong_delimiter_is_refused_by_name(run: Run, payments: str, good: Path) -> None:

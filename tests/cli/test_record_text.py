@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from txn_engine.cli.output import as_text, columns, snake_case
-from txn_engine.cli.record_text import Aligned, BinaryText, _plain, json_records
+from txn_engine.cli.record_text import Aligned
+from txn_engine.value_text import BinaryText, json_records, plain_column
 
 
 def plain(values: list[Any], kind: pa.DataType, binary: BinaryText = "text") -> list[Any]:
     """The values as a column of a topic has them, as JSON has them."""
-    return _plain(pa.chunked_array([pa.array(values, kind)]), binary)
+    return plain_column(pa.chunked_array([pa.array(values, kind)]), binary)
 
 
 def test_decimals_and_texts() -> None:
@@ -60,16 +61,16 @@ def test_times_that_no_calendar_of_python_has() -> None:
         None,
     ]
     assert plain(far, kind) == texts
-    assert _plain(pa.chunked_array([pa.array(far, kind).dictionary_encode()]), "text") == texts
+    assert plain_column(pa.chunked_array([pa.array(far, kind).dictionary_encode()]), "text") == texts
     assert plain([-62_167_219_200_001], kind) == ["-0001-12-31T23:59:59.999Z"]
     assert plain([far, None], pa.list_(kind)) == [texts, None]
     times = pa.array(far[:1], kind)
     pairs = pa.MapArray.from_arrays([0, 1], pa.array(["a"]), times)
-    assert _plain(pa.chunked_array([pairs]), "text") == [[["a", texts[0]]]]
+    assert plain_column(pa.chunked_array([pairs]), "text") == [[["a", texts[0]]]]
     struct = pa.StructArray.from_arrays([times], ["at"])
-    assert _plain(pa.chunked_array([struct]), "text") == [{"at": texts[0]}]
+    assert plain_column(pa.chunked_array([struct]), "text") == [{"at": texts[0]}]
     days = pa.array([2**30, 2_932_896, 2_932_897, -719_163, 0, None], pa.int32()).cast(pa.date32())
-    assert _plain(pa.chunked_array([days]), "text") == [
+    assert plain_column(pa.chunked_array([days]), "text") == [
         "+2941775-04-07",
         "9999-12-31",
         "+10000-01-01",

@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from txn_engine.bench import backups, cuts, growth, scans, tables, writes
+from txn_engine.bench import backups, cuts, growth, loads, scans, tables, writes
 from txn_engine.bench.growth_shown import growth_svg, print_growth
 from txn_engine.bench.kafka import QUICK, USUAL, kafka_report
 from txn_engine.bench.kafka_shown import print_kafka
@@ -159,6 +159,22 @@ def run_cuts(*, url: str | None, json_output: bool, console: Console, quick: boo
         _delete_topics(engine, name)
         report = {
             "bench": "cuts",
+            "store": engine.url,
+            "quick": quick,
+            "numbers": [number.to_dict() for number in found],
+        }
+    _show(report, json_output=json_output, console=console)
+    return 0
+
+
+def run_load(*, url: str | None, json_output: bool, console: Console, quick: bool) -> int:
+    """Loads of csv with bad rows and without, on the store as `run_bench` has it. Always 0."""
+    prefix, sizes = f"bench-{system_clock()}", loads.QUICK if quick else loads.USUAL
+    with _store_url(url) as place, connect(place) as engine, progress_on_stderr() as progress:
+        found = list(map(_told, loads.load_numbers(engine, prefix, sizes=sizes, progress=progress)))
+        _delete_topics(engine, prefix)
+        report = {
+            "bench": "load",
             "store": engine.url,
             "quick": quick,
             "numbers": [number.to_dict() for number in found],

@@ -17,7 +17,7 @@ from txn_engine.cli.command import (
     output_options,
 )
 from txn_engine.cli.output import Output, columns
-from txn_engine.cli.record_text import time_text
+from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
     from storage import ObjectStore

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         "txn-engine bench --backup",
         "txn-engine bench --tables",
         "txn-engine bench --cuts",
+        "txn-engine bench --load",
         "txn-engine bench --spark reads --spark-rows 5000000",
         "txn-engine bench --url s3://ledger/bench --endpoint http://127.0.0.1:9000",
     ),
@@ -97,6 +98,12 @@ if TYPE_CHECKING:
     "part of an hour; with --quick a tenth.",
 )
 @click.option(
+    "--load",
+    is_flag=True,
+    help="Loading a csv file with one bad row in a hundred, beside the same without; reading it, beside PyArrow's "
+    "reader; the memory of a load of 10 million rows. Nothing else. Some five minutes.",
+)
+@click.option(
     "--sql",
     is_flag=True,
     help="Queries by engine.sql beside bare DuckDB over the same files, 5 million rows in 40; with --full 50 million "
@@ -129,6 +136,7 @@ def bench(
     backup: bool,
     to: str | None,
     tables: bool,
+    load: bool,
     sql: bool,
     spark_part: SparkPart | None,
     spark_rows: int | None,
@@ -149,6 +157,7 @@ def bench(
         cuts=cuts,
         backup=backup,
         tables=tables,
+        load=load,
         sql=sql,
         spark=spark_part is not None,
     )
@@ -179,6 +188,8 @@ def bench(
         )
     elif tables:
         code = numbers.run_tables(url=place.url, json_output=out.as_json, console=out.console(), quick=quick)
+    elif load:
+        code = numbers.run_load(url=place.url, json_output=out.as_json, console=out.console(), quick=quick)
     elif sql:
         code = numbers.run_sql(
             url=place.url, json_output=out.as_json, console=out.console(), quick=quick, full=full

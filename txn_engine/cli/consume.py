@@ -15,10 +15,11 @@ from txn_engine.cli.output import Output
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from txn_engine.cli.record_text import BinaryText, RecordWriter
+    from txn_engine.cli.record_text import RecordWriter
     from txn_engine.consumer import Consumer
     from txn_engine.engine import Engine
     from txn_engine.types import TopicPartition
+    from txn_engine.value_text import BinaryText
 
 POLL_RECORDS = 10_000
 POLL_RECORDS_PARQUET = 200_000

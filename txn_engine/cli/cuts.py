@@ -10,7 +10,7 @@ import click
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options
 from txn_engine.cli.damage import as_fields, fail_for
 from txn_engine.cli.output import Output, columns
-from txn_engine.cli.record_text import time_text
+from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
     from txn_engine.log.cut_format import Cut

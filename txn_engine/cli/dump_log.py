@@ -146,7 +146,7 @@ def _records(batch: Batch, log: LogDump) -> Iterator[tuple[Fields, str]]:
     """Each record's own fields, and the topic's columns as JSON."""
     import pyarrow as pa
 
-    from txn_engine.cli.record_text import json_records
+    from txn_engine.value_text import json_records
 
     for part in log.records(batch):
         deltas = part.column("_offset_delta").to_pylist()

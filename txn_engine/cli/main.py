@@ -16,6 +16,7 @@ from txn_engine.cli.configs import configs
 from txn_engine.cli.consume import consume
 from txn_engine.cli.coordinator import coordinator
 from txn_engine.cli.cuts import cuts
+from txn_engine.cli.dead_letters import dead_letters
 from txn_engine.cli.demo import demo
 from txn_engine.cli.doctor import doctor
 from txn_engine.cli.dump_log import dump_log
@@ -70,6 +71,7 @@ for command in (
     doctor,
     topics,
     produce,
+    dead_letters,
     consume,
     sql,
     transactions,

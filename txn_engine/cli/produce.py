@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,19 +16,24 @@ import click
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
 from txn_engine.cli.failures import CommandFailed, code_and_message, one_line
 from txn_engine.cli.interrupts import Interrupted, held_back
-from txn_engine.cli.output import Advance, Output
+from txn_engine.cli.output import Advance, Output, columns
 from txn_engine.cli.produced import tell_committed_before, tell_produced
+from txn_engine.cli.reading_options import reading_options
 from txn_engine.cli.spark_load import load_by_spark
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from txn_engine.engine import Engine
+    from txn_engine.files import FileFormat
+    from txn_engine.loading.dead_letters import DeadLetters
+    from txn_engine.loading.load import FileLoad
+    from txn_engine.loading.manifest import SeenFile
     from txn_engine.producer import Producer
     from txn_engine.types import RecordMetadata
 
-SENT_BYTES = 32 * 1024 * 1024
+STDIN = Path("-")
 _NOTHING = "nothing was loaded"
+_REJECTED = columns("Rows>", "Reason", "First")
+_WITH_VALUES = columns("Rows>", "Reason", "First", "Value")
 
 
 @click.command(
@@ -39,12 +44,16 @@ _NOTHING = "nothing was loaded"
         "txn-engine produce payments monday.csv tuesday.csv --transactional-id load-payments",
         "txn-engine produce payments trans.csv --delimiter ';' --date-format %y%m%d \\",
         "    --transactional-id load-payments --run-id 2026-11-21",
+        "txn-engine produce payments 'landing/*.csv.gz' --transactional-id load-payments --run-id monday \\",
+        "    --dead-letter-topic payments-dead --max-dead-letters 1%",
+        "txn-engine produce payments german.csv --delimiter ';' --decimal , --encoding cp1252 --dry-run",
+        "gunzip -c payments.jsonl.gz | txn-engine produce payments - --format jsonl --transactional-id load-payments",
         "txn-engine produce payments payments.parquet --partition 0",
         "txn-engine produce payments 's3a://landing/2026-11-21/*.csv' --engine spark --run-id 2026-11-21",
     ),
 )
 @click.argument("topic")
-@click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False), metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, type=click.Path(allow_dash=True), metavar="FILE...")
 @click.option(
     "--transactional-id",
     metavar="ID",
@@ -72,35 +81,32 @@ _NOTHING = "nothing was loaded"
     metavar="N",
     help="Put everything into this partition; by the topic's key unless told.",
 )
+@reading_options
 @click.option(
-    "--format",
-    "file_format",
-    type=click.Choice(["csv", "jsonl", "parquet"]),
-    help="What the files are; by their extension unless told.",
-    show_default=False,
+    "--dead-letter-topic",
+    metavar="TOPIC",
+    help=(
+        "Put rows that cannot be used there, in the same transaction (`topics create TOPIC --dead-letters` "
+        "makes one). Needs --transactional-id."
+    ),
 )
 @click.option(
-    "--delimiter", metavar="CHAR", help="Between the fields of csv: ',' unless told (a tab for .tsv)."
+    "--max-dead-letters",
+    metavar="N|N%",
+    help="Load nothing where more rows than that cannot be used: a count, or a share of all.",
 )
 @click.option(
-    "--date-format",
-    metavar="FORMAT",
-    help="Of dates and timestamps in csv and jsonl, as strptime has it: %y%m%d. ISO 8601 unless told.",
+    "--manifest",
+    metavar="TOPIC",
+    help=(
+        "Pass over files that were loaded before, and note there, in the same transaction, which are loaded now "
+        "(`topics create TOPIC --manifest` makes one). Needs --transactional-id."
+    ),
 )
 @click.option(
-    "--null",
-    "nulls",
-    multiple=True,
-    default=("",),
-    metavar="TEXT",
-    help="A field of csv that means null. Repeatable.",
-    show_default="the empty field",
-)
-@click.option(
-    "--binary",
-    type=click.Choice(["text", "base64"]),
-    default="text",
-    help="What csv and jsonl hold for a binary column.",
+    "--dry-run",
+    is_flag=True,
+    help="Read everything and say what would be loaded, what not, and why; nothing is written.",
 )
 @click.option(
     "--engine",
@@ -129,23 +135,24 @@ def produce(
     run_id: str | None,
     timeout_s: int,
     partition: int | None,
-    file_format: Literal["csv", "jsonl", "parquet"] | None,
-    delimiter: str | None,
-    date_format: str | None,
-    nulls: tuple[str, ...],
-    binary: Literal["text", "base64"],
+    dead_letter_topic: str | None,
+    max_dead_letters: str | None,
+    manifest: str | None,
+    dry_run: bool,
+    reading: dict[str, Any],
     loader: Literal["local", "spark"],
     spark_conf: tuple[str, ...],
     show_values: bool,
     place: Place,
     out: Output,
 ) -> None:
-    """Load FILE... into TOPIC: csv with a header line, jsonl, or parquet.
+    """Load FILE... into TOPIC: csv, jsonl or parquet; folders and patterns are all files in them, - is stdin.
 
     The files must have the topic's columns, under their names, in any order. Values are taken exactly: a decimal
     with too many digits, a date that is none, a missing or unknown column or a truncated line stops the load, and the
     error names file, line and column. Money never passes through a float. The value itself is told to a terminal, and
-    elsewhere (a log, a task of Airflow) only with --show-values.
+    elsewhere (a log, a task of Airflow) only with --show-values. With --dead-letter-topic such rows go there, and the
+    others are loaded: records and dead letters are all rows, in one transaction.
 
     With --transactional-id an error, Ctrl-C or SIGTERM aborts, and readers see nothing of the load. Without it, all
     files are read through and checked before the first record is sent; what was sent before the store failed, or
@@ -154,40 +161,64 @@ def produce(
     With --engine spark, FILE... is what Spark can list, with its patterns (s3a://bucket/day/*.csv), each file a task's,
     and the load is one transaction; its id is load-files/TOPIC unless told.
     """
+    takes_dead = bool(dead_letter_topic or max_dead_letters or manifest or dry_run)
     if loader == "spark":
-        _check_for_spark(run_id, partition, show_values)
-    elif spark_conf:
-        raise click.UsageError("--spark-conf needs --engine spark")
-    elif run_id is not None and transactional_id is None:
-        raise click.UsageError("--run-id needs --transactional-id")
-    reading = {
-        "format": file_format,
-        "delimiter": delimiter,
-        "date_format": date_format,
-        "null_values": nulls,
-        "binary": binary,
-    }
-    if loader == "spark":
+        _check_for_spark(run_id, partition, show_values, takes_dead)
         load_by_spark(
             place, out, topic, files, transactional_id, run_id or "", timeout_s, spark_conf, reading
         )
         return
+    if spark_conf:
+        raise click.UsageError("--spark-conf needs --engine spark")
+    if run_id is not None and transactional_id is None:
+        raise click.UsageError("--run-id needs --transactional-id")
+    if (dead_letter_topic or manifest) and transactional_id is None and not dry_run:
+        option = "--dead-letter-topic" if dead_letter_topic else "--manifest"
+        raise click.UsageError(f"{option} needs --transactional-id")
+    from txn_engine.loading.load import FileLoad, dead_letters_for
+
     with place.open() as engine:
-        described = engine.admin.describe_topic(topic)
+        schema: Any = engine.admin.describe_topic(topic).schema
         if partition is not None:
             engine.partition(topic, partition)  # refused before any file is read
-        shows_values = show_values or sys.stderr.isatty()
-        load = _Load(
-            topic, [Path(file) for file in files], partition, described.schema, reading, out, shows_values
+        dead = dead_letters_for(
+            engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=dry_run
         )
-        if transactional_id is None:
+        load = _Load(
+            FileLoad(topic, schema, reading, partition, dead, run_id=run_id),
+            _sources(files, reading["format"]),
+            out,
+            show_values or sys.stderr.isatty(),
+        )
+        if dry_run and dead is not None:
+            with _manifest(engine, load, manifest):
+                _try_dry(load, dead)
+        elif transactional_id is None:
             _load_plainly(engine, load)
         else:
             limit_ms = engine.limits.max_transaction_timeout_ms
-            _load_in_transaction(engine, load, transactional_id, run_id, min(timeout_s * 1_000, limit_ms))
+            timeout_ms = min(timeout_s * 1_000, limit_ms)
+            _load_in_transaction(engine, load, transactional_id, manifest, timeout_ms)
 
 
-def _check_for_spark(run_id: str | None, partition: int | None, show_values: bool) -> None:
+def _sources(files: Sequence[str], file_format: FileFormat | None) -> list[Path]:
+    """The files that are named; stdin as the path "-"."""
+    from txn_engine.files import files_named
+
+    if "-" in files:
+        if len(files) > 1:
+            raise click.UsageError("- is stdin, which is all of a load: name no file beside it")
+        if file_format is None:
+            raise click.UsageError("- is stdin, whose format nothing says: give --format")
+        return [STDIN]
+    return files_named(files, file_format)
+
+
+def _check_for_spark(run_id: str | None, partition: int | None, show_values: bool, takes_dead: bool) -> None:
+    if takes_dead:
+        raise click.UsageError(
+            "--dead-letter-topic, --max-dead-letters, --manifest, --dry-run are not for --engine spark"
+        )
     if run_id is None:
         raise click.UsageError("--engine spark needs --run-id")
     if partition is not None or show_values:
@@ -199,53 +230,34 @@ def _check_for_spark(run_id: str | None, partition: int | None, show_values: boo
 class _Load:
     """One call: what is loaded where, and how far it is."""
 
-    topic: str
+    of: FileLoad
     files: Sequence[Path]
-    partition: int | None
-    schema: Any
-    reading: dict[str, Any]
     out: Output
     shows_values: bool
-    sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
+    seen: dict[Path, SeenFile] = field(default_factory=dict)
 
-    def batches(self, file: Path, done_bytes: int, advance: Advance) -> Iterator[pa.RecordBatch]:
-        """A file's records, telling the progress."""
-        from txn_engine.files import read_records
+    def read(self, what: str) -> None:
+        """Read every file, and send what is in it where the load has a producer; raises for the first fault."""
+        with self.out.progress(what, self.total_bytes(), unit="bytes") as advance:
+            done = 0
+            for file in self.files:
+                self._read_file(file, done, advance)
+                done += _size(file)
+            self.of.check()
+            if self.of.producer is not None:
+                self.of.producer.flush()
 
+    def _read_file(self, file: Path, done_bytes: int, advance: Advance) -> None:
         def tell(read_bytes: int) -> None:
             advance(completed=done_bytes + read_bytes, description=file.name)
 
-        return read_records(file, self.schema, progress=tell, **self.reading)
-
-    def check(self) -> None:
-        """Read every file through; raises for the first fault."""
-        with self.out.progress("checking", self.total_bytes(), unit="bytes") as advance:
-            done = 0
-            for file in self.files:
-                for _ in self.batches(file, done, advance):
-                    pass
-                done += _size(file)
-
-    def send(self, producer: Producer) -> None:
-        """Send every file's records, in parts that make large data files and fit memory."""
-        import pyarrow as pa
-
-        with self.out.progress("loading", self.total_bytes(), unit="bytes") as advance:
-            done = 0
-            for file in self.files:
-                held: list[pa.RecordBatch] = []
-                for batch in self.batches(file, done, advance):
-                    held.append(batch)
-                    if sum(part.nbytes for part in held) >= SENT_BYTES:
-                        self._send_part(producer, pa.Table.from_batches(held))
-                        held = []
-                if held:
-                    self._send_part(producer, pa.Table.from_batches(held))
-                done += _size(file)
-            producer.flush()
-
-    def _send_part(self, producer: Producer, records: pa.Table) -> None:
-        self.sent.append(producer.produce(self.topic, records, partition=self.partition))
+        seen = self.seen.get(file)
+        if seen is not None:
+            self.of.take_seen(seen, progress=tell)
+        elif file == STDIN:
+            self.of.take(sys.stdin.buffer, name="<stdin>", progress=tell)
+        else:
+            self.of.take(file, progress=tell)
 
     def total_bytes(self) -> int | None:
         """Of all files; None where one of them has no size."""
@@ -256,14 +268,38 @@ class _Load:
         """Where the batches went that are in the log."""
         return [
             metadata
-            for future in self.sent
+            for future in self.of.sent
             if future.done() and not future.cancelled() and future.exception() is None
             for metadata in future.result()
         ]
 
     def tell(self, **more: object) -> None:
         """All is loaded: print where the records went."""
+        dead = self.of.dead_letters
+        if dead is not None:
+            more |= {"dead_letters": dead.count, "dead_letter_topic": dead.dead_letter_topic}
+        if self.of.manifest is not None:
+            more |= {"loaded_before": list(self.of.manifest.passed_over)}
         tell_produced(self.out, self.landed(), **more)
+
+
+@contextmanager
+def _manifest(engine: Engine, load: _Load, name: str | None) -> Iterator[None]:
+    """The load over the files that the manifest does not know."""
+    if name is None:
+        yield
+        return
+    from txn_engine.loading import Manifest
+
+    if STDIN in load.files:
+        raise click.UsageError("- is stdin, which has no name that a manifest could know")
+    with Manifest(engine, name, topic=load.of.topic) as manifest:
+        load.of.manifest = manifest
+        load.seen = {seen.path: seen for seen in manifest.new(load.files)}
+        load.files = list(load.seen)
+        for path in manifest.passed_over:
+            load.out.note(f"loaded before: {path}")
+        yield
 
 
 def _size(file: Path) -> int:
@@ -273,25 +309,66 @@ def _size(file: Path) -> int:
         return 0  # reading it gives the error
 
 
+# --- without a word to the store ---------------------------------------------------------------------------
+
+
+def _try_dry(load: _Load, dead: DeadLetters) -> None:
+    """Say what would be loaded, and what not; not done where the load would not be."""
+    failed: BaseException | None = None
+    try:
+        load.read("reading")
+    except Exception as error:  # noqa: BLE001 -- told behind what was found up to there
+        failed = error
+    rows = [
+        {
+            "rows": count,
+            "reason": reason,
+            "first": error.place,
+            "value": error.value if load.shows_values else None,
+        }
+        for reason, (count, error) in dead.reasons.items()
+    ]
+    told = {"records": load.of.records, "dead_letters": dead.count, "files": len(load.files)}
+    out = load.out
+    if failed is None:
+        out.done()
+    titles = _WITH_VALUES if load.shows_values else _REJECTED
+    out.table("rejected", titles, rows, **told, dry_run=True)
+    out.note(
+        f"{load.of.records:,} records would be loaded, {dead.count:,} rows not; nothing was written"
+        if failed is None
+        else f"up to the error: {load.of.records:,} records, {dead.count:,} rows that cannot be used"
+    )
+    if failed is not None:
+        raise _with_note(failed, _NOTHING, load) from failed
+    if dead.count and dead.dead_letter_topic is None:
+        raise CommandFailed(
+            "INVALID_RECORD",
+            f"{dead.count:,} rows cannot be used; the load takes them with --dead-letter-topic [INVALID_RECORD]",
+            as_json=out.as_json,
+        )
+
+
 # --- without a transaction --------------------------------------------------------------------------------
 
 
 def _load_plainly(engine: Engine, load: _Load) -> None:
     """Check all files, then send them: no fault of a file leaves a part of it in the topic."""
     for file in load.files:
-        if file.exists() and not stat.S_ISREG(file.stat().st_mode):
+        if file == STDIN or (file.exists() and not stat.S_ISREG(file.stat().st_mode)):
             raise click.UsageError(
                 f"{file} cannot be read twice, which a load without --transactional-id does: give one"
             )
     try:
-        load.check()
+        load.read("checking")
     except BaseException as error:
         raise _with_note(error, _NOTHING, load) from error
     before = [_state_of(file) for file in load.files]
     producer = engine.producer()
+    load.of.send_with(producer)
     try:
-        load.send(producer)
-        for future in load.sent:
+        load.read("loading")
+        for future in load.of.sent:
             future.result()
         for file, state in zip(load.files, before, strict=True):
             if _state_of(file) != state:
@@ -324,8 +401,9 @@ def _left_behind(error: BaseException, producer: Producer, load: _Load) -> BaseE
 
 
 def _load_in_transaction(
-    engine: Engine, load: _Load, transactional_id: str, run_id: str | None, timeout_ms: int
+    engine: Engine, load: _Load, transactional_id: str, manifest: str | None, timeout_ms: int
 ) -> None:
+    run_id = load.of.run_id
     producer = engine.producer(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
     producer.init_transactions()
     if run_id is not None:
@@ -337,13 +415,27 @@ def _load_in_transaction(
             load.out.note(
                 f"the last 100 runs of {transactional_id!r} are known, and {run_id!r} is none of them: loading it"
             )
-    producer.begin_transaction(run_id)
-    try:
-        load.send(producer)
-    except BaseException as error:
-        raise _aborted(error, producer, load) from error
-    _commit(producer, load)
-    load.tell(transactional_id=transactional_id, run_id=run_id, committed_before=False)
+    with _manifest(engine, load, manifest):
+        if not load.files:
+            load.out.done()
+            load.out.line(
+                "every file was loaded before: nothing to load",
+                produced=[],
+                records=0,
+                transactional_id=transactional_id,
+                run_id=run_id,
+                committed_before=False,
+                loaded_before=list(load.of.manifest.passed_over) if load.of.manifest else [],
+            )
+            return
+        producer.begin_transaction(run_id)
+        load.of.send_with(producer)
+        try:
+            load.read("loading")
+        except BaseException as error:
+            raise _aborted(error, producer, load) from error
+        _commit(producer, load)
+        load.tell(transactional_id=transactional_id, run_id=run_id, committed_before=False)
 
 
 def _commit(producer: Producer, load: _Load) -> None:

@@ -51,6 +51,8 @@ def tell_committed_before(out: Output, transactional_id: str, run_id: str) -> No
 
 
 def _how(more: dict[str, object]) -> str:
-    return (
-        f" committed in one transaction of {more['transactional_id']!r}" if "transactional_id" in more else ""
-    )
+    dead = more.get("dead_letters")
+    told = f" and {dead:,} dead letters" if isinstance(dead, int) else ""
+    if "transactional_id" in more:
+        told += f" committed in one transaction of {more['transactional_id']!r}"
+    return told

@@ -6,35 +6,24 @@ years beyond four digits with their sign. What is no number is a word: NaN, Infi
 
 from __future__ import annotations
 
-import base64
 import csv
-import datetime as dt
 import json
-import math
 import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from txn_engine.cli.output import as_json_text
 from txn_engine.errors import StoreAccessError
-from txn_engine.names import json_printable, printable
+from txn_engine.names import printable
+from txn_engine.value_text import BinaryText, json_records, plain_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-BinaryText = Literal["text", "base64"]
 _GAP = "  "
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_DAY_MS = 86_400_000
-_FIRST_DAY, _LAST_DAY = (
-    -719_162,
-    2_932_896,
-)  # 0001-01-01 and 9999-12-31 from 1970-01-01: what Arrow writes right
-_ERA_DAYS = 146_097
 _CELL_CHARS_MIN, _CELL_CHARS_MAX = 12, 60
 
 
@@ -52,125 +41,6 @@ class RecordWriter(Protocol):
     def close(self, **told: object) -> None:
         """End the output; `told` goes into a JSON document."""
         ...
-
-
-def _value(value: Any, binary: BinaryText) -> Any:
-    """A value as JSON has it."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, Decimal):
-        return format(value, "f")
-    if isinstance(value, dt.time):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        if binary == "base64":
-            return base64.b64encode(value).decode("ascii")
-        return value.decode("utf-8", errors="backslashreplace")
-    if isinstance(value, dict):
-        return {name: _value(item, binary) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_value(item, binary) for item in value]
-    return str(value)
-
-
-def _timed(value: Any, binary: BinaryText) -> Any:
-    """An Arrow value that is a time or holds some, as JSON has it: Python's own types have not all of them."""
-    import pyarrow as pa
-
-    kind = value.type
-    if not value.is_valid:
-        return None
-    if pa.types.is_timestamp(kind):
-        return _moment(value.value, _PER_SECOND[kind.unit]) + ("Z" if kind.tz else "")
-    if pa.types.is_date(kind):
-        return _day(value.value if pa.types.is_date32(kind) else value.value // _DAY_MS)
-    if pa.types.is_duration(kind):
-        try:
-            return str(value.as_py())
-        except (OverflowError, ValueError):
-            return f"{value.value} {kind.unit}"
-    if pa.types.is_dictionary(kind):
-        return _timed(value.value, binary)
-    if pa.types.is_struct(kind):
-        return {kind.field(i).name: _timed(value[i], binary) for i in range(kind.num_fields)}
-    if pa.types.is_map(kind):
-        return [[_timed(item[0], binary), _timed(item[1], binary)] for item in value.values]
-    if pa.types.is_nested(kind):
-        return [_timed(item, binary) for item in value.values]
-    return _value(value.as_py(), binary)
-
-
-def time_text(time_ms: int) -> str:
-    """A time in UTC, from milliseconds since the epoch."""
-    return f"{_moment(time_ms, 1_000)}Z"
-
-
-def _moment(value: int, per_second: int) -> str:
-    seconds, fraction = divmod(value, per_second)
-    days, second = divmod(seconds, 86_400)
-    nanos = fraction * (1_000_000_000 // per_second)
-    digits = 3 if nanos % 1_000_000 == 0 else 6 if nanos % 1_000 == 0 else 9
-    clock = f"{second // 3_600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
-    return f"{_day(days)}T{clock}.{f'{nanos:09d}'[:digits]}"
-
-
-def _day(days: int) -> str:
-    """The date so many days after 1970-01-01: the calendar comes again every 400 years."""
-    eras, day = divmod(days - _FIRST_DAY, _ERA_DAYS)
-    date = dt.date.fromordinal(day + 1)
-    year = date.year + 400 * eras
-    return f"{year:04d}{date:-%m-%d}" if 0 <= year <= 9_999 else f"{year:+05d}{date:-%m-%d}"
-
-
-def _holds_times(kind: Any) -> bool:
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return _holds_times(kind.value_type)
-    if pa.types.is_time(kind):
-        return False
-    return bool(
-        pa.types.is_temporal(kind) or any(_holds_times(kind.field(i).type) for i in range(kind.num_fields))
-    )
-
-
-def _within(column: pa.ChunkedArray[Any], first: int, last: int) -> bool:
-    """Whether all of it lies between the two."""
-    import pyarrow.compute as pc
-
-    bounds: Any = pc.min_max(column)
-    return column.null_count == len(column) or (first <= bounds["min"].value and bounds["max"].value <= last)
-
-
-def plain_columns(records: pa.Table, binary: BinaryText) -> list[list[Any]]:
-    """The columns as JSON values."""
-    return [_plain(column, binary) for column in records.columns]
-
-
-def _plain(column: pa.ChunkedArray[Any], binary: BinaryText) -> list[Any]:
-    """A column as JSON values: where Arrow writes the same text, by Arrow, which is ten times as fast."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind: Any = column.type
-    if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind):
-        return column.to_pylist()
-    if pa.types.is_date32(kind) and _within(column, _FIRST_DAY, _LAST_DAY):
-        return column.cast(pa.string()).to_pylist()
-    if pa.types.is_decimal(kind):
-        texts = column.cast(pa.string())
-        if not pc.any(pc.match_substring(texts, "E")).as_py():  # 1E-10 is exact too, but nobody's amount
-            return texts.to_pylist()
-    if kind == pa.timestamp("ms", tz="UTC") and _within(
-        column, _FIRST_DAY * _DAY_MS, (_LAST_DAY + 1) * _DAY_MS - 1
-    ):
-        moments: Any = column.cast(pa.timestamp("ms"))
-        return list(pc.strftime(moments, format="%Y-%m-%dT%H:%M:%SZ").to_pylist())
-    if _holds_times(kind):
-        return [_timed(value, binary) for value in column]
-    return [_value(value, binary) for value in column.to_pylist()]
 
 
 def _cells(records: pa.Table, binary: BinaryText, null: str) -> list[list[str]]:
@@ -240,14 +110,6 @@ class JsonDocument(JsonLines):
             self._stream.write(f",\n{json.dumps(name)}: {as_json_text(value)}")
         self._stream.write("}\n")
         self.flush()
-
-
-def json_records(records: pa.Table, binary: BinaryText) -> list[str]:
-    """Each record as a JSON object on one line."""
-    names = records.schema.names
-    dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
-    columns = plain_columns(records, binary)
-    return [json_printable(dump(dict(zip(names, row, strict=True)))) for row in zip(*columns, strict=True)]
 
 
 class Csv(_TextWriter):

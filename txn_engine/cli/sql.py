@@ -10,7 +10,8 @@ from txn_engine.cli.command import SETTINGS, Command, Place, common_options
 from txn_engine.cli.output import Output
 
 if TYPE_CHECKING:
-    from txn_engine.cli.record_text import BinaryText, RecordWriter
+    from txn_engine.cli.record_text import RecordWriter
+    from txn_engine.value_text import BinaryText
 
 Format = Literal["table", "csv", "jsonl"]
 _ROWS_AT_ONCE = 10_000

@@ -12,8 +12,8 @@ from txn_engine.cli.command import SETTINGS, Group, Place, common_options
 from txn_engine.cli.damage import as_fields, fail_for
 from txn_engine.cli.maintain import tell
 from txn_engine.cli.output import Output, columns
-from txn_engine.cli.record_text import time_text
 from txn_engine.types import TABLE_FORMATS
+from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
     from txn_engine.tables import TableStatus

@@ -11,11 +11,14 @@ import click
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options
 from txn_engine.cli.damage import DAMAGED, as_fields, fail_for
 from txn_engine.cli.groups import execute_options
+from txn_engine.cli.infer import infer
 from txn_engine.cli.output import Output, columns
 from txn_engine.cli.schema_text import TYPES, parse_schema, read_schema, type_text
 from txn_engine.configs import TOPIC
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from txn_engine.types import TopicDescription
 
 _CONFIGS = {
@@ -54,6 +57,7 @@ def topics() -> None:
         "txn-engine topics create payments --partitions 4 --key account_id \\",
         "    --schema 'account_id:int64,date:date32,amount:decimal(18,2),note:string?' --url file:///srv/ledger",
         "txn-engine topics create payments --schema-file payments.parquet",
+        "txn-engine topics create payments-dead --dead-letters",
         "txn-engine topics create events      # Kafka's columns: key, value, headers",
         "txn-engine topics create payments --schema 'id:int64' --config tables.publish=delta",
         "txn-engine topics create first --store-config transaction.state.log.num.partitions=8",
@@ -76,6 +80,18 @@ def topics() -> None:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Take the columns from a Parquet or Arrow file instead.",
+)
+@click.option(
+    "--dead-letters",
+    "is_for_dead_letters",
+    is_flag=True,
+    help="Take the columns of a dead-letter topic: where `produce --dead-letter-topic` puts rows it cannot use.",
+)
+@click.option(
+    "--manifest",
+    "is_manifest",
+    is_flag=True,
+    help="Take the columns of a manifest: where `produce --manifest` keeps which files were loaded.",
 )
 @click.option(
     "--key",
@@ -105,6 +121,8 @@ def create(
     partitions: int,
     schema_text: str | None,
     schema_file: Path | None,
+    is_for_dead_letters: bool,
+    is_manifest: bool,
     key: str | None,
     configs: Sequence[str],
     store_configs: Sequence[str],
@@ -118,13 +136,7 @@ def create(
     but the key) is a tombstone. Names that begin with an underscore are reserved. Without --schema the topic has
     Kafka's columns: key and value (binary) and headers.
     """
-    if schema_text is not None and schema_file is not None:
-        raise click.UsageError("--schema and --schema-file: give one of them")
-    schema = None
-    if schema_text is not None:
-        schema = parse_schema(schema_text)
-    elif schema_file is not None:
-        schema = read_schema(schema_file)
+    schema = _schema(schema_text, schema_file, key, is_for_dead_letters, is_manifest)
     chosen = _parsed(configs)
     if wrong := next((each for each in store_configs if "=" not in each), None):
         raise click.UsageError(f"--store-config {wrong}: expected NAME=VALUE")
@@ -140,6 +152,23 @@ def create(
         key=made.key,
         incarnation=made.incarnation,
     )
+
+
+def _schema(
+    text: str | None, file: Path | None, key: str | None, is_for_dead_letters: bool, is_manifest: bool
+) -> pa.Schema | None:
+    """The columns that are asked for; None for Kafka's."""
+    if (text is not None) + (file is not None) + is_for_dead_letters + is_manifest > 1:
+        raise click.UsageError("--schema, --schema-file, --dead-letters and --manifest: give one of them")
+    if (is_for_dead_letters or is_manifest) and key is not None:
+        raise click.UsageError("--dead-letters and --manifest take no --key")
+    if is_for_dead_letters or is_manifest:
+        from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
+
+        return DEAD_LETTERS if is_for_dead_letters else LOADED_FILES
+    if text is not None:
+        return parse_schema(text)
+    return None if file is None else read_schema(file)
 
 
 def _parsed(configs: Sequence[str]) -> dict[str, Any]:
@@ -422,3 +451,6 @@ def delete(topic: str, place: Place, out: Output) -> None:
         engine.admin.delete_topic(topic)
     out.done()
     out.line(f"deleted topic {topic}", topic=topic, deleted=True)
+
+
+topics.add_command(infer)

@@ -1,10 +1,31 @@
 """Files of records (csv, jsonl, parquet) to Arrow batches in a schema, exactly; an error names file, line and column.
 
-What does not fit is refused, never rounded, trimmed or guessed.
+What does not fit is refused, or handed to whoever takes bad rows: never rounded, trimmed or guessed.
 """
 
-from txn_engine.files.conversion import BinaryText
-from txn_engine.files.layout import READ_COLUMNS, Progress
-from txn_engine.files.records import FORMATS, FileFormat, read_records
+from txn_engine.files.conversion import DecimalMark
+from txn_engine.files.inferring import infer_schema
+from txn_engine.files.layout import READ_COLUMNS, BadRow, Missing, Progress, Rejected, Unknown
+from txn_engine.files.named import files_named
+from txn_engine.files.records import read_records
+from txn_engine.files.source import COMPRESSIONS, FORMATS, Compression, FileFormat, format_of
+from txn_engine.value_text import BinaryText
 
-__all__ = ["read_records", "FORMATS", "READ_COLUMNS", "FileFormat", "BinaryText", "Progress"]
+__all__ = [
+    "read_records",
+    "files_named",
+    "infer_schema",
+    "BadRow",
+    "Rejected",
+    "FORMATS",
+    "COMPRESSIONS",
+    "READ_COLUMNS",
+    "format_of",
+    "FileFormat",
+    "Compression",
+    "BinaryText",
+    "DecimalMark",
+    "Missing",
+    "Unknown",
+    "Progress",
+]

@@ -1,10 +1,11 @@
-"""Rows of a text file to batches, and which of several faults is told."""
+"""Rows of a file to batches, and what becomes of those that cannot be used."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError
@@ -14,13 +15,22 @@ from txn_engine.files.text import Text
 Record = TypeVar("Record")
 
 
-class FaultError(Exception):
-    """A value on a line that does not fit its column. Another column may have one on a line before it."""
+class Faults:
+    """Rows of a batch that cannot be used, by their index in it, each with what is wrong in its first column.
 
-    def __init__(self, line: int, error: InvalidRecordError) -> None:
-        super().__init__(line)
-        self.line = line
-        self.error = error
+    every: whether all of them are wanted, or the first one is enough.
+    """
+
+    def __init__(self, every: bool) -> None:
+        self.every = every
+        self.found: dict[int, InvalidRecordError] = {}
+
+    def add(self, index: int, error: InvalidRecordError) -> None:
+        """One more; a row that is known to be bad stays with what was said first."""
+        self.found.setdefault(index, error)
+
+
+Column = Callable[["pa.Field[Any]", Faults], "pa.Array[Any]"]
 
 
 def in_batches(
@@ -47,15 +57,22 @@ def in_batches(
     text.tell_progress()
 
 
-def batch_of(layout: Layout, column: Callable[[pa.Field[Any]], pa.Array[Any]]) -> pa.RecordBatch:
-    """A batch, column by column; of several faults the one on the first line is raised."""
-    arrays: list[pa.Array[Any]] = []
-    faults: list[FaultError] = []
-    for field in layout.schema:
-        try:
-            arrays.append(column(field))
-        except FaultError as fault:
-            faults.append(fault)
-    if faults:
-        raise min(faults, key=lambda fault: fault.line).error
+def batch_of(
+    layout: Layout, lines: Sequence[int], column: Column, columns_of: Callable[[int], str]
+) -> pa.RecordBatch:
+    """A batch, column by column, without the rows that cannot be used.
+
+    Where nobody takes those, what is wrong on the first line is raised. `column` gives a whole column, with nulls in
+    the rows that it adds to the faults; `columns_of` a row as JSON.
+    """
+    faults = Faults(every=layout.bad_rows is not None)
+    arrays = [column(field, faults) for field in layout.schema]
+    if faults.found:
+        if layout.bad_rows is None:
+            raise faults.found[min(faults.found)]
+        for index in sorted(faults.found):
+            layout.reject(lines[index], faults.found[index], columns=columns_of(index))
+        good = np.ones(len(lines), bool)
+        good[list(faults.found)] = False
+        arrays = [array.filter(pa.array(good)) for array in arrays]
     return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)

@@ -1,26 +1,35 @@
-"""A column of texts in its type, or the error that names the first one that does not fit."""
+"""A column of texts in its type, and the rows whose text does not fit."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from txn_engine.exact import first_bad
-from txn_engine.files.batches import FaultError
+from txn_engine.errors import InvalidRecordError
+from txn_engine.exact import every_bad, first_bad
+from txn_engine.files.batches import Faults
 from txn_engine.files.conversion import Conversion
 from txn_engine.files.layout import Layout, shown
 
 
 def converted(
-    layout: Layout, conversion: Conversion, field: pa.Field[Any], texts: pa.Array[Any], lines: Sequence[int]
+    layout: Layout,
+    conversion: Conversion,
+    field: pa.Field[Any],
+    texts: pa.Array[Any],
+    lines: Sequence[int],
+    faults: Faults,
 ) -> pa.Array[Any]:
-    """The texts in the column's type; raises `FaultError` for the first that does not fit."""
+    """The texts in the column's type. Rows that do not fit are added to the faults, and null in what is returned."""
     if not field.nullable and texts.null_count:
-        index = pc.index(pc.is_null(texts), value=True).as_py()
-        raise null_refused(layout, field, lines[index])
+        for index in np.flatnonzero(texts.is_null().to_numpy(zero_copy_only=False)).tolist():
+            faults.add(index, null_refused(layout, field, lines[index]))
+            if not faults.every:
+                return nulls_of(field, len(texts))
     try:
         return conversion.array(texts, field.type)
     except (TypeError, NotImplementedError) as error:
@@ -28,30 +37,71 @@ def converted(
             f"column {field.name!r} of type {field.type}", expected="parquet for values of this type"
         ) from error
     except ValueError:
-        pass  # raised again below: an error of pyarrow quotes the text, and would be told beside ours
-    index = first_bad(texts, lambda part: conversion.array(part, field.type))
-    raise bad_value(layout, conversion, field, texts[index].as_py(), lines[index])
+        pass  # looked for below: an error of pyarrow quotes the text, and would be told beside ours
+    convert = partial(_converted, conversion, field.type)
+    if faults.every:
+        bad = _every_bad(texts, convert, conversion.suspects(texts, field.type))
+    else:
+        bad = [first_bad(texts, convert)]
+    for index in bad:
+        faults.add(index, bad_value(layout, conversion, field, texts[index].as_py(), lines[index]))
+    if not faults.every:
+        return nulls_of(field, len(texts))
+    return conversion.array(without(texts, bad), field.type)
+
+
+def _converted(conversion: Conversion, kind: pa.DataType, texts: pa.Array[Any]) -> object:
+    return conversion.array(texts, kind)
+
+
+def _every_bad(texts: Any, convert: Callable[[Any], object], suspects: Any) -> list[int]:
+    """Where `convert` raises ValueError. Suspects and others are searched apart: it goes by halves, and is quick where
+    nothing, or everything, is bad.
+    """
+    found: list[int] = []
+    for places in (np.flatnonzero(suspects), np.flatnonzero(~suspects)):
+        if len(places):
+            found += places[every_bad(texts.take(pa.array(places)), convert)].tolist()
+    return found
+
+
+def without(values: Any, places: Sequence[int]) -> Any:
+    """The values, null in these places."""
+    kept = np.arange(len(values))
+    hidden = np.zeros(len(values), bool)
+    hidden[list(places)] = True
+    return values.take(pa.array(kept, mask=hidden))
+
+
+def nulls_of(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
+    """A column that stands for one that is not used."""
+    found: pa.Array[Any] = pa.nulls(rows, field.type)
+    return found
 
 
 def bad_value(
-    layout: Layout, conversion: Conversion, field: pa.Field[Any], value: object, line: int
-) -> FaultError:
+    layout: Layout,
+    conversion: Conversion,
+    field: pa.Field[Any],
+    value: object,
+    line: int,
+) -> InvalidRecordError:
     """A value that does not fit its column."""
-    refusal = layout.refused(
+    return layout.refused(
         f"{layout.name_in_file(field.name)} does not fit",
         value=shown(value),
         expected=conversion.expected(field.type),
         line=line,
     )
-    return FaultError(line, refusal)
 
 
-def null_refused(layout: Layout, field: pa.Field[Any], line: int, *, unit: str = "line") -> FaultError:
+def null_refused(
+    layout: Layout, field: pa.Field[Any], line: int, *, unit: str = "line"
+) -> InvalidRecordError:
     """Nothing, in a column that takes no null."""
-    refusal = layout.refused(
+    return layout.refused(
         f"{layout.name_in_file(field.name)} is empty",
         expected=f"{field.type}: the column takes no null",
         line=line,
         unit=unit,
     )
-    return FaultError(line, refusal)

@@ -10,15 +10,17 @@ from datetime import UTC, date, datetime, time
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.kinds import is_binary, is_string, unit_and_zone
 from txn_engine.files.layout import ACTOR
-from txn_engine.files.numbers import decimals, floats, integers, require
+from txn_engine.files.numbers import decimals, floats, integers, require, with_points
+from txn_engine.value_text import BinaryText
 
-BinaryText = Literal["text", "base64"]
+DecimalMark = Literal[".", ","]
 
 
 class JsonNumber(str):
@@ -36,6 +38,7 @@ class Conversion:
 
     date_format: str | None
     binary: BinaryText
+    decimal: DecimalMark = "."
 
     def array(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
         """The texts in a type. ValueError (ArrowInvalid is one) when any does not fit; it does not say which."""
@@ -45,15 +48,42 @@ class Conversion:
             return self._bytes(texts).cast(kind)
         if pa.types.is_integer(kind):
             return integers(texts, kind)
-        if pa.types.is_decimal(kind):
-            return decimals(texts, kind)
-        if pa.types.is_floating(kind):
-            return floats(texts, kind)
+        if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
+            if self.decimal == ",":
+                texts = with_points(texts)
+            return decimals(texts, kind) if pa.types.is_decimal(kind) else floats(texts, kind)
         if pa.types.is_boolean(kind):
             return texts.cast(kind)
         if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
             return _in_the_calendar(self._moments(texts, kind))
         raise TypeError(f"no text stands for {kind}")
+
+    def suspects(self, texts: Any, kind: pa.DataType) -> Any:
+        """Which texts do not look like most that fit, as a mask: a guess, by which bad ones are found quickly."""
+        if self.date_format is not None and (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+            encoded = texts.dictionary_encode()
+            bad = [not _is_moment(text, self.date_format, kind) for text in encoded.dictionary.to_pylist()]
+            found: Any = pa.array(bad, pa.bool_()).take(encoded.indices)
+            return _mask(found)
+        usual = self._usual_form(kind)
+        if usual is None:
+            return np.zeros(len(texts), bool)
+        return _mask(pc.invert(pc.match_substring_regex(texts, usual)))
+
+    def _usual_form(self, kind: pa.DataType) -> str | None:
+        if pa.types.is_integer(kind):
+            return rf"^[+-]?[0-9]{{1,{_SAFE_DIGITS[kind.bit_width]}}}$"
+        mark = re.escape(self.decimal)
+        if pa.types.is_decimal(kind):
+            whole, scale = max(kind.precision - kind.scale, 0), max(kind.scale, 0)
+            return rf"^[+-]?[0-9]{{1,{max(whole, 1)}}}({mark}[0-9]{{0,{scale}}})?$"
+        if pa.types.is_floating(kind):
+            return rf"^[+-]?[0-9]+({mark}[0-9]*)?$"
+        if pa.types.is_boolean(kind):
+            return "(?i)^(true|false)$"
+        if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+            return r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+        return None
 
     def _moments(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
         if self.date_format is None:
@@ -74,7 +104,8 @@ class Conversion:
             return f"{kind}, a whole number of at most {kind.bit_width} bits"
         if pa.types.is_decimal(kind):
             whole = kind.precision - kind.scale
-            digits = f"at most {whole} digits before the point and {kind.scale} after it"
+            mark = "comma" if self.decimal == "," else "point"
+            digits = f"at most {whole} digits before the {mark} and {kind.scale} after it"
             return f"decimal({kind.precision},{kind.scale}), {digits}"
         if pa.types.is_floating(kind):
             return f"{kind}, a number in its range, with no more digits than it keeps"
@@ -113,7 +144,7 @@ class Conversion:
             return {name: self.nested(value.get(name), inner) for name, inner in fields.items()}
         if type(value) not in json_types(kind):
             raise TypeError(f"no {kind}")
-        return self.array(pa.array([text_of(value)], pa.string()), kind)[0].as_py()
+        return self.array(pa.array([text_of(value, self.decimal)], pa.string()), kind)[0].as_py()
 
 
 def json_types(kind: pa.DataType) -> tuple[type, ...]:
@@ -125,8 +156,10 @@ def json_types(kind: pa.DataType) -> tuple[type, ...]:
     return (str,)
 
 
-def text_of(value: bool | str) -> str:
-    """A JSON value as the text that `Conversion` reads."""
+def text_of(value: bool | str, decimal: DecimalMark = ".") -> str:
+    """A JSON value as the text that `Conversion` reads. JSON's own numbers have a point, whatever strings have."""
+    if isinstance(value, JsonNumber):
+        return str(value).replace(".", decimal)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -142,6 +175,18 @@ def _by_distinct(texts: pa.Array[Any], parse: Callable[[str], object], kind: pa.
     encoded: Any = texts.dictionary_encode()
     values: pa.Array[Any] = pa.array([parse(text) for text in encoded.dictionary.to_pylist()], kind)
     return values.take(encoded.indices)
+
+
+def _mask(flags: Any) -> Any:
+    """The flags, with none for a null."""
+    return pc.fill_null(flags, False).to_numpy(zero_copy_only=False)
+
+
+def _is_moment(text: str | None, date_format: str, kind: pa.DataType) -> bool:
+    try:
+        return text is None or _moment(text, date_format=date_format, kind=kind) is not None
+    except ValueError:
+        return False
 
 
 def _in_the_calendar(moments: Any) -> pa.Array[Any]:
@@ -204,4 +249,6 @@ def _moment(text: str, *, date_format: str, kind: pa.DataType) -> object:
 
 _FIRST_DAY, _END_DAY = (date.min - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days + 1
 _PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_SAFE_DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}
+"""By the bits of an integer: so many digits always fit."""
 _JOINED = re.compile(r"%[A-Za-z]%[A-Za-z]")

@@ -1,124 +1,199 @@
-"""Delimited text (csv, tsv): a line of column names, then a record a line."""
+"""Delimited text (csv, tsv): a line of column names, if there is one, then a record a line."""
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.errors import InvalidRequestError
-from txn_engine.files.batches import batch_of, in_batches
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.files.batches import Faults, batch_of, in_batches
 from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
 from txn_engine.files.kinds import is_binary, is_nested, is_string
 from txn_engine.files.layout import ACTOR, MEND_AND_LOAD_AGAIN, Layout
-from txn_engine.files.text import Text
+from txn_engine.files.source import plain_suffix
+from txn_engine.files.text import ROW_CHARS_MAX, Text
 
-FIELD_CHARS_MAX = 64 * 1024 * 1024
 _DELIMITERS = (",", ";", "\t", "|")
 
 
-def read_delimited(
-    layout: Layout, conversion: Conversion, delimiter: str | None, null_values: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How a file is cut into fields, and which of them mean null.
+
+    delimiter: None for the one of the file's ending. quote: "" where fields are never quoted. header: whether the first
+    line names the columns; else their names, or none for the schema's own in their order.
+    """
+
+    delimiter: str | None = None
+    quote: str = '"'
+    header: bool | Sequence[str] = True
+    null_values: Sequence[str] = ("",)
+
+    def reader_of(self, layout: Layout, lines: Iterator[str]) -> Any:
+        """The lines as rows of fields. `InvalidRequestError` for marks that cannot be told apart."""
+        name = str(layout.source) if isinstance(layout.source, PurePath) else ""
+        mark = self.delimiter or ("\t" if plain_suffix(name) == ".tsv" else ",")
+        if len(mark) != 1 or mark in "\r\n" or mark == self.quote or (mark == '"' and self.quote):
+            raise InvalidRequestError(
+                f"delimiter {self.delimiter!r}",
+                actor=ACTOR,
+                expected="one character, no quote and no line end",
+            )
+        if len(self.quote) > 1 or self.quote in ("\r", "\n"):
+            raise InvalidRequestError(
+                f"quote {self.quote!r}", actor=ACTOR, expected="one character, or none: no field is quoted"
+            )
+        csv.field_size_limit(max(csv.field_size_limit(), ROW_CHARS_MAX + 1))
+        if not self.quote:
+            return csv.reader(lines, delimiter=mark, quoting=csv.QUOTE_NONE, strict=True)
+        return csv.reader(lines, delimiter=mark, quotechar=self.quote, strict=True)
+
+
+def read_delimited(layout: Layout, conversion: Conversion, dialect: Dialect) -> Iterator[pa.RecordBatch]:
     """The file's records. Raises as `read_records` does."""
-    mark = delimiter or ("\t" if layout.path.suffix.lower() == ".tsv" else ",")
-    if len(mark) != 1 or mark in '\r\n"':
-        raise InvalidRequestError(
-            f"delimiter {delimiter!r}", actor=ACTOR, expected="one character, no quote and no line end"
+    with Text(layout) as text:
+        reader = dialect.reader_of(layout, text.lines())
+        rows = _csv_rows(layout, reader, text, dialect)
+        names, line = _names(layout, dialect, rows)
+        places = layout.match(
+            names,
+            line=line,
+            may_miss=[field.name for field in layout.schema if is_nested(field.type) and field.nullable],
+            hint=_delimiter_hint(names, layout) or MEND_AND_LOAD_AGAIN,
         )
-    csv.field_size_limit(max(csv.field_size_limit(), FIELD_CHARS_MAX))
-    nulls = pa.array(null_values, pa.string())
-    with Text(layout, newline="") as text:
-        reader = csv.reader(text.stream, delimiter=mark, strict=True)
-        rows = _csv_rows(layout, reader)
+        for field in layout.schema:
+            if is_nested(field.type) and (field.name in places or not field.nullable):
+                raise layout.refused(
+                    f"column {field.name!r} of type {field.type}",
+                    expected="jsonl or parquet for nested values",
+                )
+        columns = _Columns(layout, conversion, dialect, names, places)
+        counted = _counted_rows(layout, text, rows, names, has_header=dialect.header is True)
+        yield from in_batches(text, counted, columns.batch)
+
+
+def _names(
+    layout: Layout, dialect: Dialect, rows: Iterator[tuple[int, list[str]]]
+) -> tuple[list[str], int | None]:
+    """The names of the file's columns, and the line that has them."""
+    if dialect.header is True:
         header = next(rows, None)
         if header is None:
             raise layout.refused("the file is empty", expected="a line of column names, then records")
-        names = header[1]
-        nested = [field.name for field in layout.schema if is_nested(field.type)]
-        places = layout.match(
-            names,
-            line=header[0],
-            may_miss=[name for name in nested if layout.schema.field(name).nullable],
-            hint=_delimiter_hint(names, layout) or MEND_AND_LOAD_AGAIN,
-        )
-        for name in nested:
-            if name in places or not layout.schema.field(name).nullable:
-                kind = layout.schema.field(name).type
-                raise layout.refused(
-                    f"column {name!r} of type {kind}", expected="jsonl or parquet for nested values"
-                )
-        counted = _counted_rows(layout, rows, len(names))
-        yield from in_batches(
-            text, counted, lambda held, lines: _csv_batch(layout, conversion, places, held, lines, nulls)
-        )
+        return header[1], header[0]
+    if dialect.header is False:
+        return [layout.name_in_file(name) for name in layout.schema.names], None
+    return list(dialect.header), None
 
 
 def _counted_rows(
-    layout: Layout, rows: Iterator[tuple[int, list[str]]], fields: int
+    layout: Layout,
+    text: Text,
+    rows: Iterator[tuple[int, list[str]]],
+    names: Sequence[str],
+    *,
+    has_header: bool,
 ) -> Iterator[tuple[int, list[str]]]:
+    """The rows that have as many fields as there are columns, and are not the header again."""
+    fields = len(names)
     for line, row in rows:
         if len(row) != fields:
             seen = f"{len(row)} field{'' if len(row) == 1 else 's'}"
-            raise layout.refused(seen, expected=f"{fields}, as the header has", line=line)
-        yield line, row
+            expected = f"{fields}, as the header has" if has_header else f"{fields}"
+            layout.reject(line, layout.refused(seen, expected=expected, line=line), raw=text.raw())
+        elif has_header and row == names:
+            error = layout.refused("the header a second time", expected="a record", line=line)
+            layout.reject(line, error, raw=text.raw())
+        else:
+            yield line, row
 
 
-def _csv_rows(layout: Layout, reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """Each row that is not blank, with the number of the line it begins on."""
-    line = 1
-    try:
-        for row in reader:
-            if row:
-                yield line, row
-            line = reader.line_num + 1
-    except csv.Error as error:
-        said = str(error)
-        if said == "unexpected end of data":
-            said = "a quoted field that is never closed"
-        hint = _delimiter_hint([_first_line(layout.path)], layout) if line == 1 else None
-        raise layout.refused(
-            said,
-            expected="delimited text whose quotes match",
-            line=line,
-            action=hint or MEND_AND_LOAD_AGAIN,
-        ) from error
+def _csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+    """Each row that is not blank, with the number of the line it begins on; the text holds its lines until the next."""
+    line, awaits_header = 1, dialect.header is True
+    while True:
+        fault = ""
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            fault, row = str(error), []
+        if row is None:
+            return
+        if fault:
+            refused = _unquoted(layout, fault, line, text)
+            if (
+                awaits_header or fault == _NEVER_CLOSED
+            ):  # what names the columns, or how many rows there are, is not known
+                raise refused
+            layout.reject(line, refused, raw=text.raw())
+        elif text.is_undecodable:
+            if awaits_header:
+                raise text.undecodable(line)
+            layout.reject(line, text.undecodable(line), raw=text.raw())
+        elif row:
+            yield line, row
+        awaits_header = awaits_header and not row
+        line = reader.line_num + 1
+        text.next_row()
 
 
-def _csv_batch(
-    layout: Layout,
-    conversion: Conversion,
-    places: Mapping[str, int],
-    rows: Sequence[Sequence[str]],
-    lines: Sequence[int],
-    nulls: pa.Array[Any],
-) -> pa.RecordBatch:
-    fields = list(zip(*rows, strict=True))
-
-    def column(field: pa.Field[Any]) -> pa.Array[Any]:
-        if field.name not in places:
-            absent: pa.Array[Any] = pa.nulls(len(rows), field.type)
-            return absent
-        texts: pa.Array[Any] = pa.array(fields[places[field.name]], pa.string())
-        is_null = pc.is_in(texts, value_set=nulls)
-        if not field.nullable and (is_string(field.type) or is_binary(field.type)):
-            is_null = pc.and_(is_null, pc.not_equal(texts, pa.scalar("", pa.string())))
-        texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
-        return converted(layout, conversion, field, texts, lines)
-
-    return batch_of(layout, column)
+_NEVER_CLOSED = "unexpected end of data"
 
 
-def _first_line(path: Path) -> str:
-    if not path.is_file():
-        return ""
-    with path.open(encoding="utf-8-sig") as stream:
-        return stream.readline(FIELD_CHARS_MAX).rstrip("\n")
+def _unquoted(layout: Layout, said: str, line: int, text: Text) -> InvalidRecordError:
+    hint = _delimiter_hint([text.held[0].rstrip("\r\n")], layout) if line == 1 and text.held else None
+    return layout.refused(
+        "a quoted field that is never closed" if said == _NEVER_CLOSED else said,
+        expected="delimited text whose quotes match",
+        line=line,
+        action=hint or MEND_AND_LOAD_AGAIN,
+    )
+
+
+class _Columns:
+    """Rows of texts to batches of the schema."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        conversion: Conversion,
+        dialect: Dialect,
+        names: Sequence[str],
+        places: Mapping[str, int],
+    ) -> None:
+        self._layout = layout
+        self._conversion = conversion
+        self._names = names
+        self._places = places
+        self._nulls = pa.array(dialect.null_values, pa.string())
+
+    def batch(self, rows: Sequence[Sequence[str]], lines: Sequence[int]) -> pa.RecordBatch:
+        """A batch of the rows that can be used."""
+        fields = list(zip(*rows, strict=True))
+
+        def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
+            if field.name not in self._places:
+                absent: pa.Array[Any] = pa.nulls(len(rows), field.type)
+                return absent
+            texts: pa.Array[Any] = pa.array(fields[self._places[field.name]], pa.string())
+            is_null = pc.is_in(texts, value_set=self._nulls)
+            if not field.nullable and (is_string(field.type) or is_binary(field.type)):
+                is_null = pc.and_(is_null, pc.not_equal(texts, pa.scalar("", pa.string())))
+            texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
+            return converted(self._layout, self._conversion, field, texts, lines, faults)
+
+        def columns_of(index: int) -> str:
+            return json.dumps(dict(zip(self._names, rows[index], strict=True)), ensure_ascii=False)
+
+        return batch_of(self._layout, lines, column, columns_of)
 
 
 def _delimiter_hint(names: Sequence[str], layout: Layout) -> str | None:

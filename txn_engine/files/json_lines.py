@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from txn_engine.files.batches import FaultError, batch_of, in_batches
-from txn_engine.files.columns import bad_value, converted, null_refused
+from txn_engine.errors import InvalidRecordError
+from txn_engine.files.batches import Faults, batch_of, in_batches
+from txn_engine.files.columns import bad_value, converted, null_refused, nulls_of
 from txn_engine.files.conversion import Conversion, JsonNumber, json_types, text_of
 from txn_engine.files.kinds import is_nested
 from txn_engine.files.layout import READ_COLUMNS, Layout, counted, listed, shown
-from txn_engine.files.text import Text
+from txn_engine.files.text import Text, is_whole
+
+Record = tuple[Mapping[str, Any], str]
+"""A line's object, and the line."""
 
 
 class _NotJsonError(ValueError):
@@ -31,48 +35,75 @@ def _no_constant(name: str) -> NoReturn:
     raise _NotJsonError(f"{name}, which JSON does not know")
 
 
+_DECODE = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_no_constant
+).decode
+
+
+def decoded_object(layout: Layout, line: str, number: int) -> Mapping[str, Any]:
+    """The object on a line, its numbers as they are written. Raises `InvalidRecordError` where there is none."""
+    return _object_of(layout, line, number)
+
+
 def read_json_lines(layout: Layout, conversion: Conversion) -> Iterator[pa.RecordBatch]:
     """The file's records. Raises as `read_records` does."""
-    decode = json.JSONDecoder(
-        object_pairs_hook=_pairs, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_no_constant
-    ).decode
     known = {layout.name_in_file(column) for column in layout.schema.names} | set(READ_COLUMNS)
-    with Text(layout, newline=None) as text:
-        rows = _json_rows(layout, text.stream, decode, known)
+    with Text(layout) as text:
+        rows = _json_rows(layout, text, known)
         yield from in_batches(text, rows, lambda held, lines: _json_batch(layout, conversion, held, lines))
 
 
-def _json_rows(
-    layout: Layout, stream: Iterable[str], decode: Callable[[str], object], known: set[str]
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_rows(layout: Layout, text: Text, known: set[str]) -> Iterator[tuple[int, Record]]:
     """Each line's object with its number; blank lines are none."""
-    for number, line in enumerate(stream, start=1):
-        if line.isspace():
-            continue
-        record, fault = _decoded(line, decode)
-        if fault:
-            raise layout.refused(
-                f"no JSON: {fault}", expected="a JSON object on each line, whole", line=number
-            )
-        if not isinstance(record, dict):
-            raise layout.refused(
-                "another JSON value", value=shown(record), expected="a JSON object on each line", line=number
-            )
-        unknown = [name for name in record if name not in known]
-        if unknown:
-            raise layout.refused(
-                counted(unknown, "unknown column"),
-                value=listed(unknown),
-                expected=f"the columns {', '.join(sorted(known - set(READ_COLUMNS)))}",
-                line=number,
-            )
-        yield number, record
+    for number, line in enumerate(text.lines(), start=1):
+        if not line.isspace():
+            record, fault = _object_on(layout, text, line, number, known)
+            if fault is None:
+                yield number, (record, line)
+            else:
+                layout.reject(number, fault, raw=text.raw())
+        text.next_row()
 
 
-def _decoded(line: str, decode: Callable[[str], object]) -> tuple[object, str]:
+def _object_on(
+    layout: Layout,
+    text: Text,
+    line: str,
+    number: int,
+    known: set[str],
+) -> tuple[Mapping[str, Any], InvalidRecordError | None]:
+    if text.is_undecodable:
+        return {}, text.undecodable(number)
+    try:
+        record = _object_of(layout, line, number)
+    except InvalidRecordError as error:
+        return {}, error
+    unknown = [name for name in record if name not in known]
+    if unknown and layout.unknown == "refuse":
+        return {}, layout.refused(
+            counted(unknown, "unknown column"),
+            value=listed(unknown),
+            expected=f"the columns {', '.join(sorted(known - set(READ_COLUMNS)))}",
+            line=number,
+        )
+    return record, None
+
+
+def _object_of(layout: Layout, line: str, number: int) -> dict[str, Any]:
+    record, fault = _decoded(line)
+    if fault:
+        raise layout.refused(f"no JSON: {fault}", expected="a JSON object on each line, whole", line=number)
+    if not isinstance(record, dict):
+        raise layout.refused(
+            "another JSON value", value=shown(record), expected="a JSON object on each line", line=number
+        )
+    return record
+
+
+def _decoded(line: str) -> tuple[object, str]:
     """What the line holds; or what is wrong, which quotes nothing of the line (the decoder's error holds all of it)."""
     try:
-        return decode(line), ""
+        return _DECODE(line), ""
     except json.JSONDecodeError as error:
         return None, f"{error.msg} at character {error.colno}"
     except RecursionError:
@@ -82,25 +113,34 @@ def _decoded(line: str, decode: Callable[[str], object]) -> tuple[object, str]:
 
 
 def _json_batch(
-    layout: Layout, conversion: Conversion, records: Sequence[Mapping[str, Any]], lines: Sequence[int]
+    layout: Layout, conversion: Conversion, records: Sequence[Record], lines: Sequence[int]
 ) -> pa.RecordBatch:
-    def column(field: pa.Field[Any]) -> pa.Array[Any]:
+    def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
         name = layout.name_in_file(field.name)
-        values = [record.get(name) for record in records]
-        if not field.nullable and any(value is None for value in values):
-            index = values.index(None)
-            if name in records[index]:
-                raise null_refused(layout, field, lines[index])
-            expected = f"a value of type {field.type}"
-            raise FaultError(
-                lines[index], layout.refused(f"no column {name!r}", expected=expected, line=lines[index])
-            )
+        values = [record.get(name) for record, _ in records]
+        if not field.nullable and None in values:
+            for index in [index for index, value in enumerate(values) if value is None]:
+                faults.add(index, _nothing(layout, field, lines[index], is_there=name in records[index][0]))
+                if not faults.every:
+                    return nulls_of(field, len(values))
         if is_nested(field.type):
-            return _nested(layout, conversion, field, values, lines)
-        texts = _json_texts(layout, conversion, field, values, lines)
-        return converted(layout, conversion, field, texts, lines)
+            return _nested(layout, conversion, field, values, lines, faults)
+        texts = _json_texts(layout, conversion, field, values, lines, faults)
+        return converted(layout, conversion, _nullable(field), texts, lines, faults)
 
-    return batch_of(layout, column)
+    return batch_of(layout, lines, column, lambda index: records[index][1].strip())
+
+
+def _nullable(field: pa.Field[Any]) -> pa.Field[Any]:
+    """The column, whose nulls were looked at."""
+    return field.with_nullable(True)
+
+
+def _nothing(layout: Layout, field: pa.Field[Any], line: int, *, is_there: bool) -> InvalidRecordError:
+    if is_there:
+        return null_refused(layout, field, line)
+    name = layout.name_in_file(field.name)
+    return layout.refused(f"no column {name!r}", expected=f"a value of type {field.type}", line=line)
 
 
 def _json_texts(
@@ -109,27 +149,20 @@ def _json_texts(
     field: pa.Field[Any],
     values: Sequence[Any],
     lines: Sequence[int],
+    faults: Faults,
 ) -> pa.Array[Any]:
-    """The values as text, from which all types are read; a value of another kind than the column's is refused."""
+    """The values as text, from which all types are read; a value of another kind than the column's is bad."""
     accepts = json_types(field.type)
     texts: list[str | None] = []
-    for value, line in zip(values, lines, strict=True):
-        if value is not None and type(value) not in accepts:
-            raise bad_value(layout, conversion, field, value, line)
-        texts.append(value if value is None or type(value) is str else text_of(value))
-    for text, line in zip(texts, lines, strict=True):
-        if text is not None and not text.isascii() and not _encodes(text):
-            raise bad_value(layout, conversion, field, text, line)
+    for index, value in enumerate(values):
+        fits = value is None or type(value) in accepts
+        text = value if value is None or type(value) is str else text_of(value, conversion.decimal)
+        if text is not None and not (fits and (text.isascii() or is_whole(text))):
+            faults.add(index, bad_value(layout, conversion, field, value, lines[index]))
+            text = None
+        texts.append(text)
     found: pa.Array[Any] = pa.array(texts, pa.string())
     return found
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _nested(
@@ -138,12 +171,13 @@ def _nested(
     field: pa.Field[Any],
     values: Sequence[object],
     lines: Sequence[int],
+    faults: Faults,
 ) -> pa.Array[Any]:
     kept = []
-    for value, line in zip(values, lines, strict=True):
+    for index, value in enumerate(values):
         plain, fits = _plain(conversion, value, field)
         if not fits:
-            raise bad_value(layout, conversion, field, value, line)
+            faults.add(index, bad_value(layout, conversion, field, value, lines[index]))
         kept.append(plain)
     found: pa.Array[Any] = pa.array(kept, field.type)
     return found

@@ -3,30 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, Literal
 
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.files.source import Compression
 
 Progress = Callable[[int], None]
+Missing = Literal["refuse", "null"]
+Unknown = Literal["refuse", "ignore"]
 
 READ_COLUMNS = ("_topic", "_partition", "_offset", "_timestamp")
 """Columns that reads of a topic add: passed over in a file, so that what was read from a topic can be loaded again."""
 
 ACTOR = "load"
 MEND_AND_LOAD_AGAIN = "mend the file and load it again"
+STREAM_NAME = "<stdin>"
+_HELD_ROWS_MAX, _HELD_BYTES_MAX = 4_096, 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """A row that cannot be used: the line that it begins on (of Parquet its number, from 1), and why.
+
+    raw: its bytes as they stand, where it could not be cut into columns. columns: else its columns as a JSON object, by
+        the file's names.
+    """
+
+    line: int
+    error: InvalidRecordError
+    raw: bytes | None = None
+    columns: str | None = None
+
+
+Rejected = Callable[[Sequence[BadRow]], None]
+
+
+class BadRows:
+    """Takes a file's bad rows, and hands them on in the order of their lines, as they stand in one batch."""
+
+    def __init__(self, rejected: Rejected) -> None:
+        self._rejected = rejected
+        self._held: list[BadRow] = []
+        self._bytes = 0
+        self._any = False
+
+    def add(self, row: BadRow) -> None:
+        """Take one."""
+        self._held.append(row)
+        self._bytes += len(row.raw or row.columns or "")
+        if len(self._held) >= _HELD_ROWS_MAX or self._bytes >= _HELD_BYTES_MAX:
+            self.hand_on()
+
+    def hand_on(self) -> bool:
+        """Hand on those that were taken; whether there were any since the beginning."""
+        held, self._held, self._bytes = self._held, [], 0
+        if held:
+            self._any = True
+            self._rejected(sorted(held, key=lambda row: row.line))
+        return self._any
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A file, and the schema that its records are to have."""
+    """A file, and the schema that its records are to have. Without `bad_rows` a row that cannot be used is an error."""
 
-    path: Path
+    source: Path | BinaryIO
     schema: pa.Schema
     renamed: Mapping[str, str]
     progress: Progress
+    compression: Compression | None = None
+    encoding: str = "utf-8"
+    missing: Missing = "refuse"
+    unknown: Unknown = "refuse"
+    bad_rows: BadRows | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """What an error calls the file."""
+        return str(self.source) if isinstance(self.source, Path) else STREAM_NAME
 
     def refused(
         self,
@@ -39,17 +97,25 @@ class Layout:
         action: str = MEND_AND_LOAD_AGAIN,
     ) -> InvalidRecordError:
         """The error for a fault of the file, on a line or as a whole. Only `value` may hold anything of the file."""
-        place = str(self.path) if line is None else f"{self.path} {unit} {line}"
+        place = self.name if line is None else f"{self.name} {unit} {line}"
         return InvalidRecordError(
             seen, actor=ACTOR, place=place, expected=expected, action=action, value=value
         )
+
+    def reject(
+        self, line: int, error: InvalidRecordError, *, raw: bytes | None = None, columns: str | None = None
+    ) -> None:
+        """A row that cannot be used: taken, or raised where nobody takes it."""
+        if self.bad_rows is None:
+            raise error
+        self.bad_rows.add(BadRow(line, error, raw, columns))
 
     def unreadable(self, error: OSError) -> InvalidRequestError:
         """The error for a file that cannot be opened or read."""
         return InvalidRequestError(
             f"the file cannot be read: {error.strerror or type(error).__name__}",
             actor=ACTOR,
-            place=str(self.path),
+            place=self.name,
             expected="a readable file",
             action="check the path and its permissions",
         )
@@ -57,6 +123,10 @@ class Layout:
     def name_in_file(self, column: str) -> str:
         """What the file calls a column of the schema."""
         return self.renamed.get(column, column)
+
+    def may_miss(self, column: str) -> bool:
+        """Whether a file without that column is taken, and gives nulls."""
+        return self.missing == "null" and self.schema.field(column).nullable
 
     def match(
         self,
@@ -66,7 +136,10 @@ class Layout:
         may_miss: Iterable[str] = (),
         hint: str = MEND_AND_LOAD_AGAIN,
     ) -> dict[str, int]:
-        """Where each column of the schema stands among the file's; raises unless they are the same columns."""
+        """Where each column of the schema stands among the file's; raises unless they are the same columns.
+
+        `missing` and `unknown` say what else is taken: a column that the file has not, and one that the schema has not.
+        """
         doubled = [name for name in dict.fromkeys(names) if names.count(name) > 1]
         if doubled:
             raise self.refused(
@@ -80,10 +153,12 @@ class Layout:
             for column in self.schema.names
             if self.name_in_file(column) in names
         }
-        optional = set(may_miss)
+        optional = {*may_miss, *filter(self.may_miss, self.schema.names)}
         missing = [self.name_in_file(c) for c in self.schema.names if c not in places and c not in optional]
         wanted = [self.name_in_file(column) for column in self.schema.names]
         unknown = [name for name in names if name not in wanted and name not in READ_COLUMNS]
+        if self.unknown == "ignore" and places:  # a file that has none of the columns is another file
+            unknown = []
         if missing or unknown:
             parts = [f"no column {listed(missing)}"] if missing else []
             parts += [counted(unknown, "unknown column")] if unknown else []

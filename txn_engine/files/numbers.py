@@ -62,6 +62,13 @@ def floats(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     return found
 
 
+def with_points(texts: pa.Array[Any]) -> pa.Array[Any]:
+    """Numbers written with a comma, as with a point. ValueError where any has a point, as 1.000,50 has."""
+    if pc.any(pc.match_substring(texts, ".")).as_py():
+        raise ValueError("a point in a number with a comma")
+    return pc.replace_substring(texts, ",", ".")
+
+
 def matches(texts: pa.Array[Any], pattern: str) -> bool:
     """Whether every text that is there has this form."""
     return not pc.any(pc.invert(pc.match_substring_regex(texts, pattern))).as_py()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.exact import InexactError, cast_exactly, require_whole
-from txn_engine.files.batches import FaultError, batch_of
-from txn_engine.files.columns import null_refused
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.exact import InexactError, cast_exactly, every_bad, require_whole
+from txn_engine.files.batches import Faults, batch_of
+from txn_engine.files.columns import null_refused, nulls_of, without
 from txn_engine.files.kinds import is_binary, is_string, unit_and_zone
-from txn_engine.files.layout import Layout, shown
+from txn_engine.files.layout import ACTOR, Layout, shown
 from txn_engine.files.text import BATCH_ROWS
+from txn_engine.value_text import json_records
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -22,10 +25,19 @@ if TYPE_CHECKING:
 
 def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
     """The file's records. Raises as `read_records` does."""
-    with _opened(layout) as file:
+    if not isinstance(layout.source, Path) or layout.compression is not None:
+        raise InvalidRequestError(
+            "parquet from a stream, or compressed once more",
+            actor=ACTOR,
+            place=layout.name,
+            expected="a Parquet file, as it is",
+        )
+    with opened_parquet(layout) as file:
         places = layout.match(file.schema_arrow.names, line=None)
-        names = [layout.name_in_file(name) for name in layout.schema.names]
+        names = [layout.name_in_file(name) for name in layout.schema.names if name in places]
         for field in layout.schema:
+            if field.name not in places:
+                continue
             kind = file.schema_arrow.field(places[field.name]).type
             if not is_convertible(kind, field.type):
                 raise layout.refused(
@@ -35,7 +47,7 @@ def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
                 )
         old_times = _old_times(layout, file, names)
         first_row, done = 1, 0
-        size = layout.path.stat().st_size
+        size = layout.source.stat().st_size
         batches = file.iter_batches(BATCH_ROWS, columns=names)
         coarse = _coarse(layout, old_times)
         while (batch := _next(layout, batches, first_row)) is not None:
@@ -48,12 +60,13 @@ def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
             layout.progress(min(done, size))
 
 
-def _opened(layout: Layout, **options: Any) -> pq.ParquetFile:
+def opened_parquet(layout: Layout, **options: Any) -> pq.ParquetFile:
+    """The file. Raises `InvalidRecordError` where it is none."""
     import pyarrow.parquet as pq
 
     fault = "no Parquet file, or a truncated one", "a whole Parquet file"
     try:
-        return pq.ParquetFile(layout.path, **options)
+        return pq.ParquetFile(layout.source, **options)
     except pa.ArrowInvalid:
         pass  # its text may quote the file
     except UnicodeDecodeError:
@@ -75,35 +88,51 @@ def _next(layout: Layout, batches: Iterator[pa.RecordBatch], first_row: int) -> 
 
 def _fitting(layout: Layout, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
     """The columns, in the file's types and the schema's order, as a batch of the schema."""
-    found = {field.name: column for field, column in zip(layout.schema, batch.columns, strict=True)}
+    rows = range(first_row, first_row + batch.num_rows)
 
-    def fitting(field: pa.Field[Any]) -> pa.Array[Any]:
-        column = found[field.name]
+    def fitting(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
+        name = layout.name_in_file(field.name)
+        if name not in batch.schema.names:
+            return nulls_of(field, batch.num_rows)
+        column: Any = batch.column(name)
         if not field.nullable and column.null_count:
-            row = first_row + pc.index(pc.is_null(column), value=True).as_py()
-            raise null_refused(layout, field, row, unit="row")
+            for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
+                faults.add(index, null_refused(layout, field, rows[index], unit="row"))
+                if not faults.every:
+                    return nulls_of(field, batch.num_rows)
         try:
-            require_whole(column)
-            kept: pa.Array[Any] = cast_exactly(column, field.type)
+            return _exactly(column, field.type)
         except InexactError as error:
-            index = error.index
-        else:
-            return kept
-        raise _bad_row(layout, field, column, index, first_row + index)
+            bad = [error.index]
+        if not faults.every:
+            faults.add(bad[0], _bad_row(layout, field, column, bad[0], rows[bad[0]]))
+            return nulls_of(field, batch.num_rows)
+        bad = every_bad(column, lambda part: _exactly(part, field.type))
+        for index in bad:
+            faults.add(index, _bad_row(layout, field, column, index, rows[index]))
+        return _exactly(without(column, bad), field.type)
 
-    return batch_of(layout, fitting)
+    return batch_of(
+        layout,
+        rows,
+        fitting,
+        lambda index: json_records(pa.Table.from_batches([batch.slice(index, 1)]), "base64")[0],
+    )
 
 
-def _bad_row(layout: Layout, field: pa.Field[Any], column: Any, index: int, row: int) -> FaultError:
-    return FaultError(
-        row,
-        layout.refused(
-            f"{layout.name_in_file(field.name)} does not fit",
-            value=_shown(column, index),
-            expected=str(field.type),
-            line=row,
-            unit="row",
-        ),
+def _exactly(column: Any, kind: pa.DataType) -> pa.Array[Any]:
+    require_whole(column)
+    kept: pa.Array[Any] = cast_exactly(column, kind)
+    return kept
+
+
+def _bad_row(layout: Layout, field: pa.Field[Any], column: Any, index: int, row: int) -> InvalidRecordError:
+    return layout.refused(
+        f"{layout.name_in_file(field.name)} does not fit",
+        value=_shown(column, index),
+        expected=str(field.type),
+        line=row,
+        unit="row",
     )
 
 
@@ -148,7 +177,7 @@ def _old_times(layout: Layout, file: pq.ParquetFile, names: list[str]) -> list[s
 def _coarse(layout: Layout, columns: list[str]) -> Iterator[pa.RecordBatch]:
     """The same columns in microseconds, for which 64 bits are enough; what is below them is cut off."""
     if columns:
-        with _opened(layout, coerce_int96_timestamp_unit="us") as file:
+        with opened_parquet(layout, coerce_int96_timestamp_unit="us") as file:
             yield from file.iter_batches(BATCH_ROWS, columns=columns)
 
 

@@ -4,89 +4,129 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, TypeVar
 
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.files.conversion import BinaryText, Conversion, checked_date_format
-from txn_engine.files.delimited import read_delimited
+from txn_engine.files.conversion import Conversion, DecimalMark, checked_date_format
+from txn_engine.files.delimited import Dialect, read_delimited
 from txn_engine.files.json_lines import read_json_lines
-from txn_engine.files.layout import ACTOR, Layout, Progress
+from txn_engine.files.layout import ACTOR, BadRows, Layout, Missing, Progress, Rejected, Unknown
 from txn_engine.files.parquet import read_parquet
-
-FileFormat = Literal["csv", "jsonl", "parquet"]
-
-FORMATS: Mapping[str, FileFormat] = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-}
-"""The format that a file's name stands for."""
+from txn_engine.files.source import COMPRESSIONS, FORMATS, Compression, FileFormat, compression_of, format_of
+from txn_engine.files.text import checked_encoding
+from txn_engine.value_text import BinaryText
 
 
 def read_records(
-    path: str | Path,
+    source: str | Path | BinaryIO,
     schema: pa.Schema,
     *,
     format: FileFormat | None = None,  # noqa: A002 -- what everybody calls it
+    compression: Compression | None = None,
+    encoding: str = "utf-8",
     delimiter: str | None = None,
+    quote: str = '"',
+    header: bool | Sequence[str] = True,
     null_values: Sequence[str] = ("",),
     columns: Mapping[str, str] | None = None,
+    missing_columns: Missing = "refuse",
+    unknown_columns: Unknown = "refuse",
     date_format: str | None = None,
+    decimal: DecimalMark = ".",
     binary: BinaryText = "text",
+    rejected: Rejected | None = None,
     progress: Progress | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The records of a file, exactly, in `schema`: its columns, in its order, of its types.
 
-    Each batch holds up to 32,768 rows or about 16 MB of the file; memory does not grow with the file. A fault raises
-    `InvalidRecordError`, naming file, line (parquet: row) and column, and what was expected: a value that does not fit
-    its column, a missing, doubled or unknown column, a line with more or fewer fields than the header, an open quote,
-    text that is not UTF-8, a file without records. What stands there is in the error's `value` alone, so that logs and
-    alerts show nothing of a file. It comes when the fault is met: the batches before it were yielded.
-    `InvalidRequestError`: the file cannot be read, or is of an unknown format.
+    Each batch holds up to 32,768 rows or about 16 million characters of the file; memory does not grow with the file.
+    A fault raises `InvalidRecordError`, naming file, line (parquet: row) and column, and what was expected. What stands
+    there is in the error's `value` alone, so that logs and alerts show nothing of a file. It comes when the fault is
+    met: the batches before it were yielded. `InvalidRequestError`: the file cannot be read, or is of an unknown format.
 
-    format: by the file's extension (`FORMATS`) when not given.
-    delimiter: of csv, whose first line names the columns; "," unless told, a tab for `.tsv`.
+    Some faults are of one row: a value that does not fit its column, fields more or fewer than columns, a quote that
+    ends in the middle of a field, no JSON, an unknown name in JSON, bytes that are no text, the header a second time.
+    With `rejected` such rows are left out of the batches and handed to it, a list at a time, before the batch that they
+    stood in. All others are of the file, and raised in any case: a missing, doubled or unknown column, a quote that
+    nothing closes, a row of more than 16,777,216 characters, a file that is cut, damaged or empty.
+
+    source: a path, or a stream of bytes, as of stdin; a stream needs its `format`.
+    format: by the file's name when not given: `FORMATS`, before `.gz` or `.zst`.
+    compression: gzip or zstd; by the file's name when not given.
+    encoding: of csv and jsonl; a byte order mark is no part of the text.
+    delimiter, quote: of csv; "," unless told, a tab for `.tsv`, and "" for no quotes at all.
+    header: of csv: whether its first line names the columns. False: they are the schema's, in its order. Or the names.
     null_values: fields of csv that mean null. An empty one in a column that takes no null is the empty string in a
-        string or binary column, and an error elsewhere. Blank lines are no rows.
+        string or binary column, and does not fit elsewhere. Blank lines are no rows.
     columns: the file's name of a column by the schema's name, where they differ.
+    missing_columns: "null" takes a file without columns that may be null. unknown_columns: "ignore" passes over others.
     date_format: of dates and timestamps in csv and jsonl, as `datetime.strptime` takes it; ISO 8601 unless told.
+    decimal: the mark of numbers in text; there is none between thousands. JSON's own numbers have a point always.
     binary: what text in a binary column stands for: its UTF-8 bytes, or base64.
     progress: called with the number of bytes read so far.
     """
-    source = Path(path)
-    chosen = format or _format_of(source)
-    layout = Layout(source, schema, dict(columns or {}), progress or _silent)
-    conversion = Conversion(checked_date_format(date_format, schema), binary)
+    path = Path(source) if isinstance(source, str) else source
+    name = str(path) if isinstance(path, Path) else ""
+    chosen = format or format_or_refused(path)
+    bad_rows = None if rejected is None else BadRows(rejected)
+    layout = Layout(
+        path,
+        schema,
+        dict(columns or {}),
+        progress or _silent,
+        _one_of("compression", compression or compression_of(name), (None, *COMPRESSIONS.values())),
+        checked_encoding(encoding),
+        _one_of("missing_columns", missing_columns, ("refuse", "null")),
+        _one_of("unknown_columns", unknown_columns, ("refuse", "ignore")),
+        bad_rows,
+    )
+    conversion = Conversion(
+        checked_date_format(date_format, schema), binary, _one_of("decimal", decimal, (".", ","))
+    )
     if chosen == "parquet":
         batches: Iterator[pa.RecordBatch] = read_parquet(layout)
     elif chosen == "csv":
-        batches = read_delimited(layout, conversion, delimiter, null_values)
+        batches = read_delimited(layout, conversion, Dialect(delimiter, quote, header, null_values))
     else:
         batches = read_json_lines(layout, conversion)
     found = False
     for batch in batches:
-        found = found or batch.num_rows > 0
-        yield batch
-    if not found:
+        if bad_rows is not None:
+            bad_rows.hand_on()
+        if batch.num_rows:
+            found = True
+            yield batch
+    has_bad = bad_rows is not None and bad_rows.hand_on()
+    if not found and not has_bad:
         raise layout.refused("no records", expected="at least one")
+
+
+Value = TypeVar("Value")
 
 
 def _silent(_bytes_read: int) -> None:
     """Tell nobody."""
 
 
-def _format_of(path: Path) -> FileFormat:
-    found = FORMATS.get(path.suffix.lower())
+def _one_of(name: str, given: Value, known: Sequence[object]) -> Value:
+    if given not in known:
+        expected = ", ".join(repr(each) for each in known)
+        raise InvalidRequestError(f"{name} {given!r}", actor=ACTOR, expected=f"one of {expected}")
+    return given
+
+
+def format_or_refused(source: Path | BinaryIO) -> FileFormat:
+    """The format that a file's name stands for. `InvalidRequestError` where it stands for none."""
+    found = format_of(source.name) if isinstance(source, Path) else None
     if found is None:
+        suffix = source.suffix if isinstance(source, Path) else ""
+        seen = f"the extension {suffix!r}" if suffix else "a name without an extension"
         raise InvalidRequestError(
-            f"the extension {path.suffix!r}" if path.suffix else "a name without an extension",
+            seen if isinstance(source, Path) else "a stream of no known format",
             actor=ACTOR,
-            place=str(path),
+            place=str(source) if isinstance(source, Path) else None,
             expected=", ".join(sorted(FORMATS)),
             action="name the format: csv, jsonl or parquet",
         )

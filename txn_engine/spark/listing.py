@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.files.records import FORMATS
+from txn_engine.files import format_of
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 
 _ACTOR: Final = "load_files"
@@ -68,7 +67,7 @@ def _named_by(spark: SparkSession, given: str, options: Mapping[str, str], any_s
                 yield from _within(files, status.getPath())
             elif not _is_hidden(name):
                 yield status
-            elif any_suffix or PurePosixPath(name).suffix.lower() in FORMATS:
+            elif any_suffix or format_of(name) is not None:
                 _visible(status)
     finally:
         files.close()

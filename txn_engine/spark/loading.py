@@ -14,8 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
-from txn_engine.files import FileFormat, read_records
-from txn_engine.files.records import FORMATS
+from txn_engine.files import (
+    FORMATS,
+    BinaryText,
+    Compression,
+    DecimalMark,
+    FileFormat,
+    Missing,
+    Unknown,
+    format_of,
+    read_records,
+)
 from txn_engine.log.topics import Topic
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 from txn_engine.spark.listing import listed_files
@@ -37,11 +46,18 @@ def load_files(
     run_id: str,
     transactional_id: str | None = None,
     format: FileFormat | None = None,  # noqa: A002 -- what everybody calls it
+    compression: Compression | None = None,
+    encoding: str = "utf-8",
     delimiter: str | None = None,
+    quote: str = '"',
+    header: bool | Sequence[str] = True,
     null_values: Sequence[str] = ("",),
     columns: Mapping[str, str] | None = None,
+    missing_columns: Missing = "refuse",
+    unknown_columns: Unknown = "refuse",
     date_format: str | None = None,
-    binary: str = "text",
+    decimal: DecimalMark = ".",
+    binary: BinaryText = "text",
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
     checks: Checks | None = None,
@@ -75,10 +91,17 @@ def load_files(
             return WriteResult(topic, 0, (), already_committed=True)
         reading = {
             "format": format,
+            "compression": compression,
+            "encoding": encoding,
             "delimiter": delimiter,
+            "quote": quote,
+            "header": header if isinstance(header, bool) else tuple(header),
             "null_values": tuple(null_values),
             "columns": dict(columns or {}),
+            "missing_columns": missing_columns,
+            "unknown_columns": unknown_columns,
             "date_format": date_format,
+            "decimal": decimal,
             "binary": binary,
         }
         rows = files_of(spark, engine, info, paths, reading)
@@ -100,7 +123,7 @@ def files_of(
     names = listed_files(spark, wanted, options, any_suffix=reading.get("format") is not None)
     if reading.get("format") is None:
         for name in names:
-            if PurePosixPath(name).suffix.lower() not in FORMATS:
+            if format_of(PurePosixPath(name).name) is None:
                 raise InvalidRequestError(
                     "a file of no known format",
                     actor=_ACTOR,

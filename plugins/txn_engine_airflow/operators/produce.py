@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -32,22 +32,39 @@ from txn_engine_airflow.operators.transactions import (
 from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark, vote_told
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from txn_engine import Engine, RecordMetadata
     from txn_engine.producer import Producer
 
-READ_OPTIONS = frozenset({"format", "delimiter", "null_values", "columns", "date_format", "binary"})
+READ_OPTIONS = frozenset(
+    {
+        "format",
+        "compression",
+        "encoding",
+        "delimiter",
+        "quote",
+        "header",
+        "null_values",
+        "columns",
+        "missing_columns",
+        "unknown_columns",
+        "date_format",
+        "decimal",
+        "binary",
+    }
+)
 
 
 class TxnProduceOperator(BaseOperator):
     """Loads records into a topic in one transaction: readers see all of them or none, and each run's once.
 
-    `path`: a csv, jsonl or parquet file, or several, read as `txn-engine produce` reads them, with `read_options` as
-    `txn_engine.files.read_records` has them (delimiter, date_format, ...). Or `python_callable(**op_kwargs)`, which
-    gives a pyarrow Table, RecordBatch, RecordBatchReader, an iterable of them, or None for nothing; like a task's
-    function it may ask for entries of the context by their names. Columns are the topic's; `partition` puts all into
-    one, else the topic's key says.
+    `path`: a csv, jsonl or parquet file, a folder or a pattern, or several, read as `txn-engine produce` reads them,
+    with `read_options` as `txn_engine.files.read_records` has them (delimiter, date_format, ...). Or
+    `python_callable(**op_kwargs)`, which gives a pyarrow Table, RecordBatch, RecordBatchReader, an iterable of them, or
+    None for nothing; like a task's function it may ask for entries of the context by their names. Columns are the
+    topic's; `partition` puts all into one, else the topic's key says.
+
+    With a `dead_letter_topic` rows of files that cannot be used go there, in the same transaction: records and dead
+    letters are all rows. Above `max_dead_letters` (a count, or a share as "1%") the task fails and loads nothing.
 
     `engine="spark"` has Spark read the files, `path` as `txn_engine.spark.load_files` takes it: places and patterns
     that Spark can list, each file a task's. `spark_settings` are Spark's own, stronger than the deployment's
@@ -86,6 +103,8 @@ class TxnProduceOperator(BaseOperator):
         "path",
         "op_kwargs",
         "read_options",
+        "dead_letter_topic",
+        "max_dead_letters",
         "transactional_id",
         "forgotten_runs",
         "spark_settings",
@@ -103,6 +122,8 @@ class TxnProduceOperator(BaseOperator):
         op_kwargs: Mapping[str, Any] | None = None,
         read_options: Mapping[str, Any] | None = None,
         partition: int | None = None,
+        dead_letter_topic: str | None = None,
+        max_dead_letters: int | str | None = None,
         transactional_id: str | None = None,
         transaction_timeout_s: int = 300,
         markers: Literal["inline", "deferred"] = "inline",
@@ -129,6 +150,12 @@ class TxnProduceOperator(BaseOperator):
             raise ValueError(
                 f"task {self.task_id!r}: transaction_timeout_s={transaction_timeout_s}; expected 1 or more"
             )
+        if dead_letter_topic is None and max_dead_letters is not None:
+            raise ValueError(f"task {self.task_id!r}: max_dead_letters without a dead_letter_topic")
+        if dead_letter_topic is not None and (path is None or engine == "spark"):
+            raise ValueError(
+                f"task {self.task_id!r}: dead_letter_topic is for a path that engine='local' reads"
+            )
         if engine == "spark" and (path is None or partition is not None):
             raise ValueError(f"task {self.task_id!r}: engine='spark' takes a path, and no partition")
         if engine != "spark" and (checks is not None or report_folder is not None):
@@ -139,6 +166,8 @@ class TxnProduceOperator(BaseOperator):
         self.op_kwargs = dict(op_kwargs or {})
         self.read_options = dict(read_options or {})
         self.partition = partition
+        self.dead_letter_topic = dead_letter_topic
+        self.max_dead_letters = max_dead_letters
         self.transactional_id = transactional_id
         self.transaction_timeout_s = transaction_timeout_s
         self.markers = markers
@@ -190,6 +219,8 @@ class TxnProduceOperator(BaseOperator):
     def _arguments(self) -> dict[str, str]:
         """What decides which records this run loads, as it was rendered."""
         open_to_all = {"topic": shown(self.topic), "path": shown(self.path)}
+        if self.dead_letter_topic is not None:
+            open_to_all["dead_letter_topic"] = shown(self.dead_letter_topic)
         settings = {"op_kwargs": self.op_kwargs, "read_options": self.read_options}
         return open_to_all | {
             f"{kind}.{name}": hidden(value)
@@ -200,13 +231,48 @@ class TxnProduceOperator(BaseOperator):
     def _load(
         self, engine: Engine, producer: Producer, run_id: str, context: Context
     ) -> Sequence[RecordMetadata]:
+        function = self.python_callable
+        if function is None:
+            return self._load_files(engine, producer, run_id)
+
         def send() -> list[Future[list[RecordMetadata]]]:
+            known = {**context, **self.op_kwargs}
+            records = function(**determine_kwargs(function, (), known))
             return [
                 producer.produce(self.topic, part, partition=self.partition)
-                for part in self._records(engine, context)
+                for part in parts_of(records, task=self.task_id)
             ]
 
         return answered(commit_run(producer, run_id, send))
+
+    def _load_files(self, engine: Engine, producer: Producer, run_id: str) -> Sequence[RecordMetadata]:
+        from txn_engine.files import files_named
+        from txn_engine.loading.load import FileLoad, dead_letters_for
+
+        schema = engine.logs.topics.look_up(self.topic).schema
+        dead = dead_letters_for(
+            engine,
+            self.dead_letter_topic,
+            self.max_dead_letters,
+            topic=self.topic,
+            run_id=run_id,
+            is_dry=False,
+        )
+        load = FileLoad(self.topic, schema, self.read_options, self.partition, dead)
+        load.send_with(producer)
+        paths = [self.path] if isinstance(self.path, str) else self.path or ()
+        files = files_named(paths, self.read_options.get("format"))
+
+        def send() -> list[Future[list[RecordMetadata]]]:
+            for file in files:
+                load.take(file)
+            load.check()
+            return load.all_sent
+
+        commit_run(producer, run_id, send)
+        if dead is not None:
+            self.log.info("%d dead letters to %s: %s", dead.count, self.dead_letter_topic, dead.told())
+        return answered(load.sent)
 
     def _load_by_spark(
         self, engine: Engine, producer: Producer, run_id: str, context: Context
@@ -231,21 +297,3 @@ class TxnProduceOperator(BaseOperator):
         if written.checks is not None:
             vote_told(written.checks)
         return written.batches
-
-    def _records(
-        self, engine: Engine, context: Context
-    ) -> Iterable[pa.Table | pa.RecordBatch | pa.RecordBatchReader]:
-        if self.python_callable is not None:
-            known = {**context, **self.op_kwargs}
-            records = self.python_callable(**determine_kwargs(self.python_callable, (), known))
-            return parts_of(records, task=self.task_id)
-        return self._files(engine)
-
-    def _files(self, engine: Engine) -> Iterable[pa.RecordBatchReader]:
-        import pyarrow as pa
-
-        from txn_engine.files import read_records
-
-        schema = engine.logs.topics.look_up(self.topic).schema
-        for path in [self.path] if isinstance(self.path, str) else self.path or ():
-            yield pa.RecordBatchReader.from_batches(schema, read_records(path, schema, **self.read_options))

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from storage import UNREADABLE, OpenedParquet
 from txn_engine import Engine
-from txn_engine.cli.record_text import plain_columns
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.log.data_files import Chosen, check_records, logical_schema, open_data_file
 from txn_engine.log.objects import Objects
@@ -23,6 +22,7 @@ from txn_engine.log.topics import Topic
 from txn_engine.schemas.layout import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP, TIMESTAMP_TYPE
 from txn_engine.suggested import command
 from txn_engine.types import IsolationLevel
+from txn_engine.value_text import plain_columns
 
 RECORDS_MAX = 100
 STORED_BYTES_MAX = 64 * 1024 * 1024

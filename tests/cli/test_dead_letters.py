@@ -1,0 +1,232 @@
+"""Rows that cannot be used, from the command line: loaded beside, tried dry, listed, shown, mended and replayed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import GOOD, Run, process
+from txn_engine import connect
+
+Write = Callable[..., Path]
+BAD = GOOD + "4,10,2026-01-03,hunter2,\n5,10\n"
+
+
+@pytest.fixture
+def dead(run: Run, payments: str) -> str:
+    """A dead-letter topic beside the payments."""
+    made = run("topics", "create", "payments-dead", "--dead-letters")
+    assert made.code == 0, made.stderr
+    return "payments-dead"
+
+
+def load(run: Run, dead: str, path: Path, *options: str) -> Any:
+    return run(
+        "produce", "payments", str(path), "--transactional-id", "load", "--dead-letter-topic", dead, *options
+    )
+
+
+def test_from_the_load_to_the_replay(run: Run, url: str, dead: str, write: Write, tmp_path: Path) -> None:
+    """Load, list, show, mend, replay: then every row of the file is a payment."""
+    answer = load(run, dead, write("f.csv", BAD), "--json")
+    assert answer.code == 0, answer.stderr
+    assert (answer.json["records"], answer.json["dead_letters"]) == (3, 2)
+    assert answer.json["dead_letter_topic"] == dead
+    (row,) = run("dead-letters", "list", "--json").json["dead_letter_topics"]
+    assert (row["topic"], row["waiting"], row["total"]) == ("payments", 2, 2)
+    reasons = run("dead-letters", "list", dead, "--json").json["reasons"]
+    assert sorted(row["reason"].partition(";")[0] for row in reasons) == ["2 fields", "amount does not fit"]
+    shown = run("dead-letters", "show", dead, "--json").json["dead_letters"]
+    assert [row["source"].rpartition(":")[2] for row in shown] == ["6", "7"]
+    lines = [json.loads(line) for line in run("dead-letters", "show", dead, "--repair").stdout.splitlines()]
+    assert lines[0]["amount"] == "hunter2"
+    assert lines[1]["_raw"] == "5,10\n"
+    lines[0]["amount"] = "4.00"
+    lines[1] |= {"id": 5, "account_id": 10, "day": "2026-01-03", "amount": "5.00", "note": None}
+    mended = write("mended.jsonl", "\n".join(map(json.dumps, lines)))
+    dry = run("dead-letters", "replay", dead, "--repaired", str(mended), "--dry-run", "--json")
+    assert (dry.json["records"], dry.json["failed_again"], dry.json["dry_run"]) == (2, 0, True)
+    done = run("dead-letters", "replay", dead, "--repaired", str(mended))
+    assert done.stdout == "2 letters: 2 loaded in one transaction, 0 failed again\n"
+    assert "nothing to replay" in run("dead-letters", "replay", dead, "--repaired", str(mended)).stdout
+    with connect(url) as engine:
+        assert sorted(engine.scan("payments").to_table().column("id").to_pylist()) == [1, 2, 3, 4, 5]
+    (row,) = run("dead-letters", "list", "--json").json["dead_letter_topics"]
+    assert (row["waiting"], row["total"]) == (0, 2)
+
+
+def test_too_many(run: Run, url: str, dead: str, write: Write) -> None:
+    """One line, exit code 1, the transaction aborted."""
+    answer = load(run, dead, write("f.csv", BAD), "--max-dead-letters", "1")
+    assert answer.code == 1
+    assert "more than 1 rows cannot be used; the first: amount does not fit" in answer.error
+    assert "the transaction was aborted, nothing was loaded" in answer.error
+    assert "hunter2" not in answer.error
+    with connect(url) as engine:
+        assert engine.scan("payments").to_table().num_rows == 0
+        assert engine.scan(dead).to_table().num_rows == 0
+    assert load(run, dead, write("f.csv", BAD), "--max-dead-letters", "40%").code == 0
+
+
+def test_a_dry_run_says_what_would_become_of_the_rows(
+    run: Run, url: str, payments: str, write: Write
+) -> None:
+    """How many of each reason and where the first is; no value but for who asks; nothing written."""
+    path = write("f.csv", BAD + "6,1,2026-01-01,hunter2,\n")
+    answer = run("produce", payments, str(path), "--dry-run")
+    assert answer.code == 1
+    assert "3 rows cannot be used; the load takes them with --dead-letter-topic" in answer.stderr
+    assert "3 records would be loaded, 3 rows not; nothing was written" in answer.stderr
+    assert f"{path} line 6" in answer.stdout
+    assert "hunter2" not in answer.stdout + answer.stderr
+    told = run("produce", payments, str(path), "--dry-run", "--json", "--show-values")
+    document = json.loads(told.stdout)
+    assert [(row["rows"], row["value"]) for row in document["rejected"]] == [(2, "'hunter2'"), (1, None)]
+    assert (document["records"], document["dead_letters"]) == (3, 3)
+    good = run("produce", payments, str(write("g.csv", GOOD)), "--dry-run")
+    assert (good.code, "3 records would be loaded, 0 rows not" in good.stderr) == (0, True)
+    with connect(url) as engine:
+        assert engine.scan(payments).to_table().num_rows == 0
+        assert engine.admin.list_transactions() == []
+
+
+def test_a_dry_run_ends_at_a_fault_of_a_file(run: Run, payments: str, write: Write) -> None:
+    """And says how far it came."""
+    answer = run("produce", payments, str(write("f.csv", BAD + '7,1,2026-01-01,1,"')), "--dry-run")
+    assert answer.code == 1
+    assert "a quoted field that is never closed" in answer.stderr
+    assert "up to the error:" in answer.stderr
+
+
+def test_a_dead_letter_topic_of_other_columns(run: Run, payments: str, write: Write) -> None:
+    """Refused before the file is read."""
+    answer = load(run, payments, write("f.csv", "x"))
+    assert (answer.code, "the topic's own name" in answer.error) == (1, True)
+    assert run("topics", "create", "odd", "--schema", "topic:string").code == 0
+    answer = load(run, "odd", write("f.csv", "x"))
+    assert "expected the columns of a dead-letter topic" in answer.error
+    for command in (["list", "odd"], ["show", "odd"], ["replay", "odd"]):
+        answer = run("dead-letters", *command)
+        assert (answer.code, "make one: `topics create NAME --dead-letters`" in answer.error) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--dead-letter-topic", "d"], "--dead-letter-topic needs --transactional-id"),
+        (["--engine", "spark", "--run-id", "r", "--dry-run"], "not for --engine spark"),
+        (["--no-header", "--header", "a"], "give one of them"),
+        (["--decimal", ";"], "--decimal"),
+    ],
+)
+def test_a_wrong_call(run: Run, payments: str, good: Path, options: list[str], words: str) -> None:
+    """Exit code 2, one line."""
+    answer = run("produce", payments, str(good), *options)
+    assert (answer.code, words in answer.error) == (2, True), answer.error
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--max-dead-letters", "1"], "max_dead_letters without a dead-letter topic"),
+        (["--dry-run", "--max-dead-letters", "many"], "a count, as 100, or a share"),
+        (["--encoding", "utf-9"], "one that Python knows"),
+        (["--dry-run", "--dead-letter-topic", "none"], "none"),
+    ],
+)
+def test_a_call_that_is_refused(run: Run, payments: str, good: Path, options: list[str], words: str) -> None:
+    """Exit code 1, one line."""
+    answer = run("produce", payments, str(good), *options)
+    assert (answer.code, words in answer.error) == (1, True), answer.error
+
+
+def test_making_a_dead_letter_topic(run: Run, dead: str) -> None:
+    """Its columns are given, and it has no key."""
+    schema = run("topics", "describe", dead, "--json").json["schema"]
+    assert [field["column"] for field in schema][:3] == ["topic", "source_topic", "source_partition"]
+    for options in (["--key", "topic"], ["--schema", "a:int64"]):
+        answer = run("topics", "create", "other", "--dead-letters", *options)
+        assert (answer.code, "--dead-letters" in answer.error) == (2, True)
+
+
+def test_folders_patterns_and_forms(run: Run, url: str, payments: str, tmp_path: Path) -> None:
+    """A folder, a pattern, and a file as people have it elsewhere."""
+    (tmp_path / "a.csv").write_text(GOOD)
+    (tmp_path / "b.csv").write_text(GOOD.replace("\n1,", "\n4,").replace("\n2,", "\n5,"))
+    assert run("produce", payments, str(tmp_path)).code == 0
+    assert run("produce", payments, str(tmp_path / "*.csv"), "--transactional-id", "load").code == 0
+    german = tmp_path / "german.txt"
+    german.write_bytes("7;7;31.01.2026;7,50;Zürich\n".encode("cp1252"))
+    options = ["--delimiter", ";", "--decimal", ",", "--encoding", "cp1252", "--date-format", "%d.%m.%Y"]
+    assert run("produce", payments, str(german), *options, "--no-header").code == 0
+    names = "id,account_id,day,amount,note"
+    assert run("produce", payments, str(german), *options, "--header", names).code == 0
+    with connect(url) as engine:
+        rows = engine.scan(payments).to_table().to_pylist()
+    assert len(rows) == 14
+    assert {(str(row["amount"]), row["note"]) for row in rows if row["id"] == 7} == {("7.50", "Zürich")}
+
+
+def test_stdin(run: Run, url: str, payments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read once, so in a transaction, and of a format that is told."""
+    from click.testing import CliRunner
+
+    from txn_engine.cli.main import cli
+
+    line = '{"id": 1, "account_id": 1, "day": "2026-01-01", "amount": "1.00"}\n'
+    arguments = ["produce", payments, "-", "--url", url, "--format", "jsonl", "--transactional-id", "load"]
+    result = CliRunner().invoke(cli, arguments, input=io.BytesIO(line.encode()))
+    assert result.exit_code == 0, result.stderr
+    with connect(url) as engine:
+        assert engine.scan(payments).to_table().num_rows == 1
+    assert "give --format" in run("produce", payments, "-").error
+    assert "name no file beside it" in run("produce", payments, "-", "x.csv", "--format", "csv").error
+    assert "cannot be read twice" in run("produce", payments, "-", "--format", "csv").error
+
+
+def test_help_says_how(run: Run) -> None:
+    """With an example each."""
+    for command in (["list"], ["show"], ["replay"]):
+        assert "txn-engine dead-letters" in run("dead-letters", *command, "--help").stdout
+    assert process("dead-letters", "--help").code == 0
+
+
+def test_a_manifest(run: Run, url: str, dead: str, write: Write) -> None:
+    """A file that was loaded is passed over, in any run; one that changed since is named."""
+    assert run("topics", "create", "files", "--manifest").code == 0
+    path = write("a.csv", BAD)
+    first = load(run, dead, path, "--manifest", "files", "--json")
+    assert (first.json["records"], first.json["loaded_before"]) == (3, [])
+    again = load(run, dead, path, "--manifest", "files", "--json")
+    assert (again.json["records"], again.json["loaded_before"]) == (0, [str(path)])
+    assert "every file was loaded before" in load(run, dead, path, "--manifest", "files").stdout
+    dry = run("produce", "payments", str(path), "--manifest", "files", "--dry-run", "--json")
+    assert (dry.code, dry.json["files"]) == (0, 0)
+    write("a.csv", GOOD)
+    changed = load(run, dead, path, "--manifest", "files")
+    assert (changed.code, "changed since it was loaded at" in changed.error) == (1, True)
+    assert (
+        "--manifest needs --transactional-id" in run("produce", "payments", "x", "--manifest", "files").error
+    )
+    with connect(url) as engine:
+        assert engine.scan("payments").to_table().num_rows == 3
+
+
+def test_inferring_a_schema(run: Run, url: str, write: Write) -> None:
+    """Shown, made of it, and loaded: the file again."""
+    shown = run("topics", "infer", str(write("f.csv", GOOD)), "--json", store="")
+    text = shown.json["schema_text"]
+    assert text == "id:int64,account_id:int64,day:date32,amount:decimal(18,2),note:string?"
+    assert run("topics", "create", "inferred", "--schema", text).code == 0
+    assert run("produce", "inferred", str(write("f.csv", GOOD))).code == 0
+    with connect(url) as engine:
+        assert engine.scan("inferred").to_table().num_rows == 3
+    assert (
+        "txn-engine topics create TOPIC --schema"
+        in run("topics", "infer", str(write("f.csv", GOOD)), store="").stderr
+    )

@@ -1,0 +1,360 @@
+"""Rows that cannot be used: each named with its line, all others read; and what is a fault of the whole file."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import io
+import os
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
+from txn_engine.files import BadRow, files_named, read_records
+
+Write = Callable[..., Path]
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("amount", pa.decimal128(18, 2), nullable=False),
+        pa.field("day", pa.date32()),
+        pa.field("note", pa.string()),
+    ]
+)
+HEADER = "id,amount,day,note\n"
+
+
+def read(
+    source: Any, schema: pa.Schema = SCHEMA, **options: Any
+) -> tuple[list[dict[str, Any]], list[BadRow]]:
+    """The rows that can be used, and the others."""
+    bad: list[BadRow] = []
+    batches = list(read_records(source, schema, rejected=bad.extend, **options))
+    return [row for batch in batches for row in batch.to_pylist()], bad
+
+
+BAD = {
+    "3,abc,,": "amount does not fit",
+    "3,1.234,,": "amount does not fit",
+    ",1,,": "id is empty",
+    "3,,,": "amount is empty",
+    "9223372036854775808,1,,": "id does not fit",
+    "3,1,2026-02-30,": "day does not fit",
+    "3,1,tomorrow,": "day does not fit",
+    "3,1,": "3 fields",
+    "3,1,,,": "5 fields",
+    '3,1,,"a"b': "',' expected after '\"'",
+    "id,amount,day,note": "the header a second time",
+    '3,"1\n2",,': "amount does not fit",
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_a_bad_row_of_csv_is_handed_over_and_the_others_are_read(write: Write, text: str) -> None:
+    """With the line that it begins on, and its columns or its bytes as they stand."""
+    path = write("f.csv", f'{HEADER}1,1.00,,"on two\nlines"\n\n{text}\n4,4.00,2026-01-31,x\n')
+    rows, (bad,) = read(path)
+    assert [row["id"] for row in rows] == [1, 4]
+    assert (bad.line, bad.error.seen) == (5, BAD[text])
+    assert f"{path} line 5" in str(bad.error)
+    if bad.columns is None:
+        assert bad.raw == f"{text}\n".encode()
+    else:
+        assert bad.raw is None
+        assert f'"id": "{text.split(",")[0]}"' in bad.columns
+
+
+def test_bytes_that_are_no_text_are_one_bad_row(write: Write) -> None:
+    """Kept as they are, wherever in a large file they stand; the row behind them is read."""
+    good = b"1,1,,x\n" * 50_000
+    rows, (bad,) = read(write("f.csv", HEADER.encode() + good + b'2,1,,"\n\xe9"\n3,1,,\xc3\xa9\n'))
+    assert (len(rows), rows[-1]["note"]) == (50_001, "é")
+    assert (bad.line, bad.raw) == (50_002, b'2,1,,"\n\xe9"\n')
+    assert "no UTF-8" in str(bad.error)
+    assert "line 50003" in str(bad.error)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id": 1, "amount": 1',
+        "[]",
+        '{"id": 1, "amount": 1.234}',
+        '{"id": true, "amount": 1}',
+        '{"id": 1}',
+        '{"id": 1, "amount": null}',
+        '{"id": 1, "amount": 1, "more": 2}',
+        '{"id": 1, "amount": 1, "note": "\\ud800"}',
+        '{"id": 1, "amount": 1, "amount": 2}',
+    ],
+)
+def test_a_bad_line_of_json_is_handed_over(write: Write, line: str) -> None:
+    """As its JSON where it is an object, else as its bytes."""
+    rows, (bad,) = read(write("f.jsonl", f'{{"id": 1, "amount": 1}}\n{line}\n{{"id": 2, "amount": 2}}\n'))
+    assert [row["id"] for row in rows] == [1, 2]
+    assert bad.line == 2
+    assert (bad.columns or (bad.raw or b"").decode()).strip() == line
+
+
+def test_nested_values_of_json(write: Write) -> None:
+    """A bad one is its row's fault alone."""
+    schema = pa.schema([("x", pa.list_(pa.struct([("a", pa.int64())])))])
+    rows, (bad,) = read(write("f.jsonl", '{"x": [{"a": 1}]}\n{"x": [{"a": "b"}]}\n{"x": null}\n'), schema)
+    assert [row["x"] for row in rows] == [[{"a": 1}], None]
+    assert (bad.line, bad.columns) == (2, '{"x": [{"a": "b"}]}')
+
+
+def test_bad_rows_of_parquet(tmp_path: Path) -> None:
+    """By their numbers, as JSON with every digit."""
+    path = tmp_path / "f.parquet"
+    amounts = pa.array([Decimal("1.500"), Decimal("1.001"), None, Decimal(4)], pa.decimal128(10, 3))
+    pq.write_table(
+        pa.table({"id": [1, 2, 3, 4], "amount": amounts, "day": pa.nulls(4), "note": ["a"] * 4}), path
+    )
+    schema = pa.schema([SCHEMA.field("id"), SCHEMA.field("amount"), SCHEMA.field("note")])
+    rows, bad = read(path, schema, unknown_columns="ignore")
+    assert [row["amount"] for row in rows] == [Decimal("1.50"), Decimal("4.00")]
+    assert [row.line for row in bad] == [2, 3]
+    assert bad[0].columns == '{"id": 2, "amount": "1.001", "note": "a"}'
+
+
+def test_every_bad_row_of_many_is_found(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where several columns of one row are bad, in whatever form, over many batches: once, in order."""
+    monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 100)
+    bad = {7: "x,y,z,", 8: "9999999999999999999,1,,", 150: "1,1,2026-02-30,", 151: "1,,,", 599: "1,2.999,,"}
+    lines = [bad.get(number, f"{number},1.00,2026-01-01,") for number in range(600)]
+    rows, found = read(write("f.csv", HEADER + "\n".join(lines)))
+    assert [row["id"] for row in rows] == [number for number in range(600) if number not in bad]
+    assert [row.line - 2 for row in found] == sorted(bad)
+    assert "id does not fit" in str(found[0].error)
+
+
+def test_a_file_of_bad_rows_alone_is_read(write: Write) -> None:
+    """Nothing but bad rows, more than are held at once; without rows at all it is refused as ever."""
+    rows, bad = read(write("f.csv", HEADER + "x\n" * 10_000))
+    assert (rows, len(bad)) == ([], 10_000)
+    assert [row.line for row in bad] == list(range(2, 10_002))
+    with pytest.raises(InvalidRecordError, match="no records"):
+        read(write("e.csv", HEADER))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "seen"),
+    [
+        ("f.csv", HEADER + '1,1,,"open\n2,2,,\n', "a quoted field that is never closed"),
+        ("f.csv", "id;amount\n1;1\n", "no column 'id'"),
+        ("f.csv", "id,amount,day,note,id\n1,1,,,2\n", "named twice"),
+        ("f.csv", b"id,amount,day,n\xe9te\n1,1,,\n", "no UTF-8"),
+        ("f.csv.gz", gzip.compress(HEADER.encode() + b"1,1,,\n" * 100_000)[:-9], "damaged or truncated gzip"),
+        ("f.csv.gz", HEADER, "damaged or truncated gzip"),
+        ("f.csv.zst", HEADER, "damaged or truncated zstd"),
+        ("f.jsonl", "", "no records"),
+        ("f.parquet", b"PAR1", "no Parquet file"),
+    ],
+)
+def test_a_fault_of_the_file_is_no_bad_row(write: Write, name: str, content: str | bytes, seen: str) -> None:
+    """Where rows or columns cannot be told, the whole file is refused, in one line that names it."""
+    path = write(name, content)
+    with pytest.raises(InvalidRecordError) as caught:
+        read(path)
+    assert seen in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+class Endless(io.RawIOBase):
+    """Bytes without a line end, as many as are asked for; how many that was."""
+
+    def __init__(self, begin: bytes) -> None:
+        super().__init__()
+        self._begin = begin
+        self.given = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        begin, self._begin = self._begin[: len(buffer)], self._begin[len(buffer) :]
+        buffer[: len(begin)] = begin
+        buffer[len(begin) :] = b"x" * (len(buffer) - len(begin))
+        self.given += len(buffer)
+        return len(buffer)
+
+
+@pytest.mark.parametrize(
+    ("known", "begin"),
+    [("csv", HEADER.encode()), ("jsonl", b'{"id": "'), ("csv", HEADER.encode() + b'1,1,,"')],
+)
+def test_one_line_without_an_end_is_refused(known: str, begin: bytes) -> None:
+    """After the longest row that is held, with its line: memory does not grow with the file."""
+    stream = Endless(begin)
+    with pytest.raises(
+        InvalidRecordError, match=r"a row of more than 16,777,216 characters \(at <stdin> line [12]\)"
+    ):
+        read(stream, format=known)
+    assert stream.given < 20_000_000
+
+
+def test_a_quote_that_swallows_a_large_file(write: Write) -> None:
+    """Is refused at the line where it begins, once more was read than any row may have."""
+    path = write("f.csv", HEADER + '1,1,,"open\n' + "2,2,,a longer note to fill the lines\n" * 500_000)
+    with pytest.raises(InvalidRecordError, match="line 2") as caught:
+        read(path)
+    assert "is a quote open that nothing closes?" in str(caught.value)
+
+
+# --- forms ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16", "UTF-8", "latin-1"])
+def test_encodings(write: Write, encoding: str) -> None:
+    """Text in another encoding, each character as it was."""
+    path = write("f.csv", f"{HEADER}1,1,,Zürich\n".encode(encoding))
+    assert read(path, encoding=encoding)[0][0]["note"] == "Zürich"
+
+
+def test_an_encoding_that_is_none_or_does_not_fit(write: Write) -> None:
+    """Refused by name; half a UTF-16 file by what was read of it."""
+    for name in ("utf-9", "hex", "undefined", ""):
+        with pytest.raises(InvalidRequestError, match="one that Python knows"):
+            read(write("f.csv", HEADER), encoding=name)
+    cut = f"{HEADER}1,1,,x\n".encode("utf-16")[:-1]
+    with pytest.raises(InvalidRecordError, match="no UTF-16"):
+        read(write("f.csv", cut), encoding="utf-16")
+
+
+def test_german_numbers_and_dates(write: Write) -> None:
+    """A comma in decimals and floats, none in whole numbers, nothing between thousands; days as a format says."""
+    schema = pa.schema(
+        [("a", pa.decimal128(9, 2)), ("f", pa.float64()), ("n", pa.int32()), ("d", pa.date32())]
+    )
+    path = write("f.csv", "a;f;n;d\n1,50;-0,25;7;31.01.2026\n1.50;1;1;01.01.2026\n1.000,50;1;1;\n1;1;1,0;\n")
+    rows, bad = read(path, schema, delimiter=";", decimal=",", date_format="%d.%m.%Y")
+    assert rows == [{"a": Decimal("1.50"), "f": -0.25, "n": 7, "d": dt.date(2026, 1, 31)}]
+    assert [row.line for row in bad] == [3, 4, 5]
+    assert "before the comma" in str(bad[0].error)
+
+
+def test_json_keeps_its_own_numbers_beside_a_decimal_comma(write: Write) -> None:
+    """A number has a point, a string has what was told."""
+    schema = pa.schema([("a", pa.decimal128(9, 2))])
+    rows, bad = read(write("f.jsonl", '{"a": 1.5}\n{"a": "2,5"}\n{"a": "3.5"}\n'), schema, decimal=",")
+    assert ([row["a"] for row in rows], [row.line for row in bad]) == (
+        [Decimal("1.50"), Decimal("2.50")],
+        [3],
+    )
+
+
+def test_other_quotes_and_none(write: Write) -> None:
+    """A quote of one's own, or fields that are never quoted."""
+    rows, _ = read(write("f.csv", f"{HEADER}1,1,,'a,\"b'\n"), quote="'")
+    assert rows[0]["note"] == 'a,"b'
+    rows, _ = read(write("f.csv", f'{HEADER}1,1,,"a\n'), quote="")
+    assert rows[0]["note"] == '"a'
+    for options in ({"quote": "''"}, {"quote": "\n"}, {"quote": ";", "delimiter": ";"}):
+        with pytest.raises(InvalidRequestError, match="expected one character"):
+            read(write("f.csv", HEADER), **options)
+
+
+def test_without_a_header(write: Write) -> None:
+    """The columns are the schema's, or those that are named; a first row that is bad is a row."""
+    path = write("f.csv", "x,1,,\n1,2,,a\n")
+    rows, (bad,) = read(path, header=False)
+    assert (rows[0]["amount"], bad.line) == (Decimal(2), 1)
+    rows, _ = read(path, header=["note", "amount", "day", "id"], unknown_columns="ignore")
+    assert rows == []
+    with pytest.raises(InvalidRecordError, match="no column 'id'"):
+        read(path, header=["note", "amount", "day", "it"])
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zstd"])
+def test_compressed_files(write: Write, kind: str) -> None:
+    """By their ending, or as told; several streams one after the other are one file."""
+    data = pa.compress((HEADER + "1,1,,\n").encode(), kind, asbytes=True)
+    if kind == "zstd":
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, kind) as out:
+            out.write((HEADER + "1,1,,\n").encode())
+        data = sink.getvalue().to_pybytes()
+    else:
+        data = gzip.compress(HEADER.encode()) + gzip.compress(b"1,1,,\n")
+    ending = {"gzip": "csv.gz", "zstd": "CSV.zst"}[kind]
+    assert len(read(write(f"f.{ending}", data))[0]) == 1
+    assert len(read(write("f.data", data), format="csv", compression=kind)[0]) == 1
+
+
+def test_a_stream(write: Write) -> None:
+    """As stdin is; it needs its format, and no Parquet comes by it."""
+    assert len(read(io.BytesIO(b'{"id": 1, "amount": 1}\n'), format="jsonl")[0]) == 1
+    with pytest.raises(InvalidRequestError, match="a stream of no known format"):
+        read(io.BytesIO(b""))
+    with pytest.raises(InvalidRequestError, match="parquet from a stream"):
+        read(io.BytesIO(b"PAR1"), format="parquet")
+
+
+def test_more_and_fewer_columns(write: Write, tmp_path: Path) -> None:
+    """Refused unless told; null only where the column may be; a file with none of the columns never."""
+    few = pa.table({"id": [1], "amount": pa.array([1]), "more": ["x"]})
+    pq.write_table(few, tmp_path / "f.parquet")
+    texts = {"f.csv": "id,amount,more\n1,1,x\n", "f.jsonl": '{"id": 1, "amount": 1, "more": "x"}\n'}
+    loose = {"missing_columns": "null", "unknown_columns": "ignore"}
+    for path in [tmp_path / "f.parquet", *(write(name, text) for name, text in texts.items())]:
+        assert read(path, **loose)[0] == [{"id": 1, "amount": Decimal(1), "day": None, "note": None}]
+    with pytest.raises(InvalidRecordError, match="no column 'day', 'note' and 1 unknown column"):
+        read(tmp_path / "f.parquet")
+    with pytest.raises(InvalidRecordError, match="no column 'amount'"):
+        read(write("g.csv", "id\n1\n"), **loose)
+    all_null = pa.schema([("a", pa.int64())])
+    with pytest.raises(InvalidRecordError, match="1 unknown column"):
+        read(write("g.csv", "b\n1\n"), all_null, **loose)
+
+
+@pytest.mark.parametrize("option", ["decimal", "missing_columns", "unknown_columns", "compression"])
+def test_an_option_that_is_none(write: Write, option: str) -> None:
+    """Refused before the file is read."""
+    with pytest.raises(InvalidRequestError, match=option):
+        read(write("f.csv", HEADER), **{option: "other"})
+
+
+# --- which files ------------------------------------------------------------------------------------------
+
+
+def test_folders_and_patterns_in_a_stable_order(tmp_path: Path) -> None:
+    """Sorted by path, hidden names passed over, a name with brackets taken as it is."""
+    for name in ("b.csv", "a.csv", "sub/c.jsonl", "_SUCCESS", ".part.csv", "_tmp/x.csv", "x[1].csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    names = ["a.csv", "b.csv", "sub/c.jsonl", "x[1].csv"]
+    assert [str(path.relative_to(tmp_path)) for path in files_named([tmp_path])] == names
+    assert [path.name for path in files_named([f"{tmp_path}/[ab].csv"])] == ["a.csv", "b.csv"]
+    assert [path.name for path in files_named([f"{tmp_path}/**/*.jsonl"])] == ["c.jsonl"]
+    assert [path.name for path in files_named([f"{tmp_path}/x[1].csv"])] == ["x[1].csv"]
+    assert [path.name for path in files_named([f"{tmp_path}/b.csv", f"{tmp_path}/a.csv"])] == [
+        "b.csv",
+        "a.csv",
+    ]
+
+
+def test_paths_that_name_nothing_twice_or_the_unknown(tmp_path: Path) -> None:
+    """One line each, before anything is read."""
+    (tmp_path / "a.csv").write_text("")
+    os.symlink(tmp_path / "a.csv", tmp_path / "z.csv")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "a.xls").write_text("")
+    for paths, seen in [
+        ([f"{tmp_path}/*.tsv"], "no file of that pattern"),
+        ([tmp_path / "empty"], "no files"),
+        ([tmp_path / "odd"], "a file of no known format"),
+        ([tmp_path / "a.csv", f"{tmp_path}/a*"], "named twice"),
+        ([tmp_path / "a.csv", tmp_path / "z.csv"], "named twice"),
+    ]:
+        with pytest.raises(TxnEngineError, match=seen):
+            files_named(paths)
+    assert files_named([tmp_path / "odd"], "csv") == [tmp_path / "odd" / "a.xls"]

@@ -1,0 +1,101 @@
+"""The columns of a file: the narrowest types that hold every value exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from txn_engine.errors import InvalidRecordError, TxnEngineError
+from txn_engine.files import infer_schema, read_records
+
+Write = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind"),
+    [
+        (["1", "-2", "+3"], pa.int64()),
+        (["9223372036854775808"], pa.decimal128(19, 0)),
+        (["1", "2.50", "100"], pa.decimal128(18, 2)),
+        (["12345678901234567", "0.125"], pa.decimal128(20, 3)),
+        (["1e5", "2.5"], pa.float64()),
+        (["007", "1"], pa.string()),
+        (["1" * 39], pa.string()),
+        (["NaN"], pa.string()),
+        (["true", "FALSE"], pa.bool_()),
+        (["2026-01-31"], pa.date32()),
+        (["2026-02-30"], pa.string()),
+        (["2026-01-31T09:30:00Z"], pa.timestamp("ms", "UTC")),
+        (["2026-01-31T09:30:00"], pa.string()),
+        (["1", "x"], pa.string()),
+        (["0", "0.0"], pa.decimal128(18, 1)),
+    ],
+)
+def test_types(write: Write, texts: list[str], kind: pa.DataType) -> None:
+    """Of csv; and the file fits the schema that is inferred of it."""
+    path = write("f.csv", "x,y\n" + "".join(f"{text},\n" for text in texts))
+    schema = infer_schema(path)
+    assert schema.equals(pa.schema([pa.field("x", kind, nullable=False), pa.field("y", pa.string())]))
+    assert sum(batch.num_rows for batch in read_records(path, schema)) == len(texts)
+
+
+def test_what_comes_late_counts(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A null, a wider number or a text in a later batch."""
+    monkeypatch.setattr("txn_engine.files.text.BATCH_ROWS", 10)
+    rows = [f"{row},{row},{row}" for row in range(100)]
+    rows[55], rows[77] = ",1.5,1", "1,1,x"
+    found = infer_schema(write("f.csv", "a,b,c\n" + "\n".join(rows)))
+    assert found.equals(
+        pa.schema(
+            [
+                pa.field("a", pa.int64()),
+                pa.field("b", pa.decimal128(18, 1), nullable=False),
+                pa.field("c", pa.string(), nullable=False),
+            ]
+        )
+    )
+
+
+def test_json(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strings are no numbers; what is missing anywhere, early or late, may be null; nested values are refused."""
+    monkeypatch.setattr("txn_engine.files.inferring.BATCH_ROWS", 1)
+    path = write("f.jsonl", '{"a": 1, "b": "1", "c": true}\n\n{"a": 2.5, "b": "x", "d": "2026-01-31"}\n')
+    schema = infer_schema(path)
+    assert [(each.name, str(each.type), each.nullable) for each in schema] == [
+        ("a", "decimal128(18, 1)", False),
+        ("b", "string", False),
+        ("c", "bool", True),
+        ("d", "date32[day]", True),
+    ]
+    assert sum(batch.num_rows for batch in read_records(path, schema)) == 2
+    for line in ('{"a": [1]}', "[]", "x", b"\xff"):
+        with pytest.raises(InvalidRecordError, match="line 2"):
+            infer_schema(
+                write("b.jsonl", b'{"a": 1}\n' + (line if isinstance(line, bytes) else line.encode()))
+            )
+
+
+def test_options_and_formats(write: Write, tmp_path: Path) -> None:
+    """As a load takes them; of Parquet the file's own columns, without those that reads of a topic add."""
+    german = write("g.csv", "n;d\n1,50;31.01.2026\n")
+    found = infer_schema(german, delimiter=";", decimal=",", date_format="%d.%m.%Y")
+    assert [str(kind) for kind in found.types] == ["decimal128(18, 2)", "date32[day]"]
+    assert infer_schema(write("n.csv", "1,x\n"), header=False).names == ["column1", "column2"]
+    assert infer_schema(write("n.csv", "1,x\n"), header=["a", "b"]).names == ["a", "b"]
+    pq.write_table(pa.table({"a": [1], "_offset": [1]}), tmp_path / "f.parquet")
+    assert infer_schema(tmp_path / "f.parquet").names == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("f.csv", ""), ("f.csv", "a,b\n"), ("f.csv", "a,b\n1\n"), ("f.csv", 'a\n"x'), ("f.xls", "")],
+)
+def test_a_file_that_cannot_be_read(write: Write, name: str, text: str) -> None:
+    """Is refused as a load refuses it."""
+    path = write(name, text)
+    with pytest.raises(TxnEngineError, match=str(path)):
+        infer_schema(path)

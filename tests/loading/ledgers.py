@@ -1,0 +1,55 @@
+"""A topic of payments, its dead-letter topic, and files with good rows and bad ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from txn_engine import Engine
+from txn_engine.loading import DEAD_LETTERS
+
+TOPIC, DEAD = "payments", "payments-dead"
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        pa.field("amount", pa.decimal128(18, 2), nullable=False),
+        pa.field("day", pa.date32()),
+        pa.field("paid", pa.bool_()),
+    ]
+)
+HEADER = "id,amount,day,paid\n"
+MIXED = HEADER + "1,1.00,2026-01-31,true\n2,bad,,\n3,3.00,,false\n4,4\n5,5.005,,true\n"
+"""Two good rows and three bad ones: a value, a number of fields, digits that are too many."""
+
+_NAMES = count()
+
+
+def new_url() -> str:
+    return f"memory://loading-{next(_NAMES)}"
+
+
+def set_up(engine: Engine) -> None:
+    """Both topics."""
+    engine.admin.create_topic(TOPIC, partitions=2, schema=SCHEMA, key="id")
+    engine.admin.create_topic(DEAD, partitions=1, schema=DEAD_LETTERS)
+
+
+def ids(engine: Engine) -> list[int]:
+    """Of the payments that a reader sees."""
+    return sorted(engine.scan(TOPIC).to_table().column("id").to_pylist())
+
+
+def dead(engine: Engine) -> list[dict[str, Any]]:
+    """The dead letters that a reader sees, in their order."""
+    return engine.scan(DEAD).to_table().to_pylist()
+
+
+def lines(path: Path) -> Iterator[int]:
+    """The lines of a file that have a row, without the header's."""
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if number > 1 and line:
+            yield number

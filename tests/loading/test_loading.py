@@ -1,0 +1,187 @@
+"""Files into a topic and its dead letters: all rows, once, in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.faults import DyingStore, ProcessDiedError, no_pause
+from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, ids, lines, new_url, set_up
+from txn_engine import Engine, connect
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
+from txn_engine.loading import DEAD_LETTERS, DeadLetterLimit, counts, load_files
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with connect(new_url()) as found:
+        set_up(found)
+        yield found
+
+
+def load(engine: Engine, path: Any, run_id: str = "monday", **options: Any) -> Any:
+    return load_files(engine, TOPIC, path, run_id=run_id, dead_letter_topic=DEAD, **options)
+
+
+def test_input_is_output_and_dead_letters(engine: Engine, write: Write) -> None:
+    """Each row is in one of the two, once, with where it is from, why, and of which run."""
+    path = write("f.csv", MIXED)
+    found = load(engine, path)
+    assert (found.records, found.dead_letters) == (2, 3)
+    assert ids(engine) == [1, 3]
+    letters = dead(engine)
+    assert [row["source_line"] for row in letters] == [3, 5, 6]
+    assert len(letters) + len(ids(engine)) == len(list(lines(path)))
+    first, second = letters[:2]
+    assert json.loads(first["columns"]) == {"id": "2", "amount": "bad", "day": "", "paid": ""}
+    assert (second["columns"], second["raw"]) == (None, b"4,4\n")
+    assert {row["source_file"] for row in letters} == {str(path)}
+    assert {(row["topic"], row["run_id"], row["tries"]) for row in letters} == {(TOPIC, "monday", 1)}
+    assert {row["error_class"] for row in letters} == {"InvalidRecordError"}
+    assert first["reason"].startswith("amount does not fit; expected decimal(18,2)")
+    assert "bad" not in first["reason"]
+    offsets = engine.admin.list_offsets(TOPIC) | engine.admin.list_offsets(DEAD)
+    assert all(at.last_stable_offset == at.high_watermark for at in offsets.values())
+
+
+def test_a_run_is_loaded_once(engine: Engine, write: Write) -> None:
+    """Its dead letters too; another run loads again."""
+    path = write("f.csv", MIXED)
+    load(engine, path)
+    again = load(engine, path)
+    assert (again.already_committed, again.records, again.dead_letters) == (True, 0, 0)
+    assert (len(ids(engine)), len(dead(engine))) == (2, 3)
+    load(engine, path, run_id="tuesday")
+    assert (len(ids(engine)), len(dead(engine))) == (4, 6)
+
+
+def test_a_file_of_dead_letters_alone_is_a_run(engine: Engine, write: Write) -> None:
+    """Committed and known."""
+    path = write("f.csv", HEADER + "x,1,,\n")
+    assert load(engine, path).dead_letters == 1
+    assert load(engine, path).already_committed
+    assert (ids(engine), len(dead(engine))) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("most", "loads"),
+    [
+        (None, True),
+        (3, True),
+        (2, False),
+        (0, False),
+        ("60%", True),
+        ("59.9%", False),
+        ("0%", False),
+        ("3", True),
+    ],
+)
+def test_above_the_limit_nothing_is_loaded(
+    engine: Engine, write: Write, most: int | str | None, loads: bool
+) -> None:
+    """A count, or a share of all rows: 3 of 5."""
+    path = write("f.csv", MIXED)
+    if loads:
+        assert load(engine, path, max_dead_letters=most).dead_letters == 3
+        return
+    with pytest.raises(InvalidRecordError, match="cannot be used; the first: amount does not fit") as caught:
+        load(engine, path, max_dead_letters=most)
+    assert f"{path} line 3" in str(caught.value)
+    assert (ids(engine), dead(engine)) == ([], [])
+    assert load(engine, path).records == 2
+
+
+@pytest.mark.parametrize("given", ["many", "-1", -1, "101%", "1.5", 0.01, True, "%", ""])
+def test_a_limit_that_is_none(given: Any) -> None:
+    """Refused by what it should be."""
+    with pytest.raises(InvalidRequestError, match="a count, as 100, or a share of up to 100%"):
+        DeadLetterLimit.of(given)
+    assert DeadLetterLimit.of("0.5%").share == Fraction(1, 200)
+
+
+def test_a_fault_of_a_file_loads_nothing(engine: Engine, write: Write) -> None:
+    """Nor of the file before it."""
+    cut = write("g.csv", HEADER + '7,7.00,,"true\n')
+    with pytest.raises(InvalidRecordError, match="never closed"):
+        load(engine, [write("f.csv", MIXED), cut])
+    assert (ids(engine), dead(engine)) == ([], [])
+
+
+def test_a_dead_letter_topic_of_other_columns_is_refused(engine: Engine, write: Write) -> None:
+    """Before the first row: another schema, one column less, the topic itself, none of that name."""
+    engine.admin.create_topic("other", partitions=1, schema=DEAD_LETTERS.remove(0))
+    engine.admin.create_topic("events", partitions=1)
+    missing = write("f.csv", MIXED).with_name("missing.csv")
+    for name in ("other", "events", TOPIC):
+        with pytest.raises(InvalidRequestError, match=f"dead-letter topic '{name}'"):
+            load_files(engine, TOPIC, missing, run_id="r", dead_letter_topic=name)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        load_files(engine, TOPIC, missing, run_id="r", dead_letter_topic="none")
+    with pytest.raises(InvalidRequestError, match="max_dead_letters without"):
+        load_files(engine, TOPIC, missing, run_id="r", max_dead_letters=1)
+
+
+def test_every_format_says_how_it_is_read_again(engine: Engine, write: Write, tmp_path: Path) -> None:
+    """What a replay needs of the options, and nothing else."""
+    load(
+        engine, write("f.csv", MIXED.replace(",", ";")), delimiter=";", decimal=",", null_values=["NULL", ""]
+    )
+    load(engine, write("f.jsonl", '{"id": "x"}\n{"id": 1, "amount": 1}\n'), run_id="2")
+    import pyarrow.parquet as pq
+
+    odd = pa.table({"id": [1], "amount": pa.array([None], pa.int64()), "day": pa.nulls(1), "paid": [True]})
+    pq.write_table(odd, tmp_path / "f.parquet")
+    with pytest.raises(InvalidRecordError, match="column 'day' of type null"):
+        load(engine, tmp_path / "f.parquet", run_id="3")
+    pq.write_table(odd.drop_columns("day"), tmp_path / "f.parquet")
+    load(engine, tmp_path / "f.parquet", run_id="4", missing_columns="null")
+    readings = [json.loads(row["reading"]) for row in dead(engine)]
+    assert readings[0] == {"format": "csv", "decimal": ",", "null_values": ["NULL", ""]}
+    assert readings[-2] == {"format": "jsonl"}
+    assert readings[-1] == {"format": "jsonl", "columns": {}, "binary": "base64", "missing_columns": "null"}
+
+
+def test_counts_by_topic_and_reason(engine: Engine, write: Write) -> None:
+    """One fault in many rows is one reason, whatever the values are."""
+    load(engine, write("f.csv", HEADER + "".join(f"{row},x{row},,\n" for row in range(20)) + "1\n"))
+    found = {each.reason.partition(";")[0]: each for each in counts(engine, DEAD)}
+    assert {reason: (each.waiting, each.total) for reason, each in found.items()} == {
+        "amount does not fit": (20, 20),
+        "1 field": (1, 1),
+    }
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_dying_at_every_put(write: Write, after: bool) -> None:
+    """And run again: each row once, in one of the two topics, never one without the other."""
+    path = write("f.csv", MIXED)
+    at = 0
+    while True:
+        url = new_url()
+        with connect(url) as engine:
+            set_up(engine)
+        dying = DyingStore(url, at, after=after)
+        try:
+            with Engine(dying, pause=no_pause) as engine:
+                load(engine, path)
+        except ProcessDiedError:
+            pass
+        finished = dying.puts <= at
+        with connect(url) as engine:
+            engine.coordinator.write_pending_markers()
+            seen = ids(engine), [row["source_line"] for row in dead(engine)]
+            assert seen in (([], []), ([1, 3], [3, 5, 6]))
+            load(engine, path)
+            assert (ids(engine), [row["source_line"] for row in dead(engine)]) == ([1, 3], [3, 5, 6])
+        if finished:
+            break
+        at += 1
+    assert at >= 5

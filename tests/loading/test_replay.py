@@ -1,0 +1,265 @@
+"""Dead letters into their topics: each once, mended or as it is; what fails again comes back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.faults import DyingStore, ProcessDiedError, no_pause
+from tests.loading.ledgers import DEAD, MIXED, TOPIC, dead, ids, new_url, set_up
+from txn_engine import AddColumn, Engine, connect
+from txn_engine.errors import InvalidRequestError, OffsetsMovedError, ProducerFencedError
+from txn_engine.loading import DEAD_LETTERS, counts, load_files, read_repaired, replay
+from txn_engine.loading.letter_rows import repair_line
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    with connect(new_url()) as found:
+        set_up(found)
+        yield found
+
+
+def load(engine: Engine, path: Any, run_id: str = "monday", **options: Any) -> Any:
+    return load_files(engine, TOPIC, path, run_id=run_id, dead_letter_topic=DEAD, **options)
+
+
+def mended(engine: Engine, changes: dict[int, dict[str, Any]]) -> dict[tuple[int, int], str]:
+    """The letters of those lines of a file, changed, as their repaired rows."""
+    found = {}
+    for letter in dead(engine):
+        change = changes.get(letter["source_line"])
+        if change is not None:
+            row = {**json.loads(repair_line(letter)), **change}
+            columns = {name: value for name, value in row.items() if not name.startswith("_")}
+            found[letter["_partition"], letter["_offset"]] = json.dumps(columns)
+    return found
+
+
+def test_repaired_rows_are_loaded_and_the_others_come_back(engine: Engine, write: Write) -> None:
+    """With a try more, and all else as it was; done again, those that came back are what waits."""
+    load(engine, write("f.csv", MIXED))
+    done = replay(engine, DEAD, repaired=mended(engine, {3: {"amount": "2.50"}}))
+    assert (done.letters, done.records, done.failed_again) == (3, 1, 2)
+    assert ids(engine) == [1, 2, 3]
+    came_back = {row["source_line"]: (row["tries"], row["raw"]) for row in dead(engine)[3:]}
+    assert came_back == {5: (2, b"4,4\n"), 6: (2, None)}
+    assert sum(each.waiting for each in counts(engine, DEAD)) == 2
+    whole = {"id": "4", "amount": 4, "day": None, "paid": True}
+    done = replay(
+        engine, DEAD, repaired={(0, row["_offset"]): json.dumps(whole) for row in dead(engine)[3:4]}
+    )
+    assert (done.letters, done.records + done.failed_again) == (2, 2)
+
+
+def test_all_repaired(engine: Engine, write: Write) -> None:
+    """Then input is output, to the cent and the type, whatever JSON type a mended value has."""
+    load(engine, write("f.csv", MIXED))
+    whole = {"id": 4, "amount": 4.10, "day": None, "paid": False}
+    done = replay(
+        engine,
+        DEAD,
+        repaired=mended(engine, {3: {"amount": 2.50}, 5: whole, 6: {"amount": "5.01", "day": "2026-02-01"}}),
+    )
+    assert (done.records, done.failed_again) == (3, 0)
+    rows = {row["id"]: row for row in engine.scan(TOPIC).to_table().to_pylist()}
+    assert {number: row["amount"] for number, row in rows.items()} == {
+        1: Decimal(1), 2: Decimal("2.50"), 3: Decimal(3), 4: Decimal("4.10"), 5: Decimal("5.01")
+    }  # fmt: skip
+    assert (rows[5]["paid"], rows[4]["paid"], rows[4]["day"]) == (True, False, None)
+
+
+def test_twice_is_once(engine: Engine, write: Write) -> None:
+    """With the same repaired rows, and without; a file of rows partly replayed is refused."""
+    load(engine, write("f.csv", MIXED))
+    rows = mended(engine, {3: {"amount": "2"}, 5: {"id": "4", "amount": "4"}, 6: {"amount": "5"}})
+    assert replay(engine, DEAD, repaired=rows).records + len(dead(engine)) - 3 == 3
+    before = ids(engine), dead(engine)
+    assert replay(engine, DEAD, repaired=rows).before
+    assert (ids(engine), dead(engine)) == before
+    load(engine, write("f.csv", MIXED), run_id="tuesday")
+    waiting = dead(engine)[-1]["_offset"]
+    with pytest.raises(InvalidRequestError, match="of letters replayed before"):
+        replay(engine, DEAD, repaired={**rows, (0, waiting): "{}"})
+
+
+def test_nothing_waits(engine: Engine) -> None:
+    """Of an empty topic: said, and nothing written."""
+    assert replay(engine, DEAD).before
+
+
+@pytest.mark.parametrize("place", [(0, 99), (7, 0)])
+def test_a_repaired_row_of_no_letter(engine: Engine, write: Write, place: tuple[int, int]) -> None:
+    """Refused; nothing is replayed."""
+    load(engine, write("f.csv", MIXED))
+    with pytest.raises(InvalidRequestError, match="a repaired row of"):
+        replay(engine, DEAD, repaired={place: "{}"})
+    assert (ids(engine), len(dead(engine))) == ([1, 3], 3)
+
+
+def test_what_a_change_of_columns_made_possible_goes_through(engine: Engine, write: Write) -> None:
+    """By itself, without a repaired row."""
+    load(engine, write("f.jsonl", '{"id": 1, "amount": 1, "note": "x"}\n{"id": 2, "amount": 2}\n'))
+    engine.admin.alter_topic(TOPIC, [AddColumn(pa.field("note", pa.string()))])
+    assert replay(engine, DEAD).records == 1
+    rows = {row["id"]: row["note"] for row in engine.scan(TOPIC).to_table().to_pylist()}
+    assert rows == {1: "x", 2: None}
+
+
+def test_a_topic_that_is_gone_and_letters_that_are_damaged(engine: Engine, write: Write) -> None:
+    """Come back with that reason; the others go on."""
+    load(engine, write("f.csv", MIXED))
+    good = {name: value for name, value in dead(engine)[0].items() if name in DEAD_LETTERS.names}
+    columns = json.dumps({"id": "9", "amount": "9", "day": "", "paid": ""})
+    odd = [
+        good | {"topic": "gone"},
+        good | {"topic": DEAD},
+        good | {"columns": "[]"},
+        good | {"columns": '{"id": {}}'},
+        good | {"reading": '{"format": "csv", "columns": 5}'},
+        good | {"reading": '{"format": "xml"}'},
+        good | {"reading": "no JSON"},
+        good | {"reading": '{"format": "csv", "date_format": "%d"}'},
+        good | {"columns": '{"id": "\\ud800", "amount": "1", "day": "", "paid": ""}'},
+        good | {"columns": columns},
+    ]
+    with engine.producer() as producer:
+        producer.produce(DEAD, pa.Table.from_pylist(odd, schema=DEAD_LETTERS)).result()
+    done = replay(engine, DEAD)
+    assert (done.letters, done.records, done.failed_again) == (13, 1, 12)
+    assert ids(engine) == [1, 3, 9]
+    reasons = {row["reason"].partition(";")[0] for row in dead(engine) if row["tries"] == 2}
+    assert {"no such topic", "a dead letter that does not say how it is read"} <= reasons
+
+
+def test_rows_are_read_as_their_file_was(engine: Engine, write: Write, tmp_path: Path) -> None:
+    """Dates, marks, nulls and names of a file: only what is wrong has to be mended."""
+    text = 'Nr;amount;day;paid\n1;"1,50";31.01.2026;-\n2;"2,5x";01.02.2026;-\n'
+    german = {
+        "delimiter": ";",
+        "decimal": ",",
+        "date_format": "%d.%m.%Y",
+        "null_values": ["-"],
+        "columns": {"id": "Nr"},
+    }
+    load(engine, write("f.csv", text), **german)
+    assert replay(engine, DEAD, repaired=mended(engine, {3: {"amount": "2,50"}})).records == 1
+    rows = {
+        row["id"]: (row["amount"], str(row["day"]), row["paid"])
+        for row in engine.scan(TOPIC).to_table().to_pylist()
+    }
+    assert rows == {1: (Decimal("1.50"), "2026-01-31", None), 2: (Decimal("2.50"), "2026-02-01", None)}
+
+
+def test_parquet_rows_and_bytes(engine: Engine, tmp_path: Path) -> None:
+    """Go through JSON without a loss."""
+    schema = pa.schema([pa.field("key", pa.binary()), pa.field("n", pa.int32(), nullable=False)])
+    engine.admin.create_topic("bytes", partitions=1, schema=schema)
+    pq.write_table(
+        pa.table({"key": [b"\x00\xff"], "n": pa.array([None], pa.int32())}), tmp_path / "f.parquet"
+    )
+    load_files(engine, "bytes", tmp_path / "f.parquet", run_id="1", dead_letter_topic=DEAD)
+    assert replay(engine, DEAD, repaired=mended(engine, {1: {"n": 7}})).records == 1
+    (row,) = engine.scan("bytes").to_table().to_pylist()
+    assert (row["key"], row["n"]) == (b"\x00\xff", 7)
+
+
+def test_a_dry_run_writes_nothing(engine: Engine, write: Write) -> None:
+    """And says what the replay would do."""
+    load(engine, write("f.csv", MIXED))
+    rows = mended(engine, {3: {"amount": "2"}})
+    found = replay(engine, DEAD, repaired=rows, dry_run=True)
+    assert (found.letters, found.records, found.failed_again) == (3, 1, 2)
+    assert (ids(engine), len(dead(engine))) == ([1, 3], 3)
+    done = replay(engine, DEAD, repaired=rows)
+    assert (done.letters, done.records, done.failed_again) == (3, 1, 2)
+
+
+def test_two_at_once(engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One is refused, and nothing of it is visible."""
+    load(engine, write("f.csv", MIXED))
+    rows = mended(engine, {3: {"amount": "2"}})
+    module = sys.modules["txn_engine.loading.replay"]  # the package's own name is the function
+    inner = module._sent
+    calls = []
+
+    def sent(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 1:
+            assert replay(engine, DEAD, repaired=rows).records == 1
+        return inner(*arguments)
+
+    monkeypatch.setattr(module, "_sent", sent)
+    with pytest.raises((ProducerFencedError, OffsetsMovedError)):
+        replay(engine, DEAD, repaired=rows)
+    assert ids(engine) == [1, 2, 3]
+    assert len(dead(engine)) == 5
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_dying_at_every_put(write: Write, after: bool) -> None:
+    """And run again: the repaired row is loaded once, the others come back once."""
+    path = write("f.csv", MIXED)
+    at = 0
+    while True:
+        url = new_url()
+        with connect(url) as engine:
+            set_up(engine)
+            load(engine, path)
+            rows = mended(engine, {3: {"amount": "2"}})
+        dying = DyingStore(url, at, after=after)
+        try:
+            with Engine(dying, pause=no_pause) as engine:
+                replay(engine, DEAD, repaired=rows)
+        except ProcessDiedError:
+            pass
+        finished = dying.puts <= at
+        with connect(url) as engine:
+            engine.coordinator.write_pending_markers()
+            assert (ids(engine), len(dead(engine))) in (([1, 3], 3), ([1, 2, 3], 5))
+            replay(engine, DEAD, repaired=rows)
+            assert (ids(engine), len(dead(engine))) == ([1, 2, 3], 5)
+            assert max(row["tries"] for row in dead(engine)) == 2
+        if finished:
+            break
+        at += 1
+    assert at >= 4
+
+
+BAD_REPAIRED = {
+    "no JSON": "x",
+    "no object": "[]",
+    "no place": '{"id": 1}',
+    "no number": '{"_partition": "0", "_offset": 1}',
+    "a fraction": '{"_partition": 0, "_offset": 1.0}',
+    "below 0": '{"_partition": 0, "_offset": -1}',
+    "named twice": '{"_partition": 0, "_offset": 0}\n{"_partition": 0, "_offset": 0}',
+}
+
+
+@pytest.mark.parametrize("name", BAD_REPAIRED)
+def test_a_file_of_repaired_rows_that_is_none(write: Write, name: str) -> None:
+    """By its line."""
+    text = BAD_REPAIRED[name]
+    with pytest.raises(InvalidRequestError, match=f"line {len(text.splitlines()) + 1}"):
+        read_repaired(write("r.jsonl", f"\n{text}\n"))
+    with pytest.raises(InvalidRequestError, match="cannot be read"):
+        read_repaired(Path("/none/at/all"))
+    with pytest.raises(InvalidRequestError, match="no UTF-8"):
+        read_repaired(write("r.jsonl", b"\xff\n"))
+
+
+def test_a_repaired_row_keeps_its_digits(write: Write) -> None:
+    """No float in between."""
+    line = '{"_partition": 0, "_offset": 3, "_reason": "r", "_raw": "x", "amount": 0.10, "deep": [1.0, {"a": 1e400}]}'
+    assert read_repaired(write("r.jsonl", line)) == {(0, 3): '{"amount": 0.10, "deep": [1.0, {"a": 1e400}]}'}

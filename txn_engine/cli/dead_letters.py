@@ -1,0 +1,195 @@
+"""`txn-engine dead-letters`: rows that could not be used: how many, which, and loading them once they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.output import Output, columns
+from txn_engine.value_text import time_text
+
+if TYPE_CHECKING:
+    from txn_engine.engine import Engine
+
+_TOPICS = columns("DeadLetterTopic", "Topic", "Waiting>", "Total>", "LastFailed")
+_REASONS = columns("Topic", "Waiting>", "Total>", "MaxTries>", "LastFailed", "Reason")
+_LETTERS = columns("Partition>", "Offset>", "Topic", "Source", "Tries>", "FailedAt", "Reason")
+
+
+@click.group(
+    cls=Group, name="dead-letters", short_help="Look at rows that could not be used, and replay them."
+)
+def dead_letters() -> None:
+    """List, show and replay dead letters.
+
+    A row that `produce --dead-letter-topic` cannot use is a record of that topic, committed with the rows that were
+    loaded. It waits until it is replayed.
+    """
+
+
+@dead_letters.command(
+    "list",
+    context_settings=SETTINGS,
+    short_help="Count them, by topic and reason.",
+    examples=("txn-engine dead-letters list", "txn-engine dead-letters list payments-dead"),
+)
+@click.argument("topic", required=False)
+@common_options
+def list_letters(topic: str | None, place: Place, out: Output) -> None:
+    """Count the letters of all dead-letter topics, or those of TOPIC by reason, the newest first."""
+    from txn_engine.loading import check_dead_letter_topic, counts, dead_letter_topics
+
+    with place.open() as engine:
+        if topic is not None:
+            check_dead_letter_topic(engine, topic, topic="")
+        found = {name: counts(engine, name) for name in ([topic] if topic else dead_letter_topics(engine))}
+    if topic is not None:
+        rows: list[dict[str, Any]] = [
+            {
+                "topic": each.topic,
+                "waiting": each.waiting,
+                "total": each.total,
+                "max_tries": each.tries_max,
+                "last_failed": time_text(each.last_failed_ms),
+                "reason": each.reason,
+            }
+            for each in found[topic]
+        ]
+        out.table("reasons", _REASONS, rows, dead_letter_topic=topic)
+        return
+    rows = []
+    for name, all_counts in found.items():
+        for target in dict.fromkeys(each.topic for each in all_counts):
+            mine = [each for each in all_counts if each.topic == target]
+            rows.append(
+                {
+                    "dead_letter_topic": name,
+                    "topic": target,
+                    "waiting": sum(each.waiting for each in mine),
+                    "total": sum(each.total for each in mine),
+                    "last_failed": time_text(max(each.last_failed_ms for each in mine)),
+                }
+            )
+        if not all_counts:
+            rows.append({"dead_letter_topic": name, "topic": None, "waiting": 0, "total": 0})
+    out.table("dead_letter_topics", _TOPICS, rows)
+
+
+@dead_letters.command(
+    context_settings=SETTINGS,
+    short_help="Show those that wait.",
+    examples=(
+        "txn-engine dead-letters show payments-dead",
+        "txn-engine dead-letters show payments-dead --repair > repaired.jsonl      # to be mended, then replayed",
+    ),
+)
+@click.argument("topic")
+@click.option(
+    "--max-records", type=click.IntRange(1), default=100, metavar="N", help="So many at most; --repair: all."
+)
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Print each as a line of JSON, its columns as the file had them, for `dead-letters replay --repaired`.",
+)
+@common_options
+def show(topic: str, max_records: int, repair: bool, place: Place, out: Output) -> None:
+    """Show the letters of TOPIC that wait to be replayed: where each is from, and why it could not be used."""
+    from txn_engine.loading import check_dead_letter_topic
+
+    if repair and out.as_json:
+        raise click.UsageError("--repair prints lines of JSON as it is")
+    with place.open() as engine:
+        check_dead_letter_topic(engine, topic, topic="")
+        waiting = _waiting(engine, topic)
+        if repair:
+            from txn_engine.loading.letter_rows import repair_line
+
+            for letter in waiting:
+                click.echo(repair_line(letter))
+            return
+        rows = [
+            {
+                "partition": letter["_partition"],
+                "offset": letter["_offset"],
+                "topic": letter["topic"],
+                "source": _source(letter),
+                "tries": letter["tries"],
+                "failed_at": time_text(letter["failed_at_ms"]),
+                "reason": letter["reason"],
+                "columns": letter["columns"],
+                "raw": None if letter["raw"] is None else letter["raw"].decode(errors="backslashreplace"),
+                "run_id": letter["run_id"],
+                "error_class": letter["error_class"],
+            }
+            for letter, _ in zip(waiting, range(max_records), strict=False)
+        ]
+    out.table("dead_letters", _LETTERS, rows)
+
+
+def _waiting(engine: Engine, topic: str) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    from txn_engine.loading.waiting import letters, waiting_from
+
+    for batch in letters(engine, topic, waiting_from(engine, topic)):
+        failed = batch.column("failed_at").cast(pa.int64()).to_pylist()
+        for values, failed_at_ms in zip(batch.to_pylist(), failed, strict=True):
+            yield values | {"failed_at_ms": failed_at_ms}
+
+
+def _source(letter: dict[str, Any]) -> str:
+    if letter["source_file"] is not None:
+        return f"{letter['source_file']}:{letter['source_line']}"
+    return f"{letter['source_topic']}-{letter['source_partition']}@{letter['source_offset']}"
+
+
+@dead_letters.command(
+    context_settings=SETTINGS,
+    short_help="Load those that fit by now.",
+    examples=(
+        "txn-engine dead-letters replay payments-dead --dry-run",
+        "txn-engine dead-letters replay payments-dead --repaired repaired.jsonl",
+    ),
+)
+@click.argument("topic")
+@click.option(
+    "--repaired",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Mended rows: lines of `dead-letters show --repair`. A letter without one is tried as it is.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be loaded, and what would fail again.")
+@common_options
+def replay(topic: str, repaired: Path | None, dry_run: bool, place: Place, out: Output) -> None:
+    """Load the letters of TOPIC that wait into the topics that they were meant for, and move on, in one transaction.
+
+    Each is read as its file was. One that fails again comes back as a new letter, with one try more. Run again it loads
+    nothing twice: a letter that was replayed does not wait any more, whatever became of the answer.
+    """
+    from txn_engine.loading import read_repaired
+    from txn_engine.loading import replay as replay_letters
+
+    mended = None if repaired is None else read_repaired(repaired)
+    with place.open() as engine:
+        done = replay_letters(engine, topic, repaired=mended, dry_run=dry_run)
+    if not dry_run:
+        out.done()
+    if done.before:
+        text = f"nothing to replay: no letter of {topic} waits, or those of the file were replayed before"
+    else:
+        what = "would be loaded" if dry_run else "loaded in one transaction"
+        text = f"{done.letters:,} letters: {done.records:,} {what}, {done.failed_again:,} failed again"
+    out.line(
+        text,
+        dead_letter_topic=topic,
+        letters=done.letters,
+        records=done.records,
+        failed_again=done.failed_again,
+        replayed_before=done.before,
+        dry_run=dry_run,
+    )

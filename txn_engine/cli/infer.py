@@ -1,0 +1,45 @@
+"""`txn-engine topics infer`: the columns that a file has, to be looked at before a topic is made of them."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import click
+
+from txn_engine.cli.command import SETTINGS, Command, output_options
+from txn_engine.cli.output import Output, columns
+from txn_engine.cli.reading_options import reading_options
+from txn_engine.cli.schema_text import type_text
+
+_COLUMNS = columns("Column", "Type")
+
+
+@click.command(
+    cls=Command,
+    context_settings=SETTINGS,
+    short_help="Show what columns a file has.",
+    examples=(
+        "txn-engine topics infer payments.csv",
+        "txn-engine topics infer german.csv --delimiter ';' --decimal , --date-format %d.%m.%Y",
+    ),
+)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@reading_options
+@output_options
+def infer(file: Path, reading: dict[str, Any], out: Output) -> None:
+    """Read FILE to its end, and show for each column the narrowest type that holds all its values exactly.
+
+    It makes nothing: look at it, widen what the next file may need, and give it to `topics create --schema`. A decimal
+    has at least 18 digits. Digits that begin with a 0 are text, as account numbers are. A '?' is behind the type of a
+    column that has none of a value somewhere.
+    """
+    from txn_engine.files import infer_schema
+
+    with out.progress("reading"):
+        schema: Any = infer_schema(file, **reading)
+    rows = [{"column": field.name, "type": type_text(field)} for field in schema]
+    text = ",".join(f"{row['column']}:{row['type']}" for row in rows)
+    out.table("schema", _COLUMNS, rows, schema_text=text)
+    out.note(f"txn-engine topics create TOPIC --schema {shlex.quote(text)}")

@@ -1,0 +1,165 @@
+"""What a dead letter is, and how rows become some: docs/LOADING.md says what each column holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
+from txn_engine.files import BadRow
+from txn_engine.loading.limits import DeadLetterLimit
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from txn_engine.engine import Engine
+    from txn_engine.producer import Producer
+    from txn_engine.types import RecordMetadata
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("source_topic", pa.string()),
+    pa.field("source_partition", pa.int32()),
+    pa.field("source_offset", pa.int64()),
+    pa.field("source_file", pa.string()),
+    pa.field("source_line", pa.int64()),
+    pa.field("raw", pa.binary()),
+    pa.field("columns", pa.string()),
+    pa.field("reading", pa.string()),
+    pa.field("reason", pa.string(), nullable=False),
+    pa.field("error_class", pa.string(), nullable=False),
+    pa.field("run_id", pa.string()),
+    pa.field("failed_at", pa.timestamp("ms", tz="UTC"), nullable=False),
+    pa.field("tries", pa.int32(), nullable=False),
+]
+DEAD_LETTERS = pa.schema(_FIELDS)
+"""The columns of every dead-letter topic."""
+
+REPLAYED_WITH = (
+    "columns",
+    "null_values",
+    "missing_columns",
+    "unknown_columns",
+    "date_format",
+    "decimal",
+    "binary",
+)
+"""Of what a file was read with: what its rows are read with again once they are cut into columns."""
+
+
+def is_dead_letter_schema(schema: pa.Schema) -> bool:
+    """Whether a topic of these columns takes dead letters."""
+    return schema.equals(DEAD_LETTERS)
+
+
+def check_dead_letter_topic(engine: Engine, name: str, *, topic: str) -> None:
+    """Refuse a dead-letter topic that is none, or not there (`UnknownTopicOrPartitionError`)."""
+    found = engine.logs.topics.look_up(name)
+    if name == topic or not is_dead_letter_schema(found.schema):
+        raise InvalidRequestError(
+            "the topic's own name" if name == topic else f"columns {', '.join(found.schema.names)}",
+            actor=f"dead-letter topic {name!r}",
+            expected=f"the columns of a dead-letter topic: {', '.join(DEAD_LETTERS.names)}",
+            action="make one: `topics create NAME --dead-letters`",
+        )
+
+
+def reason_of(error: TxnEngineError) -> str:
+    """Why, without where and without a value: the same text for the same fault in every row."""
+    return f"{error.seen}; expected {error.expected}" if error.expected else error.seen
+
+
+def reading_of(file_format: str, reading: Mapping[str, Any]) -> str:
+    """What rows of a file are read with when they are replayed, as JSON; of Parquet they are JSON by then."""
+    if file_format == "parquet":
+        kept: dict[str, Any] = {"columns": dict(reading.get("columns") or {}), "binary": "base64"}
+        kept |= {name: reading[name] for name in ("missing_columns", "unknown_columns") if name in reading}
+    else:
+        kept = {name: reading[name] for name in REPLAYED_WITH if reading.get(name) is not None}
+    said = {"format": "csv" if file_format == "csv" else "jsonl", **kept}
+    return json.dumps(said, ensure_ascii=False, sort_keys=True, default=list)
+
+
+@dataclass
+class DeadLetters:
+    """Takes the rows of one run that cannot be used, and sends them in the producer's open transaction.
+
+    Without a `producer` nothing is sent: a dry run counts.
+    """
+
+    dead_letter_topic: str | None
+    topic: str
+    limit: DeadLetterLimit
+    run_id: str | None
+    clock: Callable[[], int]
+    producer: Producer | None = None
+    count: int = 0
+    reasons: dict[str, tuple[int, InvalidRecordError]] = field(default_factory=dict)
+    sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
+
+    def taker(self, file: str, reading: str) -> Callable[[Sequence[BadRow]], None]:
+        """What takes the bad rows of one file. Raises `InvalidRecordError` where they are too many."""
+
+        def take(rows: Sequence[BadRow]) -> None:
+            for row in rows:
+                self._count(row.error)
+            if self.producer is not None and self.dead_letter_topic is not None:
+                letters = letters_of(
+                    rows, file, reading, topic=self.topic, run_id=self.run_id, failed_at_ms=self.clock()
+                )
+                self.sent.append(self.producer.produce(self.dead_letter_topic, letters))
+
+        return take
+
+    def check(self, rows: int) -> None:
+        """The whole run is read, and had so many rows in all. Raises `InvalidRecordError` where too many are dead."""
+        self.limit.check_all(self.count, rows, self.first)
+
+    def told(self) -> str:
+        """How many of each reason, for a log: no value of a file is in it."""
+        return "; ".join(f"{count:,} of: {reason}" for reason, (count, _) in self.reasons.items())
+
+    @property
+    def first(self) -> InvalidRecordError | None:
+        """What was wrong with the first of them."""
+        return next((error for _, error in self.reasons.values()), None)
+
+    def _count(self, error: InvalidRecordError) -> None:
+        self.count += 1
+        reason = reason_of(error)
+        count, first = self.reasons.get(reason, (0, error))
+        self.reasons[reason] = count + 1, first
+        self.limit.check_count(self.count, self.first or error)
+
+
+def letters_of(
+    rows: Sequence[BadRow], file: str, reading: str, *, topic: str, run_id: str | None, failed_at_ms: int
+) -> pa.Table:
+    """Rows of a file as dead letters, tried once."""
+    count = len(rows)
+    shared: dict[str, Any] = {
+        "topic": topic,
+        "source_file": file,
+        "reading": reading,
+        "run_id": run_id,
+        "failed_at": failed_at_ms,
+        "tries": 1,
+    }
+    columns: dict[str, Any] = {
+        "source_line": [row.line for row in rows],
+        "raw": [row.raw for row in rows],
+        "columns": [row.columns for row in rows],
+        "reason": [reason_of(row.error) for row in rows],
+        "error_class": [type(row.error).__name__ for row in rows],
+    }
+    arrays = [
+        pa.array(columns[each.name], each.type)
+        if each.name in columns
+        else pa.repeat(pa.scalar(shared.get(each.name), each.type), count)
+        for each in DEAD_LETTERS
+    ]
+    return pa.Table.from_arrays(arrays, schema=DEAD_LETTERS)

@@ -1,0 +1,207 @@
+"""Files into a topic: what is shared by everybody who loads some, and `load_files` for a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.files import files_named, format_of, read_records
+from txn_engine.loading.dead_letters import DeadLetters, check_dead_letter_topic, reading_of
+from txn_engine.loading.limits import DeadLetterLimit
+from txn_engine.loading.manifest import Manifest, SeenFile, text_of_path
+
+if TYPE_CHECKING:
+    from txn_engine.engine import Engine
+    from txn_engine.producer import Producer
+    from txn_engine.types import RecordMetadata
+
+SENT_BYTES = 32 * 1024 * 1024
+
+
+@dataclass
+class FileLoad:
+    """Reads files, and hands their records to a producer in parts that make large data files and fit memory.
+
+    The transaction is the caller's. Rows that cannot be used go to `dead_letters`; without it the first is an error.
+    Without a `producer` everything is read, and nothing sent.
+    """
+
+    topic: str
+    schema: pa.Schema
+    reading: Mapping[str, Any]
+    partition: int | None = None
+    dead_letters: DeadLetters | None = None
+    manifest: Manifest | None = None
+    run_id: str | None = None
+    producer: Producer | None = None
+    records: int = 0
+    sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
+
+    def take(
+        self,
+        source: Path | BinaryIO,
+        *,
+        name: str | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        """Read a file to its end, and hand over what is in it. Raises as `read_records` does; `name`: of a stream."""
+        rejected = None
+        if self.dead_letters is not None:
+            known = self.reading.get("format") or format_of(str(source)) or ""
+            rejected = self.dead_letters.taker(
+                name or text_of_path(str(source)), reading_of(known, self.reading)
+            )
+        held: list[pa.RecordBatch] = []
+        held_bytes = 0
+        for batch in read_records(source, self.schema, progress=progress, rejected=rejected, **self.reading):
+            self.records += batch.num_rows
+            held.append(batch)
+            held_bytes += batch.nbytes
+            if held_bytes >= SENT_BYTES:
+                self._send(held)
+                held, held_bytes = [], 0
+        if held:
+            self._send(held)
+
+    def take_seen(self, seen: SeenFile, *, progress: Callable[[int], None] | None = None) -> None:
+        """Read a file that the manifest said is new, and note that it was loaded."""
+        records, dead = self.records, self._dead_count
+        self.take(seen.path, progress=progress)
+        if self.manifest is not None and self.producer is not None:
+            self.manifest.add(
+                seen,
+                records=self.records - records,
+                dead_letters=self._dead_count - dead,
+                run_id=self.run_id,
+            )
+
+    @property
+    def _dead_count(self) -> int:
+        return 0 if self.dead_letters is None else self.dead_letters.count
+
+    def send_with(self, producer: Producer) -> None:
+        """From here on send what is read, by a producer whose transaction is open, or that needs none."""
+        self.producer = producer
+        self.records = 0
+        if self.dead_letters is not None:
+            self.dead_letters.producer = producer
+
+    def check(self) -> None:
+        """All files are read. Raises `InvalidRecordError` where too many are dead letters, and as `Manifest.send`."""
+        if self.dead_letters is not None:
+            self.dead_letters.check(self.records + self.dead_letters.count)
+        if self.manifest is not None and self.producer is not None:
+            self.manifest.send(self.producer)
+
+    @property
+    def all_sent(self) -> list[Future[list[RecordMetadata]]]:
+        """What was handed over: records and dead letters."""
+        return self.sent if self.dead_letters is None else [*self.sent, *self.dead_letters.sent]
+
+    def _send(self, held: Sequence[pa.RecordBatch]) -> None:
+        if self.producer is not None:
+            records = pa.Table.from_batches(held)
+            self.sent.append(self.producer.produce(self.topic, records, partition=self.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """What one load did: records and dead letters are all rows of the files.
+
+    `already_committed`: a transaction with this run id had been committed before, so nothing was loaded now.
+    `loaded_before`: files that the manifest knows, and that were passed over.
+    """
+
+    topic: str
+    records: int = 0
+    dead_letters: int = 0
+    batches: tuple[RecordMetadata, ...] = ()
+    already_committed: bool = False
+    loaded_before: tuple[str, ...] = ()
+
+
+def load_files(
+    engine: Engine,
+    topic: str,
+    paths: str | Path | Sequence[str | Path],
+    *,
+    run_id: str,
+    transactional_id: str | None = None,
+    partition: int | None = None,
+    dead_letter_topic: str | None = None,
+    max_dead_letters: int | str | None = None,
+    manifest: str | None = None,
+    transaction_timeout_ms: int = 300_000,
+    **reading: Any,
+) -> LoadResult:
+    """Load the files that `paths` name (`files_named`) in one transaction of the run; twice is once.
+
+    `reading`: as `read_records` takes it. With a `dead_letter_topic` rows that cannot be used go there, in the same
+    transaction, so that records and dead letters are all rows of the files; above `max_dead_letters` (a count, or a
+    share as "1%") the load fails and nothing of it is visible. With a `manifest` files that were loaded before are
+    passed over, whatever the run, and what is loaded is noted there, in the same transaction. The transactional id is
+    `load-files/<topic>` unless one is given; the last 100 runs of an id are known.
+
+    Raises:
+        InvalidRequestError: no such file, or a dead-letter topic of other columns; before anything is written.
+        InvalidRecordError: a file does not fit the topic, or too many rows do not; nothing of the load is visible.
+    """
+    files = files_named([paths] if isinstance(paths, str | Path) else paths, reading.get("format"))
+    schema = engine.logs.topics.look_up(topic).schema
+    dead = dead_letters_for(
+        engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=False
+    )
+    limit_ms = engine.limits.max_transaction_timeout_ms
+    with engine.producer(
+        transactional_id=transactional_id or f"load-files/{topic}",
+        transaction_timeout_ms=min(transaction_timeout_ms, limit_ms),
+    ) as producer:
+        producer.init_transactions()
+        if producer.has_committed(run_id):
+            return LoadResult(topic, already_committed=True)
+        with ExitStack() as stack:
+            kept = None
+            if manifest is not None:
+                kept = stack.enter_context(Manifest(engine, manifest, topic=topic))
+            load = FileLoad(topic, schema, reading, partition, dead, kept, run_id)
+            load.send_with(producer)
+            new = files if kept is None else kept.new(files)
+            before = () if kept is None else kept.passed_over
+            if not new:
+                return LoadResult(topic, loaded_before=before)
+            with producer.transaction(run_id):
+                for file in new:
+                    load.take(file) if isinstance(file, Path) else load.take_seen(file)
+                load.check()
+        batches = tuple(batch for future in load.sent for batch in future.result())
+        return LoadResult(
+            topic, load.records, 0 if dead is None else dead.count, batches, loaded_before=before
+        )
+
+
+def dead_letters_for(
+    engine: Engine,
+    dead_letter_topic: str | None,
+    max_dead_letters: int | str | None,
+    *,
+    topic: str,
+    run_id: str | None,
+    is_dry: bool,
+) -> DeadLetters | None:
+    """What takes a run's dead letters, its topic looked at; None where there is none. A dry run's needs no topic."""
+    if dead_letter_topic is None and max_dead_letters is not None and not is_dry:
+        raise InvalidRequestError(
+            "max_dead_letters without a dead-letter topic", actor="load", expected="dead_letter_topic as well"
+        )
+    if dead_letter_topic is None and not is_dry:
+        return None
+    if dead_letter_topic is not None:
+        check_dead_letter_topic(engine, dead_letter_topic, topic=topic)
+    return DeadLetters(dead_letter_topic, topic, DeadLetterLimit.of(max_dead_letters), run_id, engine.clock)

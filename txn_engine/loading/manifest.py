@@ -1,0 +1,189 @@
+"""Which files a topic was loaded from: a topic of their names and digests, written with their rows."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, OffsetsPendingError
+from txn_engine.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from txn_engine.engine import Engine
+    from txn_engine.producer import Producer
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("file", pa.string(), nullable=False),
+    pa.field("sha256", pa.string(), nullable=False),
+    pa.field("bytes", pa.int64(), nullable=False),
+    pa.field("topic", pa.string(), nullable=False),
+    pa.field("records", pa.int64(), nullable=False),
+    pa.field("dead_letters", pa.int64(), nullable=False),
+    pa.field("run_id", pa.string()),
+    pa.field("loaded_at", pa.timestamp("ms", tz="UTC"), nullable=False),
+]
+LOADED_FILES = pa.schema(_FIELDS)
+"""The columns of a manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file as it was when it was looked at."""
+
+    path: Path
+    sha256: str
+    bytes: int
+    state: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Look at it. `InvalidRequestError` where it cannot be read."""
+        try:
+            state = _state_of(path)
+            with path.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise InvalidRequestError(
+                f"the file cannot be read: {error.strerror or type(error).__name__}",
+                actor="load",
+                place=str(path),
+                expected="a readable file",
+            ) from error
+        return cls(path, digest, state[1], state)
+
+    @property
+    def name(self) -> str:
+        """Its path from the root, by which a manifest knows it."""
+        return text_of_path(os.path.abspath(self.path))
+
+    def check_same(self) -> None:
+        """Raise `InvalidRecordError` where it is another file by now: what was loaded is not what was looked at."""
+        try:
+            same = _state_of(self.path) == self.state
+        except OSError:
+            same = False
+        if not same:
+            raise InvalidRecordError(
+                "the file changed while it was loaded",
+                actor="load",
+                place=str(self.path),
+                expected="files that nobody writes any more",
+                action="load it again once it is whole",
+            )
+
+
+def text_of_path(path: str) -> str:
+    """A path as text, where it is none with its bytes escaped."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def _state_of(path: Path) -> tuple[int, int, int]:
+    found = os.stat(path)
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class Manifest:
+    """What a topic was loaded from, as of now; one load at a time may add to it.
+
+    Its position in the group `loaded-files/<manifest>` is committed with the rows and the names of their files. So of
+    two loads that have read the same manifest one is refused, by `OffsetsMovedError`, and loads nothing.
+    """
+
+    def __init__(self, engine: Engine, name: str, *, topic: str) -> None:
+        """Read it. `InvalidRequestError`: it is none, or another topic's. `OffsetsPendingError`: a load goes on."""
+        found = engine.logs.topics.look_up(name)
+        if not found.schema.equals(LOADED_FILES):
+            raise InvalidRequestError(
+                f"columns {', '.join(found.schema.names)}",
+                actor=f"manifest {name!r}",
+                expected=f"the columns of a manifest: {', '.join(LOADED_FILES.names)}",
+                action="make one: `topics create NAME --manifest`",
+            )
+        self._name, self._topic, self._clock = name, topic, engine.clock
+        self._consumer = engine.consumer(group_id=f"loaded-files/{name}")
+        self._consumer.subscribe([name])
+        self._consumer.positions()  # fetched before what stands there is read: whoever commits after this is noticed
+        for at, offsets in engine.admin.list_offsets(name).items():
+            if offsets.last_stable_offset < offsets.high_watermark:
+                raise OffsetsPendingError(
+                    "a load that is not over",
+                    actor=f"manifest {name!r}",
+                    place=str(at),
+                    expected="one at a time",
+                )
+        scan = engine.scan(name)
+        self._ends: dict[TopicPartition, int] = scan.offsets
+        self._known = {row["file"]: row for batch in scan.to_batches() for row in batch.to_pylist()}
+        self._loaded: list[dict[str, Any]] = []
+        self.passed_over: tuple[str, ...] = ()
+        others = {row["topic"] for row in self._known.values()} - {topic}
+        if others:
+            raise InvalidRequestError(
+                f"files of topic {min(others)!r}",
+                actor=f"manifest {name!r}",
+                expected=f"those of {topic!r} alone",
+            )
+
+    def new(self, files: Sequence[Path]) -> list[SeenFile]:
+        """Those that were not loaded yet. `InvalidRequestError` names one that was, and has changed since."""
+        found = []
+        for seen in map(SeenFile.of, files):
+            known = self._known.get(seen.name)
+            if known is None:
+                found.append(seen)
+            elif known["sha256"] == seen.sha256:
+                self.passed_over = (*self.passed_over, str(seen.path))
+            else:
+                self._refuse(seen, known)
+        return found
+
+    def _refuse(self, seen: SeenFile, known: dict[str, Any]) -> NoReturn:
+        run = f" by run {known['run_id']!r}" if known["run_id"] is not None else ""
+        raise InvalidRequestError(
+            f"changed since it was loaded{run} at {known['loaded_at']:%Y-%m-%dT%H:%M:%SZ}",
+            actor=f"manifest {self._name!r}",
+            place=str(seen.path),
+            expected=f"{known['bytes']:,} bytes of SHA-256 {known['sha256'][:16]}...",
+            action="its rows are in the topic: give what is new a name of its own",
+        )
+
+    def add(self, seen: SeenFile, *, records: int, dead_letters: int, run_id: str | None) -> None:
+        """A file that was read and handed over. Raises `InvalidRecordError` where it changed meanwhile."""
+        seen.check_same()
+        self._loaded.append(
+            {
+                "file": seen.name,
+                "sha256": seen.sha256,
+                "bytes": seen.bytes,
+                "topic": self._topic,
+                "records": records,
+                "dead_letters": dead_letters,
+                "run_id": run_id,
+                "loaded_at": self._clock(),
+            }
+        )
+
+    def send(self, producer: Producer) -> None:
+        """Write the names of what was added, in the producer's transaction, and hold on to the manifest that was read.
+
+        Raises `OffsetsMovedError`: another load has added to it since; `OffsetsPendingError`: one is about to.
+        """
+        offsets = {at: OffsetAndMetadata(end) for at, end in self._ends.items()}
+        producer.send_offsets_to_transaction(offsets, self._consumer.group_metadata())
+        producer.produce(self._name, pa.Table.from_pylist(self._loaded, schema=LOADED_FILES))
+
+    def close(self) -> None:
+        """Let go."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

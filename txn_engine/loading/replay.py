@@ -1,0 +1,233 @@
+"""Dead letters into their topics, each once: what fits now, and with repaired rows in place of those that are named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from txn_engine.loading.dead_letters import DEAD_LETTERS, check_dead_letter_topic
+from txn_engine.loading.letter_rows import (
+    NO_COLUMNS,
+    Failed,
+    Letter,
+    WrittenNumber,
+    dumped,
+    read_again,
+    with_repaired,
+)
+from txn_engine.loading.waiting import group_of
+from txn_engine.types import OffsetAndMetadata, TopicPartition
+
+if TYPE_CHECKING:
+    from txn_engine.consumer import Consumer
+    from txn_engine.engine import Engine
+    from txn_engine.producer import Producer
+
+REPAIRED_MAX = 1_000_000
+"""Repaired rows are held while the letters are read."""
+PLACE = ("_partition", "_offset")
+Repaired = Mapping[tuple[int, int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What one replay did: letters = records + those that came back. Of a dry run: what it would do.
+
+    before: whether all that was asked for had been replayed before.
+    """
+
+    dead_letter_topic: str
+    letters: int = 0
+    records: int = 0
+    failed_again: int = 0
+    before: bool = False
+
+
+def read_repaired(path: Path) -> dict[tuple[int, int], str]:
+    """Repaired rows, of a file of JSON lines as `dead-letters show --repair` writes it, by partition and offset.
+
+    `_partition` and `_offset` say which letter it is; `_reason` and `_raw` are passed over. An error names the line.
+    """
+    found: dict[tuple[int, int], str] = {}
+    try:
+        with path.open(encoding="utf-8") as stream:
+            for number, line in enumerate(stream, start=1):
+                if line.isspace():
+                    continue
+                place, row = _repaired_row(line)
+                if place is None or place in found or len(found) >= REPAIRED_MAX:
+                    raise InvalidRequestError(
+                        "a letter named twice" if place in found else "no repaired row",
+                        actor="replay",
+                        place=f"{path} line {number}",
+                        expected="a JSON object with _partition and _offset of one letter, and its columns",
+                    )
+                found[place] = row
+    except UnicodeDecodeError:
+        raise InvalidRequestError(
+            "no UTF-8", actor="replay", place=str(path), expected="JSON lines"
+        ) from None
+    except OSError as error:
+        raise InvalidRequestError(
+            f"the file cannot be read: {error.strerror}",
+            actor="replay",
+            place=str(path),
+            expected="a readable file",
+        ) from error
+    return found
+
+
+def _repaired_row(line: str) -> tuple[tuple[int, int] | None, str]:
+    """Which letter, and its columns as JSON, numbers as they are written."""
+    try:
+        row = json.loads(line, parse_float=WrittenNumber, parse_int=WrittenNumber)
+    except (ValueError, RecursionError):
+        return None, ""
+    if not isinstance(row, dict):
+        return None, ""
+    place = tuple(row.get(name) for name in PLACE)
+    if not all(isinstance(part, WrittenNumber) and part.isdecimal() for part in place):
+        return None, ""
+    columns = {name: value for name, value in row.items() if name not in NO_COLUMNS}
+    return (int(str(place[0])), int(str(place[1]))), dumped(columns)
+
+
+def replay(
+    engine: Engine, dead_letter_topic: str, *, repaired: Repaired | None = None, dry_run: bool = False
+) -> Replayed:
+    """Replay every letter that waits, and move the group's position over them, in one transaction.
+
+    Each is read again as its file was, with the repaired row in place of its own where there is one; so what a change
+    of the topic's columns has made possible goes through by itself. Those that fail again come back as new letters with
+    one try more. Done again it finds nothing that waits; two at once: one is refused. What comes back waits for the
+    next replay.
+
+    Raises:
+        InvalidRequestError: no dead-letter topic, or a repaired row of a letter that is none, or was replayed before
+            while others were not.
+        OffsetsMovedError, ProducerFencedError: another replay has done it; nothing of this one is visible.
+    """
+    check_dead_letter_topic(engine, dead_letter_topic, topic="")
+    name = group_of(dead_letter_topic)
+    with engine.consumer(group_id=name) as consumer:
+        if dry_run:
+            return _replay(engine, dead_letter_topic, consumer, None, dict(repaired or {}))
+        timeout_ms = engine.limits.max_transaction_timeout_ms
+        with engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
+            producer.init_transactions()
+            return _replay(engine, dead_letter_topic, consumer, producer, dict(repaired or {}))
+
+
+def _replay(
+    engine: Engine,
+    dead_letter_topic: str,
+    consumer: Consumer,
+    producer: Producer | None,
+    repaired: dict[tuple[int, int], str],
+) -> Replayed:
+    consumer.subscribe([dead_letter_topic])
+    start = {at: found.offset for at, found in consumer.positions().items()}
+    scan = engine.scan(dead_letter_topic, start=start)
+    end = scan.offsets
+    if _all_before(repaired, start, end, dead_letter_topic):
+        return Replayed(dead_letter_topic, before=True)
+    if all(end[at] <= offset for at, offset in start.items()):
+        return Replayed(dead_letter_topic, before=True)
+    if producer is None:
+        return _sent(engine, dead_letter_topic, scan.to_batches(), None, repaired, "")
+    run_id = "replay@" + ",".join(f"{at.partition}:{offset}" for at, offset in sorted(end.items()))
+    with producer.transaction():
+        offsets = {at: OffsetAndMetadata(offset) for at, offset in end.items()}
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        return _sent(engine, dead_letter_topic, scan.to_batches(), producer, repaired, run_id)
+
+
+def _all_before(
+    repaired: Repaired,
+    start: Mapping[TopicPartition, int],
+    end: Mapping[TopicPartition, int],
+    dead_letter_topic: str,
+) -> bool:
+    """Whether all repaired rows are of letters replayed before. Raises where some are, or one is of no letter."""
+    before = 0
+    for partition, offset in repaired:
+        at = TopicPartition(dead_letter_topic, partition)
+        if at not in start or offset >= end[at]:
+            raise InvalidRequestError(
+                f"a repaired row of {at} at {offset}", actor="replay", expected="a letter that is there"
+            )
+        before += offset < start[at]
+    if 0 < before < len(repaired):
+        raise InvalidRequestError(
+            f"{before} of {len(repaired)} repaired rows are of letters replayed before",
+            actor=f"replay of {dead_letter_topic!r}",
+            expected="letters that wait",
+            action="`dead-letters show --repair` lists those",
+        )
+    return bool(repaired) and before == len(repaired)
+
+
+def _sent(
+    engine: Engine,
+    dead_letter_topic: str,
+    batches: Iterator[pa.RecordBatch],
+    producer: Producer | None,
+    repaired: dict[tuple[int, int], str],
+    run_id: str,
+) -> Replayed:
+    count = records = back = 0
+    schemas = _Schemas(engine, dead_letter_topic)
+    for batch in batches:
+        found = [_letter(values, repaired) for values in batch.to_pylist()]
+        count += len(found)
+        schemas.know(found)
+        for topic, rows, failed in read_again(found, schemas.known):
+            records += sum(each.num_rows for each in rows)
+            back += len(failed)
+            if producer is not None and rows:
+                producer.produce(topic, pa.Table.from_batches(rows))
+            if producer is not None and failed:
+                producer.produce(dead_letter_topic, _came_back(failed, engine.clock(), run_id))
+    if repaired:
+        partition, offset = next(iter(repaired))
+        raise InvalidRequestError(
+            f"a repaired row of {dead_letter_topic}-{partition} at {offset}",
+            actor="replay",
+            expected="an offset that has a letter",
+        )
+    return Replayed(dead_letter_topic, count, records, back)
+
+
+def _letter(values: dict[str, Any], repaired: dict[tuple[int, int], str]) -> Letter:
+    partition, offset = values["_partition"], values["_offset"]
+    own = {name: values[name] for name in DEAD_LETTERS.names}
+    return with_repaired(Letter(own, partition, offset), repaired.pop((partition, offset), None))
+
+
+def _came_back(failed: list[Failed], failed_at_ms: int, run_id: str) -> pa.Table:
+    rows = [letter.again(error, failed_at_ms, run_id) for letter, error in failed]
+    return pa.Table.from_pylist(rows, schema=DEAD_LETTERS)
+
+
+class _Schemas:
+    """The columns of the topics that letters are for, looked up once."""
+
+    def __init__(self, engine: Engine, dead_letter_topic: str) -> None:
+        self._engine = engine
+        self._asked = {dead_letter_topic}  # which no record is for
+        self.known: dict[str, pa.Schema] = {}
+
+    def know(self, found: list[Letter]) -> None:
+        """Look up those that are new. One that is gone stays unknown."""
+        for topic in sorted({letter.values["topic"] for letter in found} - self._asked):
+            self._asked.add(topic)
+            try:
+                self.known[topic] = self._engine.logs.topics.look_up(topic).schema
+            except (UnknownTopicOrPartitionError, InvalidRequestError):
+                continue

@@ -49,7 +49,7 @@ from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition
 from txn_engine.protocol.transactions import start_of
 from txn_engine.schemas.changes import Change
 from txn_engine.schemas.effects import TopicAlteration, effects
-from txn_engine.tables import check_schema
+from txn_engine.tables import check_schema, refusal
 from txn_engine.types import (
     RESET_METADATA,
     Configs,
@@ -176,7 +176,11 @@ class Admin:
             tuple(map(str, asked)),
             before.schema,
             after.schema,
-            effects(before.schemas.layout, after.schemas.layout, before.tables_publish),
+            effects(
+                before.schemas.layout,
+                after.schemas.layout,
+                {name: refusal(after, name) for name in before.tables_publish},
+            ),
             dry_run,
         )
 

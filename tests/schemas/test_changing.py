@@ -305,16 +305,6 @@ def test_a_dry_run_says_the_same_and_writes_nothing(engine: Engine) -> None:
         engine.admin.alter_topic("payments", DropColumn("nothing"), dry_run=True)
 
 
-def test_what_cannot_follow_yet_refuses_in_one_line(engine: Engine) -> None:
-    """Rather than give nulls: Delta tables."""
-    put(engine, 1)
-    before = engine.tables.publish("payments", ["delta"])
-    engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string())))
-    with pytest.raises(InvalidRequestError, match="whose columns were changed"):
-        engine.tables.publish("payments", ["delta"])
-    assert [each.uri for each in engine.tables.status("payments")] == [before["delta"]]
-
-
 def test_older_programs_are_kept_out(engine: Engine) -> None:
     """By an object that they look at, of a format that they do not know; growing goes on behind it."""
     engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string())))

@@ -72,7 +72,22 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
             field.update(id=number)
             for field, number in zip(said["schemas"][0]["fields"], (2, 1), strict=False)
         ],
-        "columns {'account': 2, 'amount': 1",
+        "columns {'account': (2, 'long', True), 'amount': (1,",
+    ),
+    "another type": (
+        lambda said: said["schemas"][0]["fields"][1].update(type="decimal(20, 2)"),
+        "'amount': (2, 'decimal(20, 2)'",
+    ),
+    "never null": (lambda said: said["schemas"][0]["fields"][1].update(required=True), "'amount': (2,"),
+    "another order": (lambda said: said["schemas"][0]["fields"].reverse(), "columns {'log_base_offset'"),
+    "a schema that the topic never had": (
+        lambda said: said["schemas"].append({**said["schemas"][0], "schema-id": 1}),
+        "schema 1",
+    ),
+    "another schema": (lambda said: said.update({"current-schema-id": 1}), "schema 1"),
+    "a snapshot of no schema": (
+        lambda said: said["snapshots"][0].update({"schema-id": 3}),
+        "snapshots of the schemas [3, 0, 0]",
     ),
     "other totals": (
         lambda said: said["snapshots"][-1]["summary"].update({"total-records": "9"}),

@@ -67,7 +67,12 @@ def put_commit(story: Story, version: int, actions: list[dict[str, Any]], **chan
         "done": None,
         "checksum": "0" * 32,
     } | changed
-    lines = [{"commitInfo": {"timestamp": 0, "txnEngine": ours}}, *actions]
+    has_columns = version > 0 or any("metaData" in action for action in actions)
+    lines = [
+        {"commitInfo": {"timestamp": 0, "txnEngine": ours}},
+        *([] if has_columns else [columns()]),
+        *actions,
+    ]
     text = "\n".join(json.dumps(line, separators=(",", ":")) for line in lines) + "\n"
     checksum = xxhash.xxh3_128_hexdigest(text.encode())
     story.ledger.store.put(commit_key(version), text.replace("0" * 32, checksum, 1).encode())
@@ -88,6 +93,16 @@ def put_pin(story: Story, version: int = 0, cut: int = 3, **changed: Any) -> str
 
 def protocol(*features: str) -> dict[str, Any]:
     return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": list(features)}}
+
+
+def columns(amount: str = "decimal(18,2)") -> dict[str, Any]:
+    """What a table says of the columns that the topic was made with."""
+    said = {"account_id": "long", "amount": amount, "note": "string", "_offset_delta": "long"}
+    fields = [
+        {"name": name, "type": kind, "nullable": not name.startswith("_"), "metadata": {}}
+        for name, kind in {**said, "_timestamp": "timestamp"}.items()
+    ]
+    return {"metaData": {"schemaString": json.dumps({"type": "struct", "fields": fields})}}
 
 
 def with_table(story: Story, *names: str, **stats: Any) -> str:
@@ -158,6 +173,30 @@ def table_that_goes_back(story: Story) -> str:
 def table_without_its_guard(story: Story) -> str:
     put_pin(story)
     return put_commit(story, 0, [protocol(), *adds(story, *_LIVE)])
+
+
+@damage("table-differs")
+def table_with_other_columns(story: Story) -> str:
+    with_table(story)
+    return put_commit(story, 1, [columns(amount="decimal(20,2)")])
+
+
+@damage("table-differs")
+def table_with_columns_that_the_topic_never_had(story: Story) -> str:
+    with_table(story)
+    return put_commit(story, 1, [columns()], schema_version=1)
+
+
+@damage("table-differs")
+def new_columns_of_a_table_not_told(story: Story) -> str:
+    with_table(story)
+    return put_commit(story, 1, [], schema_version=1)
+
+
+@damage("table-foreign")
+def columns_of_a_table_that_are_no_schema(story: Story) -> str:
+    with_table(story)
+    return put_commit(story, 1, [{"metaData": {"schemaString": "{}"}}])
 
 
 @damage("table-differs")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -33,8 +33,10 @@ class TopicAlteration:
     dry_run: bool
 
 
-def effects(before: Layout, after: Layout, published: Sequence[str]) -> tuple[Effect, ...]:
-    """To whom the step from the one to the other makes a difference; `published`: formats of the topic's tables."""
+def effects(before: Layout, after: Layout, published: Mapping[str, str | None]) -> tuple[Effect, ...]:
+    """To whom the step from the one to the other makes a difference. published: by the formats of the topic's tables,
+    why there will be no further version of them; None where there will.
+    """
     gone = [each.name for each in before.columns if each.id not in after.by_id]
     renamed = [
         f"{each.name} to {after.by_id[each.id].name}"
@@ -58,7 +60,9 @@ def effects(before: Layout, after: Layout, published: Sequence[str]) -> tuple[Ef
         told.append(
             Effect("running Spark streams", f"those that read {names} end with one line: start them again")
         )
-    told += [Effect(f"{name} table", _of_table(name, after)) for name in published]
+    told += [
+        Effect(f"{name} table", _of_table(name, refusal, widened)) for name, refusal in published.items()
+    ]
     told.append(Effect("quality", "is refused: a digest goes by columns that do not change"))
     if gone:
         told.append(Effect("data", f"{', '.join(gone)}: read no more; gone from files as they are rewritten"))
@@ -73,7 +77,12 @@ def _producers(gone: Sequence[str], renamed: Sequence[str]) -> str:
     return "records with the columns of before are taken, and completed"
 
 
-def _of_table(name: str, after: Layout) -> str:
-    if name == "iceberg" and all(column.default is None for column in after.columns):
-        return "has the new columns, by their ids, from its next version on"
-    return "stays as it was published, and is not published again: copy into another topic"
+def _of_table(name: str, refusal: str | None, widened: Sequence[str]) -> str:
+    if refusal is not None:
+        return f"stays as it was published, and is not published again: {refusal}; copy into another topic"
+    if name == "delta" and widened:
+        return (
+            "has the new columns from its next version on, which asks readers for typeWidening: Spark and DuckDB have "
+            "it, deltalake and Polars refuse"
+        )
+    return "has the new columns from its next version on"

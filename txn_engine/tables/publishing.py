@@ -43,18 +43,25 @@ class Publisher:
         self._clock = clock
 
     def publish(self, view: View, cut: TopicCut, *, or_newer: bool = False) -> Published:
-        """Let the table show this cut; where it does, nothing happens. What another publisher left half done is
-        finished first. Raises `InvalidRequestError` where the table shows a newer one, unless that will do.
+        """Let the table show this cut, by the topic's present columns; where it does, nothing happens. What another
+        publisher left half done is finished first. Raises `InvalidRequestError` where the table shows a newer one,
+        unless that will do; `ConcurrentTransactionsError` where it has columns that the topic had not yet.
         """
         for _ in range(_ROUNDS):
             newest = view.newest()
             if newest is None or newest.at is None:
                 self._advance(view, newest, cut)
-            elif newest.done is not None:
+                continue
+            if newest.schema_version > self._topic.version:
+                raise self._has_later_columns(view, newest)
+            is_shown = newest.at.partitions == cut.partitions or (newest.at.number > cut.number and or_newer)
+            if newest.done is not None:
                 self._finish(view, newest, newest.at)
-            elif newest.at.partitions == cut.partitions or (newest.at.number > cut.number and or_newer):
+            elif is_shown and newest.schema_version == self._topic.version:
                 view.settle(newest, self._visible.at)
                 return newest
+            elif is_shown:
+                self._advance(view, newest, newest.at if newest.at.number > cut.number else cut)
             elif newest.at.number > cut.number:
                 raise InvalidRequestError(
                     f"cut {cut.number}, and the {view.table_format} table of {self._topic.name!r} shows cut"
@@ -82,6 +89,15 @@ class Publisher:
                 view.withdraw(newest.version + 1, [file.path for file in self._visible.at(newest.at)])
         raise self._too_busy(view)
 
+    def _has_later_columns(self, view: View, newest: Published) -> ConcurrentTransactionsError:
+        return ConcurrentTransactionsError(
+            f"a table with version {newest.schema_version} of the topic's columns",
+            actor=f"publish {self._topic.name!r} as {view.table_format}",
+            place=view.uri(newest),
+            expected=f"at most {self._topic.version}, as the topic had when it was looked up",
+            action="try again: somebody changed the columns meanwhile",
+        )
+
     def _too_busy(self, view: View) -> ConcurrentTransactionsError:
         return ConcurrentTransactionsError(
             f"other publishers were quicker {_ROUNDS} times",
@@ -100,7 +116,9 @@ class Publisher:
         name = PinName(view.table_format, version, cut.number)
         pin = self._pins.put(*self._incarnation, name, changes.later, lasting)
         self._cuts.get(cut.number)  # nobody deletes what it needs once it is there behind the pin
-        self._commit(view, version, changes, changes.steps(set(pin.files)), is_begun=False)
+        steps = changes.steps(set(pin.files))
+        shown = None if newest is None or newest.at is None else newest.schema_version
+        self._commit(view, version, changes, steps, shown, self._topic.version)
 
     def _check_not_erased(self, cut: TopicCut) -> None:
         """A cut from before an erasure lists files that are gone: no version may show these."""
@@ -124,10 +142,13 @@ class Publisher:
             self._pins.remove(*self._incarnation, stray)
 
     def _finish(self, view: View, newest: Published, at: TopicCut) -> None:
-        """Put what is missing of the versions of a cut. Its pin stands since before the first one."""
+        """Put what is missing of the versions of a cut, with the columns that the first one has. Its pin stands since
+        before that.
+        """
         changes = self._visible.changes(newest.earlier, at)
         steps = self._steps_left(changes, newest, {file.path: file for file in self._visible.at(at)})
-        self._commit(view, newest.version + 1, changes, steps, is_begun=True)
+        has = newest.schema_version
+        self._commit(view, newest.version + 1, changes, steps, has, has)
 
     def _steps_left(self, changes: Changes, newest: Published, wanted: Mapping[str, TableFile]) -> list[Step]:
         """The steps behind those that are shown, if they still lead to the files that are wanted: where the log has
@@ -146,14 +167,27 @@ class Publisher:
         return [Step(StepKind.OVERWRITE, missing, tuple(sorted(shown - wanted.keys())))]
 
     def _commit(
-        self, view: View, version: int, changes: Changes, steps: Sequence[Step], *, is_begun: bool
+        self,
+        view: View,
+        version: int,
+        changes: Changes,
+        steps: Sequence[Step],
+        schema_before: int | None,
+        schema_version: int,
     ) -> None:
+        """Put the versions of these steps, the first with the columns where there were others, or none."""
         batches = view.batches(steps) or [()]
         for at, batch in enumerate(batches):
-            is_first, is_complete = at == 0 and not is_begun, at == len(batches) - 1
-            if not view.commit(
-                Commit(version + at, changes.earlier, changes.later, batch, is_first, is_complete)
-            ):
+            commit = Commit(
+                version + at,
+                changes.earlier,
+                changes.later,
+                batch,
+                schema_version,
+                is_new_schema=at == 0 and schema_before != schema_version,
+                is_complete=at == len(batches) - 1,
+            )
+            if not view.commit(commit):
                 return
 
     def _readable(self, view: View, changes: Changes) -> list[str]:

@@ -58,7 +58,7 @@ class TableStatus:
 
     version: the newest. cut: which it shows, -1 once it was unpublished. published_ms: when. is_complete: False where
     its publisher stopped before the last step. behind: offsets that are stable and not in it yet. pins: how many
-    versions' files are kept.
+    versions' files are kept. schema_version: of the topic's, whose columns it has.
     """
 
     topic: str
@@ -71,6 +71,7 @@ class TableStatus:
     is_complete: bool
     behind: int
     pins: int
+    schema_version: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -109,8 +110,9 @@ class Tables:
     ) -> dict[str, str]:
         """Let the topic's tables show a cut; by format what their readers open. No cut: one of all topics is made.
 
-        What is published already stays as it is. Raises `InvalidRequestError` for a cut that is older than what a table
-        shows, and for a column of a type that a format has not.
+        The version has the topic's present columns, also where they are all that is new. What is published already
+        stays as it is. Raises `InvalidRequestError` for a cut that is older than what a table shows, and for a column
+        of a type that a format has not, or of which its readers would give something else.
         """
         info = self._logs.topics.look_up(topic)
         views = [self._view(name, info) for name in _checked(formats)]
@@ -175,7 +177,8 @@ class Tables:
             with one_place(topic.name):
                 before = self._table(topic, name)
                 if cut is None:
-                    is_due = before is None or before.cut < 0 or before.behind
+                    is_shown = before is not None and before.schema_version == topic.version
+                    is_due = before is None or before.cut < 0 or before.behind or not is_shown
                     return _moved(topic, name, before, before) if is_due else None
                 try:
                     self._publish(topic, [self._view(name, topic)], cut, is_asked=False)
@@ -247,6 +250,7 @@ class Tables:
             newest.done is None,
             0 if newest.at is None else self._behind(topic, newest.at),
             len(self._pins.names(topic.name, topic.incarnation, name)),
+            newest.schema_version,
         )
 
     def _behind(self, topic: Topic, at: TopicCut) -> int:
@@ -268,6 +272,15 @@ def check_schema(topic: str, schema: pa.Schema, formats: Sequence[str]) -> None:
     made = Topic(topic, 0, 1, schema, None, -1, 0)
     for name in formats and _checked(formats):
         _SCHEMAS[name](made)
+
+
+def refusal(topic: Topic, table_format: str) -> str | None:
+    """Why the topic, with these columns, is not published in the format; None where it can be."""
+    try:
+        _SCHEMAS[table_format](topic)
+    except InvalidRequestError as error:
+        return error.seen
+    return None
 
 
 def _moved(topic: Topic, name: str, before: TableStatus | None, after: TableStatus | None) -> TablePublished:

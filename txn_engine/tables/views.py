@@ -18,7 +18,8 @@ from txn_engine.tables.files import TableFile
 class Published:
     """The newest version of a table, as the table itself says.
 
-    at: the cut that it shows; None once the table was unpublished. Where a publisher stopped between the versions of
+    at: the cut that it shows; None once the table was unpublished. schema_version: of the topic's, whose columns it
+    has. Where a publisher stopped between the versions of
     one cut, `done` is the last step that is shown, `earlier` the cut that the steps began from, and `added` and
     `removed` are the paths of this version.
     """
@@ -26,6 +27,7 @@ class Published:
     version: int
     at: TopicCut | None
     created_ms: int
+    schema_version: int = 0
     earlier: TopicCut | None = None
     done: StepKind | None = None
     added: frozenset[str] = frozenset()
@@ -36,14 +38,16 @@ class Published:
 class Commit:
     """A version to be made: these steps on the way from cut `earlier` (None: from no table) to cut `at`.
 
-    is_first, is_complete: they are the first ones, the last ones.
+    schema_version: of the topic's, whose columns it has; is_new_schema: the version before has others, or there is none
+    that readers take. is_complete: these steps are the last ones.
     """
 
     version: int
     earlier: TopicCut | None
     at: TopicCut
     steps: tuple[Step, ...]
-    is_first: bool
+    schema_version: int
+    is_new_schema: bool
     is_complete: bool
 
 

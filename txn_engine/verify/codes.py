@@ -300,7 +300,8 @@ GROUPS: Final[Mapping[str, Mapping[str, Code]]] = MappingProxyType(
                 "find out who may write there; remove it, and the commits behind it, and publish again",
             ),
             "table-differs": Code(
-                "A version of a table shows other files than are live below its cut, or other numbers of records.",
+                "A version of a table shows other files than are live below its cut, other numbers of records, or other"
+                " columns than its topic has.",
                 "tables",
                 "`txn-engine tables unpublish`, then publish again; the topic itself is not touched by this",
             ),

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import xxhash
 
+from txn_engine.verify.delta_columns import Wrong, wrong_columns
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.findings import FindingLog
 from txn_engine.verify.layout import Topic
@@ -34,13 +35,16 @@ class _File(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Commit:
-    """A version: the cut that it shows (None: unpublished), and what it does. `changes`: by whether a stream looks."""
+    """A version: the cut that it shows (None: unpublished), which columns it has, and what it does."""
 
     at: ShownCut | None
     is_complete: bool
     added: Mapping[str, tuple[_File, bool]]
     removed: Mapping[str, bool]
-    writer_features: tuple[str, ...] | None
+    schema_version: int
+    protocol: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | None
+    wrong: Wrong
 
 
 class DeltaAudit:
@@ -57,6 +61,7 @@ class DeltaAudit:
         self._commits: list[int] = []
         self._checkpoints: set[int] = set()
         self._state: dict[str, _File] = {}
+        self._columns: int | None = None
 
     def list(self) -> None:
         """Note what there is by now."""
@@ -133,9 +138,22 @@ class DeltaAudit:
             kept += 0 if data_change else file.records
         if kept:
             self._note("table-differs", version, f"{kept:+d} records by a merge", "as many as before")
-        if commit.writer_features is not None and _GUARD not in commit.writer_features:
-            seen = f"writer features {commit.writer_features}"
+        features = (_GUARD,) if commit.protocol is None else tuple(commit.protocol["writerFeatures"])
+        if _GUARD not in features:
+            seen = f"writer features {features}"
             self._note("table-differs", version, seen, f"{_GUARD}, which keeps other writers away")
+        self._judge_columns(version, commit)
+
+    def _judge_columns(self, version: int, commit: _Commit) -> None:
+        """Its metadata says the columns of the version that it says to have; without, they are those of before."""
+        if commit.wrong is not None:
+            self._note("table-differs", version, *commit.wrong)
+        if commit.metadata is not None:
+            self._columns = commit.schema_version
+        elif commit.at is not None and commit.schema_version != self._columns:
+            before = "none" if self._columns is None else f"version {self._columns}"
+            seen = f"version {commit.schema_version} of the columns, and no metaData"
+            self._note("table-differs", version, seen, f"{before}, as before, or what the columns are")
 
     def _compare(self, version: int, wanted: Visible | None) -> None:
         if wanted is None:
@@ -182,7 +200,8 @@ class DeltaAudit:
             self._store_id is not None and ours["store_id"] != self._store_id
         ):
             raise MalformedError(f"a commit of {owner!r}, store {ours['store_id']!r}"[:200])
-        added, removed, features = {}, {}, None
+        added, removed = {}, {}
+        said: dict[str, Mapping[str, Any]] = {}
         for action in lines:
             ((kind, value),) = action.items()
             if kind == "add":
@@ -190,12 +209,20 @@ class DeltaAudit:
                 added[value["path"]] = _File(value["size"], stats["numRecords"]), value["dataChange"]
             elif kind == "remove":
                 removed[value["path"]] = value["dataChange"]
-            elif kind == "protocol":
-                features = tuple(value["writerFeatures"])
-            elif kind not in ("metaData", "txn"):
+            elif kind in ("protocol", "metaData"):
+                said[kind] = value
+            elif kind != "txn":
                 raise MalformedError(f"an action {kind!r}"[:200])
         at = None if ours["at"] is None else shown_cut(ours["at"])
-        return _Commit(at, ours["done"] is None, added, removed, features)
+        number, protocol, metadata = ours.get("schema_version", 0), said.get("protocol"), said.get("metaData")
+        if type(number) is not int:
+            raise MalformedError(f"version {number!r} of the columns"[:200])
+        wrong = None if metadata is None else self._wrong_columns(metadata, protocol or {}, number)
+        return _Commit(at, ours["done"] is None, added, removed, number, protocol, metadata, wrong)
+
+    def _wrong_columns(self, metadata: Mapping[str, Any], protocol: Mapping[str, Any], number: int) -> Wrong:
+        schema = self._topic.schema
+        return None if schema is None else wrong_columns(metadata, protocol, number, schema.versions)
 
     def _note(self, code: str, version: int, seen: str, expected: str) -> None:
         self._findings.add(code, self._key(version), seen, expected=expected)

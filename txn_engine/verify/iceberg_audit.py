@@ -14,6 +14,7 @@ import xxhash
 from txn_engine.verify.avro import avro_records
 from txn_engine.verify.descriptors import MalformedError
 from txn_engine.verify.findings import FindingLog
+from txn_engine.verify.iceberg_columns import wrong_schemas
 from txn_engine.verify.layout import Topic
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.raw_object import Damaged, RawObject
@@ -26,12 +27,6 @@ _DIGITS: Final = re.compile(rb'"txn-engine\.checksum":"([0-9a-f]{32})"')
 _BYTES_MAX: Final = 256 << 20
 _ADDED, _DELETED = 1, 2
 _GUARDS: Final = ("write.location-provider.impl", "write.py-location-provider.impl", "write.metadata.path")
-_OWN_IDS: Final = {
-    "_offset_delta": 2_147_483_001,
-    "_timestamp": 2_147_483_002,
-    "log_partition": 2_147_483_003,
-    "log_base_offset": 2_147_483_004,
-}
 
 
 class _File(NamedTuple):
@@ -317,17 +312,10 @@ class IcebergAudit:
 
     def _wrong(self, fields: Mapping[str, Any]) -> tuple[str, str] | None:
         """What the table says of itself and should not, and what it should."""
-        versions = [] if self._topic.schema is None else self._topic.schema.versions
-        for each in fields["schemas"] if versions else ():
-            numbers = {field["name"]: field["id"] for field in each["fields"]}
-            right = dict(_OWN_IDS)
-            if 0 <= each["schema-id"] < len(versions):
-                version = versions[each["schema-id"]]
-                right |= dict(zip(version.columns.names, version.ids, strict=True))
-            if numbers != right:
-                return f"columns {numbers}"[:200], f"{right}, as the data files have"[:200]
-        if fields["current-schema-id"] != fields["schemas"][-1]["schema-id"]:
-            return f"schema {fields['current-schema-id']!r}"[:200], "the last one"
+        schema = self._topic.schema
+        wrong = None if schema is None else wrong_schemas(fields, schema.versions)
+        if wrong is not None:
+            return wrong
         properties = fields["properties"]
         if properties.get("gc.enabled") != "false" or any(not properties.get(name) for name in _GUARDS):
             return "a table that others may write", "gc.enabled=false, and no place for what is written"

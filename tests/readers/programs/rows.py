@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 
@@ -13,10 +15,26 @@ def request() -> dict[str, Any]:
     return json.loads(sys.argv[1])
 
 
-def digest(rows: Iterable[tuple[object, ...]]) -> list[object]:
+def digest(rows: Iterable[Sequence[object]]) -> list[object]:
     """Rows of whole numbers and texts."""
     lines = sorted("|".join(map(str, row)) for row in rows)
     return [len(lines), hashlib.sha256("\n".join(lines).encode()).hexdigest()]
+
+
+def digest_of(names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[object]:
+    """The columns by their names, and the rows by their values, whatever an engine has for them; without what is not
+    the topic's own.
+    """
+    own = [at for at, name in enumerate(names) if not name.startswith(("_", "log_"))]
+    return digest([[names[at] for at in own], *([_text(row[at]) for at in own] for row in rows)])
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime):
+        return str(round((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() * 1000))
+    if isinstance(value, (bytes, bytearray)):
+        return value.hex()
+    return format(value, "f") if isinstance(value, Decimal) else repr(value)
 
 
 def answer(found: object) -> None:

@@ -19,7 +19,7 @@ from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP
 from txn_engine.tables.changes import Step, StepKind
-from txn_engine.tables.delta.schema import delta_schema, has_ntz
+from txn_engine.tables.delta.schema import delta_schema, reader_features
 from txn_engine.tables.files import TableFile
 from txn_engine.tables.views import Commit, Published
 
@@ -71,13 +71,14 @@ class TableName:
 
 def protocol_action(schema: str) -> dict[str, Any]:
     """The versions and features that readers and writers need."""
-    if not has_ntz(schema):
+    features = reader_features(schema)
+    if not features:
         return {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": [_NOT_NULL, GUARD]}
     return {
         "minReaderVersion": 3,
         "minWriterVersion": 7,
-        "readerFeatures": ["timestampNtz"],
-        "writerFeatures": ["timestampNtz", _NOT_NULL, GUARD],
+        "readerFeatures": features,
+        "writerFeatures": [*features, _NOT_NULL, GUARD],
     }
 
 
@@ -147,20 +148,20 @@ def encoded_commit(name: TableName, topic: Topic, commit: Commit, now_ms: int, w
         if commit.is_complete or commit.earlier is None
         else encoded_topic_cut(commit.earlier),
         "done": None if commit.is_complete else commit.steps[-1].kind.value,
+        "schema_version": commit.schema_version,
     }
     kinds = [step.kind.value for step in commit.steps]
     actions: list[dict[str, Any]] = []
-    if commit.is_first and commit.earlier is None:
+    if commit.is_new_schema:
         schema = delta_schema(topic)
         actions.append({"protocol": protocol_action(schema)})
-        if commit.version == 0:
-            actions.append({"metaData": metadata_action(name, schema, topic.created_ms)})
+        actions.append({"metaData": metadata_action(name, schema, topic.created_ms)})
     if commit.is_complete:
         actions += [{"txn": txn} for txn in txn_actions(name, commit.at, commit.earlier, now_ms)]
     for step in commit.steps:
         actions += _file_actions(step, now_ms)
     parameters = {"cut": str(commit.at.number), "steps": ",".join(kinds)}
-    is_blind = kinds == [StepKind.APPEND.value]
+    is_blind = kinds == [StepKind.APPEND.value] and not commit.is_new_schema
     return _lines(name, "PUBLISH", parameters, is_blind, info, actions, now_ms, write_id)
 
 
@@ -173,7 +174,7 @@ def encoded_withdrawal(
         {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}},
         *({"remove": _remove(path, now_ms, data_change=True)} for path in paths),
     ]
-    info = {"version": version, "at": None, "earlier": None, "done": None}
+    info = {"version": version, "at": None, "earlier": None, "done": None, "schema_version": 0}
     return _lines(name, "UNPUBLISH", {}, False, info, actions, now_ms, write_id)
 
 
@@ -258,12 +259,14 @@ def decoded_commit(data: bytes, key: str, name: TableName, version: int) -> Publ
     created_ms = bounded_time(checked_number(info, "timestamp", 0, _INT64_MAX, key=key))
     at = None if info["at"] is None else decoded_topic_cut(info["at"], key, "delta_commit")
     earlier = None if info["earlier"] is None else decoded_topic_cut(info["earlier"], key, "delta_commit")
+    held = {"schema_version": info.get("schema_version", 0)}  # not there: of a topic that had not changed
+    schema_version = checked_number(held, "schema_version", 0, _INT64_MAX, key=key)
     if info["done"] is None:
-        return Published(version, at, created_ms)
+        return Published(version, at, created_ms, schema_version)
     if at is None or info["done"] not in set(StepKind):
         raise CorruptObjectError(f"done {info['done']!r:.80}", place=key, expected="one of the steps")
     added, removed = (_paths(data, key, kind) for kind in ("add", "remove"))
-    return Published(version, at, created_ms, earlier, StepKind(info["done"]), added, removed)
+    return Published(version, at, created_ms, schema_version, earlier, StepKind(info["done"]), added, removed)
 
 
 def _ours(data: bytes) -> dict[str, Any] | None:

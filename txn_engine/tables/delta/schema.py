@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.topics import Topic
-from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP, TIMESTAMP_TYPE
+from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP, TIMESTAMP_TYPE, Column, Layout
 
 _PLAIN: Final = {
     pa.bool_(): "boolean",
@@ -31,24 +32,63 @@ _PLAIN: Final = {
 }
 _TIMESTAMP_UNITS: Final = ("s", "ms", "us")
 NTZ: Final = "timestamp_ntz"
+TYPE_CHANGES: Final = "delta.typeChanges"
+_COPY: Final = "`txn-engine topics copy`"
+_OTHERWISE: Final = f"publish it as iceberg, or copy it into another topic: {_COPY}"
 DECIMAL_DIGITS: Final = 38
 
 
 def delta_schema(topic: Topic) -> str:
-    """The table's schema as a commit has it. Raises `InvalidRequestError` naming topic, column and type for one that
-    Delta has not.
+    """The table's schema as a commit has it: the topic's present columns, over the files of all its versions. Raises
+    `InvalidRequestError` naming topic, column and type for what Delta has not, or its readers would take wrongly.
     """
+    layout = topic.schemas.layout
+    _check_names(topic.name, layout)
     fields = [
-        *topic.schema,
+        *layout.arrow,
         pa.field(OFFSET_DELTA, pa.int64(), nullable=False),
         pa.field(TIMESTAMP, TIMESTAMP_TYPE, nullable=False),
     ]
-    return json.dumps(_struct(fields, topic.name, ""), separators=(",", ":"))
+    found = _struct(fields, topic.name, "")
+    for held, column in zip(found["fields"], layout.columns, strict=False):
+        if changes := _type_changes(topic, column):
+            held["metadata"] = {TYPE_CHANGES: changes}
+    return json.dumps(found, separators=(",", ":"))
 
 
-def has_ntz(schema: str) -> bool:
-    """Whether a column is a timestamp without a time zone, which readers have to know by a feature's name."""
-    return f'"{NTZ}"' in schema
+def reader_features(schema: str) -> list[str]:
+    """What readers have to know by a feature's name: timestamps without a time zone, and files with narrower types."""
+    asked = ((NTZ, "timestampNtz"), (TYPE_CHANGES, "typeWidening"))
+    return [feature for text, feature in asked if f'"{text}"' in schema]
+
+
+def _check_names(topic: str, layout: Layout) -> None:
+    """Readers find a column in each file by its present name, and give nulls where there is none, whatever a mapping of
+    columns says: deltalake and DuckDB do. Spark's ask for no case.
+    """
+    for column in layout.columns:
+        if column.default is not None:
+            seen, expected = "with a default for older records", "nulls there, as Delta has them"
+            raise _refused(topic, column.name, seen, expected, f"copy it into another topic: {_COPY}")
+        for name, owner in layout.retired:
+            if owner == column.id:
+                seen, expected = (
+                    f"which was called {name!r}",
+                    "one name in all files: Delta's readers go by it",
+                )
+                raise _refused(topic, column.name, seen, expected, _OTHERWISE)
+            if name.casefold() == column.name.casefold():
+                seen = f"which is {name!r} but for its case, as another was called"
+                expected = "names that differ in more: some of Delta's readers do not look at it"
+                raise _refused(topic, column.name, seen, expected, _OTHERWISE)
+
+
+def _type_changes(topic: Topic, column: Column) -> list[dict[str, Any]]:
+    """Each step from the type that the column had at first to the present one."""
+    layouts = topic.schemas.layouts[: topic.version + 1]
+    held = [each.by_id[column.id].type for each in layouts if column.id in each.by_id]
+    names = [_type(kind, topic.name, column.name) for kind in held]
+    return [{"fromType": before, "toType": after} for before, after in pairwise(names) if before != after]
 
 
 def _struct(fields: Iterable[pa.Field[Any]], topic: str, inside: str) -> dict[str, Any]:
@@ -103,10 +143,12 @@ def _type(kind: pa.DataType, topic: str, column: str) -> Any:
     )
 
 
-def _refused(topic: str, column: str, what: str, expected: str) -> InvalidRequestError:
+def _refused(
+    topic: str, column: str, what: str, expected: str, action: str = "publish it in another format"
+) -> InvalidRequestError:
     return InvalidRequestError(
         f"column {column!r} {what}",
         actor=f"publish {topic!r} as delta",
         expected=expected,
-        action="publish it in another format; nothing was written",
+        action=f"{action}; nothing was written, and what was published before stays",
     )

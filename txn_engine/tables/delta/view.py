@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final
 
 from txn_engine.clock import Clock
-from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.errors import CorruptObjectError
 from txn_engine.ids import IdSource
 from txn_engine.log.objects import Objects
 from txn_engine.log.topic_cut import TopicCut
@@ -43,15 +43,7 @@ class DeltaView:
         self._last_checkpoint: int | None = None
 
     def check(self) -> None:
-        """Raise `InvalidRequestError` for a column of a type that Delta has not, and for columns that were changed."""
-        if self._topic.layouts:
-            raise InvalidRequestError(
-                f"topic {self._topic.name!r}, whose columns were changed",
-                actor=f"publish {self._topic.name!r} as delta",
-                expected="columns as the topic was made with them: Delta's readers go by the names in the files",
-                action="publish it as iceberg, or copy it into a topic of its present columns; what was published "
-                "before stays as it is",
-            )
+        """Raise `InvalidRequestError` for a column of a type that Delta has not, or that its readers would not find."""
         delta_schema(self._topic)
 
     def uri(self, published: Published | None = None) -> str:  # noqa: ARG002 - all versions have one root

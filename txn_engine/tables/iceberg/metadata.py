@@ -15,7 +15,7 @@ from txn_engine.errors import CorruptObjectError
 from txn_engine.log.topic_cut import TopicCut, decoded_topic_cut, encoded_topic_cut
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import bounded_time
-from txn_engine.tables.iceberg.schema import iceberg_schemas, name_mapping, partition_spec
+from txn_engine.tables.iceberg.schema import iceberg_schemas, name_mapping, partition_spec, reader_properties
 from txn_engine.tables.views import Published
 
 VERSIONS_KEPT: Final = 500
@@ -75,7 +75,7 @@ class TableState:
     @property
     def published(self) -> Published:
         """As publishing sees it: a version shows the whole of a cut."""
-        return Published(self.version, self.at, self.created_ms)
+        return Published(self.version, self.at, self.created_ms, int(self.fields["current-schema-id"]))
 
     @property
     def location(self) -> str:
@@ -107,6 +107,7 @@ def first_state(name: TableName, topic: Topic) -> dict[str, Any]:
         "default-sort-order-id": 0,
         "properties": {
             **_GUARDS,
+            **reader_properties(topic),
             "schema.name-mapping.default": name_mapping(topic),
         },
         "current-snapshot-id": None,
@@ -288,6 +289,8 @@ def _check_snapshots(fields: Mapping[str, Any]) -> None:
     """Raise one of what `decoded_metadata` takes for damage, unless what is read of them later is there."""
     if not isinstance(fields["location"], str):
         raise TypeError("location")
+    if not _is_number(fields["current-schema-id"]):
+        raise TypeError("current-schema-id")
     for snapshot in fields["snapshots"]:
         numbers = snapshot["snapshot-id"], snapshot["sequence-number"], snapshot["timestamp-ms"]
         if not all(map(_is_number, numbers)) or not isinstance(snapshot["manifest-list"], str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -37,17 +38,29 @@ _PLAIN: Final = {
     pa.time32("ms"): "time",
     pa.time64("us"): "time",
 }
+_ANNOTATED: Final = (pa.int8(), pa.int16())
 _TIMESTAMP_UNITS: Final = ("s", "ms", "us")
 _DECIMAL_DIGITS: Final = 38
 
 
 def iceberg_schemas(topic: Topic) -> list[dict[str, Any]]:
     """The table's schemas as metadata has them: one for each version of the topic's that can have been published, the
-    present one last. Raises `InvalidRequestError` naming topic, column and type for what Iceberg has not.
+    present one last. Raises `InvalidRequestError` naming topic, column and type for what Iceberg has not, and where
+    files may have no ids.
     """
+    if topic.layouts and not topic.has_field_ids:
+        raise InvalidRequestError(
+            f"topic {topic.name!r}, whose columns were changed and whose first files may have no field ids",
+            actor=f"publish {topic.name!r} as iceberg",
+            expected="files with the ids of their columns: Iceberg's readers go by them",
+            action="copy it into another topic and publish that; nothing was written",
+        )
     *before, now = topic.schemas.layouts
-    told = [each for each in before if not any(column.default is not None for column in each.columns)]
-    return [_schema(topic, layout) for layout in (*told, now)]
+    found = []
+    for layout in before:
+        with suppress(InvalidRequestError):  # what was never published
+            found.append(_schema(topic, layout))
+    return [*found, _schema(topic, now)]
 
 
 def _schema(topic: Topic, layout: Layout) -> dict[str, Any]:
@@ -67,6 +80,17 @@ def _schema(topic: Topic, layout: Layout) -> dict[str, Any]:
         {"id": OWN_IDS[name], "name": name, "required": False, "type": kind} for name, kind in _VIEW_COLUMNS
     ]
     return {"type": "struct", "schema-id": layout.version, "fields": fields + view}
+
+
+def reader_properties(topic: Topic) -> dict[str, str]:
+    """What the table asks of readers. Spark's batches of columns fail on an int8 or int16 that became a long (Iceberg's
+    issue 16341), where its rows are right. A version that had such a column can be read for a while.
+    """
+    every = [each for layout in topic.schemas.layouts for each in layout.columns]
+    narrow = {each.id for each in every if each.type in _ANNOTATED}
+    if any(each.id in narrow and each.type == pa.int64() for each in every):
+        return {"read.parquet.vectorization.enabled": "false"}
+    return {}
 
 
 def partition_spec() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from txn_engine.log.objects import Objects
 from txn_engine.log.topic_cut import TopicCut
 from txn_engine.log.topics import Topic
 from txn_engine.schemas.field_ids import other_field_id
-from txn_engine.tables.changes import Step
+from txn_engine.tables.changes import Step, StepKind
 from txn_engine.tables.files import TableFile
 from txn_engine.tables.iceberg.keys import (
     hint_key,
@@ -44,6 +44,8 @@ METADATA_BYTES_MAX: Final = 64 << 20
 VERSIONS_A_CLEANUP: Final = 50
 _HINT_BYTES_MAX: Final = 1 << 10
 _NOT_IN_A_URI: Final = "%?#"
+_NOTHING: Final = Step(StepKind.APPEND, (), ())
+"""A snapshot of its own for columns that changed: a tag gives those of its snapshot, and so do some readers always."""
 
 
 class IcebergView:
@@ -67,17 +69,10 @@ class IcebergView:
         self._hinted = -1
 
     def check(self) -> None:
-        """Raise `InvalidRequestError` for a column of a type that Iceberg has not, for a store whose address is no URI,
-        and where pyiceberg is missing.
+        """Raise `InvalidRequestError` for columns that Iceberg has not so, for a store whose address is no URI, and
+        where pyiceberg is missing.
         """
         self._manifests(first_state(self._name, self._topic))
-        if self._topic.layouts and not self._topic.has_field_ids:
-            raise InvalidRequestError(
-                f"topic {self._topic.name!r}, whose columns were changed and whose first files may have no field ids",
-                actor=f"publish {self._topic.name!r} as iceberg",
-                expected="files with the ids of their columns: Iceberg's readers go by them",
-                action="copy it into another topic and publish that; nothing was written",
-            )
         odd = [char for char in _NOT_IN_A_URI if char in self._name.location]
         if odd:
             raise InvalidRequestError(
@@ -172,7 +167,10 @@ class IcebergView:
             self._folder,
             self._topic.version,
         )
-        for step in commit.steps:
+        steps = commit.steps
+        if commit.is_new_schema and not steps and last is not None:
+            steps = (_NOTHING,)
+        for step in steps:
             writer.write(step)
         return writer.made
 

@@ -56,6 +56,26 @@ def test_ranges_are_runs(engine: Engine, table: Connection[Any]) -> None:
     assert [account for account, _, _ in rows(engine)] == list(range(1_000))
 
 
+def test_a_run_that_the_log_has_forgotten(engine: Engine, table: Connection[Any]) -> None:
+    """Is refused unless it is known to be new; ranges that go on are."""
+
+    def load(first: int, **more: Any) -> bool:
+        return load_query(
+            engine, table, QUERY, "payments", key_range=("account_id", first, first + 5), **more
+        ).committed_before
+
+    for number in range(103):
+        assert not load(number * 5)
+    assert load(500)
+    with pytest.raises(InvalidRequestError, match="none of the last 100"):
+        load(5)
+    with pytest.raises(InvalidRequestError, match="none of the last 100"):
+        load_query(engine, table, QUERY, "payments", run_id="by hand")
+    assert len(rows(engine)) == 515
+    assert not load(600, forgotten_runs="load")
+    assert len(rows(engine)) == 520
+
+
 def test_parameters_and_nothing_found(engine: Engine, table: Connection[Any]) -> None:
     """Parameters are values, whatever is in them; a query that gives no row is a run too."""
     given = load_query(

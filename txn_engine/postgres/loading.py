@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +21,9 @@ from txn_engine.postgres.copying import copy_out
 from txn_engine.postgres.errors import check_idle, database_errors
 from txn_engine.postgres.kinds import is_bytes, reads
 from txn_engine.producer import Producer
+
+ForgottenRuns = Literal["refuse", "load"]
+"""What is done with a run that the log may have known once."""
 
 _ACTOR: Final = "load_query"
 _SENT_BYTES: Final = 32 << 20
@@ -47,6 +52,30 @@ class KeyRange(NamedTuple):
         """The name of the run that loads it."""
         return f"{self.column}[{self.start},{self.end})"
 
+    def is_behind(self, run_ids: Sequence[str]) -> bool:
+        """Whether it begins where the older half of these runs, of ranges of this column, has ended, or later."""
+        read = _READ_BACK.get(type(self.start))
+        if read is None:
+            return False
+        try:
+            ends = [read(each[1:-1].rpartition(",")[2]) for each in self._ranges(run_ids)]
+        except (ValueError, ArithmeticError):
+            return False
+        return bool(ends) and self.start >= max(ends[: (len(ends) + 1) // 2])
+
+    def _ranges(self, run_ids: Sequence[str]) -> list[str]:
+        found = [each.removeprefix(self.column) for each in run_ids if each.startswith(f"{self.column}[")]
+        return [each for each in found if each.endswith(")")]
+
+
+_READ_BACK: Final[Mapping[type, Callable[[str], Any]]] = {
+    int: int,
+    str: str,
+    Decimal: Decimal,
+    date: date.fromisoformat,
+    datetime: datetime.fromisoformat,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -68,6 +97,7 @@ def load_query(
     parameters: Sequence[Any] | Mapping[str, Any] | None = None,
     transactional_id: str | None = None,
     timeout_ms: int | None = None,
+    forgotten_runs: ForgottenRuns = "refuse",
     progress: Callable[[int], None] | None = None,
 ) -> Loaded:
     """Load what a query gives into a topic: all of it in one transaction, and once for each run id.
@@ -79,10 +109,13 @@ def load_query(
     The query has the topic's columns by their names, in any order; a column with a default, or that may be null and was
     added later, may be missing. `key_range`: (column, start, end) takes the rows of this query with start <= column <
     end; it names the run, where no `run_id` does. `parameters`: for the query's `%s` or `%(name)s`.
-    `transactional_id`: `load-query/TOPIC` if not told; two loads at once need two.
+    `transactional_id`: `load-query/TOPIC` if not told; two loads at once need two. The log knows its last 100 runs. An
+    older one is refused, for it may have been loaded, unless `forgotten_runs` is "load"; a range that lies behind the
+    older half of those 100 is new.
 
     Raises:
-        InvalidRequestError: no run id; a column is missing, unknown, or of a type that the topic's does not hold.
+        InvalidRequestError: no run id, or one that the log may have forgotten; a column is missing, unknown, or of a
+        type that the topic's does not hold.
         InvalidRecordError: a value that does not fit, with its row. DatabaseError, DatabaseUnavailableError: the
         server's answer; nothing of the load is seen. ProducerFencedError: another load has this transactional id.
         OutcomeUnknownError: it may be committed; the same call with the same run id finds out.
@@ -104,12 +137,30 @@ def load_query(
         settings["transaction.timeout.ms"] = timeout_ms
     with engine.producer(settings) as producer:
         producer.init_transactions()
-        if producer.has_committed(run):
+        if _has_committed(producer, run, chosen if run_id is None else None, forgotten_runs):
             return Loaded(run, 0, True)
         with database_errors(_ACTOR, f"the query for topic {topic!r}"):
             composed = _composed(connection, query, parameters, chosen)
         records = load_run(producer, run, topic, Source(connection, composed, topic, schema), progress)
         return Loaded(run, records, False)
+
+
+def _has_committed(
+    producer: Producer, run_id: str, key_range: KeyRange | None, forgotten_runs: ForgottenRuns
+) -> bool:
+    known = producer.has_committed(run_id)
+    if known is not None:
+        return known
+    if forgotten_runs == "load" or (
+        key_range is not None and key_range.is_behind(producer.committed_run_ids)
+    ):
+        return False
+    raise InvalidRequestError(
+        f"run {run_id!r} is none of the last 100 of transactional id {producer.transactional_id!r}",
+        actor=_ACTOR,
+        expected="one of these, or a range behind them: an older run may have been loaded, and nobody can tell",
+        action="look whether its records are there; if not load it with forgotten_runs='load'",
+    )
 
 
 def load_run(

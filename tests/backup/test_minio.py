@@ -16,7 +16,8 @@ from tests.conftest import S3Bucket, fresh_bucket
 from tests.deploy.conftest import admin, minio_setup
 from tests.servers import MinioServer
 from txn_engine import Engine, connect
-from txn_engine.backup import check_backup, restore
+from txn_engine.backup import check_backup, prune, restore
+from txn_engine.errors import StoreAccessError
 
 pytestmark = [pytest.mark.minio]
 
@@ -62,31 +63,60 @@ def test_from_bucket_to_bucket(ledger: Engine, minio_server: MinioServer) -> Non
         assert not again.admin.verify().findings
 
 
-def test_who_backs_up_deletes_nothing(
-    ledger: Engine, minio_bucket: S3Bucket, minio_server: MinioServer, admin: MinioAdmin, minio_setup
-) -> None:
-    """A maintainer of the ledger, and of the bucket that a restore fills, with `backups` on that of the backups."""
-    backups, target = fresh_bucket(minio_server), fresh_bucket(minio_server)
+def user_with(roles: tuple[tuple[str, S3Bucket], ...], admin: MinioAdmin, minio_setup) -> S3Bucket:
+    """Somebody who has these policies on these buckets, and nothing else."""
     key, secret = f"keeper-{secrets.token_hex(4)}", secrets.token_hex(16)
-    user = S3Bucket(minio_bucket.name, minio_bucket.endpoint, key, secret)
     statements = [
-        each
-        for role, bucket in (("maintainer", minio_bucket), ("maintainer", target), ("backups", backups))
-        for each in minio_setup.policy_of(role, bucket.name)["Statement"]
+        each for role, bucket in roles for each in minio_setup.policy_of(role, bucket.name)["Statement"]
     ]
     for number, each in enumerate(statements):
         each["Sid"] = f"S{number}"
     admin.policy_add(key, policy={"Version": "2012-10-17", "Statement": statements})
     admin.user_add(key, secret)
     admin.policy_set(key, user=key)
+    return S3Bucket(roles[0][1].name, roles[0][1].endpoint, key, secret)
+
+
+def test_who_backs_up_deletes_nothing(
+    ledger: Engine, minio_bucket: S3Bucket, minio_server: MinioServer, admin: MinioAdmin, minio_setup
+) -> None:
+    """A maintainer of the ledger, and of the bucket that a restore fills, with `backups` on that of the backups."""
+    backups, target = fresh_bucket(minio_server), fresh_bucket(minio_server)
+    roles = (("maintainer", minio_bucket), ("maintainer", target), ("backups", backups))
+    user = user_with(roles, admin, minio_setup)
     with engine_in(minio_bucket, user) as engine:
         engine.backup(store_in(backups, user))
+        load(engine, "two", 3)
         engine.backup(store_in(backups, user))
     assert not check_backup(store_in(backups, user)).damaged
     restore(store_in(backups, user), store_in(target, user))
     with engine_in(target, user) as again:
-        assert accounts_in(again) == [1, 1, 2, 2]
-    client = S3Bucket(backups.name, backups.endpoint, key, secret).client()
+        assert accounts_in(again) == [1, 1, 2, 2, 3, 3]
+    client = S3Bucket(backups.name, backups.endpoint, user.access_key, user.secret_key).client()
     for found in backups.client().list_objects(backups.name, recursive=True):
         with pytest.raises(S3Error, match="AccessDenied"):
             client.remove_object(backups.name, str(found.object_name))
+    with pytest.raises(StoreAccessError):
+        prune(store_in(backups, user), keep=1, execute=True)
+    assert not check_backup(store_in(backups, user), 1).damaged
+
+
+def test_who_prunes_makes_no_backup(
+    ledger: Engine, minio_server: MinioServer, admin: MinioAdmin, minio_setup
+) -> None:
+    """`pruner` on the bucket of the backups is all that it takes; the next backup goes into a folder of its own."""
+    backups, target = fresh_bucket(minio_server), fresh_bucket(minio_server)
+    user = user_with((("pruner", backups),), admin, minio_setup)
+    ledger.backup(store_in(backups))
+    load(ledger, "two", 3)
+    ledger.backup(store_in(backups))
+    assert prune(store_in(backups, user), keep=1, execute=True).removed == (0,)
+    load(ledger, "three", 4)
+    with pytest.raises(StoreAccessError):
+        ledger.backup(store_in(backups, user))
+    assert ledger.backup(store_in(backups)).counts.new_files == 2
+    assert prune(store_in(backups, user), keep=1, execute=True).removed == (1,)
+    assert not check_backup(store_in(backups)).damaged
+    restore(store_in(backups), store_in(target))
+    with engine_in(target) as again:
+        assert accounts_in(again) == [1, 1, 2, 2, 3, 3, 4, 4]

@@ -41,6 +41,26 @@ def test_a_store_is_backed_up_listed_verified_and_restored(run: Run, backed_up: 
     assert len(records.stdout.splitlines()) == 3
 
 
+def test_old_backups_are_removed(run: Run, payments: str, good: Path, backed_up: str) -> None:
+    assert run("produce", payments, str(good), "--partition", "0").code == 0
+    assert run("backup", "--to", backed_up).code == 0
+    told = run("backup", "prune", backed_up, "--keep", "1", store="")
+    assert (told.code, told.stdout.split(";")[1].strip()) == (0, "backup 1 stays")
+    assert told.stdout.startswith("would remove backup 0 and 1 objects, ")
+    assert "--execute does it" in told.stderr
+    assert run("backup", "prune", backed_up, "--older-than", "1", "--json", store="").json["removed"] == []
+    done = run("backup", "prune", backed_up, "--older-than", "0", "--execute", "--json", store="").json
+    assert (done["executed"], done["removed"], done["kept"], done["objects"]) == (True, [0], [1], 1)
+    assert [
+        each["backup"] for each in run("backup", "list", backed_up, "--json", store="").json["backups"]
+    ] == [1]
+    again = run("backup", "prune", backed_up, "--keep", "1", "--execute", store="")
+    assert again.stdout == "removed no backup and 0 objects, 0 bytes; backup 1 stays\n"
+    assert "there is no backup 0" in run("backup", "verify", backed_up, "--number", "0", store="").error
+    for wrong in ((), ("--keep", "0"), ("--older-than", "-1")):
+        assert run("backup", "prune", backed_up, *wrong, store="").code == 2
+
+
 def test_what_is_damaged_is_named(run: Run, backed_up: str, tmp_path: Path) -> None:
     (file,) = (tmp_path / "backups").rglob("data/*.parquet")
     data = bytearray(file.read_bytes())

@@ -4,6 +4,7 @@ from txn_engine.backup.checking import BackupCheck, backups, check_backup
 from txn_engine.backup.copying import Progress
 from txn_engine.backup.making import BackupMaker, Cuts, check_place
 from txn_engine.backup.manifest import Manifest
+from txn_engine.backup.pruning import Pruned, prune
 from txn_engine.backup.restoring import Restored, check_target, restore
 
 __all__ = [
@@ -12,10 +13,12 @@ __all__ = [
     "Cuts",
     "Manifest",
     "Progress",
+    "Pruned",
     "Restored",
     "backups",
     "check_backup",
     "check_place",
     "check_target",
+    "prune",
     "restore",
 ]

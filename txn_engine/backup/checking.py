@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from storage import ObjectStore
-from txn_engine.backup.copying import Progress, data_files, for_each, read_checked, silent
+from txn_engine.backup.copying import Progress, Side, data_files, for_each, read_checked, silent
 from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef
 from txn_engine.backup.place import BackupPlace
 from txn_engine.errors import CorruptObjectError, StoreAccessError, TxnEngineError, UnsupportedFormatError
@@ -31,17 +31,10 @@ class BackupCheck:
 
 def backups(store: ObjectStore) -> tuple[list[Manifest], list[TxnEngineError]]:
     """The backups that there are in a place, oldest first; and what is wrong with those that are damaged."""
-    place = BackupPlace.open(Objects(store))
-    found: list[Manifest] = []
-    damaged: list[TxnEngineError] = []
-    for number in place.numbers():
-        try:
-            manifest = place.find(number)
-        except _DAMAGE as error:
-            damaged.append(error)
-        else:
-            found += [] if manifest is None else [manifest]
-    return found, damaged
+    held = BackupPlace.open(Objects(store)).look()
+    return [each for _, each in sorted(held.backups.items())], [
+        each for _, each in sorted(held.damaged.items())
+    ]
 
 
 def check_backup(store: ObjectStore, number: int | None = None, progress: Progress = silent) -> BackupCheck:
@@ -89,7 +82,8 @@ class _Check:
         for_each(files, self._executor, self._check_object)
 
     def _check_object(self, wanted: ObjectRef) -> None:
-        self._note(wanted.key, wanted.bytes, lambda: read_checked(self._place.objects, wanted))
+        side = Side(self._place.objects, is_place=True)
+        self._note(wanted.place_key, wanted.bytes, lambda: read_checked(side, wanted))
 
     def _note(self, key: str, size: int, read: Callable[[], object]) -> None:
         try:

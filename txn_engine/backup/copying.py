@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from itertools import takewhile
+from dataclasses import dataclass
+from itertools import chain, repeat, takewhile
 
 from storage import checksum_of
-from txn_engine.backup.manifest import LogRef, ObjectRef
+from txn_engine.backup.manifest import FIRST, LogRef, ObjectRef
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.protocol.partition import PartitionState
@@ -27,15 +29,27 @@ _LOGS_AT_ONCE = 64
 _STATE_BYTES_AT_ONCE = 8 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One end of a copy: a store, or the place of its backups, where each generation has a folder."""
+
+    objects: Objects
+    is_place: bool
+
+    def key(self, wanted: ObjectRef) -> str:
+        """Where the object is on this side."""
+        return wanted.place_key if self.is_place else wanted.key
+
+
 class Copier:
-    """Copies from `source` to `target`, under the same keys.
+    """Copies from `source` to `target`.
 
     Memory: the objects that are under way, of 256 MiB at most, or one that is larger. `advance` is told of each whose
     bytes have come, by one thread at a time.
     """
 
     def __init__(
-        self, source: Objects, target: Objects, executor: Executor, advance: Callable[[int], None]
+        self, source: Side, target: Side, executor: Executor, advance: Callable[[int], None]
     ) -> None:
         self._source = source
         self._target = target
@@ -55,12 +69,12 @@ class Copier:
         if is_there:
             read_checked(self._target, wanted)
         else:
-            data = bytes(read_checked(self._source, wanted))
-            outcome = self._target.create(wanted.key, data, max_bytes=wanted.bytes)
+            data, key = bytes(read_checked(self._source, wanted)), self._target.key(wanted)
+            outcome = self._target.objects.create(key, data, max_bytes=wanted.bytes)
             if not outcome.won:
                 raise CorruptObjectError(
                     "another object",
-                    place=self._target.uri(wanted.key),
+                    place=self._target.objects.uri(key),
                     expected=f"none, or one of checksum {wanted.checksum}",
                     action="find out who put it there, and move it away",
                 )
@@ -96,10 +110,11 @@ def _finished(ahead: dict[Future[None], int]) -> int:
     return size
 
 
-def read_checked(objects: Objects, wanted: ObjectRef) -> bytes | memoryview:
+def read_checked(side: Side, wanted: ObjectRef) -> bytes | memoryview:
     """The object, byte for byte the one that is meant. `CorruptObjectError` for any other."""
-    place = objects.uri(wanted.key)
-    data = objects.read(wanted.key, max_bytes=wanted.bytes)
+    key = side.key(wanted)
+    place = side.objects.uri(key)
+    data = side.objects.read(key, max_bytes=wanted.bytes)
     if len(data) != wanted.bytes:
         raise _not_it(place, f"{len(data)} bytes", f"{wanted.bytes}")
     with store_errors():
@@ -129,34 +144,48 @@ def in_parts(logs: Sequence[LogRef]) -> Iterator[list[LogRef]]:
         yield part
 
 
-def data_files(log: LogRef, state: PartitionState) -> Iterator[ObjectRef]:
-    """The data files of a log, by their keys."""
-    for _, each in sorted(state.live.items()):
-        file = each.file
-        yield ObjectRef(f"{log.prefix}/{file.data_path}", file.data_bytes, file.checksum)
+def data_files(log: LogRef, state: PartitionState) -> list[ObjectRef]:
+    """The data files of a log, by offset. `CorruptObjectError` where manifest and state tell of different ones."""
+    copied = sum(count for _, count in log.copies)
+    if log.copies and copied != len(state.live):
+        raise CorruptObjectError(
+            f"copies of {copied} files of {log.topic}-{log.partition}",
+            actor="backup",
+            expected=f"of the {len(state.live)} that its state names",
+            action="use another backup; `txn-engine backup verify` names all that is damaged",
+        )
+    generations = chain.from_iterable(repeat(*run) for run in log.copies) if log.copies else repeat(FIRST)
+    return [
+        ObjectRef(f"{log.prefix}/{each.file.data_path}", each.file.data_bytes, each.file.checksum, generation)
+        for (_, each), generation in zip(sorted(state.live.items()), generations, strict=False)
+    ]
 
 
-def check_arrived(objects: Objects, wanted: Collection[ObjectRef]) -> None:
-    """Raise `CorruptObjectError` unless a listing shows each of these, in its size. They lie in one folder."""
-    found = listed(objects, wanted)
+def check_arrived(side: Side, wanted: Collection[ObjectRef]) -> None:
+    """Raise `CorruptObjectError` unless a listing shows each of these, in its size."""
+    found = listed(side, wanted)
     for each in wanted:
         size = found.get(each.key)
         if size != each.bytes:
             seen = "no such object" if size is None else f"{size} bytes"
             raise CorruptObjectError(
                 f"{seen}, though the store said that it was stored",
-                place=objects.uri(each.key),
+                place=side.objects.uri(side.key(each)),
                 expected=f"{each.bytes} bytes",
                 action="run `txn-engine doctor` against this store, then begin again",
             )
 
 
-def listed(objects: Objects, wanted: Collection[ObjectRef]) -> dict[str, int]:
-    """Which of these there are, all of one folder, and their sizes, by their keys."""
-    if not wanted:
-        return {}
-    keys = {each.key for each in wanted}
-    first, last = min(keys), max(keys)
-    folder = first.rpartition("/")[0]
-    found = takewhile(lambda info: info.key <= last, objects.infos(folder, start_after=first[:-1]))
-    return {info.key: info.size for info in found if info.key in keys}
+def listed(side: Side, wanted: Collection[ObjectRef]) -> dict[str, int]:
+    """Which of these there are, and their sizes, by their keys in the store. They are of few folders."""
+    folders: dict[str, dict[str, str]] = defaultdict(dict)
+    for each in wanted:
+        key = side.key(each)
+        folders[key.rpartition("/")[0]][key] = each.key
+    sizes: dict[str, int] = {}
+    for folder, keys in folders.items():
+        first, last = min(keys), max(keys)
+        infos = side.objects.infos(folder, start_after=first[:-1])
+        found = takewhile(lambda info, last=last: info.key <= last, infos)  # type: ignore[misc]
+        sizes |= {keys[info.key]: info.size for info in found if info.key in keys}
+    return sizes

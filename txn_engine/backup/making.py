@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
 from storage import ObjectStore, overlap, would_overlap
-from txn_engine.backup.copying import Copier, Progress, check_arrived, data_files, in_parts, listed
-from txn_engine.backup.manifest import Counts, LogRef, Manifest, ObjectRef, StateRef
-from txn_engine.backup.place import BackupPlace
+from txn_engine.backup.copying import Copier, Progress, Side, check_arrived, data_files, in_parts, listed
+from txn_engine.backup.manifest import Counts, LogRef, Manifest, ObjectRef, StateRef, copies_of
+from txn_engine.backup.place import BackupPlace, OvertakenError
 from txn_engine.backup.states import StatesAsOf
 from txn_engine.backup.topic_objects import topic_objects
 from txn_engine.clock import Clock
@@ -55,7 +55,7 @@ class BackupMaker:
 
         Guarantee: once this returns the backup is whole, and every object of it was seen there in its size. Of one
         that was cut off the next run takes over what has come, once it has read it. What an earlier backup has is not
-        copied again, nor looked at.
+        copied again, nor looked at. Where backups are removed meanwhile it begins anew, at the same cut.
         """
         objects = self._logs.tools.objects
         _check_apart(objects.store, store)
@@ -64,15 +64,28 @@ class BackupMaker:
         )
         found = self._cuts.make(KEEP_MS) if cut is None else self._given(cut)
         try:
-            run = _Run(self._logs, place, found, self._clock, progress)
-            made = run.run(made_cut=cut is None)
+            before, made = self._made(place, found, progress, made_cut=cut is None)
         except BaseException:
             if cut is None:
                 self._let_go(found.number)
             raise
-        if run.before is not None and run.before.made_cut and run.before.cut != found.number:
-            self._let_go(run.before.cut)
+        if before is not None and before.made_cut and before.cut != found.number:
+            self._let_go(before.cut)
         return made
+
+    def _made(
+        self, place: BackupPlace, cut: Cut, progress: Progress, *, made_cut: bool
+    ) -> tuple[Manifest | None, Manifest]:
+        """The newest before, and the one that was made."""
+        while True:
+            run = _Run(self._logs, place, cut, self._clock, progress)
+            try:
+                return run.before, run.run(made_cut=made_cut)
+            except OvertakenError:
+                continue
+            except DAMAGE:  # what it was about to read may have been removed under it
+                if not run.is_overtaken():
+                    raise
 
     def _given(self, number: int) -> Cut:
         found = self._cuts.find(number)
@@ -106,6 +119,7 @@ class _FilesOf:
     files: int
     bytes: int
     new: list[ObjectRef]
+    copies: tuple[tuple[int, int], ...]
 
 
 class _Run:
@@ -118,15 +132,21 @@ class _Run:
         self._clock = clock
         self._progress = progress
         self._states = StatesAsOf(logs, cut)
-        self.before = place.newest_sound()
+        held = place.look(newest=True)
+        self.before = held.newest
+        self._number, self._generation = held.end, held.generation
         self._known = {_place_of(log): log for log in self.before.logs} if self.before else {}
         self._files = self._bytes = self._new_files = self._new_bytes = self._done = 0
 
     def run(self, *, made_cut: bool) -> Manifest:
         refs = self._keep_states()
-        self._copy_files(refs)
+        refs = self._copy_files(refs)
         objects = self._copy_topics()
         return self._finish(refs, objects, made_cut)
+
+    def is_overtaken(self) -> bool:
+        """Whether backups were removed since this run began."""
+        return self._place.look(newest=True).generation != self._generation
 
     # --- states ---------------------------------------------------------------------------------------------
 
@@ -162,7 +182,8 @@ class _Run:
         if state.log_end_offset == 0:
             return log
         known = self._known.get(_place_of(log))
-        ref = self._place.put_state(state, StateRef() if known is None else known.state)
+        there = StateRef() if known is None else known.state
+        ref = self._place.put_state(state, there, self._generation)
         return LogRef(topic, incarnation, partition, offset, ref)
 
     def _topic(self, inside: CutTopic) -> Topic:
@@ -177,26 +198,36 @@ class _Run:
         return found
 
     def _put_file(self, ref: ObjectRef, data: bytes) -> None:
-        if not self._place.objects.create(ref.key, data, max_bytes=len(data)).won:
-            raise self._place.damaged(ref.key, "another object", "a fresh name for every data file")
+        key = replace(ref, generation=self._generation).place_key
+        if not self._place.objects.create(key, data, max_bytes=len(data)).won:
+            raise self._place.damaged(key, "another object", "a fresh name for every data file")
 
     # --- data files -----------------------------------------------------------------------------------------
 
-    def _copy_files(self, refs: Sequence[LogRef]) -> None:
-        """What the states in the place name, and no earlier backup has; some logs at once."""
+    def _copy_files(self, refs: Sequence[LogRef]) -> list[LogRef]:
+        """What the states in the place name, and no earlier backup has; some logs at once. The logs, with where their
+        files are.
+        """
         logs = [log for log in refs if not log.is_internal and log.state.checksum]
-        objects, workers = self._place.objects, self._logs.workers
-        copier = Copier(self._logs.tools.objects, objects, workers, self._advanced)
+        target, workers = Side(self._place.objects, is_place=True), self._logs.workers
+        copier = Copier(self._source, target, workers, self._advanced)
+        copies: dict[tuple[str, int, int], tuple[tuple[int, int], ...]] = {}
         for part in in_parts(logs):
             found = list(workers.map(self._files_of, part))
-            for each in found:
+            for log, each in zip(part, found, strict=True):
                 self._count(each)
+                copies[_place_of(log)] = each.copies
             wanted = [each.new for each in found]
             there: dict[str, int] = {}
-            for sizes in workers.map(partial(listed, objects), wanted):
+            for sizes in workers.map(partial(listed, target), wanted):
                 there |= sizes
             copier.copy(chain.from_iterable(wanted), there)
-            list(workers.map(partial(check_arrived, objects), wanted))
+            list(workers.map(partial(check_arrived, target), wanted))
+        return [replace(log, copies=copies.get(_place_of(log), ())) for log in refs]
+
+    @property
+    def _source(self) -> Side:
+        return Side(self._logs.tools.objects, is_place=False)
 
     def _count(self, found: _FilesOf) -> None:
         self._files += found.files
@@ -205,17 +236,18 @@ class _Run:
         self._new_bytes += sum(each.bytes for each in found.new)
 
     def _files_of(self, log: LogRef) -> _FilesOf:
-        files = list(data_files(log, self._place.state(log)))
+        files = data_files(log, self._place.state(log))
         size = sum(each.bytes for each in files)
         known = self._known.get(_place_of(log))
-        if known is None:
-            return _FilesOf(len(files), size, files)
-        if known.state == log.state:
-            return _FilesOf(len(files), size, [])
-        there: set[ObjectRef] = set()
-        with suppress(*DAMAGE):  # then all of them are looked at
-            there = set(data_files(known, self._place.state(known)))
-        return _FilesOf(len(files), size, [each for each in files if each not in there])
+        if known is not None and known.state == log.state:
+            return _FilesOf(len(files), size, [], known.copies)
+        there: dict[ObjectRef, ObjectRef] = {}
+        if known is not None:
+            with suppress(*DAMAGE):  # then all of them are looked at
+                there = {each: each for each in data_files(known, self._place.state(known))}
+        placed = [there.get(each, replace(each, generation=self._generation)) for each in files]
+        new = [each for each in placed if each not in there]
+        return _FilesOf(len(files), size, new, copies_of(each.generation for each in placed))
 
     def _advanced(self, size: int) -> None:
         self._done += size
@@ -224,15 +256,19 @@ class _Run:
     # --- the rest -------------------------------------------------------------------------------------------
 
     def _copy_topics(self) -> list[ObjectRef]:
-        objects = topic_objects(self._logs, self._cut)
-        known = set(self.before.objects) if self.before else set()
+        known = {each: each for each in self.before.objects} if self.before else {}
+        objects = [
+            known.get(each, replace(each, generation=self._generation))
+            for each in topic_objects(self._logs, self._cut)
+        ]
         new = [each for each in objects if each not in known]
-        Copier(self._logs.tools.objects, self._place.objects, self._logs.workers, _no_one).copy(new, {})
+        target = Side(self._place.objects, is_place=True)
+        Copier(self._source, target, self._logs.workers, _no_one).copy(new, {})
         return objects
 
     def _finish(self, refs: Sequence[LogRef], objects: Sequence[ObjectRef], made_cut: bool) -> Manifest:
         config = self._logs.config
-        number = max(self._place.numbers(), default=-1) + 1
+        number = self._number
         while True:
             manifest = Manifest(
                 number,
@@ -246,6 +282,7 @@ class _Run:
                 tuple(refs),
                 tuple(objects),
                 Counts(self._files, self._bytes, self._new_files, self._new_bytes),
+                self._generation,
             )
             if self._place.put_manifest(manifest, self._logs.tools.new_id()):
                 return manifest

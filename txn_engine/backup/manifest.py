@@ -1,10 +1,13 @@
-"""A backup's manifest (docs/FORMAT.md, "Backups"): what there is of one number, to JSON and back."""
+"""What stands under a backup's number (docs/FORMAT.md, "Backups"), to JSON and back: a manifest, that others were
+removed, or that this one was.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from itertools import groupby
 from typing import Any, Final
 
 from txn_engine.errors import CorruptObjectError
@@ -27,7 +30,15 @@ _CHECKSUM = re.compile(r"[0-9a-f]{32}")
 _TOPIC_OBJECT = re.compile(
     r"topics/([A-Za-z0-9._-]{1,249})/(0|[1-9][0-9]{0,8})(?:\.json|/(?:partitions|changes)/[0-9]{20}\.json)"
 )
+FIRST: Final = -1
+"""The generation of what was put into a place before backups were removed from it for the first time."""
+GENERATIONS: Final = "generations"
 _KINDS: Final = {TRANSACTION_STATE_TOPIC: TRANSACTION_LOG, CONSUMER_OFFSETS_TOPIC: OFFSETS_LOG}
+
+
+def in_generation(generation: int, key: str) -> str:
+    """Where the object of this key is in the place that was put in this generation."""
+    return key if generation == FIRST else f"{GENERATIONS}/{generation:020d}/{key}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,22 +49,28 @@ class StateRef:
 
     checksum: str = ""
     bytes: int = 0
+    generation: int = field(default=FIRST, compare=False)
 
     @property
     def key(self) -> str:
         """Where the object is, in the place."""
-        return f"states/{self.checksum}.parquet"
+        return in_generation(self.generation, f"states/{self.checksum}.parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class LogRef:
-    """A log in a backup: which, the offset that the cut goes through, and its state."""
+    """A log in a backup: which, the offset that the cut goes through, and its state.
+
+    copies: of which generation the state's data files are, by offset: (generation, how many files). None at all: of the
+    first.
+    """
 
     topic: str
     incarnation: int
     partition: int
     offset: int
     state: StateRef
+    copies: tuple[tuple[int, int], ...] = field(default=(), compare=False)
 
     @property
     def prefix(self) -> str:
@@ -73,11 +90,17 @@ class LogRef:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """An object that stands under the same key in the store and in the place, byte for byte."""
+    """An object of the store that the place has byte for byte, under the same key in its generation's folder."""
 
     key: str
     bytes: int
     checksum: str
+    generation: int = field(default=FIRST, compare=False)
+
+    @property
+    def place_key(self) -> str:
+        """Where it is, in the place."""
+        return in_generation(self.generation, self.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +119,7 @@ class Manifest:
 
     made_cut: the cut was made for this backup, and goes once another one has come to its end.
     next_block: the producer ids from this block on the store had not given out by then.
+    generation: the number of the last removal before it, -1: there was none; None: its program knew of none.
     """
 
     number: int
@@ -109,6 +133,7 @@ class Manifest:
     logs: tuple[LogRef, ...]
     objects: tuple[ObjectRef, ...]
     counts: Counts
+    generation: int | None = FIRST
 
     @property
     def topics(self) -> list[str]:
@@ -118,6 +143,38 @@ class Manifest:
     def internal_partitions(self, topic: str) -> int:
         """How many partitions the internal topic has."""
         return sum(log.topic == topic for log in self.logs)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Of the backups with a lower number these alone are left."""
+
+    number: int
+    created_ms: int
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A backup was here; its number stays taken."""
+
+    number: int
+
+
+def copies_of(generations: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """The generations of a log's files, in order, as a manifest has them."""
+    runs = tuple((generation, sum(1 for _ in same)) for generation, same in groupby(generations))
+    return () if [generation for generation, _ in runs] in ([], [FIRST]) else runs
+
+
+def encoded_removal(removal: Removal) -> dict[str, Any]:
+    """The fields of the object."""
+    return {"number": removal.number, "created_ms": removal.created_ms, "kept": list(removal.kept)}
+
+
+def encoded_removed(removed: Removed) -> dict[str, Any]:
+    """The fields of the object."""
+    return {"number": removed.number, "removed": True}
 
 
 def encoded_manifest(manifest: Manifest) -> dict[str, Any]:
@@ -141,27 +198,72 @@ def encoded_manifest(manifest: Manifest) -> dict[str, Any]:
                 "offsets": [log.offset for log in logs],
                 "states": [log.state.checksum for log in logs],
                 "bytes": [log.state.bytes for log in logs],
+                **_generations(logs),
             }
             for (topic, incarnation), logs in by_topic.items()
         ],
-        "objects": [asdict(each) for each in manifest.objects],
+        "objects": [_encoded_object(each) for each in manifest.objects],
         "counts": asdict(manifest.counts),
+        "generation": manifest.generation,
     }
 
 
-def decoded_manifest(held: Mapping[str, Any], key: str, number: int, store_id: str) -> Manifest:
-    """The backup that the object describes. `CorruptObjectError` for what no writer leaves here."""
-    names = [each.name for each in fields(Manifest)]
-    check_fields(held, names, key=key, kind=KIND)
+def _generations(logs: Sequence[LogRef]) -> dict[str, Any]:
+    """Nothing in a place from which nothing was removed."""
+    fields: dict[str, Any] = {}
+    if any(log.state.generation != FIRST for log in logs):
+        fields["state_generations"] = [log.state.generation for log in logs]
+    if any(log.copies for log in logs):
+        fields["copies"] = [list(map(list, log.copies)) for log in logs]
+    return fields
+
+
+def _encoded_object(each: ObjectRef) -> dict[str, Any]:
+    held = asdict(each)
+    if each.generation == FIRST:
+        del held["generation"]
+    return held
+
+
+def decoded_record(
+    held: Mapping[str, Any], key: str, number: int, store_id: str
+) -> Manifest | Removal | Removed:
+    """What stands under the number. `CorruptObjectError` for what no writer leaves there."""
+    check_fields(held, ("number",), key=key, kind=KIND)
     checked_number(held, "number", number, number, key=key)
+    if "removed" in held:
+        return Removed(number)
+    if "kept" in held:
+        return _removal(held, key, number)
+    return _manifest(held, key, number, store_id)
+
+
+def _removal(held: Mapping[str, Any], key: str, number: int) -> Removal:
+    check_fields(held, ("created_ms",), key=key, kind=KIND)
+    kept = [
+        checked_number({"kept": each}, "kept", 0, number - 1, key=key) for each in _list(held, "kept", key)
+    ]
+    if kept != sorted(set(kept)):
+        raise CorruptObjectError(f"kept {kept!r:.80}", place=key, expected="ascending numbers")
+    created_ms = bounded_time(checked_number(held, "created_ms", 0, _INT64_MAX, key=key))
+    return Removal(number, created_ms, tuple(kept))
+
+
+def _manifest(held: Mapping[str, Any], key: str, number: int, store_id: str) -> Manifest:
+    names = [each.name for each in fields(Manifest) if each.name != "generation"]
+    check_fields(held, names, key=key, kind=KIND)
     if checked_text(held, "store_id", key=key) != store_id:
         raise CorruptObjectError(
             f"a backup of store {held['store_id']}", place=key, expected=f"one of store {store_id}"
         )
+    newest = number - 1
+    generation = None
+    if "generation" in held:
+        generation = newest = checked_number(held, "generation", FIRST, number - 1, key=key)
     counts = held["counts"]
     count_names = [each.name for each in fields(Counts)]
     check_fields(counts, count_names, key=key, kind=KIND)
-    logs = tuple(log for topic in _list(held, "logs", key) for log in _logs(topic, key))
+    logs = tuple(log for topic in _list(held, "logs", key) for log in _logs(topic, newest, key))
     for internal in _KINDS:
         if not any(log.topic == internal for log in logs):
             raise CorruptObjectError(f"no log of {internal}", place=key, expected="every log of the store")
@@ -175,8 +277,9 @@ def decoded_manifest(held: Mapping[str, Any], key: str, number: int, store_id: s
         decoded_limits(held["limits"], key, KIND),
         checked_number(held, "next_block", 0, _INT64_MAX // 1_000 - 1, key=key),
         logs,
-        tuple(_object(each, key) for each in _list(held, "objects", key)),
+        tuple(_object(each, newest, key) for each in _list(held, "objects", key)),
         Counts(**{name: checked_number(counts, name, 0, _INT64_MAX, key=key) for name in count_names}),
+        generation,
     )
 
 
@@ -186,38 +289,62 @@ def _list(held: Mapping[str, Any], name: str, key: str) -> list[Any]:
     return list(held[name])
 
 
-def _logs(held: Any, key: str) -> Iterator[LogRef]:
+def _logs(held: Any, newest: int, key: str) -> Iterator[LogRef]:
     check_fields(held, ("topic", "incarnation", "offsets", "states", "bytes"), key=key, kind=KIND)
     topic = held["topic"]
     if not isinstance(topic, str) or not (topic in _KINDS or is_topic_name(topic)):
         raise CorruptObjectError(f"topic {topic!r:.80}", place=key, expected="the name of a topic")
     incarnation = checked_number(held, "incarnation", 0, 0 if topic in _KINDS else 999_999_999, key=key)
     offsets, states, sizes = (_list(held, name, key) for name in ("offsets", "states", "bytes"))
-    if not len(offsets) == len(states) == len(sizes) <= MAX_PARTITIONS:
+    first = [FIRST] * len(offsets)
+    generations = _list(held, "state_generations", key) if "state_generations" in held else first
+    copies = _list(held, "copies", key) if "copies" in held else [[] for _ in offsets]
+    lists = (offsets, states, sizes, generations, copies)
+    if len(set(map(len, lists))) != 1 or len(offsets) > MAX_PARTITIONS:
         raise CorruptObjectError(
-            f"{len(offsets)} offsets, {len(states)} states, {len(sizes)} sizes of topic {topic}",
+            f"lists of {', '.join(str(len(each)) for each in lists)} of topic {topic}",
             place=key,
-            expected="one of each a partition",
+            expected="offsets, states, bytes, state_generations and copies of one each a partition",
         )
-    for partition, (offset, checksum, size) in enumerate(zip(offsets, states, sizes, strict=True)):
-        one = {"offset": offset, "bytes": size, "state": checksum}
+    for partition, (offset, checksum, size, generation, runs) in enumerate(zip(*lists, strict=True)):
+        one = {"offset": offset, "bytes": size, "state": checksum, "state_generations": generation}
         state = StateRef(
             _checksum(one, "state", key) if checksum else "",
             checked_number(one, "bytes", 0, STATE_BYTES_MAX, key=key),
+            checked_number(one, "state_generations", FIRST, newest, key=key),
         )
         yield LogRef(
-            topic, incarnation, partition, checked_number(one, "offset", 0, _INT64_MAX, key=key), state
+            topic,
+            incarnation,
+            partition,
+            checked_number(one, "offset", 0, _INT64_MAX, key=key),
+            state,
+            tuple(_run(each, newest, key) for each in _list({"copies": runs}, "copies", key)),
         )
 
 
-def _object(held: Any, key: str) -> ObjectRef:
+def _run(held: Any, newest: int, key: str) -> tuple[int, int]:
+    if not isinstance(held, list) or len(held) != 2:
+        raise CorruptObjectError(f"copies {held!r:.80}", place=key, expected="a generation and a count")
+    run = {"generation": held[0], "copies": held[1]}
+    return (
+        checked_number(run, "generation", FIRST, newest, key=key),
+        checked_number(run, "copies", 1, _INT64_MAX, key=key),
+    )
+
+
+def _object(held: Any, newest: int, key: str) -> ObjectRef:
     check_fields(held, ("key", "bytes", "checksum"), key=key, kind=KIND)
     name = held["key"]
     match = _TOPIC_OBJECT.fullmatch(name) if isinstance(name, str) else None
     if match is None or not is_topic_name(match[1]):
         raise CorruptObjectError(f"key {name!r:.80}", place=key, expected="the key of a topic's object")
+    generation = {"generation": FIRST, **held}
     return ObjectRef(
-        name, checked_number(held, "bytes", 1, STATE_BYTES_MAX, key=key), _checksum(held, "checksum", key)
+        name,
+        checked_number(held, "bytes", 1, STATE_BYTES_MAX, key=key),
+        _checksum(held, "checksum", key),
+        checked_number(generation, "generation", FIRST, newest, key=key),
     )
 
 

@@ -1,24 +1,33 @@
-"""Where backups of one store are kept: a folder or a prefix, in which nothing is ever overwritten (docs/FORMAT.md,
-"Backups").
+"""Where backups of one store are kept: a folder or a prefix (docs/FORMAT.md, "Backups").
+
+Who makes a backup and who removes some put under the next number, if absent. So whoever has a number has judged all
+that was done before: a backup goes by no object that a removal may delete.
 """
 
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from storage import JSON_BYTES_MAX, InvalidKeyError, checksum_of, stored_checksum
+from storage import JSON_BYTES_MAX, InvalidKeyError, ObjectInfo, checksum_of, stored_checksum
 from txn_engine.backup.manifest import (
+    FIRST,
+    GENERATIONS,
     KIND,
     STATE_BYTES_MAX,
     LogRef,
     Manifest,
+    Removal,
+    Removed,
     StateRef,
-    decoded_manifest,
+    decoded_record,
     encoded_manifest,
+    encoded_removal,
+    encoded_removed,
 )
-from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
 from txn_engine.log.objects import Objects, checked_text, decode_json, encode_json, store_errors
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
 from txn_engine.log.store_config import STORE_KEY
@@ -29,11 +38,46 @@ PLACE_KEY: Final = "backup.json"
 PLACE_KIND: Final = "backup_place"
 _MANIFESTS: Final = "backups/"
 _MANIFEST = re.compile(r"backups/([0-9]{20})\.json")
+_COPY = re.compile(
+    r"(?:generations/([0-9]{20})/)?"
+    r"(states/[0-9a-f]{32}\.parquet|topics/[A-Za-z0-9._-]{1,249}/[0-9]{1,9}"
+    r"(?:\.json|/(?:partitions|changes)/[0-9]{20}\.json|/[0-9]{1,9}/data/[^/]+\.parquet))"
+)
 
 
 def manifest_key(number: int) -> str:
     """The key of a backup's manifest."""
     return f"{_MANIFESTS}{number:020d}.json"
+
+
+@dataclass(slots=True)
+class Held:
+    """What is in a place. end: the next number. removal: the last one. damaged: by number, what may be a backup or a
+    removal. has_removed: there is one removed above the last removal, or among those that it kept.
+    """
+
+    end: int
+    removal: Removal | None = None
+    backups: dict[int, Manifest] = field(default_factory=dict)
+    damaged: dict[int, TxnEngineError] = field(default_factory=dict)
+    has_removed: bool = False
+
+    @property
+    def newest(self) -> Manifest | None:
+        """The newest backup, where no damaged object is newer: that may be a removal, which left no backup."""
+        number = max(self.backups, default=-1)
+        return None if max(self.damaged, default=-1) > number else self.backups.get(number)
+
+    @property
+    def last_removal(self) -> int:
+        """The number of the last removal, as sound objects tell; `FIRST` where there was none."""
+        told = [each.generation for each in self.backups.values() if each.generation is not None]
+        return max([FIRST, *told, *([self.removal.number] if self.removal else [])])
+
+    @property
+    def generation(self) -> int:
+        """The folder of what is put from now on: no removal so far deletes from there."""
+        return max([self.last_removal, *([] if self.newest else self.damaged)])
 
 
 class BackupPlace:
@@ -94,53 +138,146 @@ class BackupPlace:
 
     # --- backups --------------------------------------------------------------------------------------------
 
-    def numbers(self) -> list[int]:
-        """The numbers of the backups that there are, ascending."""
-        return [number for _, number in self.objects.ours(_MANIFESTS, _parse_manifest)]
+    def look(self, *, newest: bool = False) -> Held:
+        """All that counts in the place; with `newest` as far down as it takes to know the newest sound backup and the
+        generation.
+        """
+        while True:
+            held = Held(self.end())
+            self._look_down(held, newest=newest)
+            # A number whose backup was removed lies below the removal: else that came after the end was looked for.
+            if not held.has_removed or self.end() == held.end:
+                return held
+
+    def _look_down(self, held: Held, *, newest: bool) -> None:
+        for number in range(held.end - 1, -1, -1):
+            record = self._record(number, held)
+            if isinstance(record, Removal):
+                held.removal = record
+                self._look_at_kept(record, held, newest=newest)
+                return
+            held.has_removed |= isinstance(record, Removed)
+            if isinstance(record, Manifest):
+                held.backups[number] = record
+                if newest and record.generation is not None:
+                    return
+
+    def _look_at_kept(self, removal: Removal, held: Held, *, newest: bool) -> None:
+        for number, manifest in list(held.backups.items()):
+            if manifest.generation is None or manifest.generation < removal.number:
+                del held.backups[number]
+                held.damaged[number] = self.damaged(
+                    manifest_key(number),
+                    "a backup by a program that did not know that others were removed",
+                    f"one that knows of removal {removal.number}",
+                )
+        for number in reversed(removal.kept):
+            if newest and held.backups:
+                return
+            record = self._record(number, held)
+            held.has_removed |= isinstance(record, Removed)
+            if isinstance(record, Manifest):
+                held.backups[number] = record
+
+    def _record(self, number: int, held: Held) -> Manifest | Removal | Removed | None:
+        try:
+            return self._find(number)
+        except DAMAGE as error:
+            held.damaged[number] = error
+            return None
+
+    def end(self) -> int:
+        """Behind the last number that is taken; a listing may not show that yet."""
+        found = [number for _, number in self.objects.ours(_MANIFESTS, _parse_manifest)]
+        number = max(found, default=-1) + 1
+        while self.objects.exists(manifest_key(number)):
+            number += 1
+        return number
 
     def manifest(self, number: int | None = None) -> Manifest:
-        """The backup of this number, or the newest. Raises `InvalidRequestError` where there is none."""
-        found = self.numbers() if number is None else [number]
-        manifest = self.find(found[-1]) if found else None
-        if manifest is None:
+        """The backup of this number, or the newest. Raises `InvalidRequestError` where there is none, and
+        `CorruptObjectError` where it is damaged.
+        """
+        held = self.look(newest=True)
+        if number is None:
+            number = max([*held.backups, *held.damaged], default=-1)
+        elif type(number) is not int or not 0 <= number < 1 << 63:
+            raise InvalidRequestError(f"backup {number!r:.40}", expected="the number of a backup")
+        elif number not in held.backups and self._counts(number, held):
+            found = self._record(number, held)
+            held.backups |= {number: found} if isinstance(found, Manifest) else {}
+        if number in held.damaged:
+            raise held.damaged[number]
+        if number not in held.backups:
             raise InvalidRequestError(
-                "there is no finished backup" if number is None else f"there is no backup {number}",
+                "there is no finished backup" if number < 0 else f"there is no backup {number}",
                 place=self.url,
                 expected="one that `txn-engine backup list` shows: a backup that was cut off is none",
-                action="run `txn-engine backup` again: it goes on" if number is None else "name another one",
+                action="run `txn-engine backup` again: it goes on" if number < 0 else "name another one",
             )
-        return manifest
+        return held.backups[number]
 
-    def newest_sound(self) -> Manifest | None:
-        """The newest backup whose manifest is not damaged; None where there is none."""
-        for number in reversed(self.numbers()):
-            with suppress(*DAMAGE):
-                return self.find(number)
-        return None
+    def _counts(self, number: int, held: Held) -> bool:
+        """Whether no removal has removed what is there. One that is damaged tells nothing."""
+        last = held.last_removal
+        removal = held.removal or (self._record(last, held) if last >= 0 else None)
+        return not isinstance(removal, Removal) or number > last or number in removal.kept
 
-    def find(self, number: int) -> Manifest | None:
-        """The backup of this number; None where there is none. `CorruptObjectError` where it is damaged."""
-        if type(number) is not int or not 0 <= number < 1 << 63:
-            raise InvalidRequestError(f"backup {number!r:.40}", expected="the number of a backup")
+    def _find(self, number: int) -> Manifest | Removal | Removed | None:
+        """What stands under this number. `CorruptObjectError` where it is damaged."""
         key = manifest_key(number)
         data = self.objects.find(key, max_bytes=JSON_BYTES_MAX)
         if data is None:
             return None
         held = decode_json(data, key=self._named(key), kind=KIND, needed=())
-        return decoded_manifest(held, self._named(key), number, self.store_id)
+        return decoded_record(held, self._named(key), number, self.store_id)
 
     def put_manifest(self, manifest: Manifest, write_id: str) -> bool:
-        """Let the backup be; False where its number is another's."""
-        data = encode_json({**encoded_manifest(manifest), "write_id": write_id}, KIND)
-        return self.objects.create(manifest_key(manifest.number), data, max_bytes=JSON_BYTES_MAX).won
+        """Let the backup be; False where its number is another backup's: the next one may be free. Raises
+        `OvertakenError` where it is something else, and what the backup was judged by holds no more.
+        """
+        if self._put(manifest.number, encoded_manifest(manifest), write_id):
+            return True
+        held = Held(manifest.number)
+        if isinstance(self._record(manifest.number, held), Manifest):
+            return False
+        raise OvertakenError
+
+    def put_removal(self, removal: Removal, write_id: str) -> bool:
+        """Let the others be backups no more; False where the number is another's, and all has to be judged anew."""
+        return self._put(removal.number, encoded_removal(removal), write_id)
+
+    def _put(self, number: int, fields: dict[str, Any], write_id: str) -> bool:
+        data = encode_json({**fields, "write_id": write_id}, KIND)
+        return self.objects.create(manifest_key(number), data, max_bytes=JSON_BYTES_MAX).won
+
+    def seal_others(self, removal: Removal) -> None:
+        """Take the contents of what a removal has removed; the numbers stay taken."""
+        kept = {removal.number, *removal.kept}
+        for info, number in self.objects.ours(_MANIFESTS, _parse_manifest):
+            data = encode_json(encoded_removed(Removed(number)), KIND)
+            if number < removal.number and number not in kept and info.size != len(data):
+                self.objects.overwrite(info.key, data)
+
+    def copies(self, topic: str = "", incarnation: int = 0) -> Iterator[tuple[ObjectInfo, int, str]]:
+        """What backups consist of besides manifests, needed or not: each with its generation and its key in the store;
+        all of it, or what is of one topic. Other objects are nobody's here, and passed over.
+        """
+        below = [f"topics/{topic}/{incarnation}"] if topic else ["states", "topics"]
+        folders = [f"{GENERATIONS}/{each}" for each in self.objects.folders(GENERATIONS)]
+        for prefix in [*below, *(f"{folder}/{each}" for folder in folders for each in below)]:
+            for info, (generation, key) in self.objects.ours(prefix, _parse_copy):
+                yield info, generation, key
 
     # --- states ---------------------------------------------------------------------------------------------
 
-    def put_state(self, state: PartitionState, known: StateRef) -> StateRef:
+    def put_state(self, state: PartitionState, known: StateRef, generation: int) -> StateRef:
         """Keep the state of a log. The same state is the same object: `known` is one that is there already."""
         data = encode_snapshot(state)
-        ref = StateRef(stored_checksum(data), len(data))
-        if ref != known and not self.objects.create(ref.key, data, max_bytes=STATE_BYTES_MAX).won:
+        ref = StateRef(stored_checksum(data), len(data), generation)
+        if ref == known:
+            return known
+        if not self.objects.create(ref.key, data, max_bytes=STATE_BYTES_MAX).won:
             raise self.damaged(ref.key, "another object", f"one of checksum {ref.checksum}")
         return ref
 
@@ -180,11 +317,22 @@ class BackupPlace:
         return self.objects.uri(key)
 
 
+class OvertakenError(Exception):
+    """Backups were removed meanwhile: what was copied may be gone. Begin anew."""
+
+
 def _parse_manifest(key: str) -> int:
     found = _MANIFEST.fullmatch(key)
     if found is None or int(found[1]) >= 1 << 63:
         raise InvalidKeyError(f"{key[:200]!r} names no backup", actor="keys", place=_MANIFESTS)
     return int(found[1])
+
+
+def _parse_copy(key: str) -> tuple[int, str]:
+    found = _COPY.fullmatch(key)
+    if found is None or int(found[1] or 0) >= 1 << 63:
+        raise InvalidKeyError(f"{key[:200]!r} is of no backup", actor="keys")
+    return (FIRST if found[1] is None else int(found[1])), found[2]
 
 
 def _place(objects: Objects) -> tuple[str, str] | None:

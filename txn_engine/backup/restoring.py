@@ -16,7 +16,16 @@ from typing import Final
 
 from storage import JSON_BYTES_MAX, LogKeys, ObjectStore, overlap, would_overlap
 from storage.settle import default_jittered_pause
-from txn_engine.backup.copying import Copier, Progress, check_arrived, data_files, in_parts, listed, silent
+from txn_engine.backup.copying import (
+    Copier,
+    Progress,
+    Side,
+    check_arrived,
+    data_files,
+    in_parts,
+    listed,
+    silent,
+)
 from txn_engine.backup.manifest import LogRef, Manifest, ObjectRef
 from txn_engine.backup.place import BackupPlace
 from txn_engine.backup.restored_log import RestoredLog
@@ -202,7 +211,9 @@ class _Run:
         new_id: IdSource,
     ) -> None:
         self._place = place
+        self._source = Side(place.objects, is_place=True)
         self._objects = objects
+        self._target = Side(objects, is_place=False)
         self._manifest = manifest
         self._executor = executor
         self._progress = progress
@@ -226,25 +237,25 @@ class _Run:
         return sum(each.bytes for each in files)
 
     def _check_sizes(self, wanted: Sequence[ObjectRef]) -> None:
-        found = listed(self._place.objects, wanted)
+        found = listed(self._source, wanted)
         for each in wanted:
             size = found.get(each.key)
             if size != each.bytes:
                 seen = "no such object" if size is None else f"{size} bytes"
-                raise self._place.damaged(each.key, seen, f"{each.bytes} bytes")
+                raise self._place.damaged(each.place_key, seen, f"{each.bytes} bytes")
 
     def fill(self, config: StoreConfig) -> None:
         """Put all that the store has but its first and last object."""
-        copier = Copier(self._place.objects, self._objects, self._executor, self._advanced)
+        copier = Copier(self._source, self._target, self._executor, self._advanced)
         copier.copy(self._manifest.objects, {})
         for logs in in_parts(self._manifest.logs):
             states = list(self._executor.map(self._place.state, logs))
             wanted = [_files_of(log, state) for log, state in zip(logs, states, strict=True)]
             there: dict[str, int] = {}
-            for sizes in self._executor.map(partial(listed, self._objects), wanted):
+            for sizes in self._executor.map(partial(listed, self._target), wanted):
                 there |= sizes
             copier.copy(chain.from_iterable(wanted), there)
-            list(self._executor.map(partial(check_arrived, self._objects), wanted))
+            list(self._executor.map(partial(check_arrived, self._target), wanted))
             list(self._executor.map(partial(self._begin_log, config.created_ms), logs, states))
 
     def _begin_log(self, restored_ms: int, log: LogRef, state: PartitionState) -> None:
@@ -260,4 +271,4 @@ class _Run:
 
 
 def _files_of(log: LogRef, state: PartitionState) -> list[ObjectRef]:
-    return [] if log.is_internal else list(data_files(log, state))
+    return [] if log.is_internal else data_files(log, state)

@@ -1,4 +1,4 @@
-"""`txn-engine backup` and `restore`: a copy of a store as of a cut, and a store of such a copy."""
+"""`txn-engine backup` and `restore`: copies of a store as of cuts, a store of such a copy, and away with old ones."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from txn_engine.cli.output import Output, columns
 from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from storage import ObjectStore
     from txn_engine.backup import Manifest
 
+_DAY_MS = 86_400_000
+_DAYS_MAX = 1_000_000
+_NAMED_MAX = 20
 _LIST = columns("BACKUP>", "CREATED", "CUT>", "TOPICS>", "FILES>", "BYTES>", "NEW-FILES>", "NEW-BYTES>")
 
 
@@ -37,6 +42,7 @@ class _BackupGroup(Group):
                 "txn-engine backup --url s3://ledger --to s3://ledger-backups",
                 "txn-engine backup --url file:///srv/ledger --to file:///mnt/backups/ledger --json",
                 "txn-engine backup list s3://ledger-backups",
+                "txn-engine backup prune s3://ledger-backups --keep 30",
             ):
                 formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
@@ -162,6 +168,78 @@ def verify(backups_url: str, number: int | None, backup_endpoint: str | None, ou
     )
     if found.damaged:
         raise click.exceptions.Exit(1)
+
+
+@backup.command(
+    context_settings=SETTINGS,
+    short_help="Remove old backups of a place, and what no other one there needs.",
+    examples=(
+        "txn-engine backup prune s3://ledger-backups --keep 30",
+        "txn-engine backup prune s3://ledger-backups --older-than 90 --keep 7 --execute",
+    ),
+)
+@click.argument("backups_url", metavar="URL")
+@click.option("--keep", type=click.IntRange(1), metavar="N", help="The newest N stay.")
+@click.option(
+    "--older-than",
+    type=click.IntRange(0, _DAYS_MAX),
+    metavar="DAYS",
+    help="Those stay that were made within so many days. With --keep, what either keeps.",
+)
+@click.option("--execute", is_flag=True, help="Do it; without this it only says what would be removed.")
+@backups_endpoint
+@output_options
+def prune(
+    backups_url: str,
+    keep: int | None,
+    older_than: int | None,
+    execute: bool,
+    backup_endpoint: str | None,
+    out: Output,
+) -> None:
+    """Remove backups at URL that are neither among the newest nor young, and files that no other one there needs.
+
+    The newest always stays. Those that stay are looked at first: every object of theirs has to be there. A backup that
+    is being made meanwhile copies again what it had copied. What was cut off, here or while a backup was made, goes the
+    next time.
+    """
+    from txn_engine import backup as backups
+
+    if keep is None and older_than is None:
+        raise click.UsageError("say which backups stay: --keep N, --older-than DAYS, or both")
+    store = open_backups(backups_url, backup_endpoint, None, create=False)
+    with out.progress("looking") as advance:
+        pruned = backups.prune(
+            store,
+            keep=keep,
+            older_than_ms=None if older_than is None else older_than * _DAY_MS,
+            execute=execute,
+            progress=lambda what, done, total: advance(
+                description=what, completed=done, total=max(done, total)
+            ),
+        )
+    if execute:
+        out.done()
+    kept = [each.number for each in pruned.kept]
+    out.line(
+        f"{'removed' if execute else 'would remove'} {_numbers(pruned.removed)} and {pruned.objects:,} objects, "
+        f"{pruned.bytes:,} bytes; {_numbers(kept)} {'stays' if len(kept) == 1 else 'stay'}",
+        executed=pruned.executed,
+        removed=list(pruned.removed),
+        kept=kept,
+        objects=pruned.objects,
+        bytes=pruned.bytes,
+    )
+    if not execute:
+        out.note("nothing was removed: --execute does it")
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return "no backup"
+    shown = ", ".join(map(str, numbers[:_NAMED_MAX]))
+    more = f" and {len(numbers) - _NAMED_MAX} more" if len(numbers) > _NAMED_MAX else ""
+    return f"backup{'s' if len(numbers) > 1 else ''} {shown}{more}"
 
 
 @click.command(

@@ -146,9 +146,10 @@ class SqlPredicate:
             name = known.get(names[0].lower()) or (known.get(names[1].lower()) if len(names) > 1 else None)
             if name is None:
                 raise InvalidRequestError(
-                    "a column in the condition that the topic has not",  # its name may be a value without its quotes
+                    f"no column {'.'.join(names)[:60]!r} in topic {topic!r}",
                     actor=ACTOR,
-                    expected=f"columns of topic {topic!r}: {', '.join(self._schema.names)}"[:400],
+                    expected=f"one of its columns: {', '.join(self._schema.names)}"[:400],
+                    action="put texts into single quotes: name = 'Miller'",
                 )
             found.append(name)
         return list(dict.fromkeys(found))

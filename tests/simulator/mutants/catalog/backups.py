@@ -58,7 +58,7 @@ MUTANTS = (
         (
             Edit(
                 _MAKING,
-                "        self._copy_files(refs)\n        objects = self._copy_topics()\n"
+                "        refs = self._copy_files(refs)\n        objects = self._copy_topics()\n"
                 "        return self._finish(refs, objects, made_cut)\n",
                 "        objects = self._copy_topics()\n        made = self._finish(refs, objects, made_cut)\n"
                 "        self._copy_files(refs)\n        return made\n",

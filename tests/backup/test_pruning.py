@@ -1,0 +1,398 @@
+"""Old backups are removed, with what no other one needs; whatever happens meanwhile, one that stays is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from storage import MemoryStore, ObjectStore, StorageError, encode_json
+from tests.backup.conftest import accounts_in, fresh_store, load, opened, restored
+from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pause
+from txn_engine import Engine
+from txn_engine.backup import Pruned, backups, check_backup, prune, restore
+from txn_engine.backup.manifest import encoded_manifest
+from txn_engine.backup.place import manifest_key
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.testing import ManualClock
+
+MERGE = MaintenancePolicy(orphan_age_ms=0, entries_age_ms=0, trim_step=1, min_files=2)
+DAY_MS = 86_400_000
+RESTORED: set[object] = set()
+"""The backups that were restored, by all that they are: they are not restored twice."""
+
+
+def contents(store: ObjectStore) -> dict[str, bytes]:
+    return {info.key: store.get(info.key) for info in store.list("")}
+
+
+def copy_of(store: ObjectStore) -> MemoryStore:
+    copied = fresh_store()
+    for key, data in contents(store).items():
+        copied.put(key, data)
+    return copied
+
+
+def keep(place: ObjectStore, count: int, clock: ManualClock, **more: bool) -> Pruned:
+    return prune(place, keep=count, execute=True, clock=clock, pause=no_pause, **more)
+
+
+def check_all(place: ObjectStore, clock: ManualClock, expected: dict[int, list[int]]) -> None:
+    """These backups are there, and no others; each is whole, and restores to its records."""
+    found, damaged = backups(place)
+    assert ([each.number for each in found], damaged) == (sorted(expected), [])
+    for number, accounts in expected.items():
+        read = FaultyStore(place)
+        assert not check_backup(read, number).damaged
+        objects = frozenset((key, place.get(key)) for operation, key, _ in read.calls if operation == "get")
+        if (number, objects) not in RESTORED:
+            with restored(place, clock, number) as again:
+                assert accounts_in(again) == accounts
+            RESTORED.add((number, objects))
+
+
+def needed_in(place: ObjectStore) -> set[str]:
+    """The keys of all that the place's backups need."""
+    read = FaultyStore(place)
+    for each in backups(place)[0]:
+        check_backup(read, each.number)
+    return {key for operation, key, _ in read.calls if operation == "get"}
+
+
+@pytest.fixture
+def lived(engine: Engine, place: MemoryStore, clock: ManualClock) -> Engine:
+    """Backups 0, 1 of small files, 2 and 3 of one that was made of them, 3 with a file more; a day apart."""
+    for number in range(4):
+        if number == 2:
+            engine.maintenance.compact(policy=MERGE)
+        else:
+            load(engine, f"run-{number}", number)
+        engine.backup(place)
+        clock.advance(DAY_MS)
+    return engine
+
+
+EXPECTED = {0: [0, 0], 1: [0, 0, 1, 1], 2: [0, 0, 1, 1], 3: [0, 0, 1, 1, 3, 3]}
+
+
+def test_what_stays_and_what_goes(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """Said before it is done; nothing is left that no backup needs; the next backup copies what is new alone."""
+    before = contents(place)
+    told = prune(place, keep=2, clock=clock)
+    assert contents(place) == before
+    assert ([each.number for each in told.kept], told.removed, told.executed) == ([2, 3], (0, 1), False)
+    done = keep(place, 2, clock)
+    gone = before.keys() - contents(place).keys()
+    assert (done.removed, done.objects, done.bytes) == ((0, 1), told.objects, told.bytes)
+    assert len(gone) == told.objects > 8
+    assert sum(len(before[key]) for key in gone) == told.bytes
+    check_all(place, clock, {number: EXPECTED[number] for number in (2, 3)})
+    manifests = {manifest_key(number) for number in range(5)}
+    assert contents(place).keys() == needed_in(place) | manifests
+    load(lived, "run-5", 5)
+    made = lived.backup(place)
+    assert (made.number, made.counts.new_files, made.counts.files) == (5, 2, 6)
+    assert keep(place, 3, clock).removed == ()
+    check_all(place, clock, {**{n: EXPECTED[n] for n in (2, 3)}, 5: [*EXPECTED[3], 5, 5]})
+    assert keep(place, 1, clock).removed == (2, 3)
+    check_all(place, clock, {5: [*EXPECTED[3], 5, 5]})
+    with pytest.raises(InvalidRequestError, match="there is no backup 3"):
+        restore(place, fresh_store(), number=3, clock=clock)
+    with pytest.raises(InvalidRequestError, match="there is no backup 4"):
+        check_backup(place, 4)
+
+
+@pytest.mark.parametrize(
+    ("which", "stay"),
+    [
+        ({"keep": 1}, [3]),
+        ({"keep": 9}, [0, 1, 2, 3]),
+        ({"older_than_ms": 3 * DAY_MS}, [1, 2, 3]),
+        ({"older_than_ms": 0}, [3]),
+        ({"older_than_ms": 2 * DAY_MS, "keep": 3}, [1, 2, 3]),
+        ({"older_than_ms": 3 * DAY_MS, "keep": 1}, [1, 2, 3]),
+    ],
+)
+@pytest.mark.usefixtures("lived")
+def test_which_stay(place: MemoryStore, clock: ManualClock, which: dict[str, int], stay: list[int]) -> None:
+    told = prune(place, clock=clock, **which)  # type: ignore[arg-type]
+    assert [each.number for each in told.kept] == stay
+
+
+@pytest.mark.parametrize("which", [{}, {"keep": 0}, {"keep": True}, {"older_than_ms": -1}, {"keep": "1"}])
+@pytest.mark.usefixtures("lived")
+def test_wrong_calls(place: MemoryStore, which: dict[str, int]) -> None:
+    with pytest.raises(InvalidRequestError):
+        prune(place, execute=True, **which)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="there are no backups here"):
+        prune(fresh_store(), keep=1)
+
+
+def test_what_was_cut_off_goes_too(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """Not what is somebody else's."""
+    load(lived, "late", 7)
+    failing = FaultyStore(place, decide=lambda operation, key, _: "before" if "backups/" in key else None)
+    failing.decide = lambda operation, key, _: (
+        "before" if operation == "put_if_absent" and "backups/" in key else None
+    )
+    with pytest.raises(TxnEngineError):
+        lived.backup(failing)
+    foreign = {
+        "notes.txt": b"x",
+        "topics/payments/0/0/data/notes": b"y",
+        "generations/x/topics/a/0.json": b"z",
+    }
+    for key, data in foreign.items():
+        place.put(key, data)
+    done = keep(place, 4, clock)
+    assert (done.removed, done.objects > 2) == ((), True)
+    assert contents(place).keys() == needed_in(place) | foreign.keys() | {manifest_key(n) for n in range(5)}
+    assert keep(place, 4, clock).objects == 0
+    assert manifest_key(5) not in contents(place)
+    check_all(place, clock, EXPECTED)
+
+
+# --- killed, and beside others ----------------------------------------------------------------------------
+
+
+def _died(operation: Operation, key: str) -> BaseException:
+    return ProcessDiedError(f"{operation} {key}")
+
+
+def _failed(operation: Operation, key: str) -> BaseException:
+    return StorageError(f"{operation} {key}")
+
+
+def _each_call(
+    fault: Fault, operations: tuple[Operation, ...], *, dies: bool, attempt: Callable[[FaultyStore], object],
+    made: Callable[[], MemoryStore],
+) -> Callable[[], list[MemoryStore]]:  # fmt: skip
+    """What is left in the place where this happens at the first call of the attempt, at the second, and so on."""
+
+    def places() -> list[MemoryStore]:
+        left: list[MemoryStore] = []
+        while True:
+            place, calls, has_happened = made(), 0, False
+
+            def decide(operation: Operation, _key: str, _number: int) -> Fault | None:
+                nonlocal calls, has_happened
+                if has_happened:
+                    return "before" if dies else None
+                if operation not in operations:
+                    return None
+                calls += 1
+                has_happened = calls > len(left)
+                return fault if has_happened else None
+
+            try:
+                attempt(FaultyStore(place, decide=decide, error=_died if dies else _failed))  # type: ignore[arg-type]
+            except (ProcessDiedError, TxnEngineError):
+                assert has_happened
+            left.append(place)
+            if not has_happened:
+                return left
+
+    return places
+
+
+_ALL: tuple[Operation, ...] = ("get", "head", "list", "put_if_absent", "put", "delete")
+
+
+@pytest.mark.parametrize(("fault", "dies"), [("before", True), ("after", True), ("after", False)])
+@pytest.mark.usefixtures("lived")
+def test_cut_off_at_every_call(place: MemoryStore, clock: ManualClock, fault: Fault, dies: bool) -> None:
+    """Either nothing was removed, or what was to be; what is there restores; the next one leaves nothing over."""
+    writes: tuple[Operation, ...] = ("put_if_absent", "put", "delete")
+    places = _each_call(
+        fault, _ALL if fault == "before" else writes, dies=dies, made=lambda: copy_of(place),
+        attempt=lambda faulty: keep(faulty, 2, clock),
+    )()  # fmt: skip
+    assert len(places) > 10
+    stays = {number: EXPECTED[number] for number in (2, 3)}
+    seen, before, unchanged = set(), contents(place), 0
+    for left in places:
+        unchanged += contents(left) == before
+        if unchanged > 1 and contents(left) == before:
+            continue
+        found = [each.number for each in backups(left)[0]]
+        seen.add(tuple(found))
+        check_all(left, clock, {number: EXPECTED[number] for number in found})
+        keep(left, 2, clock)
+        check_all(left, clock, stays)
+        manifests = {key for key in contents(left) if key.startswith("backups/")}
+        assert contents(left).keys() == needed_in(left) | manifests
+    assert seen == ({(0, 1, 2, 3), (2, 3)} if fault == "before" else {(2, 3)})
+
+
+def _at_each_call(
+    attempt: Callable[[FaultyStore], object],
+    meanwhile: Callable[[MemoryStore], object],
+    made: Callable[[], MemoryStore],
+    *,
+    step: int,
+) -> list[MemoryStore]:
+    """What is left in the place where something else happens before the first call, or that `step` later, and so on."""
+    left: list[MemoryStore] = []
+    while True:
+        place, calls, has_happened = made(), 0, False
+
+        def decide(
+            _operation: Operation, _key: str, _number: int, place: MemoryStore = place
+        ) -> Fault | None:
+            nonlocal calls, has_happened
+            calls += 1
+            if not has_happened and calls > step * len(left):
+                has_happened = True
+                meanwhile(place)
+            return None
+
+        attempt(FaultyStore(place, decide=decide))
+        left.append(place)
+        if not has_happened:
+            return left
+
+
+def test_a_backup_beside_a_prune(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """One of either runs whole at some calls of the other: also where a backup of before was cut off."""
+    load(lived, "late", 7)
+
+    def cut_off(operation: Operation, key: str, _: int) -> Fault | None:
+        return "before" if operation == "put_if_absent" and key.startswith("backups/") else None
+
+    with pytest.raises(TxnEngineError):
+        lived.backup(FaultyStore(place, decide=cut_off))
+    late = [*EXPECTED[3], 7, 7]
+    made: set[tuple[str, int]] = set()
+
+    def back_up(place: ObjectStore) -> None:
+        made.add((place.url, lived.backup(place).number))
+
+    def both(place: MemoryStore) -> None:
+        back_up(place)
+        keep(place, 1, clock)
+
+    for attempt, meanwhile, step in (
+        (back_up, lambda place: keep(place, 1, clock), 2),
+        (lambda place: keep(place, 1, clock), back_up, 3),
+        (lambda place: keep(place, 2, clock), both, 5),
+    ):
+        for left in _at_each_call(attempt, meanwhile, lambda: copy_of(place), step=step):
+            found = [each.number for each in backups(left)[0]]
+            assert {number for url, number in made if url == left.url} <= set(found)
+            check_all(left, clock, {number: late if number > 3 else EXPECTED[number] for number in found})
+
+
+def test_a_delete_that_comes_late(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """Who sleeps before a delete, and wakes when another has pruned and a backup has copied the same file again."""
+    old = lived.cut()
+    load(lived, "late", 7)
+    lived.maintenance.compact(policy=MERGE)
+    lived.backup(place)
+    made: dict[str, int] = {}
+
+    def meanwhile(place: MemoryStore) -> None:
+        keep(place, 1, clock)
+        made[place.url] = lived.backup(place, cut=old.number).number
+
+    for left in _at_each_call(lambda place: keep(place, 1, clock), meanwhile, lambda: copy_of(place), step=2):
+        number = made.get(left.url, -1)
+        if number in [each.number for each in backups(left)[0]]:
+            assert not check_backup(left, number).damaged
+            with restored(left, clock, number) as again:
+                assert accounts_in(again) == EXPECTED[3]
+            made[left.url] = -1
+    assert list(made.values()).count(-1) > 5
+
+
+# --- damage, and programs of before -----------------------------------------------------------------------
+
+
+def test_what_is_damaged_stops_it_before_anything_is_removed(
+    lived: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    """Each object that a backup needs which stays; a manifest; and the way out."""
+    whole = contents(place)
+    for key in sorted(needed_in(place)):
+        if key == "backup.json":
+            continue
+        wrong = copy_of(place)
+        wrong.delete(key)
+        if not key.startswith("backups/"):
+            with pytest.raises(CorruptObjectError, match=key.rpartition("/")[2]):
+                keep(wrong, 4, clock)
+            assert contents(wrong).keys() == whole.keys() - {key}
+    place.put(manifest_key(3), b"{}")
+    with pytest.raises(CorruptObjectError, match="nobody can tell what it needs"):
+        keep(place, 2, clock)
+    made = lived.backup(place)
+    assert made.counts.new_files == made.counts.files  # the damaged one may have been a removal
+    assert made.generation == 3
+    with pytest.raises(CorruptObjectError, match="nobody can tell what it needs"):
+        keep(place, 2, clock)
+    assert keep(place, 1, clock).removed == (0, 1, 2, 3)
+    check_all(place, clock, {4: EXPECTED[3]})
+
+
+def test_a_backup_by_a_program_of_before(lived: Engine, place: MemoryStore, clock: ManualClock) -> None:
+    """One that knows of no removal is as good as any, until there was one."""
+    for number in range(4):
+        manifest = next(each for each in backups(place)[0] if each.number == number)
+        held = {**encoded_manifest(manifest), "write_id": "x"}
+        assert held.pop("generation") == -1
+        place.put(manifest_key(number), encode_json(held, "backup"))
+    check_all(place, clock, EXPECTED)
+    assert lived.backup(place).counts.new_files == 0
+    assert keep(place, 2, clock).removed == (0, 1, 2)
+    unaware = {**held, "number": 6}
+    place.put(manifest_key(6), encode_json(unaware, "backup"))
+    found, damaged = backups(place)
+    assert ([each.number for each in found], len(damaged)) == ([3, 4], 1)
+    assert "did not know that others were removed" in str(damaged[0])
+    made = lived.backup(place)
+    check = check_backup(place, made.number)
+    assert (made.counts.new_files, check.damaged) == (made.counts.files, ())
+
+
+def test_a_manifest_of_generations_is_not_believed(
+    lived: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    """One that checks itself and says what no writer does."""
+    keep(place, 1, clock)
+    load(lived, "late", 7)
+    made = lived.backup(place)
+    held = encoded_manifest(made)
+    log = next(each for each in held["logs"] if each["topic"] == "payments")
+    others = [each for each in held["logs"] if each is not log]
+    assert log["copies"] == [[[-1, 2], [4, 1]]] * 2
+    for wrong in (
+        {"copies": [[[-1, 2], [5, 1]]] * 2},
+        {"copies": [[[-1, 2], [4, 2]]] * 2},
+        {"copies": [[[-1, 2], [4, -1]]] * 2},
+        {"copies": [[[-1, 2, 4]]] * 2},
+        {"copies": [7, 7]},
+        {"copies": [[]]},
+        {"state_generations": [5, 5]},
+        {"state_generations": [4]},
+        {"state_generations": ["4", "4"]},
+    ):
+        place.put(manifest_key(5), encode_json({**held, "logs": [*others, {**log, **wrong}]}, "backup"))
+        with pytest.raises(CorruptObjectError):
+            restore(place, fresh_store(), clock=clock)
+    for wrong in (
+        {"generation": 5},
+        {"generation": -2},
+        {"objects": [{**held["objects"][0], "generation": 9}]},
+    ):
+        place.put(manifest_key(5), encode_json({**held, **wrong}, "backup"))
+        with pytest.raises(CorruptObjectError):
+            restore(place, fresh_store(), clock=clock)
+    for wrong in ({"kept": [1, 1]}, {"kept": [9]}, {"kept": 3}, {"kept": [3], "created_ms": -1}):
+        place.put(manifest_key(4), encode_json({"number": 4, "created_ms": 1, **wrong}, "backup"))
+        place.put(
+            manifest_key(5), encode_json({**held, "generation": -1, "logs": others, "objects": []}, "backup")
+        )
+        _, damaged = backups(place)
+        assert damaged
+    with opened(lived.store, clock) as again:
+        assert accounts_in(again)[-1] == 7

@@ -30,6 +30,7 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import KAFKA_SCHEMA, Topic, evolved_topic
+from txn_engine.maintain.retention import expired_files, log_start_by
 from txn_engine.partition_log import PartitionLog
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.measures import (
@@ -66,6 +67,7 @@ from txn_engine.types import (
     TopicPartition,
     TransactionDescription,
     TransactionListing,
+    WouldDrop,
 )
 from txn_engine.unreadable import (
     DAMAGE,
@@ -81,6 +83,8 @@ from txn_engine.verify import Place, VerifyReport, verify_store
 Progress = Callable[[str, int, int], None]
 ResetTarget = int | Literal["earliest", "latest"]
 """Where a group is moved to in a partition."""
+
+_RETENTION = frozenset({"retention.ms", "retention.bytes", "cleanup.policy"})
 
 
 class Admin:
@@ -287,9 +291,29 @@ class Admin:
 
         if dry_run:
             before = self._logs.topics.look_up(topic)
-            return configs_of_topic(alter(before), before)
+            after = alter(before)
+            found = configs_of_topic(after, before)
+            if _RETENTION & {change.name for change in found.changes}:
+                found.would_drop = self._would_drop(after)
+            return found
         before, after = self._logs.topics.change(topic, alter)
         return configs_of_topic(after, before)
+
+    def _would_drop(self, topic: Topic) -> WouldDrop:
+        partitions = [
+            TransactionPartition(topic.name, topic.incarnation, number) for number in range(topic.partitions)
+        ]
+        looked, now_ms = self._logs.look(partitions), self._clock()
+        files = [
+            file
+            for state in looked.states.values()
+            for file in expired_files(state, log_start_by(state, topic, now_ms))
+        ]
+        return WouldDrop(
+            sum(file.record_count for file in files),
+            sum(file.file.data_bytes for file in files),
+            tuple(sorted(each.partition for each in looked.unreadable)),
+        )
 
     # --- transactions ---------------------------------------------------------------------------------------
 

@@ -200,14 +200,32 @@ class ConfigChange:
     after: int | float | str | bool
 
 
+@dataclass(frozen=True, slots=True)
+class WouldDrop:
+    """Records that retention drops at its next run, and the bytes of their data files.
+
+    unreadable: partitions of which it is not known.
+    """
+
+    records: int
+    bytes: int
+    unreadable: tuple[int, ...] = ()
+
+
 class Configs(dict[str, int | float | str | bool]):
     """The settings of a store or a topic: {Kafka's name: value}; `entries` says more of each. `changes`: what
-    `alter_configs` changed, or would; `version`: how often they were changed.
+    `alter_configs` changed, or would; `version`: how often they were changed. `would_drop`: where a dry run changes
+    what retention keeps of a topic, what its next run drops.
     """
 
     def __init__(
-        self, entries: Iterable[ConfigEntry], version: int, changes: Iterable[ConfigChange] = ()
+        self,
+        entries: Iterable[ConfigEntry],
+        version: int,
+        changes: Iterable[ConfigChange] = (),
+        would_drop: WouldDrop | None = None,
     ) -> None:
+        self.would_drop = would_drop
         self.entries = {entry.name: entry for entry in entries}
         self.version = version
         self.changes = tuple(changes)

@@ -14,6 +14,9 @@ def test_a_topics_settings_are_shown_and_altered(run: Run, payments: str) -> Non
     assert shown.code == 0
     assert shown.stdout.splitlines()[1].split() == ["retention.ms", "-1", "604800000"]
     assert "add --execute" in shown.stderr
+    assert "`maintain retention` would drop 0 records, 0 bytes" in shown.stderr
+    told = run(*change, "--json").json["would_drop"]
+    assert told == {"records": 0, "bytes": 0, "unreadable": []}
     assert run(*change, "--execute", "--json").json == {
         "changes": [{"name": "retention.ms", "before": -1, "after": 604_800_000}],
         "topic": payments,

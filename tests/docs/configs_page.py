@@ -27,6 +27,9 @@ txn-engine configs alter --topic payments --config retention.ms=604800000 --exec
 txn-engine configs alter --topic payments --reset retention.ms --execute
 ```
 
+Where a change of `retention.ms`, `retention.bytes` or `cleanup.policy` is shown, so is how many records and bytes the
+next run of `maintain retention` would drop.
+
 In Python `engine.admin.describe_configs(topic=None)` and `alter_configs(settings, topic=None, dry_run=False)`. A call
 changes all that it names, or nothing; of two who change something at once the second judges what the first has left.
 

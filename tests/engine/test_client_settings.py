@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from storage import MemoryStore, StoreUnreachableError
@@ -305,6 +307,56 @@ def test_a_record_that_is_too_large_is_refused(engine: Engine, limit: str) -> No
         assert not list(engine.store.list("topics/payments/0/0/data"))
 
 
+def test_files_are_compressed(engine: Engine) -> None:
+    """By zstd, once they are large enough for it to pay."""
+    with engine.producer({"compression.type": "zstd"}) as producer:
+        producer.produce("payments", payments(*range(40_000)), partition=0).result(timeout=20)
+    (file,) = engine.store.list("topics/payments/0/0/data")
+    with pq.ParquetFile(io.BytesIO(engine.store.get(file.key))) as opened:
+        group = opened.metadata.row_group(0)
+        assert {group.column(at).compression for at in range(group.num_columns)} == {"ZSTD"}
+
+
+def test_acks_is_all(slow: tuple[SlowStore, Engine]) -> None:
+    """Nothing is acknowledged before the store has the entry."""
+    store, engine = slow
+    store.held = "/log/"
+    with engine.producer({"acks": "all"}) as producer:
+        sent = producer.produce("payments", payments(1), partition=0)
+        waited = 0
+        while not [*store.list("topics/payments/0/0/data")]:
+            waited += 1
+            assert waited < 2_000
+            time.sleep(0.01)
+        assert not sent.done()
+        assert entries_of(store) == 0
+        store.let.set()
+        sent.result(timeout=20)
+        assert entries_of(store) == 1
+
+
+def test_idempotence_is_always_there(clock: ManualClock) -> None:
+    """A batch whose answer was lost is sent again, and is there once."""
+    lost: list[str] = []
+
+    def decide(operation: Operation, key: str, _: int) -> Fault | None:
+        if operation == "put_if_absent" and "/0/0/log/" in key and not lost:
+            lost.append(key)
+            return "after"
+        return None
+
+    store = FaultyStore(MemoryStore(f"client-settings-{next(_NAMES)}"), decide=decide)
+    with Engine(store, clock=clock, pause=no_pause) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA)
+        with engine.producer({"enable.idempotence": "true"}) as producer:
+            producer.produce("payments", payments(1)).result(timeout=20)
+            producer.produce("payments", payments(2)).result(timeout=20)
+        assert lost
+        assert accounts_in(engine) == [1, 2]
+        (state,) = engine.partition("payments", 0).producers()
+        assert state.last_sequence == 1
+
+
 # --- time -------------------------------------------------------------------------------------------------
 
 
@@ -414,6 +466,25 @@ def test_consumer_settings(engine: Engine) -> None:
         with pytest.raises(OffsetOutOfRangeError):
             nowhere.poll()
         producer.abort_transaction()
+
+
+def test_positions_are_a_groups_and_committed_by_its_reader_alone(engine: Engine) -> None:
+    """Who closes without a word has committed nothing; each group has its own."""
+    with engine.producer() as producer:
+        producer.produce("payments", payments(1, 2), partition=0).result()
+
+    def read(group: str, *, commits: bool) -> list[int]:
+        with engine.consumer({"group.id": group, "enable.auto.commit": "false"}) as consumer:
+            consumer.assign([P0])
+            polled = consumer.poll()
+            if commits:
+                consumer.commit()
+        return [] if polled is None else polled["account_id"].to_pylist()
+
+    assert read("sums", commits=False) == [1, 2]
+    assert read("sums", commits=True) == [1, 2]
+    assert read("sums", commits=False) == []
+    assert read("others", commits=False) == [1, 2]
 
 
 def test_fetch_max_bytes_is_what_is_read_ahead(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

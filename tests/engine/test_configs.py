@@ -463,6 +463,45 @@ def test_old_offsets_go_as_the_store_says(made: Engine, clock: ManualClock) -> N
     assert [each.group_id for each in made.admin.expire_group_offsets()] == ["rare"]
 
 
+def test_retention_ms_keeps_what_is_young(made: Engine, clock: ManualClock) -> None:
+    """A dry run says before how many records and bytes the next run of retention drops, and that run drops them."""
+    log = made.partition("t", 0)
+    for n in range(4):
+        log.append(pa.table({"account_id": [n], "amount": pa.array([None], SCHEMA.field(1).type)}))
+        clock.advance(DAY_MS)
+    made.admin.alter_configs({"retention.ms": None}, topic="t")
+    given = {"retention.ms": 2 * DAY_MS + 1}
+    told = made.admin.alter_configs(given, topic="t", dry_run=True).would_drop
+    assert told is not None
+    assert made.maintenance.retain("t").partitions == ()
+    assert made.admin.alter_configs(given, topic="t").would_drop is None
+    (dropped,) = made.maintenance.retain("t").partitions
+    assert (told.records, told.bytes, told.unreadable) == (dropped.records, dropped.bytes, ())
+    assert dropped.records == 2
+    assert made.scan("t").to_table()["account_id"].to_pylist() == [2, 3]
+    by_size = made.admin.alter_configs({"retention.bytes": 1}, topic="t", dry_run=True).would_drop
+    assert by_size is not None
+    assert by_size.records == 1
+    assert made.admin.alter_configs({"max.message.bytes": 5}, topic="t", dry_run=True).would_drop is None
+    assert made.admin.alter_configs({"cleanup.policy": "delete"}, topic="t", dry_run=True).would_drop is None
+
+
+def test_what_a_damaged_partition_would_lose_is_not_known(
+    made: Engine, store: MemoryStore, clock: ManualClock
+) -> None:
+    """It is named, and the others are counted."""
+    made.admin.create_topic("two", partitions=2, schema=SCHEMA)
+    one = pa.table({"account_id": [1], "amount": pa.array([None], SCHEMA.field(1).type)})
+    for number in (0, 1):
+        made.partition("two", number).append(one)
+    store.put(f"topics/two/0/1/log/{0:020d}.parquet", b"nothing")
+    clock.advance(DAY_MS)
+    with Engine(store, clock=clock) as fresh:
+        told = fresh.admin.alter_configs({"retention.ms": 5}, topic="two", dry_run=True).would_drop
+    assert told is not None
+    assert (told.records, told.unreadable) == (1, (1,))
+
+
 def test_retention_bytes_keeps_the_newest_files(made: Engine) -> None:
     """The oldest go as long as the others still have so many bytes."""
     log = made.partition("t", 0)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from storage import decode_parquet
+from txn_engine.errors import RecordTooLargeError
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.schemas.layout import OFFSET_DELTA, TIMESTAMP, original
@@ -50,10 +51,16 @@ def part(first: int, rows: int) -> pa.Table:
     return pa.table({"id": ids, "noise": pa.array(_RANDOM.integers(0, 2**62, rows))})
 
 
-def written(store: Store, partitions: int, parts: int, rows: int) -> list[tuple[int, EncodedFile]]:
+def opened(store: Store, partitions: int, schema: pa.Schema, most_bytes: int = 1 << 30) -> OpenFiles:
+    names = (store.new_name, 5, store.put)
+    return OpenFiles(partitions, original(schema), *names, most_bytes=most_bytes, topic="payments")
+
+
+def written(
+    store: Store, partitions: int, parts: int, rows: int, most_bytes: int = 1 << 30
+) -> list[tuple[int, EncodedFile]]:
     found: list[tuple[int, EncodedFile]] = []
-    layout = original(part(0, 0).schema)
-    with OpenFiles(partitions, layout, store.new_name, 5, store.put) as files:
+    with opened(store, partitions, part(0, 0).schema, most_bytes) as files:
         for number in range(parts):
             table = part(number * rows, rows)
             step = rows // partitions
@@ -96,7 +103,7 @@ def test_many_rows_of_one_value(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store()
     table = pa.table({"id": pa.array([7] * 10_000, pa.int64())})
     found: list[tuple[int, EncodedFile]] = []
-    with OpenFiles(1, original(table.schema), store.new_name, 5, store.put) as files:
+    with opened(store, 1, table.schema) as files:
         for _ in range(20):
             found += files.write([(0, table)], table.nbytes)
         found += files.finish()
@@ -123,6 +130,37 @@ def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ]
         assert ids == sorted(ids)
         assert len(ids) == 10_000
+
+
+@pytest.mark.parametrize(("most_bytes", "partitions"), [(100_000, 1), (40_000, 3), (20_000_000, 1)])
+def test_no_file_is_larger_than_the_topic_takes(
+    monkeypatch: pytest.MonkeyPatch, most_bytes: int, partitions: int
+) -> None:
+    """They are split, in their order; also where several row groups would fit, and one more would not."""
+    monkeypatch.setattr(open_files, "_ROW_GROUP_BYTES", 300_000 if most_bytes < 1_000_000 else 3_000_000)
+    store = Store()
+    rows = 30_000 if most_bytes < 1_000_000 else 300_000
+    found = written(store, partitions, 5, rows, most_bytes)
+    sizes = [encoded.file.data_bytes for _, encoded in found]
+    assert max(sizes) <= most_bytes
+    assert len(sizes) < 4 * sum(sizes) / most_bytes + partitions
+    for partition in range(partitions):
+        files = [encoded for number, encoded in found if number == partition]
+        ids = [each for encoded in files for each in store.rows(encoded).column("id").to_pylist()]
+        assert ids == sorted(ids)
+        assert len(ids) == 5 * rows // partitions
+
+
+def test_a_row_that_is_too_large_alone_is_refused() -> None:
+    """With the limit; rows beside it that fit are no matter."""
+    store = Store()
+    table = pa.table({"text": ["short", "".join(map(str, range(9_000))), "short"]})
+    with opened(store, 1, table.schema, 8_000) as files:
+        list(files.write([(0, table)], table.nbytes))
+        refused = pytest.raises(RecordTooLargeError, match=r"a record in a data file .* 8000: .*max\.message")
+        with refused as error:
+            list(files.finish())
+    assert "payments-0" in str(error.value)
 
 
 def test_a_put_that_fails_fails_the_task() -> None:

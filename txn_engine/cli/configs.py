@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -115,7 +116,15 @@ def _tell(found: Configs, topic: str | None, out: Output, *, execute: bool) -> N
         {"name": each.name, "before": _shown(each.before, out), "after": _shown(each.after, out)}
         for each in found.changes
     ]
-    out.table("changes", _CHANGES, rows, topic=topic, version=found.version, executed=execute)
+    drop = found.would_drop
+    more = {} if drop is None else {"would_drop": {**asdict(drop), "unreadable": list(drop.unreadable)}}
+    out.table("changes", _CHANGES, rows, topic=topic, version=found.version, executed=execute, **more)
+    if drop is not None:
+        unknown = ", ".join(f"{topic}-{number}" for number in drop.unreadable)
+        out.note(
+            f"the next run of `maintain retention` would drop {drop.records:,} records, {drop.bytes:,} bytes"
+            + (f"; not known of {unknown}, which cannot be read" if unknown else "")
+        )
     if not rows:
         out.note("nothing to change: it is so already")
     elif not execute:

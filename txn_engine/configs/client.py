@@ -53,7 +53,10 @@ _PRODUCER: Final = (
     ),
     Setting(
         "request.timeout.ms",
-        "For how long the coordinator is asked again while the id's last transaction is not complete.",
+        "For how long the coordinator is asked again while the id's last transaction is not complete "
+        "(CONCURRENT_TRANSACTIONS). It does not bound a call of the store, which all of an engine's clients share: "
+        "that is answered or given up within 20 s, but for the transfer of a large file, which may take 300 s. A call "
+        "of the producer is some store calls, one after the other.",
         30_000,
         30_000,
         high=_INT32_MAX,

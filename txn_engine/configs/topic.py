@@ -72,8 +72,8 @@ _ALL: Final = (
     ),
     Setting(
         "max.message.bytes",
-        "The largest data file that a batch is: a producer splits larger ones; a record that is larger alone is "
-        "refused, and so is a larger file of a Spark task. What maintenance merges may be larger.",
+        "The largest data file that a batch is: producers and Spark's tasks split larger ones; a record that is larger "
+        "alone is refused. What maintenance merges may be larger.",
         1 << 30,
         1_048_588,
         high=1 << 30,

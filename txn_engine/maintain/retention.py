@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.log.topics import Topic
 from txn_engine.maintain.overtaken import OvertakenError
 from txn_engine.maintain.policy import MaintenancePolicy
 from txn_engine.maintain.reports import Trimmed
@@ -42,6 +43,16 @@ def retain(target: Target, policy: MaintenancePolicy, now_ms: int, *, dry_run: b
     except InvalidRequestError as error:
         raise OvertakenError(str(error)) from error  # another run has moved one of the two further on
     return _report(target, plan)
+
+
+def log_start_by(state: PartitionState, topic: Topic, now_ms: int) -> int:
+    """Where the records begin once what the topic's `retention.ms` and `retention.bytes` do not keep is gone."""
+    log_start = state.log_start_offset
+    if topic.trims_after_ms is not None:
+        log_start = log_start_after(state, now_ms - topic.trims_after_ms)
+    if topic.trims_above_bytes is not None:
+        log_start = max(log_start, log_start_within(state, topic.trims_above_bytes))
+    return log_start
 
 
 def log_start_after(state: PartitionState, cutoff_ms: int) -> int:
@@ -87,12 +98,8 @@ def expired_files(state: PartitionState, log_start_offset: int) -> list[LogFile]
 def _plan(target: Target, policy: MaintenancePolicy, now_ms: int) -> _Plan:
     state = target.read_back()
     log_start = state.log_start_offset
-    trims_after_ms = None if target.records is None else target.records.trims_after_ms
-    if trims_after_ms is not None:
-        log_start = log_start_after(state, now_ms - trims_after_ms)
-    most_bytes = None if target.records is None else target.records.trims_above_bytes
-    if most_bytes is not None:
-        log_start = max(log_start, log_start_within(state, most_bytes))
+    if target.records is not None:
+        log_start = log_start_by(state, target.records, now_ms)
     verified = _verified_snapshots(target, state, policy, now_ms - policy.entries_age_ms)
     entries_start = max([state.entries_start, *(snapshot.last_entry_base for snapshot in verified[:1])])
     return _Plan(state, TrimProposal(log_start, entries_start, verified))

@@ -10,6 +10,7 @@ from typing import Self
 import pyarrow as pa
 
 from txn_engine.log.data_files import DataFileEncoder, EncodedFile, encode_data_file
+from txn_engine.log.uploads import too_large
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.schemas.layout import Layout
 
@@ -20,6 +21,10 @@ FILE_ROWS = 50_000_000
 _ROW_GROUP_BYTES = 32 << 20
 _PENDING_BYTES = 128 << 20
 _ENCODED_BYTES = 256 << 20
+_OWN_BYTES = 16
+"""What the engine's own columns take of a row, before they are encoded."""
+_STREAMED_FROM = 16 << 20
+"""Of files that may be this large the footer is little; smaller ones are encoded whole, so that they can be split."""
 
 Put = Callable[[int, bytes, EncodedFile], None]
 
@@ -50,7 +55,8 @@ class OpenFiles:
     A partition's rows go into its files in the order in which they came. Row groups are written for all partitions at
     once, when 128 MiB of rows are held (32 MiB of a single partition); of what is encoded 256 MiB are held. A file that
     is full is put in a thread while the next rows are encoded. What `write` and `finish` give are files that are on the
-    store, those of a partition in their order.
+    store, those of a partition in their order. No file is larger than `most_bytes`: rows that would be are split, and
+    of one that is alone `RecordTooLargeError` is raised.
     """
 
     def __init__(
@@ -60,7 +66,12 @@ class OpenFiles:
         new_name: Callable[[int], DataFileName],
         timestamp_ms: int,
         put: Put,
+        *,
+        most_bytes: int,
+        topic: str,
     ) -> None:
+        self._most_bytes = most_bytes
+        self._topic = topic
         self._layout = layout
         self._new_name = new_name
         self._timestamp_ms = timestamp_ms
@@ -84,8 +95,8 @@ class OpenFiles:
         self._held += size
         if self._held < self._held_most:
             return
-        for partition in self._files:
-            self._encode(partition)
+        for partition in list(self._files):
+            yield from self._encode(partition)
         self._held = 0
         for partition in [number for number, file in self._files.items() if file.is_full]:
             yield from self._close(partition)
@@ -98,28 +109,54 @@ class OpenFiles:
             yield from self._close(partition)
         yield from self._landed()
 
-    def _encode(self, partition: int) -> None:
-        """A partition's pending rows as a row group."""
+    def _encode(self, partition: int) -> Iterator[tuple[int, EncodedFile]]:
+        """A partition's pending rows as a row group, or as files of their own where they may be too many for one."""
         file = self._files[partition]
         if not file.pending:
             return
         records = pa.concat_tables(file.pending)
+        size, most = records.nbytes + _OWN_BYTES * records.num_rows, self._most_bytes * 3 // 4
+        if file.encoder is not None and file.bytes + size > most:
+            yield from self._send(partition, *file.encoder.finish())
+            file.encoder = None
+        file.pending = []
+        if size > most or self._most_bytes < _STREAMED_FROM:
+            yield from self._send_whole(partition, records)
+            return
         if file.encoder is None:
             file.encoder = DataFileEncoder(self._layout, self._new_name(partition), self._timestamp_ms)
         file.encoder.write(records)
-        file.pending = []
 
     def _close(self, partition: int) -> Iterator[tuple[int, EncodedFile]]:
-        """End a file and have it put, once the one before it is there: that one is given."""
+        """End a file."""
         file = self._files[partition]
-        if file.encoder is None:
-            name = self._new_name(partition)
-            records = pa.concat_tables(file.pending)
-            data, encoded = encode_data_file(records, self._layout, name, self._timestamp_ms)
-        else:
-            self._encode(partition)
-            data, encoded = file.encoder.finish()
+        if file.encoder is not None:
+            yield from self._encode(partition)
         del self._files[partition]
+        if file.encoder is not None:
+            yield from self._send(partition, *file.encoder.finish())
+        elif file.pending:
+            yield from self._send_whole(partition, pa.concat_tables(file.pending))
+
+    def _send_whole(self, partition: int, records: pa.Table) -> Iterator[tuple[int, EncodedFile]]:
+        """Rows as one file, or as several where that would be too large: what comes first goes first."""
+        waiting = [records]
+        while waiting:
+            part = waiting.pop()
+            data, encoded = encode_data_file(
+                part, self._layout, self._new_name(partition), self._timestamp_ms
+            )
+            if len(data) <= self._most_bytes:
+                yield from self._send(partition, data, encoded)
+            elif part.num_rows == 1:
+                raise too_large(f"{self._topic}-{partition}", 1, len(data), self._most_bytes)
+            else:
+                count = min(-(-len(data) // max(self._most_bytes, 1)) + 1, part.num_rows)
+                step = -(-part.num_rows // count)
+                waiting += [part.slice(at, step) for at in range(0, part.num_rows, step)][::-1]
+
+    def _send(self, partition: int, data: bytes, encoded: EncodedFile) -> Iterator[tuple[int, EncodedFile]]:
+        """Have a file put, once the one before it is there: that one is given."""
         yield from self._landed()
         self._under_way = (partition, encoded, self._pool.submit(self._put, partition, data, encoded))
 

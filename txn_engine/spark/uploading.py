@@ -91,8 +91,15 @@ class Uploader:
             self.store.close()
 
     def _open_files(self) -> OpenFiles:
-        layout = self.topic.schemas.layout
-        return OpenFiles(self.topic.partitions, layout, self._new_name, self.timestamp_ms, self._put)
+        return OpenFiles(
+            self.topic.partitions,
+            self.topic.schemas.layout,
+            self._new_name,
+            self.timestamp_ms,
+            self._put,
+            most_bytes=self.topic.max_message_bytes,
+            topic=self.topic.name,
+        )
 
     def _new_name(self, partition: int) -> DataFileName:
         return DataFileName(self.log_ends[partition], self.producer_id, self.producer_epoch, new_write_id())

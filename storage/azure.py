@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from storage.backend import Backend, Finding, Given, Setting, checked_endpoint
+from storage.backend import Backend, Finding, Given, Setting, Signing
 from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
 
 if TYPE_CHECKING:
     from storage.runtime import Obstore
 
-_CONTAINER: Final = re.compile(r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]")
 _ACCOUNT: Final = re.compile(r"[a-z0-9]{3,24}")
-_AUTHORITY: Final = r"([a-z0-9-]+)@([a-z0-9]+)\.(?:dfs|blob)\.core\.[a-z.]+"
+_AUTHORITY: Final = r"(?P<bucket>[a-z0-9-]+)@(?P<account>[a-z0-9]+)\.(?:dfs|blob)\.core\.[a-z.]+"
 """`container@account.dfs.core.windows.net`, as Hadoop and Iceberg write it."""
 _SUFFIX: Final = "core.windows.net"
 CREDENTIALS: Final = "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
@@ -58,41 +56,16 @@ class AzureConfig:
         """`az://container/prefix`."""
         return f"az://{self.bucket}/{self.prefix}".rstrip("/")
 
-    def credential(self) -> tuple[str, str] | None:
-        """What signs requests, "account_key" or "sas_token" and its value; None leaves it to obstore."""
-        if self.account_key or self.sas_token:
-            return (
-                ("account_key", self.account_key) if self.account_key else ("sas_token", self.sas_token or "")
-            )
-        for keyword in ("account_key", "sas_token"):
-            if value := AZURE.setting(keyword).of({}):
-                return keyword, value
-        return None
-
 
 def _open(url: str, given: Given) -> BucketStore:
-    AZURE.refuse_credentials(url)
-    authority, path = AZURE.bucket_and_path(url)
-    account = AZURE.setting("account").of(given)
-    named = re.fullmatch(_AUTHORITY, authority)
-    if named is not None:
-        authority = named[1]
-        if given.get("account") not in (None, "", named[2]):
-            raise AZURE.invalid(f"the URL names the account {named[2]!r}, the settings another one", url)
-        account = named[2]
-    if _CONTAINER.fullmatch(authority) is None:
-        shown = "what stands there" if {":", "@"} & set(authority) else repr(authority)
-        raise AZURE.invalid(f"{shown} is not the name of a container", url)
+    opened = AZURE.opened(url, given)
+    account = opened.settings["account"]
     if account is None:
         raise AZURE.invalid("no storage account was named", url, "set AZURE_STORAGE_ACCOUNT_NAME")
     if _ACCOUNT.fullmatch(account) is None:
         raise AZURE.invalid(f"{account!r} is not the name of a storage account", url)
-    if given.get("account_key") and given.get("sas_token"):
-        raise AZURE.invalid("both an account key and a SAS token were given", url, "give one of them")
-    prefix = AZURE.prefix(path, url)
-    endpoint = checked_endpoint(AZURE, AZURE.setting("endpoint").of(given))
-    keys = {name: given.get(name) or None for name in ("account_key", "sas_token")}
-    return AzureStore(AzureConfig(authority, prefix, account, endpoint, **keys))
+    others = {keyword: value for keyword, value in opened.settings.items() if keyword != "account"}
+    return AzureStore(AzureConfig(opened.bucket, opened.prefix, account, **others))
 
 
 AZURE = Backend(
@@ -137,6 +110,15 @@ AZURE = Backend(
     open=_open,
     identities=("AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_STORAGE_TOKEN"),
     authority=_AUTHORITY,
+    container="container",
+    legal=r"(?!.*--)[a-z0-9][a-z0-9-]{1,61}[a-z0-9]",
+    signing=Signing(
+        ("account_key", "sas_token"),
+        "the machine's own identity is tried",
+        "an identity",
+        ("AZURE_CLIENT_ID", "AZURE_STORAGE_CLIENT_ID"),
+        "a service principal or workload identity",
+    ),
 )
 
 
@@ -146,7 +128,7 @@ class AzureStore(BucketStore):
     backend: ClassVar = AZURE
     words: ClassVar = Words(
         actor=AZURE.actor,
-        bucket="container",
+        bucket=AZURE.container,
         no_object=frozenset({"BlobNotFound"}),
         no_bucket=frozenset({"ContainerNotFound", "ContainerBeingDeleted"}),
         denied=_DENIED,
@@ -166,7 +148,7 @@ class AzureStore(BucketStore):
         arguments: dict[str, Any] = {"account_name": config.account}
         if config.endpoint is not None:
             arguments["endpoint"] = config.endpoint
-        if (credential := config.credential()) is not None:
+        if (credential := self.credential()) is not None:
             keyword, value = credential
             name = "access_key" if keyword == "account_key" else keyword
             held = {name: value.removeprefix("?"), "expires_at": None}
@@ -193,25 +175,6 @@ class AzureStore(BucketStore):
         config = self._config
         return f"Azure Blob Storage, {config.url} of account {config.account} at {config.endpoint or 'Azure'}"
 
-    def credentials_found(self) -> Finding:
-        """A key or token of the caller, of the environment, or what obstore finds."""
-        config = self._config
-        if config.account_key or config.sas_token:
-            return Finding("credentials", "ok", "given by the caller")
-        if (found := config.credential()) is not None:
-            named = next(name for name in AZURE.setting(found[0]).variables if os.environ.get(name))
-            return Finding("credentials", "ok", f"{named}, from the environment")
-        if os.environ.get("AZURE_CLIENT_ID") or os.environ.get("AZURE_STORAGE_CLIENT_ID"):
-            return Finding(
-                "credentials", "ok", "a service principal or workload identity, from the environment"
-            )
-        return Finding(
-            "credentials",
-            "warning",
-            "none in the environment: the machine's own identity is tried",
-            f"set {CREDENTIALS}, unless this machine has an identity",
-        )
-
     def inspected(self) -> Iterator[Finding]:
         """Whether the container can be listed. Its rules are the account's, which its client cannot ask for."""
         yield from self.listed_findings(
@@ -223,7 +186,7 @@ class AzureStore(BucketStore):
 
     def with_credentials_of_now(self) -> Self:
         """As the base class says."""
-        found = self._config.credential()
+        found = self.credential()
         if found is None:
             return self
         keys: dict[str, Any] = {"account_key": None, "sas_token": None, found[0]: found[1]}
@@ -236,7 +199,7 @@ class AzureStore(BucketStore):
         if config.endpoint is not None:
             found["azure_storage_endpoint"] = config.endpoint
             found |= {"allow_http": "true"} if config.endpoint.startswith("http://") else {}
-        if (credential := config.credential()) is not None:
+        if (credential := self.credential()) is not None:
             found["azure_storage_" + credential[0]] = credential[1]
         return found
 
@@ -246,7 +209,7 @@ class AzureStore(BucketStore):
         found = {"adls.account-name": config.account}
         if config.endpoint is not None:
             found["adls.connection-string"] = self._connection_string()
-        if (credential := config.credential()) is not None:
+        if (credential := self.credential()) is not None:
             found[f"adls.{credential[0].replace('_', '-')}"] = credential[1]
         return found
 
@@ -265,7 +228,7 @@ class AzureStore(BucketStore):
             for service in ("blob", "dfs"):  # it asks the second whether folders are objects
                 arguments[f"{service}_storage_authority"] = rest.partition("/")[0]
                 arguments[f"{service}_storage_scheme"] = scheme
-        if (credential := config.credential()) is not None:
+        if (credential := self.credential()) is not None:
             arguments[credential[0]] = credential[1]
         container = fs.AzureFileSystem(config.account, **arguments)
         return fs.SubTreeFileSystem(f"{config.bucket}/{config.prefix}".rstrip("/"), container)
@@ -274,7 +237,7 @@ class AzureStore(BucketStore):
         config = self._config
         endpoint = config.endpoint or f"https://{config.account}.blob.{_SUFFIX}"
         parts = [f"AccountName={config.account}", f"BlobEndpoint={endpoint}"]
-        if (credential := config.credential()) is not None:
+        if (credential := self.credential()) is not None:
             name = "AccountKey" if credential[0] == "account_key" else "SharedAccessSignature"
             parts.append(f"{name}={credential[1]}")
         return ";".join(parts)

@@ -67,6 +67,31 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class Signing:
+    """What signs requests to such a store, where one setting alone does.
+
+    keywords: of those settings, the first that has a value counts. elsewhere: variables by which the client finds an
+    identity of its own, and what that is called; machines: what it tries where there is none of these; machine: what a
+    machine needs for that.
+    """
+
+    keywords: tuple[str, ...]
+    machines: str
+    machine: str
+    elsewhere: tuple[str, ...] = ()
+    called: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Where a URL and settings say that a store is. settings: by keyword; what signs is as it was given."""
+
+    bucket: str
+    prefix: str
+    settings: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Backend:
     """One kind of store in the network.
 
@@ -74,7 +99,8 @@ class Backend:
     opens it, for messages; environment: the beginnings of all variables that it or its client reads; hadoop: None where
     Spark has no connector for it, so that only our own data source reads it; identities: variables that choose other
     credentials than the settings do; authority: a pattern of what may stand before a URL's first slash although it has
-    an @ in it, which is a password's sign otherwise.
+    an @ in it, which is a password's sign otherwise: its groups are the bucket, and settings by their keywords;
+    container: what a bucket is called; legal: a pattern of their names; signing: None where keys come in pairs.
     """
 
     name: str
@@ -87,6 +113,9 @@ class Backend:
     hadoop: Hadoop | None = None
     identities: tuple[str, ...] = ()
     authority: str = ""
+    container: str = "bucket"
+    legal: str = ".+"
+    signing: Signing | None = None
 
     def setting(self, keyword: str) -> Setting:
         """The setting of that keyword. KeyError where this kind has none."""
@@ -109,6 +138,63 @@ class Backend:
     def backup_endpoint_variable(self) -> str:
         """The same for the place of backups."""
         return self.endpoint_variable.replace("TXN_ENGINE_", "TXN_ENGINE_BACKUP_", 1)
+
+    def opened(self, url: str, given: Given) -> Opened:
+        """What a URL and the settings beside it say. Raises `InvalidStoreUrlError`, and repeats no secret."""
+        self.refuse_credentials(url)
+        bucket, path = self.bucket_and_path(url)
+        told = dict(given)
+        named = re.fullmatch(self.authority, bucket) if self.authority else None
+        if named is not None:
+            of_url = named.groupdict()
+            bucket = of_url.pop("bucket")
+            for keyword, value in of_url.items():
+                if given.get(keyword) not in (None, "", value):
+                    label = self.setting(keyword).label.lower()
+                    raise self.invalid(f"the URL names the {label} {value!r}, the settings another one", url)
+            told |= of_url
+        if re.fullmatch(self.legal, bucket) is None:
+            shown = "what stands there" if {":", "@"} & set(bucket) else repr(bucket)
+            raise self.invalid(f"{shown} is not the name of a {self.container}", url)
+        signing = self.signing.keywords if self.signing else ()
+        if len(several := [keyword for keyword in signing if given.get(keyword)]) > 1:
+            raise self.invalid(f"{' and '.join(several)} were given", url, "give one of them")
+        prefix = self.prefix(path, url)
+        settings = {
+            each.keyword: (given.get(each.keyword) or None) if each.keyword in signing else each.of(told)
+            for each in self.settings
+        }
+        settings["endpoint"] = checked_endpoint(self, settings["endpoint"])
+        return Opened(bucket, prefix, settings)
+
+    def credential(self, config: object) -> tuple[str, str] | None:
+        """What signs requests of a store of this configuration: a setting's keyword and its value. One that was given
+        counts alone, else the environment as it is now; None leaves it to the client.
+        """
+        if self.signing is None:
+            return None
+        keywords = self.signing.keywords
+        given = [(keyword, getattr(config, keyword)) for keyword in keywords]
+        found = [(keyword, self.setting(keyword).of({})) for keyword in keywords]
+        return next(((keyword, value) for keyword, value in (*given, *found) if value), None)
+
+    def credentials_found(self, config: object) -> Finding:
+        """Where that comes from; no secret in it."""
+        if self.signing is None:
+            raise NotImplementedError
+        if any(getattr(config, keyword) for keyword in self.signing.keywords):
+            return Finding("credentials", "ok", "given by the caller")
+        if (found := self.credential(config)) is not None:
+            named = next(name for name in self.setting(found[0]).variables if os.environ.get(name))
+            return Finding("credentials", "ok", f"{named}, from the environment")
+        if any(os.environ.get(name) for name in self.signing.elsewhere):
+            return Finding("credentials", "ok", f"{self.signing.called}, from the environment")
+        return Finding(
+            "credentials",
+            "warning",
+            f"none in the environment: {self.signing.machines}",
+            f"set {self.credentials}, unless this machine has {self.signing.machine}",
+        )
 
     def bucket_and_path(self, url: str) -> tuple[str, str]:
         """What stands before the first slash of a URL, and what behind it. Raises for one with anything else in it."""

@@ -98,9 +98,15 @@ class BucketStore(ABC):
     def described(self) -> str:
         """Kind, place and what else tells one from another, in one line without a secret."""
 
-    @abstractmethod
+    def credential(self) -> tuple[str, str] | None:
+        """What signs requests now, by the keyword of its setting; None leaves it to obstore, which looks for an
+        identity itself.
+        """
+        return self.backend.credential(self._config)
+
     def credentials_found(self) -> Finding:
         """Where the credentials come from; no secret in it."""
+        return self.backend.credentials_found(self._config)
 
     @abstractmethod
     def inspected(self) -> Iterator[Finding]:

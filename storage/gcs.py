@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from storage.backend import Backend, Finding, Given, Setting, checked_endpoint
+from storage.backend import Backend, Finding, Given, Setting, Signing
 from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
 
 if TYPE_CHECKING:
     from storage.runtime import Obstore
 
-_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _NO_TOKEN: Final = "none"
 CREDENTIALS: Final = "GOOGLE_APPLICATION_CREDENTIALS"
 _DENIED: Final = frozenset(
@@ -54,32 +51,10 @@ class GcsConfig:
         """Whether requests carry no token of anybody's."""
         return (self.endpoint or "").startswith("http://")
 
-    def credential(self) -> tuple[str, str] | None:
-        """The service account, "service_account" (a file) or "service_account_key" (its text); None leaves it to
-        obstore.
-        """
-        if self.service_account_key or self.service_account:
-            if self.service_account_key:
-                return "service_account_key", self.service_account_key
-            return "service_account", self.service_account or ""
-        for keyword in ("service_account_key", "service_account"):
-            if value := GCS.setting(keyword).of({}):
-                return keyword, value
-        return None
-
 
 def _open(url: str, given: Given) -> BucketStore:
-    GCS.refuse_credentials(url)
-    bucket, path = GCS.bucket_and_path(url)
-    if _BUCKET.fullmatch(bucket) is None:
-        shown = "what stands there" if ":" in bucket else repr(bucket)
-        raise GCS.invalid(f"{shown} is not the name of a bucket", url)
-    if given.get("service_account") and given.get("service_account_key"):
-        raise GCS.invalid("both a file and the text of a service account were given", url, "give one of them")
-    prefix = GCS.prefix(path, url)
-    endpoint = checked_endpoint(GCS, GCS.setting("endpoint").of(given))
-    keys = {name: given.get(name) or None for name in ("service_account", "service_account_key")}
-    return GcsStore(GcsConfig(bucket, prefix, endpoint, **keys))
+    opened = GCS.opened(url, given)
+    return GcsStore(GcsConfig(opened.bucket, opened.prefix, **opened.settings))
 
 
 GCS = Backend(
@@ -115,6 +90,12 @@ GCS = Backend(
     ),
     open=_open,
     identities=("GOOGLE_BEARER_TOKEN",),
+    legal=r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]",
+    signing=Signing(
+        ("service_account_key", "service_account"),
+        "the application-default ones, or the machine's own, are tried",
+        "a service account",
+    ),
 )
 
 
@@ -143,7 +124,7 @@ class GcsStore(BucketStore):
         if config.is_unsigned:
             # obstore would ask the machine for a token before a put, even where it is told to sign nothing.
             arguments["credential_provider"] = lambda: {"token": _NO_TOKEN, "expires_at": None}
-        elif (credential := config.credential()) is not None:
+        elif (credential := self.credential()) is not None:
             arguments[credential[0]] = credential[1]
         return obstore.kinds.GCSStore(
             config.bucket,
@@ -161,21 +142,10 @@ class GcsStore(BucketStore):
         return f"Google Cloud Storage, {config.url} at {config.endpoint or 'Google'}"
 
     def credentials_found(self) -> Finding:
-        """A service account of the caller, of the environment, or what obstore finds."""
-        config = self._config
-        if config.is_unsigned:
+        """None are sent to an emulator."""
+        if self._config.is_unsigned:
             return Finding("credentials", "ok", "none are needed over plain HTTP: an emulator")
-        if config.service_account or config.service_account_key:
-            return Finding("credentials", "ok", "given by the caller")
-        if (found := config.credential()) is not None:
-            named = next(name for name in GCS.setting(found[0]).variables if os.environ.get(name))
-            return Finding("credentials", "ok", f"{named}, from the environment")
-        return Finding(
-            "credentials",
-            "warning",
-            "none in the environment: the application-default ones, or the machine's own, are tried",
-            f"set {CREDENTIALS}, unless this machine has a service account",
-        )
+        return super().credentials_found()
 
     def inspected(self) -> Iterator[Finding]:
         """Whether the bucket can be listed. Its rules take another right, and another interface."""
@@ -188,7 +158,7 @@ class GcsStore(BucketStore):
 
     def with_credentials_of_now(self) -> Self:
         """As the base class says; a file goes along as its text."""
-        found = self._config.credential()
+        found = self.credential()
         if found is None or self._config.is_unsigned:
             return self
         keyword, value = found
@@ -208,6 +178,6 @@ class GcsStore(BucketStore):
             found["google_base_url"] = config.endpoint
         if config.is_unsigned:
             found |= {"google_skip_signature": "true", "allow_http": "true"}
-        elif (credential := config.credential()) is not None:
+        elif (credential := self.credential()) is not None:
             found[f"google_{credential[0]}"] = credential[1]
         return found

@@ -53,7 +53,7 @@ from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
-from txn_engine.scan import Scan, first_offset_behind
+from txn_engine.scan import Scan, SchemaVersion, first_offset_behind
 from txn_engine.tables import Tables
 from txn_engine.tables.tables import KEEP_CUT_MS
 from txn_engine.types import IsolationLevel, MarkerMode, ProducerIdAndEpoch, TopicPartition
@@ -215,13 +215,14 @@ class Engine:
         end_timestamp: int | None = None,
         isolation_level: IsolationLevel = "read_committed",
         cut: Cut | int | None = None,
-        schema_version: int | None = None,
+        schema_version: SchemaVersion | None = None,
     ) -> Scan:
         """A bounded read of one topic or several, up to where they are now, or as of a cut.
 
         `start_timestamp`, in place of `start`, and `end_timestamp`, in place of `end` (ms): the first offset of that
         time in every partition, as `Consumer.offsets_for_times` has it; the end where there is none. `schema_version`:
-        the columns as of that version of the topic's schema, not as they are now.
+        the columns as of that version of the topic's schema, not as they are now; `"cut"`: as they were when the cut
+        was made.
         """
         return Scan(
             self.logs,
@@ -388,6 +389,7 @@ class Engine:
         query: str,
         *,
         cut: Cut | int | None = None,
+        schema_version: SchemaVersion | None = None,
         memory_mb: int | None = None,
         threads: int | None = None,
     ) -> pa.Table:
@@ -397,6 +399,7 @@ class Engine:
         dashes stands in double quotes. All topics are read as of the same cut: the one that is named, or one made for
         this query, which writes nothing and is gone with it; its files stay for 24 hours. A column that is selected as
         it stands has the type that `scan` gives it, all else DuckDB's. Checksums are not looked at.
+        `schema_version`: the columns of the topics, as `scan` has it.
 
         `memory_mb`, `threads`: what the query may take; else TXN_ENGINE_SQL_MEMORY_MB and TXN_ENGINE_SQL_THREADS, or
         half of the machine's memory and all of its cores. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for
@@ -412,7 +415,9 @@ class Engine:
         if self._sql is None:
             self._sql = SqlEngine(self.logs, self._cut_maker().look)
         found = None if cut is None else self.find_cut(cut)
-        return self._sql.run(query, found, memory_mb=memory_mb, threads=threads)
+        return self._sql.run(
+            query, found, schema_version=schema_version, memory_mb=memory_mb, threads=threads
+        )
 
     def partition(self, topic: str, partition: int) -> PartitionLog:
         """The log of one partition. Raises `UnknownTopicOrPartitionError`."""

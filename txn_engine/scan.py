@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
+from typing import Final, Literal
 
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError, OffsetOutOfRangeError, SchemaChangedError
 from txn_engine.log.as_of import AsOf
-from txn_engine.log.cut_format import Cut
+from txn_engine.log.cut_format import Cut, CutTopic
 from txn_engine.log.data_files import begun
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import (
@@ -27,11 +28,14 @@ from txn_engine.log.reading import (
     read_slice,
     rows_of,
 )
-from txn_engine.log.topics import Topic
+from txn_engine.log.topics import Topic, TopicRegistry
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.types import IsolationLevel, ScanFile, TopicPartition
 
 TOPIC = "_topic"
+CUT: Final = "cut"
+"""For a version of a topic's schema: the one that it had when the cut was made."""
+SchemaVersion = int | Literal["cut"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +78,8 @@ class Scan:
     read_committed: all records of committed transactions and plain producers below the last stable offset,
     each once, none of an aborted one. The same scan gives the same files, as long as they are kept.
     `as_of`: what was below a cut, as the logs were then; that is kept as long as the cut is.
-    `schema_version`: the columns as they were then; else those that the topic has when the scan is made. Where they are
-    changed while it is made, it reads those that came.
+    `schema_version`: the columns as they were then, or (`"cut"`) when the cut was made; else those that the topic has
+    when the scan is made. Where they are changed while it is made, it reads those that came.
     """
 
     def __init__(
@@ -90,13 +94,13 @@ class Scan:
         end_timestamp: int | None = None,
         isolation_level: IsolationLevel,
         as_of: AsOf | None = None,
-        schema_version: int | None = None,
+        schema_version: SchemaVersion | None = None,
     ) -> None:
         check_isolation(isolation_level)
         bounds = _Bounds(start or {}, end or {}, start_timestamp, end_timestamp)
         self._logs = logs
-        self._schema_version = schema_version
-        self._topics = [self._at_version(topic) for topic in logs.look_up_topics(topics)]
+        self._asked = columns_asked(logs.topics, schema_version, None if as_of is None else as_of.cut)
+        self._topics = [self._asked(topic) for topic in logs.look_up_topics(topics)]
         self._isolation: IsolationLevel = isolation_level
         cut = None if as_of is None else as_of.cut
         if cut is not None:
@@ -145,15 +149,12 @@ class Scan:
             )
         return first, max(first, min(last, stable))
 
-    def _at_version(self, topic: Topic) -> Topic:
-        return topic if self._schema_version is None else topic.at_version(self._schema_version)
-
     def _look_again(self) -> None:
         """Learn the columns that the topics have by now. Raises where a topic is gone."""
         for found in self._logs.look_up_topics(topic.name for topic in self._topics):
             for at, topic in enumerate(self._topics):
                 if topic.name == found.name and topic.incarnation == found.incarnation and found.layouts:
-                    known = self._at_version(topic.with_layouts(found.layouts))
+                    known = self._asked(topic.with_layouts(found.layouts))
                     self._topics[at] = known
                     self._slices = [
                         (known if each.name == topic.name else each, part) for each, part in self._slices
@@ -296,11 +297,35 @@ def check_isolation(isolation_level: str) -> None:
         )
 
 
+def columns_asked(
+    topics: TopicRegistry, version: SchemaVersion | None, cut: Cut | None
+) -> Callable[[Topic], Topic]:
+    """What gives a topic, which is as it was looked up, the columns that are asked for: those of its latest version, of
+    the one of this number, or of the cut's.
+
+    Raises `InvalidRequestError` for the cut's without a cut; so does what it gives where the topic has no such version,
+    or is not in the cut.
+    """
+    if version is None:
+        return lambda topic: topic
+    if version != CUT:
+        return lambda topic: topic.at_version(version)
+    if cut is None:
+        raise InvalidRequestError(
+            f"schema_version={CUT!r} and no cut", expected="the cut whose columns are meant"
+        )
+    return lambda topic: topics.after_changes(topic, _found(cut, topic).changes)
+
+
 def topic_of_cut(cut: Cut, topic: Topic) -> Topic:
     """The topic, with the partitions that it had then. Raises `InvalidRequestError` where the cut is not of it."""
+    return replace(topic, partitions=len(_found(cut, topic).partitions))
+
+
+def _found(cut: Cut, topic: Topic) -> CutTopic:
     found = cut.find(topic.name, topic.incarnation)
     if found is not None:
-        return replace(topic, partitions=len(found.partitions))
+        return found
     is_older = any(each.topic == topic.name for each in cut.topics)
     raise InvalidRequestError(
         f"topic {topic.name!r} {'was deleted and made again since' if is_older else 'is not in'} cut {cut.number}",

@@ -34,7 +34,8 @@ from txn_engine.quality import (
     file_pass,
     proving,
 )
-from txn_engine.quality.proof import ProofShelf
+from txn_engine.quality.digest import Digest
+from txn_engine.quality.proof import Proof, ProofShelf, ProvedRange
 from txn_engine.testing import ManualClock
 
 PAYMENTS = pa.schema([("id", pa.int64()), ("account", pa.string()), ("amount", pa.decimal128(10, 2))])
@@ -355,26 +356,15 @@ def test_records_that_changed_behind_their_proof(
 ) -> None:
     """A whole proof does not agree with the chain, and says from which link on; the chain begins anew."""
     with txn_engine.connect(on_disk.as_uri()) as engine:
-        real = proving.look_at
-
-        def unlike(store: Any, schema: Any, parts: Any) -> Any:
-            return tuple(
-                replace(fact, digest=replace_low(fact.digest)) for fact in real(store, schema, parts)
-            )
-
-        def replace_low(digest: Any) -> Any:
-            return digest._replace(low=digest.low ^ 1)
-
-        monkeypatch.setattr(proving, "look_at", unlike)
         load(engine, 30, 10)
         write(engine, "payments", payments(40, 1))
-        honest = proving.Prover._digest_below
+        honest = proving._Again.digest
 
-        def changed(self: Any, rows: Any, partition: int, end: int) -> Any:
-            found = honest(self, rows, partition, end)
-            return replace_low(found) if end > 14 else found
+        def changed(self: Any, proved: ProvedRange, proof: Proof) -> Digest:
+            found = honest(self, proved, proof)
+            return found._replace(low=found.low ^ 1) if proved.end_offset > 14 else found
 
-        monkeypatch.setattr(proving.Prover, "_digest_below", changed)
+        monkeypatch.setattr(proving._Again, "digest", changed)
         result = prove(engine, tmp_path, replace(CHECK, outputs=CHECK.outputs), whole=True)
         assert "digest_as_proved" in failed(result)
         (check,) = [each for each in result.failed if each.name == "digest_as_proved"]

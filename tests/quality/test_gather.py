@@ -359,7 +359,7 @@ def test_an_engine_that_makes_up_an_abort(engine: Engine, monkeypatch: pytest.Mo
 
     class Withholding:
         def __init__(self, real: Any) -> None:
-            self.offsets = real.offsets
+            self.offsets, self.topics = real.offsets, real.topics
             self._files = [file for file in real.files() if file.uri != withheld.uri]
 
         def files(self) -> list[Any]:

@@ -24,6 +24,7 @@ from txn_engine import (
     MakeNullable,
     RenameColumn,
     SchemaChangedError,
+    TopicPartition,
     WidenColumn,
 )
 from txn_engine.log.topics import TopicRegistry
@@ -227,6 +228,68 @@ def test_as_of_a_cut_the_dropped_column_is_still_there(engine: Engine) -> None:
         "size": 2,
     }
     assert seen(engine.scan("payments", cut=cut).to_table())[1] == {"id": 2, "note": "n2"}
+
+
+def test_as_of_a_cut_by_the_columns_of_the_cut(engine: Engine, other: Engine) -> None:
+    """By the changes that it counts, whether or not a record was written since; by SQL too, and as of no other time."""
+    put(engine, 1)
+    engine.admin.alter_configs({"retention.ms": 10**12}, topic="payments")
+    cuts = [engine.cut()]
+    for change in (RenameColumn("note", "text"), WidenColumn("size", pa.int64()), DropColumn("size")):
+        engine.admin.alter_topic("payments", change)
+        cuts.append(engine.cut())
+        engine.admin.alter_configs({"retention.ms": 10**12 + len(cuts)}, topic="payments")
+    put_now = {"id": [2], "text": ["n2"]}
+    engine.producer().produce("payments", pa.table(put_now)).result()
+    engine.maintenance.compact("payments", policy=EAGER)
+    expected: list[dict[str, object]] = [{"id": 1, "note": "n1", "size": 1}]
+    expected += [{"id": 1, "text": "n1", "size": 1}] * 2 + [{"id": 1, "text": "n1"}]
+    for reader in (engine, other):
+        for cut, row in zip(cuts, expected, strict=True):
+            found = reader.scan("payments", cut=cut, schema_version="cut")
+            assert seen(found.to_table()) == [row]
+            sql = reader.sql("SELECT * FROM payments", cut=cut, schema_version="cut")
+            assert seen(sql.drop_columns("_topic")) == [row]
+            assert [topic.schema.names for topic in found.topics] == [list(row)]
+        types = [
+            reader.scan("payments", cut=cut, schema_version="cut").topics[0].schema.field(2).type
+            for cut in cuts[:3]
+        ]
+        assert types == [pa.int32(), pa.int32(), pa.int64()]
+    for read in (engine.scan, lambda topic, **asked: engine.sql(f"SELECT * FROM {topic}", **asked)):
+        with pytest.raises(InvalidRequestError, match="schema_version='cut' and no cut"):
+            read("payments", schema_version="cut")
+        with pytest.raises(InvalidRequestError, match="version 'now' of the schema"):
+            read("payments", schema_version="now")
+
+
+def test_a_cut_that_counts_a_change_that_is_not_there(engine: Engine) -> None:
+    """One line that names it; and a topic that is not in the cut."""
+    put(engine, 1)
+    engine.admin.alter_topic("payments", DropColumn("size"))
+    cut = engine.cut()
+    engine.admin.create_topic("later", partitions=1, schema=SCHEMA)
+    with pytest.raises(InvalidRequestError, match="is not in cut 0"):
+        engine.scan("later", cut=cut, schema_version="cut")
+    engine.store.delete(f"topics/payments/0/changes/{0:020d}.json")
+    with pytest.raises((CorruptObjectError, InvalidRequestError)) as refused:
+        engine.scan("payments", cut=cut, schema_version="cut")
+    assert "counts 1 changes" in str(refused.value)
+
+
+def test_the_version_at_an_offset(engine: Engine) -> None:
+    """Is that of the file which has the record."""
+    put(engine, 1)
+    engine.admin.alter_topic("payments", DropColumn("size"))
+    engine.producer().produce("payments", pa.table({"id": [2], "note": ["n2"]})).result()
+    place = TopicPartition("payments", 0)
+    versions = [
+        engine.scan("payments", start={place: offset}, end={place: offset + 1}).files()[0].schema_version
+        for offset in (0, 1)
+    ]
+    assert versions == [0, 1]
+    first = engine.scan("payments", start={place: 0}, end={place: 1}, schema_version=versions[0])
+    assert seen(first.to_table()) == [{"id": 1, "note": "n1", "size": 1}]
 
 
 def test_files_of_before_there_were_ids_are_read_by_their_names(engine: Engine) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,10 +15,11 @@ from pyspark.sql import SparkSession
 import txn_engine
 from storage import LocalStore, ObjectStore
 from storage.memory import MemoryStore
-from tests.quality import test_anomalies, test_relations, test_suite
+from tests.quality import test_anomalies, test_changed_columns, test_relations, test_suite
 from tests.quality.anomalous import INJECTED, Books
 from tests.quality.ledger import good_evidence
 from tests.spark.conftest import load
+from txn_engine import AddColumn, DropColumn, RenameColumn, WidenColumn
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, OneProcessLimitError, TxnEngineError
 from txn_engine.quality import (
@@ -198,6 +201,38 @@ def test_a_proof_by_spark_is_a_link_of_the_chain(spark: SparkSession, copies: En
     with SparkReducer(spark, copies.store) as reducer:
         third = check_exactly_once(copies, COPIED, report_folder=tmp_path / "3", reducer=reducer, record=True)
     assert {check.name for check in third.failed} == {"identity_in_copies"}
+
+
+def test_columns_that_change_come_to_the_same_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    """Ranges of each version, a digest of before that is made again, and damage, as in this process."""
+    changes = [
+        WidenColumn("id", pa.int64()),
+        WidenColumn("amount", pa.decimal128(20, 2)),
+        WidenColumn("weight", pa.float64()),
+        RenameColumn("note", "text"),
+        AddColumn(pa.field("rank", pa.int16(), nullable=False), default=7),
+    ]
+    with txn_engine.connect(f"file://{tmp_path}/changed") as engine:
+        test_changed_columns.set_up(engine)
+        test_changed_columns.load(engine, 0, 40)
+        check = replace(test_changed_columns.CHECK, outputs=())
+        prove = partial(test_changed_columns.proved, engine, tmp_path, check)
+        prove()
+        engine.admin.alter_topic("payments", changes)
+        test_changed_columns.load(engine, 40, 40)
+        engine.maintenance.compact("payments", 1, policy=test_changed_columns.EAGER)
+        with SparkReducer(spark, engine.store) as reducer:
+            second = prove(reducer=reducer)
+            assert test_changed_columns.versions(second) == [(0, 14), (1, 13), (0, 26), (1, 27)]
+            whole = prove(reducer=reducer, whole=True)
+            assert whole.first == 0
+            assert prove(whole=True).ranges == whole.ranges
+            engine.admin.alter_topic("payments", DropColumn("weight"))
+            test_changed_columns.load(engine, 80, 80)
+            engine.maintenance.compact("payments", 1, policy=test_changed_columns.EAGER)
+            without = prove(reducer=reducer, whole=True)
+        assert "payments-1 what was proved cannot be judged: column 'weight'" in without.began
+        assert prove(whole=True).ranges == without.ranges
 
 
 def test_a_suite_is_judged_on_spark(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import txn_engine
 from tests.schemas.model import ModelTopic
-from txn_engine import AddColumn, Engine, RenameColumn
+from txn_engine import AddColumn, DropColumn, Engine, RenameColumn, WidenColumn
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.spark import read_topic, register, write_topic
 
@@ -56,6 +56,26 @@ def test_every_reader_gives_the_models_rows(spark: SparkSession, tmp_path: Path,
             frame = reader(spark, engine, url)
             assert rows_of(frame, names) == model.expected()
         assert native(spark, engine, url).where("id >= 4").count() == len(model.rows) - 4
+
+
+def test_as_of_a_cut_by_the_columns_of_the_cut(spark: SparkSession, tmp_path: Path) -> None:
+    """And of a version; the columns of now without either."""
+    with txn_engine.connect(str(tmp_path)) as engine:
+        engine.admin.create_topic(
+            "t", partitions=1, schema=pa.schema([("id", pa.int64()), ("b", pa.int32())])
+        )
+        producer = engine.producer()
+        producer.produce("t", pa.table({"id": [1, 2], "b": pa.array([5, 6], pa.int32())})).result()
+        cut = engine.cut()
+        engine.admin.alter_topic("t", [WidenColumn("b", pa.int64()), RenameColumn("b", "c")])
+        engine.admin.alter_topic("t", DropColumn("c"))
+        producer.produce("t", pa.table({"id": [3]})).result()
+        engine.maintenance.compact("t", policy=EAGER)
+        then = read_topic(spark, engine, "t", cut=cut, schema_version="cut").df
+        assert rows_of(then, ["id", "b"]) == [{"id": 1, "b": 5}, {"id": 2, "b": 6}]
+        assert dict(then.dtypes)["b"] == "int"
+        assert rows_of(read_topic(spark, engine, "t", cut=cut, schema_version=1).df, ["id", "c"])[0]["c"] == 5
+        assert rows_of(read_topic(spark, engine, "t", cut=cut).df, ["id"]) == [{"id": 1}, {"id": 2}]
 
 
 def test_what_spark_writes_says_its_version(spark: SparkSession, tmp_path: Path) -> None:

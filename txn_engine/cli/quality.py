@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CHECKS = columns("Check", "Status", "Observed", "Where")
 _PROOFS = columns("Proof>", "Created", "Verdict", "Scope", "Records>", "Checks", "Run")
 _OUTCOMES = columns("Check", "Status", "Wrong>", "Total>")
-_RANGES = columns("Topic", "Partition>", "Start>", "End>", "Records>", "Digest")
+_RANGES = columns("Topic", "Partition>", "Start>", "End>", "Records>", "Digest", "SchemaVersion>")
 _MEANINGS = columns("Check", "Section", "Title", "Meaning", "Anomalies", "Action")
 
 
@@ -335,7 +335,9 @@ def history(topic: str, place: Place, out: Output) -> None:
 @click.argument("number", type=click.IntRange(min=0))
 @common_options
 def show(topic: str, number: int, place: Place, out: Output) -> None:
-    """Show proof NUMBER of TOPIC: checks, and by partition the offsets proved so far and their records' digest."""
+    """Show proof NUMBER of TOPIC: checks, and by partition the offsets proved so far, their records' digest, and the
+    version of the topic's columns that it goes by.
+    """
     with place.open() as engine:
         proof, _ = _shelf(engine, topic).read(number)
     checks = [
@@ -350,6 +352,7 @@ def show(topic: str, number: int, place: Place, out: Output) -> None:
             "end": each.end_offset,
             "records": each.digest.rows,
             "digest": each.digest.hex,
+            "schema_version": each.schema_version,
         }
         for each in proof.ranges
     ]

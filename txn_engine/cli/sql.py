@@ -35,6 +35,11 @@ _ROWS_AT_ONCE = 10_000
     help="As of this cut (`cuts list`); without it as of now.",
 )
 @click.option(
+    "--schema-version",
+    type=click.Choice(["cut"]),
+    help="With --cut: topics have the columns that they had when the cut was made, not those of now.",
+)
+@click.option(
     "--format",
     "output_format",
     type=click.Choice(["table", "csv", "jsonl"]),
@@ -74,6 +79,7 @@ _ROWS_AT_ONCE = 10_000
 def sql(
     query: str,
     cut: int | None,
+    schema_version: Literal["cut"] | None,
     output_format: Format,
     max_rows: int,
     binary: BinaryText,
@@ -93,7 +99,7 @@ def sql(
     if out.as_json and output_format != "table":
         raise click.UsageError("--json goes without --format: use --format jsonl")
     with place.open() as engine, out.progress("the query runs"):
-        rows = engine.sql(query, cut=cut, memory_mb=memory_mb, threads=threads)
+        rows = engine.sql(query, cut=cut, schema_version=schema_version, memory_mb=memory_mb, threads=threads)
     if out.as_json or output_format == "jsonl":
         _check_names(rows.schema.names)
     is_cut = output_format == "table" and not out.as_json and rows.num_rows > max_rows

@@ -123,11 +123,12 @@ def _completed(table: pa.Table, schemas: Schemas) -> pa.Table:
             and (column.nullable or column.default is not None)
             and column.name not in table.schema.names
         ):
-            table = table.append_column(column.name, _filled(column.type, column.default, table.num_rows))
+            table = table.append_column(column.name, filled(column.type, column.default, table.num_rows))
     return table
 
 
-def _filled(kind: Any, value: Any, rows: int) -> pa.Array[Any]:
+def filled(kind: Any, value: Any, rows: int) -> pa.Array[Any]:
+    """A column of records that are older than it: its default, a scalar, or nulls."""
     found: pa.Array[Any] = pa.nulls(rows, kind) if value is None else pa.repeat(value, rows)
     return found
 
@@ -406,7 +407,7 @@ class Chosen:
         """The topic's column that comes of what was read of the file."""
         source = self.sources[name]
         if source.stored is None:
-            return pa.chunked_array([_filled(source.type, source.fill, table.num_rows)])
+            return pa.chunked_array([filled(source.type, source.fill, table.num_rows)])
         column = table.column(source.stored)
         return column if column.type == source.type else column.cast(source.type)
 

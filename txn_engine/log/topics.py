@@ -56,6 +56,7 @@ from txn_engine.protocol.log_time import bounded_time
 from txn_engine.schemas.changes import Change
 from txn_engine.schemas.evolving import Rules, evolved
 from txn_engine.schemas.layout import Layout, Schemas, original
+from txn_engine.schemas.plan import check_known
 from txn_engine.schemas.tombstones import tombstone_columns
 from txn_engine.types import CleanupPolicy
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place, raise_if_refused_everywhere
@@ -457,6 +458,29 @@ class TopicRegistry:
         except InvalidConfigError as error:
             raise CorruptObjectError(error.seen, place=key, expected=error.expected) from error
         return changed
+
+    def after_changes(self, topic: Topic, changes: int) -> Topic:
+        """The topic with the columns that it had when its owner had changed it so often, as a cut has counted.
+
+        Raises `CorruptObjectError` where there is no such change; `SchemaChangedError` where the topic was looked up
+        before it.
+        """
+        if changes == 0:
+            return topic.at_version(0)
+        key = change_key(topic.name, topic.incarnation, changes - 1)
+        data = self._find(key)
+        if data is None:
+            raise CorruptObjectError(
+                f"no such object, and a cut that counts {changes} changes",
+                place=key,
+                expected="the change that it counts last",
+            )
+        change = decoded_change(data, key, topic.name, topic.incarnation, changes - 1)
+        if change.schema is None:
+            return topic.at_version(0)
+        version = decoded_layouts(change.schema, topic.schemas.layouts[0], key)[-1].version
+        check_known(topic.schemas, version, topic=topic.name)
+        return topic.at_version(version)
 
     def _grown(self, created: Topic, ahead: ReadAhead) -> tuple[Topic, int, bool]:
         """The topic, which is as its own object says, with the partitions it has by now; how often it has grown, and

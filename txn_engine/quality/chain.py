@@ -15,13 +15,14 @@ _LOOK_BACK = 100
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """What decides whether an earlier proof of a topic still stands: its life, where its logs begin, and whether
-    compaction by key has been there.
+    """What decides whether an earlier proof of a topic still stands: its life, where its logs begin, whether
+    compaction by key has been there, and the newest version of its schema.
     """
 
     incarnation: int
     log_starts: Mapping[int, int]
     is_compacted: bool
+    newest_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +102,17 @@ def _read(shelf: ProofShelf, number: int, *, with_ranges: bool = False) -> tuple
 
 def _check_stands(base: Proof, states: Mapping[str, TopicState]) -> None:
     """That what was proved is still there, and alone."""
-    proved = {(each.topic, each.partition): each for each in base.ranges}
+    proved = base.starts
     for topic, state in sorted(states.items()):
         of_topic = [each for each in base.ranges if each.topic == topic]
         if any(each.incarnation != state.incarnation for each in of_topic):
             raise _BeginsAnewError(f"{topic} was made anew")
         if state.is_compacted:
             raise _BeginsAnewError(f"compaction has been at {topic}")
+        if any(each.schema_version > state.newest_version for each in of_topic):
+            raise _BeginsAnewError(f"a digest goes by columns that {topic} had not when it was looked up")
         if {each.partition for each in of_topic} != set(state.log_starts):
             raise _BeginsAnewError(f"{topic} has other partitions")
         for partition, start in sorted(state.log_starts.items()):
-            if start > proved[topic, partition].start_offset:
+            if start > proved[topic, partition]:
                 raise _BeginsAnewError(f"retention, or a delete, has removed records of {topic}-{partition}")

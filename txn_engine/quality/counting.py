@@ -61,7 +61,7 @@ def count(evidence: Evidence, reductions: Reductions) -> Mapping[str, Counted | 
 def _digest_as_proved(evidence: Evidence) -> Counted:
     """Partitions whose records are not those that were proved."""
     found = evidence.chain or ()
-    total = sum(len(rows.ends) for rows in evidence.rows.values())
+    total = sum(len(rows.ends) for rows in evidence.rows.values()) - evidence.chain_unjudged
     examples = tuple({name: str(value) for name, value in each._asdict().items()} for each in found)
     return Counted(total, len(found), examples[:EXAMPLES_MAX])
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.digest import Digest
-from txn_engine.quality.rows import Rows
+from txn_engine.quality.rows import FileRows, Rows
+from txn_engine.schemas.layout import Schemas
 from txn_engine.types import GroupOffset
 
 FINAL_STATES = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
@@ -65,6 +66,11 @@ class TopicRows:
     since: Mapping[int, int] = field(default_factory=dict)
     earlier: Rows | None = None
     looked: tuple[SeenFile, ...] | None = None
+
+    @property
+    def schemas(self) -> Schemas:
+        """Every version of the columns, and the one by which the rows are judged."""
+        return self.rows.schemas if isinstance(self.rows, FileRows) else Schemas.of(self.schema)
 
     @property
     def inside(self) -> tuple[SeenFile, ...]:
@@ -229,7 +235,8 @@ class Evidence:
     `as_of`: the cut that it is about; None for the store as it was when it was looked at. `replayed_positions`: as of a
     cut, by partition of the checked topic, where the group stood by the raw objects; None where they do not say.
 
-    `chain`: where records that were proved before differ now; None where none were looked at again.
+    `chain`: where records that were proved before differ now; None where none were looked at again. `chain_unjudged`:
+    partitions of which that cannot be told, at least of a part.
 
     `replayed_transactions`: by the raw rows, those that have not ended; `replayed_pending`: by partition of the checked
     topic, the producer whose commit for the group is pending by them. `fates`: the keys of visible files that by the
@@ -255,6 +262,7 @@ class Evidence:
     findings: tuple[AuditFinding, ...] = ()
     findings_not_listed: int = 0
     chain: tuple[ChainDifference, ...] | None = None
+    chain_unjudged: int = 0
     as_of: AsOf | None = None
     replayed_positions: Mapping[int, int] | None = None
     failures: Mapping[str, str] = field(default_factory=dict)

@@ -139,7 +139,7 @@ def _gathered(
         evidence = gather(
             engine, declaration, input_file=None, reducer=reducer, progress=tell, since={}, at=at
         )
-    evidence = dataclasses.replace(evidence, chain=prover.differences(evidence))
+    evidence = prover.held_against_the_chain(evidence, reducer)
     return evidence, functools.partial(prover.keep, evidence, engine=reducer.name)
 
 

@@ -6,13 +6,17 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.store import ObjectStore
+from txn_engine.log.data_files import filled
 from txn_engine.quality.digest import Digest, digest_of
+from txn_engine.schemas.layout import Schemas
+from txn_engine.schemas.plan import Source, sources
 from txn_engine.sql.file_parts import OFFSET_DELTA, FilePart
 from txn_engine.sql.store_files import ObjectFile
 
@@ -40,15 +44,17 @@ class FileFacts:
 
 def look_at(
     store: ObjectStore,
-    schema: pa.Schema,
+    schemas: Schemas,
     parts: Sequence[FilePart],
     *,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[FileFacts, ...]:
-    """Of each part, in the order given. Raises what reading a Parquet file raises."""
+    """Of each part, in the order given; digests are of the columns that are asked for. Raises what reading a Parquet
+    file raises.
+    """
     facts: list[FileFacts] = []
     with ThreadPoolExecutor(max(os.cpu_count() or 1, 1), thread_name_prefix="file-pass") as pool:
-        for found in pool.map(lambda part: facts_of_file(store, schema, part), parts):
+        for found in pool.map(lambda part: facts_of_file(store, schemas, part), parts):
             facts.append(found)
             if progress is not None:
                 progress(len(facts), len(parts))
@@ -79,26 +85,35 @@ def facts_of(part: FilePart, tables: Iterable[pa.Table], offsets: str, schema: p
     return found
 
 
-def facts_of_file(store: ObjectStore, schema: pa.Schema, part: FilePart) -> FileFacts:
-    """Of one part. Raises what reading a Parquet file raises."""
-    return facts_of(part, _batches(store, schema, part), OFFSET_DELTA, schema)
+def facts_of_file(store: ObjectStore, schemas: Schemas, part: FilePart) -> FileFacts:
+    """Of one part. Raises what reading a Parquet file raises, and what `sources` does."""
+    return facts_of(part, _batches(store, schemas, part), OFFSET_DELTA, schemas.arrow)
 
 
-def _batches(store: ObjectStore, schema: pa.Schema, part: FilePart) -> Iterable[pa.Table]:
-    source = pa.PythonFile(ObjectFile(store, part.key, part.size), mode="r")
-    with pq.ParquetFile(source, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
-        names = [*schema.names, OFFSET_DELTA]
-        for batch in file.iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+def _batches(store: ObjectStore, schemas: Schemas, part: FilePart) -> Iterable[pa.Table]:
+    made = sources(schemas, part.schema_version, schemas.arrow.names, topic=part.key)
+    stored = [each.stored for each in made if each.stored is not None]
+    file_like = pa.PythonFile(ObjectFile(store, part.key, part.size), mode="r")
+    with pq.ParquetFile(file_like, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=[*stored, OFFSET_DELTA], use_threads=False):
             table = pa.Table.from_batches([batch])
             offsets = np.asarray(batch.column(OFFSET_DELTA)).astype(np.int64) + part.base_offset
             at = table.schema.get_field_index(OFFSET_DELTA)
             table = table.set_column(at, OFFSET_DELTA, pa.array(offsets))
             if not part.is_whole:
                 table = table.filter(pa.array((offsets >= part.start) & (offsets < part.end)))
-            yield _in_schema(table, schema)
+            columns = [_made(each, table) for each in made]
+            yield pa.table([*columns, table.column(OFFSET_DELTA)], names=[*schemas.arrow.names, OFFSET_DELTA])
 
 
-def _in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The columns in the topic's types: a digest goes by them."""
-    columns = [table.column(name).cast(schema.field(name).type) for name in schema.names]
-    return pa.table([*columns, table.column(OFFSET_DELTA)], names=[*schema.names, OFFSET_DELTA])
+def _made(source: Source, table: pa.Table) -> pa.ChunkedArray[Any]:
+    """The column in the topic's type: a digest goes by it."""
+    if source.stored is None:
+        return pa.chunked_array([filled(source.type, source.fill, table.num_rows)])
+    column = table.column(source.stored)
+    try:
+        return column.cast(source.type)
+    except (
+        pa.ArrowInvalid
+    ):  # of a narrower type than the file has, and no room: such a record nobody has proved
+        return column

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from txn_engine.clock import pause_ms
 from txn_engine.errors import (
     InvalidRequestError,
     RequestTimedOutError,
+    SchemaChangedError,
     TransactionalIdNotFoundError,
     TxnEngineError,
 )
@@ -46,6 +47,7 @@ from txn_engine.types import GroupOffset, ScanFile, TopicPartition
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
+    from txn_engine.scan import Scan
 
 _REST_TRIES, _REST_PAUSE_MS = 60, 500
 _LOOKS = 5
@@ -81,18 +83,29 @@ def gather(
             actor=ACTOR,
             expected="a file to be compared with everything, or the group's position",
         )
-    schemas = _check_columns(engine, check)
-    rows = (
-        None
-        if input_file is None
-        else _input(input_file, check, schemas[check.topic], reducer.folder, progress)
-    )
-    reader = _Reader(engine, check, schemas, progress, since or {}, at or Now(engine))
+    standpoint = at or Now(engine)
+
+    def begun() -> tuple[_Reader, InputRows | None]:
+        schemas = _check_columns(engine, check, standpoint)
+        rows = None
+        if input_file is not None:
+            rows = _input(input_file, check, schemas[check.topic].arrow, reducer.folder, progress)
+        return _Reader(engine, check, schemas, progress, since or {}, standpoint), rows
+
+    reader, rows = begun()
     for looks_left in reversed(range(_LOOKS)):
+        if reader.changed_topic:
+            reader, rows = begun()
         reader.failures.clear()
         evidence = reader.evidence(rows)
-        if not looks_left or not _is_overtaken(evidence):
+        if not looks_left or not (reader.changed_topic or _is_overtaken(evidence)):
             break
+    if reader.changed_topic:
+        raise SchemaChangedError(
+            f"topic {reader.changed_topic!r}, whose columns changed while its files were listed, {_LOOKS} times",
+            actor=ACTOR,
+            action="check again",
+        )
     return reader.with_facts(evidence, reducer)
 
 
@@ -122,7 +135,7 @@ class _Reader:
         self,
         engine: Engine,
         check: Declaration,
-        schemas: Mapping[str, pa.Schema],
+        schemas: Mapping[str, Schemas],
         progress: Callable[[str], None],
         since: Mapping[TopicPartition, int],
         at: Standpoint,
@@ -136,6 +149,8 @@ class _Reader:
         self._tell = progress
         self._root = engine.store.uri("topics").removesuffix("topics")
         self.failures: dict[str, str] = {}
+        self.changed_topic = ""
+        """One whose columns changed since `schemas` were looked up."""
 
     def part(self, name: str, read: Callable[[], Part]) -> Part | None:
         """What `read` returns, or None with the reason kept."""
@@ -194,7 +209,7 @@ class _Reader:
             return rows
         parts = rows.rows.parts
         try:
-            facts = reducer.look_at(rows.schema, parts, partial(self._tell_now_and_then, topic))
+            facts = reducer.look_at(rows.schemas, parts, partial(self._tell_now_and_then, topic))
         except (pa.ArrowException, OSError) as error:
             raise TxnEngineError(
                 f"a data file cannot be read: {type(error).__name__}", actor=ACTOR, place=f"topic {topic}"
@@ -297,14 +312,12 @@ class _Reader:
             lambda: self._at.everything(topic, end),
         )
         scan = self._at.scan(topic, end=end)
-        files = scan.files()
+        files = self._files(scan)
         seen = tuple(self._seen(file) for file in files)
         known = {file.key for file in seen}
         rows = TopicRows(
-            schema=self._schemas[topic],
-            rows=FileRows(
-                Schemas.of(self._schemas[topic]), tuple(part_of(file, self._root) for file in files)
-            ),
+            schema=self._schemas[topic].arrow,
+            rows=self._file_rows(topic, files),
             files=seen,
             hidden=None
             if everything is None
@@ -323,15 +336,27 @@ class _Reader:
     ) -> TopicRows:
         """The rows in two: those that an earlier proof has looked at, and the others."""
         before = {place: min(offset, end[place]) for place, offset in since.items()}
-        earlier = self._at.scan(topic, end=before).files()
-        later = self._at.scan(topic, start=before, end=end).files()
+        earlier = self._files(self._at.scan(topic, end=before))
+        later = self._files(self._at.scan(topic, start=before, end=end))
         return replace(
             rows,
-            rows=FileRows(Schemas.of(rows.schema), tuple(part_of(file, self._root) for file in later)),
+            rows=self._file_rows(topic, later),
             since={place.partition: offset for place, offset in before.items()},
-            earlier=FileRows(Schemas.of(rows.schema), tuple(part_of(file, self._root) for file in earlier)),
+            earlier=self._file_rows(topic, earlier),
             looked=tuple(self._seen(file) for file in later),
         )
+
+    def _files(self, scan: Scan) -> list[ScanFile]:
+        """The scan's files; notes where its topic has other columns by now than when the run began."""
+        files = scan.files()
+        (topic,) = scan.topics
+        known = self._schemas[topic.name]
+        if (len(topic.schemas.layouts), topic.version) != (len(known.layouts), known.version):
+            self.changed_topic = topic.name
+        return files
+
+    def _file_rows(self, topic: str, files: Sequence[ScanFile]) -> FileRows:
+        return FileRows(self._schemas[topic], tuple(part_of(file, self._root) for file in files))
 
     def _seen(self, file: ScanFile) -> SeenFile:
         match = _PRODUCER.search(file.uri)
@@ -390,29 +415,21 @@ def _is_damage(finding: AuditFinding, topic: str) -> bool:
     )
 
 
-def _check_columns(engine: Engine, check: Declaration) -> Mapping[str, pa.Schema]:
-    """The topics' schemas. Raises for an unknown topic, a missing column, or what does not compare exactly."""
-    schemas = {topic: _schema(engine, topic) for topic in check.topics}
-    need_columns(check.topic, schemas[check.topic], check.topic_columns)
+def _check_columns(engine: Engine, check: Declaration, at: Standpoint) -> Mapping[str, Schemas]:
+    """The topics' columns. Raises for an unknown topic, a missing column, or what does not compare exactly."""
+    schemas = {topic: _schemas(engine, topic, at) for topic in check.topics}
+    need_columns(check.topic, schemas[check.topic].arrow, check.topic_columns)
     for output in check.outputs:
-        check_columns(output, schemas[check.topic], schemas[output.topic], check.topic)
+        check_columns(output, schemas[check.topic].arrow, schemas[output.topic].arrow, check.topic)
     return schemas
 
 
-def _schema(engine: Engine, topic: str) -> pa.Schema:
-    schema = engine.admin.describe_topic(topic).schema
-    if not isinstance(schema, pa.Schema):
+def _schemas(engine: Engine, topic: str, at: Standpoint) -> Schemas:
+    if not isinstance(engine.admin.describe_topic(topic).schema, pa.Schema):
         raise InvalidRequestError(
             f"topic {topic!r} has no schema", actor=ACTOR, expected="a topic with columns"
         )
-    if engine.logs.topics.get(topic).layouts:
-        raise InvalidRequestError(
-            f"topic {topic!r}, whose columns were changed",
-            actor=ACTOR,
-            expected="columns that stayed as the topic was made with them: a digest goes by all of them",
-            action="copy it into a topic of its present columns, and prove that",
-        )
-    return schema
+    return at.schemas(topic)
 
 
 def _input(

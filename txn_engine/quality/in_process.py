@@ -19,6 +19,7 @@ from txn_engine.quality.file_pass import FileFacts, look_at
 from txn_engine.quality.relations import DUCKDB
 from txn_engine.quality.rows import FileRows, Rows
 from txn_engine.quality.suite_rows import ROWS_MAX
+from txn_engine.schemas.layout import Schemas
 from txn_engine.sql.file_parts import OFFSET, PARTITION, FilePart
 from txn_engine.sql.locked import LockedDuckDB
 from txn_engine.sql.relations import literal
@@ -78,10 +79,10 @@ class InProcess:
         return self._duckdb.folder
 
     def look_at(
-        self, schema: pa.Schema, parts: Sequence[FilePart], progress: Callable[[int, int], None]
+        self, schemas: Schemas, parts: Sequence[FilePart], progress: Callable[[int, int], None]
     ) -> tuple[FileFacts, ...]:
         """A look at every record of these files, by this process's threads."""
-        return look_at(self._duckdb.store, schema, parts, progress=progress)
+        return look_at(self._duckdb.store, schemas, parts, progress=progress)
 
     def add(self, view: str, rows: Rows) -> None:
         """A view of these rows: the topic's columns, `_partition` and `_offset`."""

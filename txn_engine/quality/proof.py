@@ -37,11 +37,16 @@ _FIELDS: list[Any] = [
     pa.field("digest", pa.string(), nullable=False),
 ]
 _RANGES: Final = pa.schema(_FIELDS)
+_RANGES_OF_VERSIONS: Final = pa.schema([*_FIELDS, pa.field("schema_version", pa.int32(), nullable=False)])
+"""Where a digest is of another version than the first: programs that know only that one refuse such topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProvedRange:
-    """The records of a partition from `start_offset` to below `end_offset` that the chain has proved so far."""
+    """Records of a partition from `start_offset` to below `end_offset` that the chain has proved so far, with their
+    digest by the columns of that version of the topic's schema. A partition whose topic's columns changed within a
+    chain has several, one behind the other.
+    """
 
     topic: str
     incarnation: int
@@ -49,6 +54,12 @@ class ProvedRange:
     start_offset: int
     end_offset: int
     digest: Digest
+    schema_version: int = 0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and partition."""
+        return self.topic, self.partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +81,8 @@ class Proof:
     the number of the proof from whose ends on this one looked at records; its own where it looked at all of them.
     `parent`: the hash of the JSON before it, empty for the first of all. `declaration`: a hash of what was declared.
     `positions`: the group's committed offsets, by partition. `cut`: as of which; -1: of the store as it was then.
+    `schema_versions`: by topic, the version of its schema by whose columns the run judged; a topic that is not named:
+    by those that it was made with.
     """
 
     number: int
@@ -91,6 +104,7 @@ class Proof:
     positions: Mapping[int, int] = field(default_factory=dict)
     ranges_object: str = ""
     cut: int = -1
+    schema_versions: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -101,6 +115,11 @@ class Proof:
     def scope(self) -> str:
         """What it looked at, in words."""
         at = f", as of cut {self.cut}" if self.cut >= 0 else ""
+        at += "".join(
+            f", by version {version} of the columns of {topic}"
+            for topic, version in sorted(self.schema_versions.items())
+            if version
+        )
         if not self.is_whole:
             return f"what is new since proof {self.since}{at}"
         return f"everything{at} ({self.began})" if self.began else f"everything{at}"
@@ -108,7 +127,18 @@ class Proof:
     @property
     def ends(self) -> dict[tuple[str, int], int]:
         """Up to where each partition is proved."""
-        return {(found.topic, found.partition): found.end_offset for found in self.ranges}
+        found: dict[tuple[str, int], int] = {}
+        for each in self.ranges:
+            found[each.place] = max(each.end_offset, found.get(each.place, 0))
+        return found
+
+    @property
+    def starts(self) -> dict[tuple[str, int], int]:
+        """From where on each partition is proved."""
+        found: dict[tuple[str, int], int] = {}
+        for each in self.ranges:
+            found[each.place] = min(each.start_offset, found.get(each.place, each.start_offset))
+        return found
 
 
 def hash_of(declaration: Declaration) -> str:
@@ -195,6 +225,7 @@ class ProofShelf:
             checks=tuple(_check(each) for each in held["checks"]),
             ranges=self._ranges(name) if with_ranges else (),
             cut=_cut(held.get("cut", -1)),
+            schema_versions=_versions(held.get("schema_versions", {})),
             positions={int(partition): int(offset) for partition, offset in held["positions"].items()},
         )
 
@@ -204,7 +235,9 @@ class ProofShelf:
         if name != f"{name[:20]}-{xxhash.xxh3_128_hexdigest(data)}.parquet":
             raise self._odd(key, "other bytes than its name says")
         with store_errors():
-            table, _ = decode_parquet(data, key=key, kind=_RANGES_KIND, schema=_RANGES)
+            table, _ = decode_parquet(data, key=key, kind=_RANGES_KIND)
+        if table.schema not in (_RANGES, _RANGES_OF_VERSIONS):
+            raise self._odd(key, f"columns {table.schema.names}"[:200])
         return tuple(_range(row) for row in table.to_pylist())
 
     def _odd(self, key: str, seen: str) -> CorruptObjectError:
@@ -221,6 +254,13 @@ def _cut(held: object) -> int:
     """Proofs of earlier versions name none."""
     if not isinstance(held, int) or isinstance(held, bool) or held < -1:
         raise TypeError("a cut of another type")
+    return held
+
+
+def _versions(held: object) -> dict[str, int]:
+    """Proofs of earlier programs name none: they judged by the columns that topics were made with."""
+    if not isinstance(held, dict) or any(type(each) is not int or each < 0 for each in held.values()):
+        raise TypeError("versions of another type")
     return held
 
 
@@ -243,7 +283,7 @@ _TEXTS: Final = (
     "ranges_object",
 )
 _NUMBERS: Final = ("number", "first", "since", "incarnation", "created_ms")
-_NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {"ranges", "cut"}
+_NEEDED: Final = frozenset(each.name for each in fields(Proof)) - {"ranges", "cut", "schema_versions"}
 
 
 def _fields(proof: Proof, ranges_object: str) -> dict[str, Any]:
@@ -270,10 +310,12 @@ def _table(ranges: tuple[ProvedRange, ...]) -> pa.Table:
             "end_offset": each.end_offset,
             "records": each.digest.rows,
             "digest": each.digest.hex,
+            "schema_version": each.schema_version,
         }
         for each in ranges
     ]
-    return pa.Table.from_pylist(rows, schema=_RANGES)
+    is_plain = all(each.schema_version == 0 for each in ranges)
+    return pa.Table.from_pylist(rows, schema=_RANGES if is_plain else _RANGES_OF_VERSIONS)
 
 
 def _range(row: Mapping[str, Any]) -> ProvedRange:
@@ -283,7 +325,16 @@ def _range(row: Mapping[str, Any]) -> ProvedRange:
         or row["records"] < 0
     ):
         raise ValueError("a range that no partition has")
+    version = row.get("schema_version", 0)
+    if version < 0:
+        raise ValueError("a version that no schema has")
     digest = Digest(row["records"], int(row["digest"][16:], 16), int(row["digest"][:16], 16))
     return ProvedRange(
-        row["topic"], row["incarnation"], row["partition"], row["start_offset"], row["end_offset"], digest
+        row["topic"],
+        row["incarnation"],
+        row["partition"],
+        row["start_offset"],
+        row["end_offset"],
+        digest,
+        version,
     )

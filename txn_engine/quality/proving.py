@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 import xxhash
 
+from txn_engine.errors import InvalidRequestError
 from txn_engine.log.objects import Objects
 from txn_engine.quality.chain import TopicState, next_link
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.digest import Digest
-from txn_engine.quality.evidence import ChainDifference, Evidence, TopicRows
-from txn_engine.quality.file_pass import look_at
+from txn_engine.quality.evidence import ChainDifference, Evidence
 from txn_engine.quality.proof import Proof, ProofShelf, ProvedCheck, ProvedRange, hash_of
+from txn_engine.quality.reducer import Reducer
 from txn_engine.quality.result import CheckResult
 from txn_engine.quality.rows import FileRows
 from txn_engine.quality.standpoint import Standpoint
+from txn_engine.schemas.layout import Schemas
+from txn_engine.schemas.plan import sources
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.types import TopicPartition
 
@@ -52,7 +56,7 @@ class Prover:
         base = self.link.base
         if base is None or self._whole:
             return {}
-        return {TopicPartition(each.topic, each.partition): each.end_offset for each in base.ranges}
+        return {TopicPartition(*place): end for place, end in base.ends.items()}
 
     def is_behind(self, evidence: Evidence) -> bool:
         """Whether a partition goes less far now than what was proved: where a group's position was moved back."""
@@ -71,51 +75,55 @@ class Prover:
         for topic, incarnation in self._lives.items():
             states = [self._at.partition(topic, number) for number in range(self._at.partitions(topic))]
             starts = {state.partition: state.log_start_offset for state in states}
-            found[topic] = TopicState(incarnation, starts, any(state.is_compacted for state in states))
+            found[topic] = TopicState(
+                incarnation,
+                starts,
+                any(state.is_compacted for state in states),
+                len(self._at.schemas(topic).layouts) - 1,
+            )
         return found
 
-    def differences(self, evidence: Evidence) -> tuple[ChainDifference, ...] | None:
-        """Where what the chain has proved is not what is there now; None where nothing was looked at twice."""
+    def held_against_the_chain(self, evidence: Evidence, reducer: Reducer) -> Evidence:
+        """The evidence, with where what the chain has proved is not what is there now; as it is where nothing was
+        looked at twice.
+
+        A digest goes by the columns of its version. Where files that were written since have not all of them, it is
+        not judged: the chain is not gone on from then.
+        """
         base = self.link.base
         if base is None or self.since:
-            return None
-        found = []
+            return evidence
+        again = _Again(evidence, reducer)
+        found: list[ChainDifference] = []
+        unjudged: dict[tuple[str, int], str] = {}
         for proved in base.ranges:
-            rows = evidence.rows.get(proved.topic)
-            if rows is None:
+            if proved.topic not in evidence.rows:
                 continue
-            seen = self._digest_below(rows, proved.partition, proved.end_offset)
+            try:
+                seen = again.digest(proved, base)
+            except InvalidRequestError as dropped:
+                unjudged[proved.place] = dropped.seen
+                continue
             if seen != proved.digest:
-                link = self._first_unlike(base, rows, proved)
-                found.append(
-                    ChainDifference(proved.topic, proved.partition, link, str(proved.digest), str(seen))
-                )
-        return tuple(found)
+                number = self._first_unlike(base, again, proved)
+                found.append(ChainDifference(*proved.place, number, str(proved.digest), str(seen)))
+        if unjudged:
+            (topic, partition), why = next(iter(unjudged.items()))
+            self.begin_anew(f"of {topic}-{partition} what was proved cannot be judged: {why}")
+        is_judged = len(unjudged) < len(base.ends)
+        chain = tuple(found) if found or is_judged else None
+        return replace(evidence, chain=chain, chain_unjudged=len(unjudged))
 
-    def _digest_below(self, rows: TopicRows, partition: int, end: int) -> Digest:
-        found, cut = Digest(), []
-        parts = rows.rows.parts if isinstance(rows.rows, FileRows) else ()
-        for file, part in zip(rows.files, parts, strict=True):
-            if part.partition != partition or part.start >= end:
-                continue
-            if part.end <= end:
-                found = found.plus(file.digest)
-            else:
-                cut.append(_ending_at(part, end))
-        for fact in look_at(self._engine.store, rows.schema, cut):
-            found = found.plus(fact.digest)
-        return found
-
-    def _first_unlike(self, base: Proof, rows: TopicRows, proved: ProvedRange) -> int:
+    def _first_unlike(self, base: Proof, again: _Again, proved: ProvedRange) -> int:
         """The number of the first proof of the chain that does not hold for this partition."""
         for number in self.shelf.numbers():
             if not base.first <= number < base.number:
                 continue
             link, _ = self.shelf.read(number)
             for each in link.ranges if link.success and link.declaration == base.declaration else ():
-                same = (each.topic, each.partition) == (proved.topic, proved.partition)
-                if same and self._digest_below(rows, each.partition, each.end_offset) != each.digest:
-                    return number
+                with suppress(InvalidRequestError):
+                    if each.place == proved.place and again.digest(each, link) != each.digest:
+                        return number
         return base.number
 
     def keep(self, evidence: Evidence, checks: Sequence[CheckResult], run_name: str, *, engine: str) -> Proof:
@@ -143,6 +151,7 @@ class Prover:
             run_name=run_name,
             engine=engine,
             version=_version(),
+            schema_versions={topic: rows.schemas.version for topic, rows in sorted(evidence.rows.items())},
             declaration=hash_of(declared),
             success=all(check.status in ("passed", "not_applicable", "warning") for check in checks),
             checks=tuple(_proved_check(check) for check in checks),
@@ -158,24 +167,79 @@ class Prover:
 
     def _ranges(self, evidence: Evidence) -> tuple[ProvedRange, ...]:
         """Each partition as far as it was proved: what the base has, and what was looked at now."""
-        before = {}
+        before: dict[tuple[str, int], list[ProvedRange]] = {}
         if self.link.base is not None and self.since:
-            before = {(each.topic, each.partition): each for each in self.link.base.ranges}
+            for each in self.link.base.ranges:
+                before.setdefault(each.place, []).append(each)
         starts = {(state.topic, state.partition): state.log_start_offset for state in evidence.partitions}
-        found = []
+        found: list[ProvedRange] = []
         for topic, rows in sorted(evidence.rows.items()):
             digests = rows.digests()
             for partition, end in sorted(rows.ends.items()):
-                known = before.get((topic, partition))
-                digest = digests.get(partition, Digest())
-                start = starts.get((topic, partition), 0) if known is None else known.start_offset
-                whole = digest if known is None else known.digest.plus(digest)
-                found.append(ProvedRange(topic, self._lives[topic], partition, start, max(end, start), whole))
+                known = before.get((topic, partition), [])
+                start = known[-1].end_offset if known else starts.get((topic, partition), 0)
+                now = ProvedRange(
+                    topic,
+                    self._lives[topic],
+                    partition,
+                    start,
+                    max(end, start),
+                    digests.get(partition, Digest()),
+                    rows.schemas.version,
+                )
+                found += _followed(known, now)
         return tuple(found)
 
 
-def _ending_at(part: FilePart, end: int) -> FilePart:
-    return FilePart(part.key, part.size, part.partition, part.base_offset, part.start, end, is_whole=False)
+class _Again:
+    """Digests of what was proved before, of the records that are there now."""
+
+    def __init__(self, evidence: Evidence, reducer: Reducer) -> None:
+        self._rows = evidence.rows
+        self._reducer = reducer
+
+    def digest(self, proved: ProvedRange, proof: Proof) -> Digest:
+        """By the columns of its version. Raises `InvalidRequestError` where a file has not all of them."""
+        rows = self._rows[proved.topic]
+        schemas = Schemas(rows.schemas.layouts, proved.schema_version)
+        begin = proved.start_offset if proved.start_offset > proof.starts[proved.place] else 0
+        found, again = Digest(), list[FilePart]()
+        parts = rows.rows.parts if isinstance(rows.rows, FileRows) else ()
+        for file, part in zip(rows.files, parts, strict=True):
+            if part.partition != proved.partition or part.start >= proved.end_offset or part.end <= begin:
+                continue
+            is_inside = begin <= part.start and part.end <= proved.end_offset
+            if is_inside and schemas.version == rows.schemas.version:
+                found = found.plus(file.digest)
+            else:
+                again.append(part if is_inside else _within(part, begin, proved.end_offset))
+        for version in sorted({part.schema_version for part in again}):
+            sources(schemas, version, schemas.arrow.names, topic=proved.topic)
+        if again:
+            for fact in self._reducer.look_at(schemas, again, lambda _done, _of: None):
+                found = found.plus(fact.digest)
+        return found
+
+
+def _followed(known: Sequence[ProvedRange], now: ProvedRange) -> list[ProvedRange]:
+    """What was proved of a partition, and what is now, behind it: one range where both go by the same columns."""
+    if not known:
+        return [now]
+    last = known[-1]
+    if last.schema_version == now.schema_version:
+        return [
+            *known[:-1],
+            replace(last, end_offset=now.end_offset, digest=last.digest.plus(now.digest)),
+        ]
+    if now.start_offset == now.end_offset:
+        return list(known)
+    if last.start_offset == last.end_offset:
+        return [*known[:-1], now]
+    return [*known, now]
+
+
+def _within(part: FilePart, begin: int, end: int) -> FilePart:
+    return replace(part, start=max(part.start, begin), end=min(part.end, end), is_whole=False, records=-1)
 
 
 def _proved_check(check: CheckResult) -> ProvedCheck:

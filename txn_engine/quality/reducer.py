@@ -11,6 +11,7 @@ import pyarrow as pa
 from txn_engine.quality.file_pass import FileFacts
 from txn_engine.quality.relations import Dialect
 from txn_engine.quality.rows import Rows
+from txn_engine.schemas.layout import Schemas
 from txn_engine.sql.file_parts import FilePart
 
 
@@ -25,9 +26,10 @@ class Reducer(Protocol):
     dialect: Dialect
 
     def look_at(
-        self, schema: pa.Schema, parts: Sequence[FilePart], progress: Callable[[int, int], None]
+        self, schemas: Schemas, parts: Sequence[FilePart], progress: Callable[[int, int], None]
     ) -> tuple[FileFacts, ...]:
-        """A look at every record of these parts of files, in the order given; `progress` is told how many are done.
+        """A look at every record of these parts of files, in the order given, by the columns that are asked for;
+        `progress` is told how many are done.
 
         Raises what reading a file raises, and the engine's errors.
         """

@@ -12,7 +12,8 @@ from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.protocol.offset_commits import TOMBSTONE_OFFSET
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.evidence import NOT_KNOWN, AsOf, PartitionEvidence
-from txn_engine.scan import topic_of_cut
+from txn_engine.scan import CUT, columns_asked, topic_of_cut
+from txn_engine.schemas.layout import Schemas
 from txn_engine.types import GroupOffset, ScanFile, TopicPartition
 
 if TYPE_CHECKING:
@@ -50,6 +51,9 @@ class Standpoint(Protocol):
 
     def incarnation(self, topic: str) -> int:
         """Which life of the topic this is."""
+
+    def schemas(self, topic: str) -> Schemas:
+        """Every version of its columns, and the one that `scan` gives."""
 
 
 class Now:
@@ -96,6 +100,10 @@ class Now:
         """Which life of the topic this is."""
         return self._engine.admin.describe_topic(topic).incarnation
 
+    def schemas(self, topic: str) -> Schemas:
+        """Every version of its columns, and the latest."""
+        return self._engine.logs.topics.look_up(topic).schemas
+
 
 class AtCut:
     """The store as of a cut: the same answers as long as the cut is kept, whatever was written or cleaned since."""
@@ -114,8 +122,8 @@ class AtCut:
         return AsOf(self._cut.number, self._cut.created_ms)
 
     def scan(self, topic: str, *, start: Offsets | None = None, end: Offsets | None = None) -> Scan:
-        """What read_committed readers got."""
-        return self._engine.scan(topic, start=start, end=end, cut=self._cut)
+        """What read_committed readers got, by the columns of then."""
+        return self._engine.scan(topic, start=start, end=end, cut=self._cut, schema_version=CUT)
 
     def everything(self, topic: str, end: Offsets | None) -> list[ScanFile]:
         """The files that read_uncommitted readers got, of those with records inside: aborted ones too, though clean-up
@@ -188,6 +196,11 @@ class AtCut:
     def incarnation(self, topic: str) -> int:
         """Which life of the topic this is."""
         return self._topics[topic].incarnation
+
+    def schemas(self, topic: str) -> Schemas:
+        """Every version of its columns, and the one that it had when the cut was made."""
+        topics = self._engine.logs.topics
+        return columns_asked(topics, CUT, self._cut)(topics.look_up(topic)).schemas
 
     def _state(self, topic: Topic, number: int) -> LogState:
         return self._as_of.state(topic.name, topic.incarnation, number)

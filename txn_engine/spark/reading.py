@@ -17,7 +17,7 @@ from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.log.cut_format import Cut
 from txn_engine.log.topics import Topic
 from txn_engine.quality.rows import FileRows
-from txn_engine.scan import TOPIC
+from txn_engine.scan import TOPIC, SchemaVersion
 from txn_engine.schemas.layout import OFFSET, OFFSET_DELTA, PARTITION, TIMESTAMP, Layout, Schemas
 from txn_engine.spark.columns import check_same_columns, check_told_apart, read_schema, spark_schema
 from txn_engine.spark.evolved import made_of
@@ -67,6 +67,7 @@ def read_topic(
     end_timestamp: int | None = None,
     isolation_level: IsolationLevel = "read_committed",
     cut: Cut | int | None = None,
+    schema_version: SchemaVersion | None = None,
     **connect_kwargs: Any,
 ) -> TopicRead:
     """What a topic holds from the group's position (else `start`, else its beginning) to `end`, else to its end now.
@@ -82,6 +83,8 @@ def read_topic(
     `topic`: a list of names reads them all, with a column `_topic`; their columns must be the same.
 
     `cut`: what is inside, as of then; `start` and `end` choose a part of it. A group has no position as of then.
+    `schema_version`: the columns as of that version of each topic's schema, or (`"cut"`) of when the cut was made; else
+    those that it has now.
 
     Raises:
         UnknownTopicOrPartitionError, OffsetOutOfRangeError: no such topic or bound.
@@ -96,7 +99,8 @@ def read_topic(
         if not names:
             raise InvalidRequestError("no topic", actor="read_topic", expected="a name, or a list of names")
         infos = [engine.logs.topics.look_up(name) for name in names]
-        _checked_columns(spark, infos)
+        if schema_version is None:
+            _checked_columns(spark, infos)
         if cut is not None and group_id is not None:
             raise InvalidRequestError(
                 f"group {group_id!r} as of a cut", actor="read_topic", expected="one of group_id and cut"
@@ -115,6 +119,7 @@ def read_topic(
             end_timestamp=end_timestamp,
             isolation_level=isolation_level,
             cut=cut,
+            schema_version=schema_version,
         )
         files = [file for file in scan.files() if file.end_row > file.first_row]
         _checked_columns(spark, scan.topics)

@@ -22,6 +22,7 @@ from txn_engine.quality.evidence import EvidenceMissingError
 from txn_engine.quality.file_pass import FileFacts, facts_of_file
 from txn_engine.quality.relations import SPARK
 from txn_engine.quality.rows import FileRows, Rows
+from txn_engine.schemas.layout import Schemas
 from txn_engine.spark.errors import SPARK_FAILURES, failure_of_tasks, reason
 from txn_engine.spark.opening import check_classic, read_options, store_for_executors
 from txn_engine.spark.reading import part_rows
@@ -91,13 +92,13 @@ class SparkReducer:
         return self._folder
 
     def look_at(
-        self, schema: pa.Schema, parts: Sequence[FilePart], progress: Callable[[int, int], None]
+        self, schemas: Schemas, parts: Sequence[FilePart], progress: Callable[[int, int], None]
     ) -> tuple[FileFacts, ...]:
         """A look at every record of these files, by tasks; `progress` is told of their end."""
         context = self._spark.sparkContext
         size = sum(part.size for part in parts)
         tasks = max(min(len(parts), max(_TASKS_A_SLOT * context.defaultParallelism, size // _PART_BYTES)), 1)
-        look = _Look(store_for_executors(self._store), schema)
+        look = _Look(store_for_executors(self._store), schemas)
         try:
             found = context.parallelize(parts, tasks).mapPartitions(look).collect()
         except SPARK_FAILURES as error:
@@ -204,13 +205,13 @@ class _Look:
     """A task's look at files; it pickles."""
 
     store: ObjectStore
-    schema: pa.Schema
+    schemas: Schemas
 
     def __call__(self, parts: Iterable[FilePart]) -> Iterator[FileFacts]:
         """What is in each."""
         try:
             for part in parts:
-                yield facts_of_file(self.store, self.schema, part)
+                yield facts_of_file(self.store, self.schemas, part)
         finally:
             self.store.close()
 

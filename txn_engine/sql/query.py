@@ -24,7 +24,7 @@ from txn_engine.log.own_process import OwnLock
 from txn_engine.log.reading import FileSlice, choose_files
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
-from txn_engine.scan import topic_of_cut
+from txn_engine.scan import SchemaVersion, columns_asked, topic_of_cut
 from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
 from txn_engine.sql.file_parts import FilePart
 from txn_engine.sql.locked import LockedDuckDB
@@ -63,17 +63,34 @@ class SqlEngine:
             OrderedDict()
         )  # of cuts, which never change
 
-    def run(self, query: str, cut: Cut | None, *, memory_mb: int | None, threads: int | None) -> pa.Table:
+    def run(
+        self,
+        query: str,
+        cut: Cut | None,
+        *,
+        schema_version: SchemaVersion | None,
+        memory_mb: int | None,
+        threads: int | None,
+    ) -> pa.Table:
         """The rows of one SELECT over topics, as of the cut; without one as of now."""
+        asked = columns_asked(self._logs.topics, schema_version, cut)
         try:
-            return self._run(query, cut, memory_mb, threads)
+            return self._run(query, cut, asked, memory_mb, threads)
         except SchemaChangedError:  # since its topics were looked up
-            return self._run(query, cut, memory_mb, threads)
+            return self._run(query, cut, asked, memory_mb, threads)
 
-    def _run(self, query: str, cut: Cut | None, memory_mb: int | None, threads: int | None) -> pa.Table:
+    def _run(
+        self,
+        query: str,
+        cut: Cut | None,
+        asked: Callable[[Topic], Topic],
+        memory_mb: int | None,
+        threads: int | None,
+    ) -> pa.Table:
         with self._duckdb(memory_mb, threads) as duck, duck.connection.cursor() as cursor:
             statement = read_statement(cursor, query)
-            topics = topics_of(self._logs, statement.tables)
+            found_topics = topics_of(self._logs, statement.tables)
+            topics = {table: asked(topic) for table, topic in found_topics.items()}
             for topic in topics.values():
                 check_schema(topic.name, topic.schema)
             parts = {

@@ -1,0 +1,114 @@
+"""Writes the store of `store.tar.gz`, and `expected.json`, by the code of before topics and settings could change:
+
+    git worktree add --detach ../before 53cf40d
+    PYTHONPATH=../before python tests/schemas/before/write_store.py ../store >tests/schemas/before/expected.json
+    tar --sort=name --owner=0 --group=0 --numeric-owner -C .. -czf tests/schemas/before/store.tar.gz store
+
+`test_before.py` opens it by the code as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+
+from txn_engine import Engine, connect
+from txn_engine.maintain import MaintenancePolicy
+from txn_engine.quality import Declaration, check_exactly_once
+from txn_engine.testing import ManualClock
+
+PAYMENTS = pa.schema(
+    [
+        pa.field("account", pa.int64(), nullable=False),
+        ("amount", pa.decimal128(10, 2)),
+        ("size", pa.int32()),
+    ]
+)
+EAGER = MaintenancePolicy(orphan_age_ms=0, entries_age_ms=0, trim_step=1, min_files=2, min_dirty_ratio=0)
+TOPICS = ("payments", "latest", "untouched")
+
+
+def payments(*accounts: int) -> pa.Table:
+    amounts = pa.array([Decimal(f"{each}.25") for each in accounts], pa.decimal128(10, 2))
+    sizes = pa.array(accounts, pa.int32())
+    return pa.table([pa.array(accounts, pa.int64()), amounts, sizes], schema=PAYMENTS)
+
+
+def transact(engine: Engine, name: str, first: int, *, markers: str = "inline") -> None:
+    """Two records into each partition; the transaction of `load-2` aborts."""
+    with engine.producer(transactional_id=name, markers=markers) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        for partition in range(2):
+            producer.produce(
+                "payments", payments(first + partition, first + 2 + partition), partition=partition
+            ).result()
+        if name == "load-2":
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+
+
+def write(engine: Engine, reports: Path) -> None:
+    """Files that were merged, sealed entries, an abort, a position of a group, a topic compacted by key, a cut, a
+    table, a proof; and a transaction that is decided and not marked yet.
+    """
+    engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account", retention_ms=10**15)
+    engine.admin.create_topic(
+        "latest", partitions=1, schema=PAYMENTS, key="account", cleanup_policy="compact"
+    )
+    engine.admin.create_topic("untouched", partitions=1, schema=PAYMENTS)
+    with engine.producer() as producer:
+        for account in (1, 2):
+            producer.produce("payments", payments(account), partition=0).result()
+            producer.produce("untouched", payments(account), partition=0).result()
+        for account in (1, 2, 1):
+            producer.produce("latest", payments(account, account + 4), partition=0).result()
+    transact(engine, "load-1", 10)
+    transact(engine, "load-2", 20)
+    engine.maintenance.compact("payments", policy=EAGER)
+    engine.maintenance.compact("latest", policy=EAGER)
+    engine.admin.snapshot("payments")
+    transact(engine, "load-3", 30)
+    engine.admin.snapshot("payments")
+    engine.maintenance.seal("payments")
+    with engine.consumer(group_id="balances") as consumer:
+        consumer.subscribe(["payments"])
+        while consumer.poll() is not None:
+            pass
+        consumer.commit()
+    cut = engine.cut()
+    engine.tables.publish("payments", ["delta"], cut=cut)
+    proof = check_exactly_once(
+        engine, Declaration("payments", ("account",)), report_folder=reports, record=True
+    )
+    if not proof.success:
+        raise RuntimeError(f"that code finds {proof.failed} of its own store")
+    transact(engine, "load-4", 40, markers="deferred")
+
+
+def main(folder: str) -> None:
+    """What that code reads of it, by topic: account, amount, size, partition, offset, milliseconds."""
+    clock = ManualClock()
+    with connect(f"file://{folder}", clock=clock) as engine, tempfile.TemporaryDirectory() as reports:
+        write(engine, Path(reports))
+    with connect(f"file://{folder}", clock=clock) as engine:
+        found = {topic: rows_of(engine.scan(topic).to_table()) for topic in TOPICS}
+    print(json.dumps(found))
+
+
+def rows_of(table: pa.Table) -> list[list[object]]:
+    """In a form that JSON has."""
+    stamps = table.column("_timestamp").cast(pa.int64())
+    names = ("account", "amount", "size", "_partition", "_offset")
+    columns = [*(table.column(name).to_pylist() for name in names), stamps.to_pylist()]
+    return sorted([account, str(amount), *rest] for account, amount, *rest in zip(*columns, strict=True))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -125,3 +125,44 @@ def nanoseconds(text: str) -> int:
     days = (dt.date.fromisoformat(date) - dt.date(1970, 1, 1)).days
     seconds = days * 86_400 + hour * 3_600 + (minute - zone) * 60 + second
     return seconds * 10**9 + int(digits.ljust(10, "0")) // 10 if digits else seconds * 10**9
+
+
+odd = st.text(alphabet="0123456789-+.,eETZ: tfx", max_size=12)
+days = st.tuples(st.integers(0, 9999), st.integers(0, 13), st.integers(0, 32)).map(
+    lambda d: f"{d[0]:04}-{d[1]:02}-{d[2]:02}"
+)
+moments = st.tuples(days, st.sampled_from(["", "T00:00:00", "T23:59:60Z", "T12:00:00Z", " 12:00:00"])).map(
+    "".join
+)
+all_kinds = st.one_of(
+    kinds, st.sampled_from([pa.bool_(), pa.date32(), pa.timestamp("ms"), pa.timestamp("ms", tz="UTC")])
+)
+
+
+@given(
+    texts=st.lists(st.one_of(written, odd, days, moments), min_size=1, max_size=8),
+    kind=all_kinds,
+    decimal=st.sampled_from([".", ","]),
+)
+@example(texts=["2026-02-29", "2024-02-29", "1900-02-29", "2000-02-29"], kind=pa.date32(), decimal=".")
+def test_each_row_is_judged_as_it_would_be_alone(
+    texts: list[str], kind: Any, decimal: Any, folder: Path
+) -> None:
+    """Of many rows those are bad that alone would be refused, and all others have the same values."""
+    alone, schema = [], pa.schema([pa.field("x", kind, nullable=False)])
+    path = folder / "r.csv"
+    for text in texts:
+        path.write_text(f'x\n"{text}"\n')
+        try:
+            (batch,) = read_records(path, schema, decimal=decimal)
+        except InvalidRecordError:
+            alone.append(None)
+        else:
+            alone.append(batch.column(0))
+    path.write_text("x\n" + "".join(f'"{text}"\n' for text in texts))
+    bad: list[Any] = []
+    batches = list(read_records(path, schema, decimal=decimal, rejected=bad.extend))
+    assert [row.line for row in bad] == [at + 2 for at, column in enumerate(alone) if column is None]
+    good = [column for column in alone if column is not None]
+    if good:
+        assert str(batches[0].column(0)) == str(pa.concat_arrays(good))

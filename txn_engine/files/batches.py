@@ -41,13 +41,15 @@ def in_batches(
     """The rows in batches; where a row cannot be read, a fault in one before it is told first."""
     held: list[Record] = []
     lines: list[int] = []
+    full_rows = text.full_rows
     try:
         for line, row in rows:
             lines.append(line)
             held.append(row)
-            if text.batch_is_full(len(held)):
+            if len(held) >= full_rows or text.chars >= text.full_at:
                 yield make(held, lines)
                 held, lines = [], []
+                text.next_batch()
     except InvalidRecordError:
         if held:
             make(held, lines)

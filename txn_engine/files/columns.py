@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,11 +37,10 @@ def converted(
         ) from error
     except ValueError:
         pass  # looked for below: an error of pyarrow quotes the text, and would be told beside ours
-    convert = partial(_converted, conversion, field.type)
     if faults.every:
-        bad = _every_bad(texts, convert, conversion.suspects(texts, field.type))
+        bad = _every_bad(conversion, field.type, texts)
     else:
-        bad = [first_bad(texts, convert)]
+        bad = [first_bad(texts, lambda part: conversion.array(part, field.type))]
     for index in bad:
         faults.add(index, bad_value(layout, conversion, field, texts[index].as_py(), lines[index]))
     if not faults.every:
@@ -50,18 +48,16 @@ def converted(
     return conversion.array(without(texts, bad), field.type)
 
 
-def _converted(conversion: Conversion, kind: pa.DataType, texts: pa.Array[Any]) -> object:
-    return conversion.array(texts, kind)
-
-
-def _every_bad(texts: Any, convert: Callable[[Any], object], suspects: Any) -> list[int]:
-    """Where `convert` raises ValueError. Suspects and others are searched apart: it goes by halves, and is quick where
-    nothing, or everything, is bad.
+def _every_bad(conversion: Conversion, kind: pa.DataType, texts: Any) -> list[int]:
+    """Where the texts do not fit the type. What is surely bad is told at a glance; suspects and others are converted
+    apart, for that goes by halves, and is quick where nothing, or everything, is bad.
     """
-    found: list[int] = []
-    for places in (np.flatnonzero(suspects), np.flatnonzero(~suspects)):
+    sure, suspects = conversion.surely_bad(texts, kind), conversion.suspects(texts, kind)
+    found: list[int] = np.flatnonzero(sure).tolist()
+    for places in (np.flatnonzero(suspects & ~sure), np.flatnonzero(~suspects & ~sure)):
         if len(places):
-            found += places[every_bad(texts.take(pa.array(places)), convert)].tolist()
+            part = texts.take(pa.array(places))
+            found += places[every_bad(part, lambda some: conversion.array(some, kind))].tolist()
     return found
 
 

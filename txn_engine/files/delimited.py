@@ -118,7 +118,7 @@ def _counted_rows(
 
 def _csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
     """Each row that is not blank, with the number of the line it begins on; the text holds its lines until the next."""
-    line, awaits_header = 1, dialect.header is True
+    line, awaits_header, held = 1, dialect.header is True, text.held
     while True:
         fault = ""
         try:
@@ -129,20 +129,19 @@ def _csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iter
             return
         if fault:
             refused = _unquoted(layout, fault, line, text)
-            if (
-                awaits_header or fault == _NEVER_CLOSED
-            ):  # what names the columns, or how many rows there are, is not known
+            if awaits_header or fault == _NEVER_CLOSED:  # not known: the columns, or how many rows
                 raise refused
             layout.reject(line, refused, raw=text.raw())
         elif text.is_undecodable:
             if awaits_header:
                 raise text.undecodable(line)
             layout.reject(line, text.undecodable(line), raw=text.raw())
+            text.is_undecodable = False
         elif row:
             yield line, row
-        awaits_header = awaits_header and not row
+            awaits_header = False
         line = reader.line_num + 1
-        text.next_row()
+        held.clear()
 
 
 _NEVER_CLOSED = "unexpected end of data"

@@ -20,7 +20,8 @@ _CHARS_MAX = 1_000
 _CHARS_PLAIN = 38
 """Of a decimal that pyarrow reads right, whatever its digits are."""
 
-_DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$"
+WHOLE = r"^[+-]?[0-9]+$"
+DECIMAL = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?$"
 _CONTEXT = decimal.Context(prec=4 * _CHARS_MAX, Emin=-9_999, Emax=9_999)
 _KEPT_DIGITS = {16: 3, 32: 6, 64: 15}
 """By a float's bits: a text of so few characters, without an exponent, is always kept."""
@@ -28,14 +29,14 @@ _KEPT_DIGITS = {16: 3, 32: 6, 64: 15}
 
 def integers(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     """Whole numbers. ValueError where any does not fit."""
-    require(texts, r"^[+-]?[0-9]+$")
+    require(texts, WHOLE)
     found: pa.Array[Any] = pc.replace_substring_regex(texts, r"^\+", "").cast(kind)
     return found
 
 
 def decimals(texts: pa.Array[Any], kind: Any) -> pa.Array[Any]:
     """Decimals; digits beyond the scale only where they are zeros. ValueError where any does not fit."""
-    require(texts, _DECIMAL)
+    require(texts, DECIMAL)
     whole, scale = kind.precision - kind.scale, kind.scale
     if min(whole, scale) >= 0 and pa.types.is_decimal128(kind):
         plain = rf"^[+-]?0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{scale}}}0*)?$"

@@ -20,7 +20,8 @@ class Text:
     """A file as lines of text, with or without a byte order mark; a file that is cut or no text is refused.
 
     held: the lines since whoever reads them emptied it, so those of a row. is_undecodable: whether one of them has
-    bytes that the encoding does not have; they are kept as surrogates, which `raw` makes bytes again.
+    bytes that the encoding does not have; they are kept as surrogates, which `raw` makes bytes again. A batch is full
+    at `full_rows`, or where `chars`, all that were read, reach `full_at`.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -36,7 +37,9 @@ class Text:
             errors="surrogateescape",
             newline="",
         )
-        self._chars = self._batch_from = self._lines = 0
+        self.chars = self._lines = 0
+        self.full_at = BATCH_CHARS
+        self.full_rows = BATCH_ROWS
         self.held: list[str] = []
         self.is_undecodable = False
 
@@ -62,18 +65,23 @@ class Text:
 
     def lines(self) -> Iterator[str]:
         """The lines, with their ends."""
-        read, held, row_from = self._stream.readline, self.held, 0
-        while line := read(ROW_CHARS_MAX + 1):
-            if not held:
-                row_from = self._chars
-            held.append(line)
-            self._chars += len(line)
-            self._lines += 1
-            if self._chars - row_from > ROW_CHARS_MAX:
-                raise self._too_long()
-            if not line.isascii() and not is_whole(line):
-                self.is_undecodable = True
-            yield line
+        read, held, room = self._stream.readline, self.held, ROW_CHARS_MAX + 1
+        chars = row_from = lines = 0
+        try:
+            while line := read(room):
+                if not held:
+                    row_from = chars
+                held.append(line)
+                chars += len(line)
+                lines += 1
+                if chars - row_from >= room:
+                    raise self._too_long(lines)
+                if not line.isascii() and not is_whole(line):
+                    self.is_undecodable = True
+                self.chars = chars
+                yield line
+        finally:
+            self._lines = lines
 
     def raw(self) -> bytes:
         """The bytes of the lines that are held."""
@@ -101,19 +109,16 @@ class Text:
             line=line,
         )
 
-    def batch_is_full(self, rows: int) -> bool:
-        """Whether what was read since the last full batch is enough for one; tells the progress then."""
-        if rows < BATCH_ROWS and self._chars - self._batch_from < BATCH_CHARS:
-            return False
-        self._batch_from = self._chars
+    def next_batch(self) -> None:
+        """A batch begins with what is read from here on; tells the progress."""
+        self.full_at = self.chars + BATCH_CHARS
         self.tell_progress()
-        return True
 
     def tell_progress(self) -> None:
         """Say how far the reading is."""
         self._layout.progress(self._bytes.bytes_read)
 
-    def _too_long(self) -> InvalidRecordError:
+    def _too_long(self, line: int) -> InvalidRecordError:
         lines = len(self.held)
         seen = f"a row of more than {ROW_CHARS_MAX:,} characters" + (
             f", {lines:,} lines" if lines > 1 else ""
@@ -122,7 +127,7 @@ class Text:
         return self._layout.refused(
             seen,
             expected=f"at most {ROW_CHARS_MAX:,} in a row",
-            line=self._lines - lines + 1,
+            line=line - lines + 1,
             action=hint,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.ipc
 import pyarrow.parquet as pq
 
@@ -25,6 +26,7 @@ from txn_engine.log.store_config import (
 from txn_engine.log.uploads import upload_records
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.quality.digest import digest_of
 from txn_engine.schemas.layout import original
 from txn_engine.testing import ManualClock
 from txn_engine.verify.avro import avro_records
@@ -41,6 +43,10 @@ START_MS = 1_700_000_000_000
 
 def new_store() -> MemoryStore:
     return MemoryStore()  # one address for all: an Iceberg table has it
+
+
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04", b"BZh", b"\xfd7zXZ")
+"""How files begin in which no value stands as it is."""
 
 
 def open_engine(store: ObjectStore, clock: ManualClock) -> Engine:
@@ -150,6 +156,8 @@ def _unpacked(key: str, data: bytes) -> Iterator[bytes]:
         yield repr(pq.read_metadata(io.BytesIO(data)).to_dict()).encode()
     elif key.endswith(".avro"):
         yield repr(list(avro_records(data))).encode()
+    else:
+        assert not data.startswith(_COMPRESSED), key
 
 
 def seen(engine: Engine, cut: int | None = None) -> dict[tuple[int, int], tuple[int, int]]:
@@ -158,6 +166,16 @@ def seen(engine: Engine, cut: int | None = None) -> dict[tuple[int, int], tuple[
     return {
         (p, o): (account, amount) for p, o, account, amount in zip(*table.to_pydict().values(), strict=True)
     }
+
+
+def digests(engine: Engine, *cuts: int | None, without: bool = False) -> list[str]:
+    """The digest of all columns of all records that a scan sees, as of each of these cuts; or of those without the
+    person.
+    """
+    tables = [engine.scan(TOPIC, cut=cut).to_table() for cut in cuts]
+    if without:
+        tables = [table.filter(pc.field("account_id") != PERSON) for table in tables]
+    return [str(digest_of(table)) for table in tables]
 
 
 def without_person(records: dict[tuple[int, int], tuple[int, int]]) -> dict[tuple[int, int], tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.erasing.persons import (
     WHERE,
     commit,
     copy_of,
+    digests,
     ledger,
     objects_with,
     open_engine,
@@ -23,6 +25,7 @@ from tests.erasing.persons import (
 )
 from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
 from txn_engine import Engine
+from txn_engine.backup import prune, restore
 from txn_engine.erasing import ErasureReport
 from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.log.pins import PinStore
@@ -46,9 +49,11 @@ def test_gone_from_every_object() -> None:
     store, clock = ledger()
     with open_engine(store, clock) as engine:
         before = {cut: seen(engine, cut) for cut in (None, 0, 2)}
+        others, all_of_them = digests(engine, None, 0, 2, without=True), digests(engine, None, 0, 2)
         assert len(objects_with(store)) > 6
         report = erase(engine)
         assert objects_with(store) == []
+        assert digests(engine, None, 0, 2) == others != all_of_them
         assert {cut: seen(engine, cut) for cut in before} == {
             cut: without_person(records) for cut, records in before.items()
         }
@@ -166,11 +171,28 @@ def test_every_write(fault: str) -> None:
             assert_sound(engine)
 
 
+def _dies_once_begun() -> Callable[[Operation, str, int], Fault | None]:
+    """By the key, whatever is written beside it and before it."""
+    has_begun: list[str] = []
+
+    def decide(operation: Operation, key: str, _number: int) -> Fault | None:
+        if has_begun:
+            return "before"
+        if operation == "put_if_absent" and "/erasures/" in key:
+            has_begun.append(key)
+            return "after"
+        return None
+
+    return decide
+
+
 def test_one_that_was_begun_is_finished_without_the_condition() -> None:
     """By whoever comes: what no entry names alone is left to the next who asks with it."""
     made, clock = ledger()
     store = copy_of(made)
-    _attempt(store, clock(), "dies after", 0)
+    dying = FaultyStore(store, decide=_dies_once_begun(), error=_died)
+    with open_engine(dying, clock) as engine, pytest.raises(ProcessDiedError):
+        erase(engine)
     with open_engine(store, clock) as engine:
         (finished,) = engine.finish_erasures()
         assert finished.number == 0
@@ -178,6 +200,42 @@ def test_one_that_was_begun_is_finished_without_the_condition() -> None:
         assert len(objects_with(store)) == 1
         assert erase(engine).deleted == 1
         assert objects_with(store) == []
+
+
+def test_backups_are_without_them_once_older_ones_are_removed() -> None:
+    """Each that holds some is named, with how many and the command; files of one that was cut off too. A newer one is
+    made, the others are removed: then no byte is left in the place, and what is restored of it has all others.
+    """
+    store, clock = ledger()
+    place = MemoryStore("backups-of-a-person")
+    with open_engine(store, clock) as engine:
+        engine.backup(place)
+        records = sum(record[0] == PERSON for record in seen(engine).values())
+        commit(engine, PERSON)
+        last = FaultyStore(place)
+        last.decide = lambda operation, key, _: (
+            "before" if "backups/" in key and operation in _WRITES else None
+        )
+        with pytest.raises(TxnEngineError):
+            engine.backup(last)
+        report = engine.erase(TOPIC, WHERE, execute=True, backups=place)
+        of_backup, loose = report.still_held
+        assert (of_backup.place, of_backup.records) == (f"backup 0 in {place.url}", records)
+        assert of_backup.until.endswith(f"txn-engine backup prune --keep 1 --execute {place.url}")
+        assert "1 data files" in loose.place
+        assert "that no backup names" in loose.place
+        assert objects_with(store) == []
+        assert len(objects_with(place)) > 2
+        made = engine.backup(place)
+        assert prune(place, keep=1, execute=True, clock=clock).removed == (0,)
+        assert objects_with(place) == []
+        assert engine.erase(TOPIC, WHERE, execute=True, backups=place).is_complete
+        target = MemoryStore("restored-without-a-person")
+        assert restore(place, target, clock=clock).backup == made
+        with open_engine(target, clock) as again:
+            assert seen(again) == seen(engine) == without_person(seen(engine))
+            assert objects_with(target) == []
+            assert_sound(again)
 
 
 def test_files_that_only_a_step_of_a_table_shows_are_erased_by_name() -> None:

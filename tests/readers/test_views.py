@@ -15,11 +15,12 @@ import pytest
 import txn_engine
 from storage import BucketStore, LocalStore
 from tests.conftest import S3Bucket
-from tests.readers.environments import run
+from tests.readers.environments import HOME, run
 from tests.readers.programs.rows import digest
 from tests.tables.ledgers import EAGER, SCHEMA, Ledger, engine_on, rows
-from txn_engine import Engine
+from txn_engine import AddColumn, Engine, MakeNullable
 from txn_engine.errors import ConcurrentTransactionsError
+from txn_engine.spark.jars import jar_settings
 from txn_engine.testing import ManualClock
 
 pytestmark = [pytest.mark.readers, pytest.mark.timeout(600)]
@@ -268,3 +269,36 @@ def test_on_s3(minio_bucket: S3Bucket) -> None:
     found = run("tables", "python_tables", shown.request(**options))
     assert found["deltalake"] == found["polars delta"] == [shown.by_version[-1], *shown.by_version]
     assert found["pyiceberg"] == found["polars iceberg"] == [shown.by_snapshot[-1], *shown.by_snapshot]
+
+
+@pytest.mark.minio
+@pytest.mark.parametrize("table_format", ["delta", "iceberg"])
+def test_spark_on_s3(minio_bucket: S3Bucket, table_format: str) -> None:
+    """By Hadoop's S3A, as TABLES.md says; the connector's jars are those of the Hadoop that each Spark has."""
+    keys = {"access_key": minio_bucket.access_key, "secret_key": minio_bucket.secret_key}
+    with txn_engine.connect(f"{minio_bucket.url}/ledger", endpoint=minio_bucket.endpoint, **keys) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        engine.partition("payments", 0).append(rows(1, 2))
+        shown = note(engine)
+        engine.admin.alter_topic(
+            "payments", [AddColumn(pa.field("kind", pa.string())), MakeNullable("account")]
+        )
+        note(engine, shown)
+        store = engine.store
+        assert isinstance(store, BucketStore)
+    options = {f"spark.hadoop.{name}": value for name, value in store.hadoop_options().items()}
+    options |= {"spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
+    jars = [
+        *(HOME / f"{table_format}-jars").glob("*.jar"),
+        *map(Path, jar_settings(store.url)["spark.jars"].split(",")),
+    ]
+    if table_format == "iceberg":  # has a hadoop-aws of its own, since its Spark has an older Hadoop
+        jars = [jar for jar in jars if not jar.name.startswith("org.apache.hadoop.hadoop-aws-3.5")]
+    asked = shown.request(settings=options, tags=shown.tags)
+    asked |= {name: asked[name].replace("s3://", "s3a://") for name in ("delta", "root")}
+    found = run(table_format, f"{table_format}_spark", asked, READER_JARS=",".join(map(str, jars)))
+    if table_format == "delta":
+        assert (found["delta"], found["versions"]) == (shown.by_version[-1], shown.by_version)
+    else:
+        assert found["iceberg"] == found["root"] == shown.by_snapshot[-1]
+        assert found["snapshots"] == found["tags"] == shown.by_snapshot

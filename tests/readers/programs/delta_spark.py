@@ -17,6 +17,7 @@ spark = session(
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        **asked.get("settings", {}),
     }
 )
 

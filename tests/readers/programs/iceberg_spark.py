@@ -25,6 +25,7 @@ spark = session(
         "spark.sql.catalog.views": "org.apache.iceberg.spark.SparkCatalog",
         "spark.sql.catalog.views.type": "hadoop",
         "spark.sql.catalog.views.warehouse": warehouse,
+        **asked.get("settings", {}),
     }
 )
 

@@ -1,13 +1,18 @@
-"""Every kind of change while producers of other processes write, consumers and SQL read, and files are merged."""
+"""Every kind of change while producers of other processes write, consumers and SQL read, files are merged and tables
+are published.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyiceberg.table import StaticTable
 
 import txn_engine
 from txn_engine import (
@@ -40,11 +45,13 @@ CHANGES: list[Change] = [
     ReorderColumns(["text", "extra", "kind", "size", "id"]),
     DropColumn("size"),
 ]
+PUBLISHED: list[Change] = [AddColumn(pa.field("kind", pa.string())), *CHANGES[1:]]
+"""Without a default, which Iceberg's second format does not have."""
 VALUES: dict[str, Callable[[int], set[Any]]] = {
     "note": lambda number: {f"n{number}"},
     "text": lambda number: {f"n{number}"},
     "size": lambda number: {number},
-    "kind": lambda number: {f"k{number}", "old"},
+    "kind": lambda number: {f"k{number}", "old", None},
     "extra": lambda number: {number / 2, None},
 }
 
@@ -92,60 +99,130 @@ class Actors:
             thread.join()
 
 
-def test_every_kind_of_change_while_all_go_on(tmp_path: Path) -> None:
-    """No record is lost or doubled, none says what nobody wrote, and no reader or writer has to be begun anew."""
-    url = str(tmp_path)
-    with txn_engine.connect(url) as engine:
-        engine.admin.create_topic("t", partitions=2, schema=SCHEMA)
-        actors, readers = Actors(url), Actors(url)
-        sent, seen = list[int](), list[int]()
-        bad: list[dict[str, Any]] = []
-        lock = threading.Lock()
+@dataclass
+class Flight:
+    """All who use topic `t` while its columns change, and what they saw."""
 
-        def produce(other: Engine, first: int) -> None:
-            with other.producer() as producer:
+    engine: Engine
+    actors: Actors
+    readers: Actors
+    sent: list[int] = field(default_factory=list)
+    seen: list[int] = field(default_factory=list)
+    bad: list[dict[str, Any]] = field(default_factory=list)
+    published: list[tuple[str, list[int]]] = field(default_factory=list)
+    pace_s: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def produce(self, first: int) -> Callable[[Engine], None]:
+        """Every second number from there on, in the columns that this process knows."""
+
+        def work(engine: Engine) -> None:
+            with engine.producer() as producer:
                 number = first
-                while not actors.stop.is_set():
-                    schema = other.logs.topics.get("t").schema
+                while not self.actors.stop.wait(self.pace_s):
+                    schema = engine.logs.topics.get("t").schema
                     table = pa.Table.from_pylist([row(number, schema.names)], schema=schema)
                     try:
                         producer.produce("t", table).result()
                     except InvalidRecordError:  # heard of a change between the look and the call
                         continue
-                    with lock:
-                        sent.append(number)
+                    with self._lock:
+                        self.sent.append(number)
                     number += 2
 
-        def consume(other: Engine) -> None:
-            with other.consumer() as consumer:
-                consumer.subscribe(["t"])
-                while not readers.stop.is_set() or any(consumer.lag().values()):
-                    table = consumer.poll(timeout_ms=20)
-                    if table is not None:
-                        seen.extend(table.column("id").to_pylist())
-                        bad.extend(wrong(table))
+        return work
 
-        def look(other: Engine) -> None:
-            while not actors.stop.is_set():
-                bad.extend(wrong(other.scan("t").to_table()))
-                bad.extend(wrong(other.sql("SELECT * FROM t")))
-                other.maintenance.compact("t", policy=EAGER)
+    def consume(self, engine: Engine) -> None:
+        with engine.consumer() as consumer:
+            consumer.subscribe(["t"])
+            while not self.readers.stop.is_set() or any(consumer.lag().values()):
+                table = consumer.poll(timeout_ms=20)
+                if table is not None:
+                    self.seen.extend(table.column("id").to_pylist())
+                    self.bad.extend(wrong(table))
 
-        actors.begin(lambda other: produce(other, 0))
-        actors.begin(lambda other: produce(other, 1))
-        actors.begin(look)
-        readers.begin(consume)
-        for change in CHANGES:
-            before = len(sent)
-            engine.admin.alter_topic("t", change)
-            assert not wrong(engine.scan("t").to_table())
-            while len(sent) < before + 4 and not actors.stop.is_set():
-                actors.stop.wait(0.01)
-        actors.end()
-        readers.end()
-        assert (actors.errors, readers.errors) == ([], [])
-        assert not bad
-        final = engine.scan("t").to_table()
-        assert sorted(final.column("id").to_pylist()) == sorted(seen) == sorted(sent)
+    def look(self, engine: Engine) -> None:
+        """Scans and SQL, and files that are merged."""
+        while not self.actors.stop.is_set():
+            self.bad.extend(wrong(engine.scan("t").to_table()))
+            self.bad.extend(wrong(engine.sql("SELECT * FROM t")))
+            engine.maintenance.compact("t", policy=EAGER)
+
+    def publish(self, engine: Engine) -> None:
+        """Versions of an Iceberg table, each read at once by an engine that knows nothing of ours."""
+        while not self.actors.stop.is_set():
+            cut = engine.cut(["t"], keep_ms=600_000)
+            uri = engine.tables.publish("t", ["iceberg"], cut=cut)["iceberg"]
+            ids = sorted(engine.scan("t", cut=cut).to_table(["id"])["id"].to_pylist())
+            self.published.append((uri, ids))
+            self.bad.extend(wrong_in_table(uri, ids))
+
+    def await_more(self, records: int = 4) -> None:
+        """Until so many more records were written."""
+        before = len(self.sent)
+        while len(self.sent) < before + records and not self.actors.stop.is_set():
+            self.actors.stop.wait(0.01)
+
+    def change(self, change: Change) -> None:
+        """It, and a scan of this engine in the columns that came."""
+        self.engine.admin.alter_topic("t", change)
+        self.bad.extend(wrong(self.engine.scan("t").to_table()))
+
+    def check(self) -> None:
+        """That nothing was lost, doubled or wrong."""
+        assert (self.actors.errors, self.readers.errors) == ([], [])
+        assert not self.bad
+        final = self.engine.scan("t").to_table()
+        assert sorted(final.column("id").to_pylist()) == sorted(self.seen) == sorted(self.sent)
         assert final.schema.names[:4] == ["text", "extra", "kind", "id"]
-        assert engine.admin.verify().findings == ()
+        assert self.engine.admin.verify().findings == ()
+
+
+def wrong_in_table(uri: str, ids: list[int]) -> list[dict[str, Any]]:
+    """What of a version of the table is not right: rows, or which rows there are."""
+    table = StaticTable.from_metadata(uri).scan().to_arrow()
+    found = sorted(table["id"].to_pylist())
+    return wrong(table) if found == ids else [{"table": uri, "ids": found, "expected": ids}]
+
+
+@contextmanager
+def flight(url: str, *, pace_s: float = 0.0) -> Iterator[Flight]:
+    """Two producers, which wait so long between records, a consumer, and a process that scans and merges; who comes
+    beside them begins in the block.
+    """
+    with txn_engine.connect(url) as engine:
+        engine.admin.create_topic("t", partitions=2, schema=SCHEMA)
+        found = Flight(engine, Actors(url), Actors(url), pace_s=pace_s)
+        found.actors.begin(found.produce(0))
+        found.actors.begin(found.produce(1))
+        found.actors.begin(found.look)
+        found.readers.begin(found.consume)
+        try:
+            yield found
+        finally:
+            found.actors.end()
+            found.readers.end()
+        found.check()
+
+
+def test_every_kind_of_change_while_all_go_on(tmp_path: Path) -> None:
+    """No record is lost or doubled, none says what nobody wrote, and no reader or writer has to be begun anew."""
+    with flight(str(tmp_path)) as all_of_them:
+        for change in CHANGES:
+            all_of_them.change(change)
+            all_of_them.await_more()
+
+
+def test_every_kind_of_change_while_tables_are_published(tmp_path: Path) -> None:
+    """Each version of the table is right when it comes, and as right when the columns have changed since."""
+    with flight(str(tmp_path)) as all_of_them:
+        all_of_them.actors.begin(all_of_them.publish)
+        for change in PUBLISHED:
+            all_of_them.change(change)
+            all_of_them.await_more()
+            versions = len(all_of_them.published)
+            while len(all_of_them.published) < versions + 2 and not all_of_them.actors.stop.is_set():
+                all_of_them.actors.stop.wait(0.01)
+    assert len(all_of_them.published) >= 2 * len(PUBLISHED)
+    for uri, ids in all_of_them.published:
+        assert not wrong_in_table(uri, ids)

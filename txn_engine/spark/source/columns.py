@@ -11,7 +11,7 @@ from pyspark.sql import types as kinds
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import InvalidRequestError, SchemaChangedError
 from txn_engine.log.topics import KAFKA_SCHEMA, Topic
 from txn_engine.scan import TOPIC
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
@@ -112,19 +112,37 @@ def _kafkas(column: Any, kind: Any, rows: int) -> Any:
 
 def check_wanted(wanted: StructType, full: StructType) -> None:
     """Raise unless each column that a read was given by `.schema(...)` is one of the topic's, of its type."""
+    found = _unlike(wanted, full)
+    if found is not None:
+        seen, expected, action = found
+        raise InvalidRequestError(f"{seen} in .schema(...)", actor=ACTOR, expected=expected, action=action)
+
+
+def check_still_there(known: StructType, full: StructType) -> None:
+    """Raise `SchemaChangedError` unless each column that a stream began with is still one of the topic's, of its type:
+    Spark lets no running query have others.
+    """
+    found = _unlike(known, full)
+    if found is not None:
+        seen, expected, _ = found
+        raise SchemaChangedError(
+            f"a running stream with {seen}, of a topic whose columns changed",
+            actor=ACTOR,
+            expected=expected,
+            action="start the query again: it goes on from its checkpoint, in the columns of now",
+        )
+
+
+def _unlike(wanted: StructType, full: StructType) -> tuple[str, str, str | None] | None:
+    """The first column that is not one of the topic's as it is: what was seen, what expected, and what to do."""
     for field in wanted:
         if field.name not in full.names:
-            raise InvalidRequestError(
-                f"column {field.name!r} in .schema(...)", actor=ACTOR, expected=f"some of {full.names}"
-            )
+            return f"column {field.name!r}", f"some of {full.names}", None
         kind = full[field.name].dataType.simpleString()
         if field.dataType.simpleString() != kind:
-            raise InvalidRequestError(
-                f"column {field.name!r} of type {field.dataType.simpleString()} in .schema(...)",
-                actor=ACTOR,
-                expected=kind,
-                action="read it as it is, and cast it",
-            )
+            seen = f"column {field.name!r} of type {field.dataType.simpleString()}"
+            return seen, kind, "read it as it is, and cast it"
+    return None
 
 
 def stored_columns(wanted: StructType) -> list[str]:

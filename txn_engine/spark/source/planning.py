@@ -260,6 +260,7 @@ class Planner:
         self._check_store(end)
         found = self._partitions(self._named({tp.topic for tp in end.offsets}))
         objects = self._engine.logs.tools.objects
+        known = {at.topic.name: self._as_new_as_its_files(at.topic) for at in found.values()}
         parts: list[Part] = []
         for tp, last in sorted(end.offsets.items()):
             at = found.get(tp)
@@ -278,8 +279,19 @@ class Planner:
                     action="this checkpoint is of another store, or the store was put back to an earlier state",
                 )
             chosen = choose_files(at.state, tp.partition, first, last, self._options.isolation_level)
-            parts += [Part(at.topic, part) for part in present_files(objects, at.topic, chosen)]
+            topic = known[tp.topic]
+            parts += [Part(topic, part) for part in present_files(objects, topic, chosen)]
         return parts
+
+    def _as_new_as_its_files(self, topic: Topic) -> Topic:
+        """The topic with the columns that it has now that its files are listed: one may have come since it was looked
+        up, or been merged, by newer ones.
+        """
+        topics = self._engine.logs.topics
+        if self._options.ranges_only or not topics.has_new_columns(topic):
+            return topic
+        found = topics.get(topic.name)
+        return found if found.incarnation == topic.incarnation else topic
 
     def _first(self, tp: TopicPartition, at: _Partition, start: Positions) -> int:
         """Where to begin in a partition; its log's start where the stream never was in it."""

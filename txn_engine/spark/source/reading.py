@@ -25,9 +25,11 @@ from txn_engine.engine import Engine
 from txn_engine.errors import TxnEngineError
 from txn_engine.log.objects import Objects
 from txn_engine.log.reading import read_slice
+from txn_engine.log.topics import Topic
 from txn_engine.spark.opening import store_for_executors
 from txn_engine.spark.source.columns import (
     RANGES,
+    check_still_there,
     check_wanted,
     shaped,
     source_schema,
@@ -104,12 +106,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def _planner(self) -> Planner:
         planner = Planner(self._engine, self._options)
-        self._check_columns(planner)
-        return planner
-
-    def _check_columns(self, planner: Planner) -> None:
         if not self._options.ranges_only:
             check_wanted(self._schema, source_schema(planner.topics(), self._options))
+        return planner
+
+    def _check_still_there(self, topics: Sequence[Topic]) -> None:
+        if topics and not self._options.ranges_only:
+            check_still_there(self._schema, source_schema(topics, self._options))
 
     # --- offsets --------------------------------------------------------------------------------------------
 
@@ -134,7 +137,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if monotonic_ms() < self._next_look_ms:
             return start
         position = Positions.from_json(start)
-        self._check_columns(self._planner)
+        self._check_still_there(self._planner.topics())
         latest, log_ends = self._planner.ahead(position)
         self._reported = latest.to_json() | {"_logEnd": replace(log_ends, store_id="").to_json()}
         end = latest if self._target is None else _at_most(latest, self._target)
@@ -172,7 +175,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         asked = (start, end)
         if self._planned is None or self._planned[0] != asked:
             first, last = Positions.from_json(start), Positions.from_json(end)
-            self._planned = asked, _tasks(self._engine, self._planner, self._options, first, last)
+            planned = _tasks(self._engine, self._planner, self._options, first, last)
+            parts = (part for task in planned if isinstance(task, ReadTask) for part in task.parts)
+            self._check_still_there(list({part.topic.name: part.topic for part in parts}.values()))
+            self._planned = asked, planned
         return self._planned[1]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -99,6 +99,7 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     letters = engine.scan("dead").to_table().to_pylist()
     assert accounts(engine) == [1, 4]
     assert [row["source_line"] for row in letters] == [3, 4]
+    assert run.xcom("load", "dead_letters") == 2
     assert {row["run_id"] for row in letters} == {run.xcom("load")["run_id"]}
 
 

@@ -64,7 +64,8 @@ class TxnProduceOperator(BaseOperator):
     topic's; `partition` puts all into one, else the topic's key says.
 
     With a `dead_letter_topic` rows of files that cannot be used go there, in the same transaction: records and dead
-    letters are all rows. Above `max_dead_letters` (a count, or a share as "1%") the task fails and loads nothing.
+    letters are all rows. Above `max_dead_letters` (a count, or a share as "1%") the task fails and loads nothing. How
+    many there were is in its XCom `dead_letters`.
 
     `engine="spark"` has Spark read the files, `path` as `txn_engine.spark.load_files` takes it: places and patterns
     that Spark can list, each file a task's. `spark_settings` are Spark's own, stronger than the deployment's
@@ -233,7 +234,7 @@ class TxnProduceOperator(BaseOperator):
     ) -> Sequence[RecordMetadata]:
         function = self.python_callable
         if function is None:
-            return self._load_files(engine, producer, run_id)
+            return self._load_files(engine, producer, run_id, context)
 
         def send() -> list[Future[list[RecordMetadata]]]:
             known = {**context, **self.op_kwargs}
@@ -245,7 +246,9 @@ class TxnProduceOperator(BaseOperator):
 
         return answered(commit_run(producer, run_id, send))
 
-    def _load_files(self, engine: Engine, producer: Producer, run_id: str) -> Sequence[RecordMetadata]:
+    def _load_files(
+        self, engine: Engine, producer: Producer, run_id: str, context: Context
+    ) -> Sequence[RecordMetadata]:
         from txn_engine.files import files_named
         from txn_engine.loading.load import FileLoad, dead_letters_for
 
@@ -271,6 +274,7 @@ class TxnProduceOperator(BaseOperator):
 
         commit_run(producer, run_id, send)
         if dead is not None:
+            context["ti"].xcom_push("dead_letters", dead.count)
             self.log.info("%d dead letters to %s: %s", dead.count, self.dead_letter_topic, dead.told())
         return answered(load.sent)
 

@@ -95,6 +95,23 @@ def test_large_writes_roll_over_to_several_files(
     assert sorted(accounts) == sorted([*range(30_000)] * 2)
 
 
+def test_tasks_split_what_the_topic_does_not_take(spark: SparkSession, ledger: Engine) -> None:
+    """`max.message.bytes` of Spark's files too: several files, sequences one after the other; a row that is too large
+    alone fails the job with the limit, and nothing is visible.
+    """
+    ledger.admin.alter_configs({"max.message.bytes": 20_000}, topic="balances")
+    written = write_topic(small(spark, 30_000).coalesce(1), ledger, "balances", transactional_id="job")
+    assert written.files > 4
+    assert max(file.bytes for file in ledger.scan("balances").files()) <= 20_000
+    accounts = ledger.scan("balances").to_table(["account_id"]).column("account_id").to_pylist()
+    assert sorted(accounts) == [*range(30_000)]
+    ledger.admin.alter_configs({"max.message.bytes": 100}, topic="balances")
+    with pytest.raises(SparkJobError, match=r"a record in a data file of \d+ bytes .* at most 100: "):
+        write_topic(small(spark), ledger, "balances", transactional_id="job")
+    assert ledger.scan("balances").to_table().num_rows == 30_000
+    assert not ledger.admin.verify().findings
+
+
 def test_an_empty_result_still_moves_the_group(spark: SparkSession, ledger: Engine) -> None:
     """No output is an output: the offsets are committed, and no file is written."""
     load(ledger, 0, 10)

@@ -37,28 +37,32 @@ def converted(
         ) from error
     except ValueError:
         pass  # looked for below: an error of pyarrow quotes the text, and would be told beside ours
-    if faults.every:
-        bad = _every_bad(conversion, field.type, texts)
-    else:
-        bad = [first_bad(texts, lambda part: conversion.array(part, field.type))]
+    if not faults.every:
+        index = first_bad(texts, lambda part: conversion.array(part, field.type))
+        faults.add(index, bad_value(layout, conversion, field, texts[index].as_py(), lines[index]))
+        return nulls_of(field, len(texts))
+    bad, found = _every_bad(conversion, field.type, texts)
     for index in bad:
         faults.add(index, bad_value(layout, conversion, field, texts[index].as_py(), lines[index]))
-    if not faults.every:
-        return nulls_of(field, len(texts))
-    return conversion.array(without(texts, bad), field.type)
+    return found
 
 
-def _every_bad(conversion: Conversion, kind: pa.DataType, texts: Any) -> list[int]:
-    """Where the texts do not fit the type. What is surely bad is told at a glance; suspects and others are converted
-    apart, for that goes by halves, and is quick where nothing, or everything, is bad.
+def _every_bad(conversion: Conversion, kind: pa.DataType, texts: Any) -> tuple[list[int], pa.Array[Any]]:
+    """Where the texts do not fit the type, and the others in it. What is surely bad is told at a glance; suspects and
+    others are then converted apart, for that goes by halves, and is quick where nothing, or everything, is bad.
     """
-    sure, suspects = conversion.surely_bad(texts, kind), conversion.suspects(texts, kind)
-    found: list[int] = np.flatnonzero(sure).tolist()
+    sure = conversion.surely_bad(texts, kind)
+    bad: list[int] = np.flatnonzero(sure).tolist()
+    try:
+        return bad, conversion.array(without(texts, bad), kind)
+    except ValueError:
+        pass  # some are not so sure
+    suspects = conversion.suspects(texts, kind)
     for places in (np.flatnonzero(suspects & ~sure), np.flatnonzero(~suspects & ~sure)):
         if len(places):
             part = texts.take(pa.array(places))
-            found += places[every_bad(part, lambda some: conversion.array(some, kind))].tolist()
-    return found
+            bad += places[every_bad(part, lambda some: conversion.array(some, kind))].tolist()
+    return bad, conversion.array(without(texts, bad), kind)
 
 
 def without(values: Any, places: Sequence[int]) -> Any:

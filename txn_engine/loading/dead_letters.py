@@ -39,6 +39,8 @@ _FIELDS: list[pa.Field[Any]] = [
 DEAD_LETTERS = pa.schema(_FIELDS)
 """The columns of every dead-letter topic."""
 
+SENT_BYTES = 16 * 1024 * 1024
+
 REPLAYED_WITH = (
     "columns",
     "null_values",
@@ -99,6 +101,7 @@ class DeadLetters:
     producer: Producer | None = None
     count: int = 0
     reasons: dict[str, tuple[int, InvalidRecordError]] = field(default_factory=dict)
+    held: list[pa.Table] = field(default_factory=list)
     sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
 
     def taker(self, file: str, reading: str) -> Callable[[Sequence[BadRow]], None]:
@@ -111,13 +114,25 @@ class DeadLetters:
                 letters = letters_of(
                     rows, file, reading, topic=self.topic, run_id=self.run_id, failed_at_ms=self.clock()
                 )
-                self.sent.append(self.producer.produce(self.dead_letter_topic, letters))
+                self.held.append(letters)
+                if sum(table.nbytes for table in self.held) >= SENT_BYTES:
+                    self._send()
 
         return take
 
     def check(self, rows: int) -> None:
-        """The whole run is read, and had so many rows in all. Raises `InvalidRecordError` where too many are dead."""
+        """The whole run is read, and had so many rows in all: hand over what is held.
+
+        Raises `InvalidRecordError` where too many are dead.
+        """
         self.limit.check_all(self.count, rows, self.first)
+        self._send()
+
+    def _send(self) -> None:
+        """In few parts: each is a file."""
+        if self.held and self.producer is not None and self.dead_letter_topic is not None:
+            self.sent.append(self.producer.produce(self.dead_letter_topic, pa.concat_tables(self.held)))
+            self.held = []
 
     def told(self) -> str:
         """How many of each reason, for a log: no value of a file is in it."""

@@ -53,6 +53,20 @@ MUTANTS = (
         _WORKLOADS,
     ),
     Mutant(
+        "a-file-goes-before-its-row",
+        "an erased file is deleted before the log says what stands for it",
+        (
+            Edit(
+                _ERASING,
+                "            verdict = self._target.log.append_one(EraseProposal(self._erasure, tuple(pairs)))\n",
+                "            for each in found:\n"
+                "                self._target.objects.remove(self._key(each.file.file.data_path))\n"
+                "            verdict = self._target.log.append_one(EraseProposal(self._erasure, tuple(pairs)))\n",
+            ),
+        ),
+        _WORKLOADS,
+    ),
+    Mutant(
         "a-cut-holds-what-it-lists",
         "clean-up asks cuts for the files that they list, and not for what stands for these",
         (

@@ -14,6 +14,7 @@ from tests.simulator.mutants.catalog import (
     groups,
     logs,
     partitions,
+    schemas,
     settings,
     tables,
 )
@@ -32,5 +33,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *tables.MUTANTS,
     *backups.MUTANTS,
     *settings.MUTANTS,
+    *schemas.MUTANTS,
     *erasure.MUTANTS,
 )

@@ -16,7 +16,8 @@ from txn_engine.cli.main import PROGRAM, cli
 PAGES = sorted(
     [REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / "dags").glob("*.py")]
 )
-_FROM_FILE = re.compile(r" < [\w.]+ *$")
+_BY_THE_SHELL = re.compile(r" [<>] [\w.]+ *$")
+_GOES_ON = re.compile(r" \\\n +")
 _QUOTED = re.compile(rf"(?<!`)`(?:\.venv/bin/)?{PROGRAM}\s+([^`]+)`(?!`)")
 _ON_ITS_OWN = re.compile(rf"^ {{4,}}(?:\.venv/bin/)?{PROGRAM} ((?:\S+ )*\S+)", re.MULTILINE)
 """An indented line: what comes after two spaces or more says what it does."""
@@ -25,6 +26,7 @@ _STAND_INS = {"N": "0", "OFFSET": "0"}
 
 def commands_in(text: str) -> Iterator[str]:
     """What follows the program's name, a line each: quoted in a sentence, or on a line of its own."""
+    text = _GOES_ON.sub(" ", text)
     for found in _QUOTED.findall(text):
         yield " ".join(found.split())
     for found in _ON_ITS_OWN.findall(text):
@@ -58,6 +60,6 @@ CALLS = [(page, call) for page in PAGES for call in commands_in(page.read_text(e
 @pytest.mark.parametrize(("page", "call"), CALLS, ids=[f"{page.name}: {call}" for page, call in CALLS])
 def test_call_is_taken(page: Path, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TXN_ENGINE_URL", raising=False)
-    alone = _FROM_FILE.sub("", call.partition("|")[0])
+    alone = _BY_THE_SHELL.sub("", call.partition("|")[0])
     words = [_STAND_INS.get(word, word) for word in shlex.split(alone)]
     try_call(words)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -25,6 +25,8 @@ _COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "other": (pa.large_string(), ["\\N", "ünïcödé 漢字", None]),
     "raw": (pa.binary(), [b"\x00\xff\\", b"", None]),
     "day": (pa.date32(), [date(1, 1, 1), date(9999, 12, 31), None]),
+    "hour": (pa.time64("us"), [time(0), time(23, 59, 59, 999999), None]),
+    "minute": (pa.time32("ms"), [time(12, 30, 0, 1000), time(0), None]),
     "moment": (
         pa.timestamp("us", "UTC"),
         [datetime(1, 1, 1, tzinfo=UTC), datetime(2026, 1, 31, 9, 30, 0, 123456, UTC), None],

@@ -12,11 +12,13 @@ import pytest
 from psycopg import Connection
 
 from tests.postgres.conftest import SCHEMA, payments, produce
+from tests.postgres.every_type import RECORDS
 from txn_engine import Engine
 from txn_engine.consumer import Consumer
 from txn_engine.errors import (
     IllegalStateError,
     InvalidGroupIdError,
+    InvalidRecordError,
     InvalidRequestError,
     OffsetsMovedError,
     TxnEngineError,
@@ -28,6 +30,7 @@ from txn_engine.postgres import (
     append_to,
     consume_into,
     insert_into,
+    load_query,
     upsert_into,
 )
 
@@ -265,16 +268,13 @@ def test_a_text_that_is_too_long_is_not_quoted(engine: Engine, connection: Conne
     connection.execute("CREATE TABLE payments (account_id bigint, amount numeric, note varchar(5))")
     connection.commit()
     produce(engine, payments(1, note="secret-and-long"))
-    with pytest.raises(DatabaseError, match="StringDataRightTruncation") as caught:
+    with pytest.raises(DatabaseError, match="a text of 15 characters") as caught:
         consume_into(connection, consumer_of(engine), insert_into("payments"))
     assert "secret" not in str(caught.value)
 
 
 def test_every_type_comes_back_as_it_was(engine: Engine, connection: Connection[Any]) -> None:
     """Into a table that is made for the topic, and out again by `load_query`: the same records."""
-    from tests.postgres.every_type import RECORDS
-    from txn_engine.postgres import load_query
-
     for topic in ("kinds", "again"):
         engine.admin.create_topic(topic, partitions=1, schema=RECORDS.schema)
     produce(engine, RECORDS, "kinds")
@@ -282,6 +282,70 @@ def test_every_type_comes_back_as_it_was(engine: Engine, connection: Connection[
     load_query(engine, connection, "SELECT * FROM kinds", "again", run_id="1")
     names = RECORDS.column_names
     assert engine.scan("again").to_table(names).equals(engine.scan("kinds").to_table(names))
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "UTF8"])
+def test_texts_whatever_the_connection_speaks(engine: Engine, dsn: str, encoding: str) -> None:
+    """Not in the encoding of the connection, but in that of the text."""
+    produce(engine, payments(1, note="Zoë"))
+    with psycopg.connect(dsn, client_encoding=encoding) as connection:
+        consume_into(connection, consumer_of(engine), insert_into("payments", create=True))
+        assert connection.execute("SELECT note, length(note) FROM payments").fetchall() == [("Zoë", 3)]
+        connection.commit()
+        engine.admin.create_topic("again", partitions=1, schema=SCHEMA)
+        load_query(engine, connection, "SELECT * FROM payments", "again", run_id="1")
+    assert engine.scan("again").to_table(["note"])["note"].to_pylist() == ["Zoë"]
+
+
+def test_a_zone_that_is_seconds_off(engine: Engine, connection: Connection[Any]) -> None:
+    kind = pa.timestamp("us", "Africa/Monrovia")
+    times = pa.table({"at": pa.array([0, 1], kind)})
+    engine.admin.create_topic("times", partitions=1, schema=times.schema)
+    produce(engine, times, "times")
+    consume_into(connection, consumer_of(engine, "times"), insert_into("times", create=True))
+    rows = connection.execute("SELECT extract(epoch FROM at) * 1000000 FROM times ORDER BY 1").fetchall()
+    assert [int(each) for (each,) in rows] == [0, 1]
+
+
+def test_spaces_that_would_be_cut(engine: Engine, connection: Connection[Any]) -> None:
+    connection.execute("CREATE TABLE payments (account_id bigint, amount numeric, note varchar(3))")
+    connection.commit()
+    produce(engine, payments(1, note="abc   "))
+    with pytest.raises(DatabaseError, match="a text of 6 characters"):
+        consume_into(connection, consumer_of(engine), insert_into("payments"))
+
+
+def test_a_key_that_is_null(engine: Engine, connection: Connection[Any]) -> None:
+    connection.execute("CREATE TABLE payments (account_id bigint, amount numeric, note text UNIQUE)")
+    connection.commit()
+    produce(engine, payments(1, note=None))
+    with pytest.raises(InvalidRecordError, match="null in key column 'note'"):
+        consume_into(connection, consumer_of(engine), upsert_into("payments", ["note"]))
+
+
+def test_the_words_of_a_trigger_are_not_told(engine: Engine, connection: Connection[Any]) -> None:
+    connection.execute("CREATE TABLE payments (account_id bigint, amount numeric, note text)")
+    connection.execute(
+        "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'bad note %', new.note; END $$"
+    )
+    connection.execute("CREATE TRIGGER no BEFORE INSERT ON payments FOR EACH ROW EXECUTE FUNCTION no()")
+    connection.commit()
+    produce(engine, payments(1, note="4111-SECRET"))
+    with pytest.raises(DatabaseError, match="RaiseException") as caught:
+        consume_into(connection, consumer_of(engine), insert_into("payments"))
+    assert "SECRET" not in str(caught.value)
+
+
+def test_positions_in_a_schema_that_is_not_searched(engine: Engine, connection: Connection[Any]) -> None:
+    """Are not taken for none."""
+    produce(engine, payments(1))
+    consume_into(connection, consumer_of(engine), insert_into("payments", create=True))
+    connection.execute("CREATE SCHEMA app")
+    connection.execute("SET search_path = app")
+    connection.commit()
+    with pytest.raises(InvalidRequestError, match="in schema 'public'"):
+        consume_into(connection, consumer_of(engine), insert_into("payments", create=True))
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------

@@ -79,6 +79,63 @@ def test_a_row_that_commits_late_is_not_skipped(engine: Engine, outbox: Connecti
     assert loaded(engine) == [*range(101), 1000]
 
 
+def die_behind_the_commit(
+    engine: Engine, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch, **more: Any
+) -> None:
+    """A worker that has loaded a batch, and not taken it away."""
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            outbox_module._Outbox, "take_away", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            load_outbox(engine, connection, "outbox", "payments", **more)
+
+
+def test_an_id_that_begins_like_another_is_another(
+    engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die_behind_the_commit(engine, outbox, monkeypatch, transactional_id="worker/2")
+    assert load_outbox(engine, outbox, "outbox", "payments", transactional_id="worker").claimed_by_others == 1
+    assert load_outbox(engine, outbox, "outbox", "payments", transactional_id="worker/2").finished == 1
+    assert loaded(engine) == list(range(100))
+
+
+def test_a_claim_that_the_log_has_forgotten_is_refused(
+    engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One id for two outboxes: what the first has loaded may be a hundred runs ago."""
+    die_behind_the_commit(engine, outbox, monkeypatch, transactional_id="one", batch_rows=10)
+    outbox.execute("CREATE TABLE second AS SELECT * FROM outbox WHERE txn_engine_run IS NULL")
+    outbox.execute("INSERT INTO second SELECT id + 1000, account_id + 1000, amount, note FROM second")
+    outbox.commit()
+    load_outbox(engine, outbox, "second", "payments", transactional_id="one", batch_rows=1)
+    before = loaded(engine)
+    with pytest.raises(InvalidRequestError, match="an id for each outbox"):
+        load_outbox(engine, outbox, "outbox", "payments", transactional_id="one")
+    assert loaded(engine) == before
+
+
+@pytest.mark.parametrize("mark", [None, "loaded_at"])
+def test_an_outbox_in_partitions(engine: Engine, connection: Connection[Any], mark: str | None) -> None:
+    """A row's place is one of its own part alone."""
+    connection.execute(
+        "CREATE TABLE outbox (id bigint, account_id bigint, amount numeric(18,2), note text, txn_engine_run text,"
+        " loaded_at timestamptz) PARTITION BY RANGE (id)"
+    )
+    for first in (0, 100):
+        connection.execute(
+            f"CREATE TABLE outbox_{first} PARTITION OF outbox FOR VALUES FROM ({first}) TO ({first + 100})"  # type: ignore[arg-type]
+        )
+    for first, count in ((0, 3), (100, 5)):
+        connection.execute(
+            "INSERT INTO outbox (id, account_id) SELECT n, n FROM generate_series(%s::int, %s::int) AS of (n)",
+            (first, first + count - 1),
+        )
+        connection.commit()
+        load_outbox(engine, connection, "outbox", "payments", mark_column=mark)
+    assert loaded(engine) == [0, 1, 2, 100, 101, 102, 103, 104]
+
+
 STEPS = ("claimed", "loaded", "taken away")
 
 

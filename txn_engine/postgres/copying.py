@@ -22,7 +22,7 @@ _PARSED: Final = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines
 def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Table) -> None:
     """Put the records into the table's columns of the same names, in the transaction that is open."""
     columns = sql.SQL(", ").join(map(sql.Identifier, records.column_names))
-    command = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(table, columns)
+    command = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')").format(table, columns)
     with connection.cursor() as cursor, cursor.copy(command) as copy:
         for part in records.to_batches(max_chunksize=_ROWS):
             text = io.BytesIO()
@@ -32,7 +32,7 @@ def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Tabl
 
 def copy_out(connection: Connection[Any], query: sql.Composable, names: Sequence[str]) -> Iterator[pa.Table]:
     """What the query gives, each value as the server's text, in the transaction that is open."""
-    command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv)").format(query)
+    command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')").format(query)
     convert = pa_csv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         null_values=[""],
@@ -61,12 +61,16 @@ def _whole_rows(blocks: Iterable[Any]) -> Iterator[bytes]:
 
 
 def _as_text(part: pa.RecordBatch) -> pa.RecordBatch:
-    """The same, with bytes in the form that the server reads."""
+    """The same, with bytes in the form that the server reads, and times in UTC: a zone may be seconds off, and Arrow
+    writes minutes.
+    """
     columns = [_column_as_text(part.column(number)) for number in range(part.num_columns)]
     return pa.RecordBatch.from_arrays(columns, names=part.schema.names)
 
 
 def _column_as_text(column: Any) -> Any:
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        return column.cast(pa.timestamp(column.type.unit, "UTC"))
     if pa.types.is_string_view(column.type):
         return column.cast(pa.large_string())
     if is_bytes(column.type):

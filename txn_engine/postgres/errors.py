@@ -12,6 +12,8 @@ from psycopg.pq import TransactionStatus
 
 from txn_engine.errors import IllegalStateError, TxnEngineError
 
+_NAMES_ALONE = ("3F000", "42501", "42702", "42703", "42704", "42P01", "42P07", "42P10", "25006")
+"""Conditions whose text names schemas, tables, columns; that of a trigger, or of a bad value, may hold anything."""
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
@@ -49,6 +51,11 @@ def database_errors(actor: str, place: str) -> Iterator[None]:
 
 def translated(error: psycopg.Error, actor: str, place: str) -> DatabaseError:
     """In one line. Its detail, and the text of data errors, hold values of the record."""
+    state = error.sqlstate or ""
+    if state.startswith("40") or state == "55P03":
+        return DatabaseUnavailableError(
+            f"{type(error).__name__}: others are at work there", actor=actor, place=place
+        )
     if isinstance(error, _AWAY) and error.sqlstate is None:
         return DatabaseUnavailableError("the connection is lost", actor=actor, place=place)
     if error.sqlstate is not None and error.sqlstate[:2] in ("08", "57"):
@@ -60,8 +67,10 @@ def _said(error: psycopg.Error) -> str:
     """The condition by its name, and what the server says of tables, columns and constraints, which are names."""
     named = error.diag
     said = type(error).__name__
-    if named.sqlstate is not None and named.sqlstate[:2] not in ("22", "23"):
+    if named.sqlstate in _NAMES_ALONE:
         said = named.message_primary or said
+    elif named.sqlstate == "42601":
+        said = f"syntax error at character {named.statement_position or '?'} of the statement"
     where = [
         f"{word} {name!r}"
         for word, name in (

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 _INTEGERS: Final = {"smallint": 16, "integer": 32, "bigint": 64}
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
-_VARCHAR = re.compile(r"character varying\(\d+\)")
+_VARCHAR = re.compile(r"character varying\((\d+)\)")
 _TEXTS: Final = ("text", "character varying", "uuid", "json", "jsonb")
 _TIME = re.compile(r"(time|timestamp)(?:\((\d)\))? (with|without) time zone")
 
@@ -37,6 +37,12 @@ def type_for(kind: pa.DataType) -> str | None:
     return next((name for name, is_it in named.items() if is_it(kind)), None)
 
 
+def most_chars(found: str) -> int | None:
+    """Of a text in a column of this type; the server cuts spaces off that are above it, without a word."""
+    match = _VARCHAR.fullmatch(found)
+    return None if match is None else int(match[1])
+
+
 def holds(wanted: pa.DataType, found: str) -> bool:
     """Whether a column of the Postgres type holds every value of the Arrow type as it is. Of texts with a limit, and of
     times finer than microseconds, the values decide; the server, or the cast, refuses those that do not fit.
@@ -44,7 +50,7 @@ def holds(wanted: pa.DataType, found: str) -> bool:
     if pa.types.is_integer(wanted) or pa.types.is_decimal(wanted):
         return _holds_number(wanted, found)
     if pa.types.is_float32(wanted):
-        return found in ("real", "double precision")
+        return found == "real"  # the shortest text of a float32 is another number as a double
     if _is_text(wanted):
         return found in ("text", "character varying") or _VARCHAR.fullmatch(found) is not None
     if pa.types.is_timestamp(wanted) or pa.types.is_time(wanted):
@@ -59,7 +65,7 @@ def reads(wanted: pa.DataType, found: str) -> bool:
     if pa.types.is_decimal(wanted) or pa.types.is_integer(wanted):
         return found in _INTEGERS or found.startswith("numeric")
     if pa.types.is_floating(wanted):
-        return found == "real" or (found == "double precision" and pa.types.is_float64(wanted))
+        return found == ("real" if pa.types.is_float32(wanted) else "double precision")
     if _is_text(wanted):
         return found in _TEXTS or _VARCHAR.fullmatch(found) is not None
     if pa.types.is_timestamp(wanted) or pa.types.is_time(wanted):

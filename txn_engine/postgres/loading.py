@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 from psycopg import ClientCursor, Connection, sql
 
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
-from txn_engine.exact import first_bad
+from txn_engine.exact import cast_exactly, first_bad
 from txn_engine.files.conversion import Conversion
 from txn_engine.postgres.copying import copy_out
 from txn_engine.postgres.errors import check_idle, database_errors
@@ -48,33 +48,10 @@ class KeyRange(NamedTuple):
     end: Any
 
     @property
-    def run_id(self) -> str:
-        """The name of the run that loads it."""
-        return f"{self.column}[{self.start},{self.end})"
-
-    def is_behind(self, run_ids: Sequence[str]) -> bool:
-        """Whether it begins where the older half of these runs, of ranges of this column, has ended, or later."""
-        read = _READ_BACK.get(type(self.start))
-        if read is None:
-            return False
-        try:
-            ends = [read(each[1:-1].rpartition(",")[2]) for each in self._ranges(run_ids)]
-        except (ValueError, ArithmeticError):
-            return False
-        return bool(ends) and self.start >= max(ends[: (len(ends) + 1) // 2])
-
-    def _ranges(self, run_ids: Sequence[str]) -> list[str]:
-        found = [each.removeprefix(self.column) for each in run_ids if each.startswith(f"{self.column}[")]
-        return [each for each in found if each.endswith(")")]
-
-
-_READ_BACK: Final[Mapping[type, Callable[[str], Any]]] = {
-    int: int,
-    str: str,
-    Decimal: Decimal,
-    date: date.fromisoformat,
-    datetime: datetime.fromisoformat,
-}
+    def name(self) -> str:
+        """The range, written so that no other one is written like it."""
+        bounds = [json.dumps(end if isinstance(end, int) else str(end)) for end in (self.start, self.end)]
+        return f"{json.dumps(self.column)}[{bounds[0]},{bounds[1]})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +84,11 @@ def load_query(
     nothing. Memory is bounded: rows come by COPY, in parts.
 
     The query has the topic's columns by their names, in any order; a column with a default, or that may be null and was
-    added later, may be missing. `key_range`: (column, start, end) takes the rows of this query with start <= column <
-    end; it names the run, where no `run_id` does. `parameters`: for the query's `%s` or `%(name)s`.
-    `transactional_id`: `load-query/TOPIC` if not told; two loads at once need two. The log knows its last 100 runs. An
-    older one is refused, for it may have been loaded, unless `forgotten_runs` is "load"; a range that lies behind the
-    older half of those 100 is new.
+    added later, may be missing. `parameters`: for the query's `%s` or `%(name)s`. `key_range`: (column, start, end)
+    takes the rows of this query with start <= column < end; where no `run_id` does, it names the run, with a digest of
+    the query. `transactional_id`: one of the topic's if not told; two loads at once need two. The log knows the last
+    100 runs of it. From then on a run that is none of them is refused, for it may have been loaded, unless
+    `forgotten_runs` is "load".
 
     Raises:
         InvalidRequestError: no run id, or one that the log may have forgotten; a column is missing, unknown, or of a
@@ -121,8 +98,8 @@ def load_query(
         OutcomeUnknownError: it may be committed; the same call with the same run id finds out.
     """
     check_idle(connection, _ACTOR)
-    chosen = None if key_range is None else KeyRange(*key_range)
-    run = run_id or (chosen.run_id if chosen is not None else None)
+    chosen = None if key_range is None else _checked_range(KeyRange(*key_range))
+    run = run_id or (None if chosen is None else f"{chosen.name}@{_digest(query, parameters)}")
     if run is None:
         raise InvalidRequestError(
             "no run id",
@@ -131,8 +108,9 @@ def load_query(
             expected="run_id, or key_range, which names the run",
             action="name the run: by it a second try knows that the first one has committed",
         )
-    schema: Any = engine.admin.describe_topic(topic).schema
-    settings: dict[str, object] = {"transactional.id": transactional_id or f"load-query/{topic}"}
+    info = engine.logs.topics.look_up(topic)
+    name = transactional_id or f"load-query/{topic}/{info.incarnation}"
+    settings: dict[str, object] = {"transactional.id": name}
     if timeout_ms is not None:
         settings["transaction.timeout.ms"] = timeout_ms
     with engine.producer(settings) as producer:
@@ -141,25 +119,47 @@ def load_query(
             return Loaded(run, 0, True)
         with database_errors(_ACTOR, f"the query for topic {topic!r}"):
             composed = _composed(connection, query, parameters, chosen)
-        records = load_run(producer, run, topic, Source(connection, composed, topic, schema), progress)
+        records = load_run(producer, run, topic, Source(connection, composed, topic, info.schema), progress)
         return Loaded(run, records, False)
+
+
+def _checked_range(key_range: KeyRange) -> KeyRange:
+    if key_range.start is None or key_range.end is None or not key_range.start < key_range.end:
+        raise InvalidRequestError(
+            f"key_range from {key_range.start!r} to {key_range.end!r}",
+            actor=_ACTOR,
+            expected="a start below the end: a run of no rows would count as loaded",
+        )
+    return key_range
+
+
+def _digest(query: str, parameters: object) -> str:
+    return xxhash.xxh3_64_hexdigest(f"{' '.join(query.split())} {parameters!r}".encode())
 
 
 def _has_committed(
     producer: Producer, run_id: str, key_range: KeyRange | None, forgotten_runs: ForgottenRuns
 ) -> bool:
     known = producer.has_committed(run_id)
-    if known is not None:
-        return known
-    if forgotten_runs == "load" or (
-        key_range is not None and key_range.is_behind(producer.committed_run_ids)
-    ):
+    if known:
+        return True
+    if key_range is not None:
+        same = [each for each in producer.committed_run_ids if each.startswith(f"{key_range.name}@")]
+        if same:
+            raise InvalidRequestError(
+                f"the range {key_range.name} was loaded by another query, or with other parameters",
+                actor=_ACTOR,
+                expected="that query; or a run_id, or a transactional_id, of its own for each that is loaded",
+                action="nothing was loaded: name the run, if these are other rows",
+            )
+    if known is False or forgotten_runs == "load":
         return False
     raise InvalidRequestError(
         f"run {run_id!r} is none of the last 100 of transactional id {producer.transactional_id!r}",
         actor=_ACTOR,
-        expected="one of these, or a range behind them: an older run may have been loaded, and nobody can tell",
-        action="look whether its records are there; if not load it with forgotten_runs='load'",
+        expected="one of these: an older run may have been loaded, and nobody can tell",
+        action="give each hundred runs a transactional_id of their own (one a month, say); if it was never loaded,"
+        " forgotten_runs='load'",
     )
 
 
@@ -304,8 +304,11 @@ class Source:
             return pa.array(found, kind)
         if pa.types.is_boolean(kind):
             return pc.equal(text, pa.scalar("t"))
-        if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        if pa.types.is_timestamp(kind):
             return text.cast(kind)
+        if pa.types.is_time(kind):
+            day = pc.binary_join_element_wise(pa.scalar("1970-01-01"), text, pa.scalar(" "))
+            return cast_exactly(day.cast(pa.timestamp("us")).cast(pa.time64("us")), kind)
         return self._conversion.array(text, kind)
 
     def _refused(self, seen: str, expected: str) -> InvalidRequestError:

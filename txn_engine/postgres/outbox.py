@@ -26,8 +26,8 @@ _ACTOR: Final = "load_outbox"
 RUN_COLUMN: Final = "txn_engine_run"
 
 _CLAIM = sql.SQL("""
-UPDATE {table} SET {run} = %s WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM {table} WHERE {run} IS NULL ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED))""")
+UPDATE {table} SET {run} = %s WHERE {run} IS NULL AND (tableoid, ctid) IN (
+    SELECT tableoid, ctid FROM {table} WHERE {run} IS NULL ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED)""")
 _CLAIMED = sql.SQL("SELECT DISTINCT {run} FROM {table} WHERE {run} IS NOT NULL AND {open}")
 _ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {run} = {value} ORDER BY {order}")
 _DELETE = sql.SQL("DELETE FROM {table} WHERE {run} = %s")
@@ -68,8 +68,9 @@ def load_outbox(
     with an index on it. Rows of a batch that is committed are deleted; with `mark_column` (a timestamp, null before)
     they stay and have the time there. A row may not be changed once it is in the table.
 
-    Workers that share a `transactional_id` (`load-outbox/TABLE` if not told) fence one another, and take over what the
-    one before has claimed; workers of different ids share the rows. In a batch rows are in the order of `order_by`.
+    Workers that share a `transactional_id` (if not told, one of database, schema and table) fence one another, and take
+    over what the one before has claimed; workers of different ids share the rows. An id is for one outbox alone. In a
+    batch rows are in the order of `order_by`.
 
     Raises:
         DatabaseError, DatabaseUnavailableError, InvalidRequestError, InvalidRecordError: as `load_query`. A batch that
@@ -79,15 +80,15 @@ def load_outbox(
     check_idle(connection, _ACTOR)
     if batch_rows < 1:
         raise InvalidRequestError(f"batch_rows={batch_rows}", actor=_ACTOR, expected="1 or more")
-    name = transactional_id or f"load-outbox/{table}"
-    schema: Any = engine.admin.describe_topic(topic).schema
+    info = engine.logs.topics.look_up(topic)
+    schema = info.schema
     outbox = _Outbox(connection, table, order_by, run_column, mark_column)
     outbox.rows("", schema, topic).check()  # before anything is claimed
+    name = transactional_id or f"load-outbox/{outbox.identity()}"
+    prefix = f"{engine.config.store_id}/{topic}/{info.incarnation}/{name}/"
     with engine.producer(transactional_id=name) as producer:
         producer.init_transactions()
-        worker = _Worker(
-            producer, outbox, topic, schema, f"{engine.config.store_id}/{topic}/{name}/", progress
-        )
+        worker = _Worker(producer, outbox, topic, schema, prefix, progress)
         worker.take_over()
         while (max_batches is None or worker.batches < max_batches) and worker.next_batch(batch_rows):
             pass
@@ -109,9 +110,20 @@ class _Outbox:
             "order": sql.Identifier(order_by),
         }
 
+    def identity(self) -> str:
+        """The database, the schema and the table: what tells this outbox from others of its name."""
+        with database_errors(_ACTOR, self.place), self.connection.transaction():
+            row = self.connection.execute(
+                "SELECT current_database(), n.nspname, c.relname FROM pg_class c"
+                " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)",
+                (self._names["table"].as_string(self.connection),),
+            ).fetchone()
+        return "/".join(row or (self.place,))
+
     def claim(self, run_id: str, rows: int) -> int:
         """Stamp so many rows that nobody has claimed; how many there were. Durable when it returns."""
         with database_errors(_ACTOR, self.place), self.connection.transaction():
+            self.connection.execute("SET LOCAL synchronous_commit = on")
             return self.connection.execute(_CLAIM.format(**self._names), (run_id, rows)).rowcount
 
     def claimed(self) -> list[str]:
@@ -162,17 +174,27 @@ class _Worker:
     def take_over(self) -> None:
         """What the worker before has claimed and not taken away. It is fenced: its run can commit no more."""
         claimed = self._outbox.claimed()
-        mine = [run_id for run_id in claimed if run_id.startswith(self._prefix)]
+        mine = [run_id for run_id in claimed if run_id.rpartition("/")[0] == self._prefix.rstrip("/")]
         self._others = len(claimed) - len(mine)
         for run_id in mine:
             self._taken_over += 1
-            # Of the id's last hundred runs the log knows. No batch is claimed while another one of this id is open, so
-            # that a claim is of the last run or of none.
-            if self._producer.has_committed(run_id):
+            known = self._producer.has_committed(run_id)
+            if known is None:
+                raise self._refused(run_id)
+            if known:
                 self._finished += 1
                 self._outbox.take_away(run_id)
             else:
                 self._load(run_id)
+
+    def _refused(self, run_id: str) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"batch {run_id!r} is claimed, and none of the last 100 runs of its transactional id",
+            actor=_ACTOR,
+            place=self._outbox.place,
+            expected="an id for each outbox: its last run is then the one that is claimed",
+            action="look whether these rows are in the topic; if so delete them, else set their run column to null",
+        )
 
     def next_batch(self, rows: int) -> bool:
         """Claim, load and take away one batch; False where there was nothing to claim."""

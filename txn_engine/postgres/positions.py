@@ -14,13 +14,16 @@ from typing import Any, Final
 
 from psycopg import Connection
 
-from txn_engine.errors import OffsetsMovedError
+from txn_engine.errors import InvalidRequestError, OffsetsMovedError
 from txn_engine.postgres.errors import LockedError
 from txn_engine.types import TopicPartition
 
 TABLE: Final = "txn_engine_positions"
 
 _EXISTS = "SELECT to_regclass(%s) IS NOT NULL"
+_ELSEWHERE = (
+    "SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = %s AND relkind IN ('r', 'p')"
+)
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _CREATE = f"""
 CREATE TABLE IF NOT EXISTS {TABLE} (
@@ -69,6 +72,14 @@ class PositionsTable:
             if found is not None and found[0]:
                 return
             self._connection.execute(_ONE_AT_A_TIME, (TABLE,))
+            elsewhere = self._connection.execute(_ELSEWHERE, (TABLE,)).fetchone()
+            if elsewhere is not None:
+                raise InvalidRequestError(
+                    f"{TABLE} is in schema {elsewhere[0]!r}, which is not on this connection's search_path",
+                    actor=f"group {self._whose[1]!r}",
+                    expected="one table of positions: two would each say that nothing was read yet",
+                    action="add the schema to the search_path; or make a table here by hand, for other groups",
+                )
             self._connection.execute(_CREATE)
 
     def read(self) -> dict[TopicPartition, Position]:

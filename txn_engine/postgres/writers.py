@@ -14,7 +14,7 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.postgres.copying import copy_in
 from txn_engine.postgres.errors import DatabaseError
-from txn_engine.postgres.kinds import holds, type_for
+from txn_engine.postgres.kinds import holds, most_chars, type_for
 
 _PLACE: Final = ("_topic", "_partition", "_offset", "_timestamp")
 _STAGED: Final = sql.Identifier("txn_engine_batch")
@@ -24,7 +24,7 @@ SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
 FROM pg_attribute a WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 _KEYS = """
 SELECT array_agg(a.attname ORDER BY a.attname) FROM pg_index i
-JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE i.indrelid = to_regclass(%s) AND i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL
 GROUP BY i.indexrelid"""
 
@@ -90,6 +90,7 @@ class TableWriter:
         columns = {name: words for name, *words in found}
         for field in schema:
             self._check_column(field, columns.get(field.name), rows[field.name].null_count)
+            self._check_lengths(rows, field.name, columns[field.name][0])
         given = set(schema.names)
         lacking = [
             name
@@ -130,6 +131,17 @@ class TableWriter:
                 expected=f"one that does: {nulls} of these records have none",
             )
 
+    def _check_lengths(self, rows: pa.Table, name: str, kind: str) -> None:
+        most = most_chars(kind)
+        if most is None:
+            return
+        longest = pc.max(pc.utf8_length(rows[name])).as_py() or 0
+        if longest > most:
+            raise self._refused(
+                f"column {name!r} of type {kind}, and a text of {longest} characters",
+                expected="room for every text",
+            )
+
     def _definition(self, schema: pa.Schema) -> sql.Composed:
         unknown = [name for name in self._key if name not in schema.names]
         if unknown:
@@ -153,6 +165,14 @@ class TableWriter:
 
     def _upsert(self, connection: Connection[Any], rows: pa.Table) -> None:
         """The last record of each key, in the order in which they were read."""
+        for name in self._key:
+            if rows[name].null_count:
+                raise InvalidRecordError(
+                    f"null in key column {name!r}",
+                    actor=f"table {self._table!r}",
+                    expected="a key in every record: a null equals none, so that no row would be replaced",
+                    action="leave such records out, or append them to a history",
+                )
         latest = rows.take(pa.array(_last_of_each(rows.select(self._key))))
         others = [name for name in rows.column_names if name not in self._key]
         dead = None
@@ -226,9 +246,10 @@ def append_to(table: str, *, create: bool = False) -> TableWriter:
 
 def _last_of_each(keys: pa.Table) -> Any:
     """The indices of the last row of each key, in order."""
-    numbered = keys.append_column("#", pa.array(np.arange(keys.num_rows)))
-    last = numbered.group_by(keys.column_names).aggregate([("#", "max")])
-    return np.sort(last["#_max"].to_numpy())
+    names = [f"key {number}" for number in range(keys.num_columns)]
+    numbered = keys.rename_columns(names).append_column("at", pa.array(np.arange(keys.num_rows)))
+    last = numbered.group_by(names).aggregate([("at", "max")])
+    return np.sort(last["at_max"].to_numpy())
 
 
 def _in_microseconds(rows: pa.Table) -> pa.Table:

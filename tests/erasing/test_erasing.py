@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from storage import MemoryStore
@@ -194,6 +195,8 @@ def test_one_that_was_begun_is_finished_without_the_condition() -> None:
     with open_engine(dying, clock) as engine, pytest.raises(ProcessDiedError):
         erase(engine)
     with open_engine(store, clock) as engine:
+        look = engine.erase(TOPIC, WHERE)
+        assert "erasure 0, which was begun" in look.still_held[-1].place
         (finished,) = engine.finish_erasures()
         assert finished.number == 0
         assert [key for key in objects_with(store) if "-p-1-e-1-" not in key] == []
@@ -295,6 +298,28 @@ def test_open_transactions_are_told_and_taken_later() -> None:
         assert 30 in {record[0] for record in seen(engine).values()}
 
 
+@pytest.mark.parametrize("ends", ["commit_transaction", "abort_transaction"])
+def test_what_is_decided_while_it_runs_is_told(ends: str) -> None:
+    """Open at the search and not any more at the end: nobody may take that for gone."""
+    store, clock = ledger()
+    with open_engine(store, clock) as engine:
+        producer = engine.producer(transactional_id="open")
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(TOPIC, rows(PERSON, 30), partition=0).result()
+
+        def decide(doing: str, done: int, of: int) -> None:
+            if doing == "searching" and done == of:
+                getattr(producer, ends)()
+
+        report = engine.erase(TOPIC, WHERE, execute=True, progress=decide)
+        (held,) = report.still_held
+        assert (held.records, report.is_complete) == (1, False)
+        assert objects_with(store)
+        assert erase(engine).is_complete
+        assert objects_with(store) == []
+
+
 # --- bad input --------------------------------------------------------------------------------------------
 
 
@@ -351,3 +376,15 @@ def test_proofs_hold_no_value(tmp_path: Path) -> None:
         assert objects_with(store, "proofs/") == []
         erase(engine)
         assert objects_with(store) == []
+
+
+def test_columns_that_sql_does_not_tell_apart() -> None:
+    """`id` may not mean `ID`: another person's records would go."""
+    with open_engine(MemoryStore(), ManualClock()) as engine:
+        engine.admin.create_topic(
+            "twins", partitions=1, schema=pa.schema([("id", pa.int64()), ("ID", pa.int64())])
+        )
+        engine.partition("twins", 0).append(pa.table({"id": [1, 42], "ID": [42, 1]}))
+        with pytest.raises(InvalidRequestError, match="differ by more than case"):
+            engine.erase("twins", "id = 42", execute=True)
+        assert engine.scan("twins").to_table().num_rows == 2

@@ -27,6 +27,7 @@ Write = Callable[..., Path]
         (["1" * 39], pa.string()),
         (["NaN"], pa.string()),
         (["true", "FALSE"], pa.bool_()),
+        (["0", "1"], pa.int64()),
         (["2026-01-31"], pa.date32()),
         (["2026-02-30"], pa.string()),
         (["2026-01-31T09:30:00Z"], pa.timestamp("ms", "UTC")),

@@ -139,3 +139,29 @@ def test_alter_shows_first_and_does_it_when_told(engine: Engine, url: str) -> No
     assert run(url, "alter", "old", "--add", "x int64 many").exit_code == 2
     assert run(url, "alter", "old", "--rename", "x").exit_code == 2
     assert run(url, "alter", "old", "--partitions", "3").exit_code == 0
+
+
+def test_a_target_that_was_made_again_is_filled_again(engine: Engine, url: str) -> None:
+    """It is another topic; and the group that says how far a copy is, is kept whatever offsets are forgotten."""
+    fill(engine, 1, 2)
+    for _ in range(2):
+        engine.admin.create_topic("new", partitions=1, schema=SCHEMA)
+        assert "copied 2 records" in run(url, "copy", "old", "new").output
+        engine.admin.expire_group_offsets(retention_ms=0)
+        assert "copied 0 records" in run(url, "copy", "old", "new").output
+        assert engine.scan("new").to_table().num_rows == 2
+        engine.admin.delete_topic("new")
+
+
+def test_a_column_that_the_source_has_no_more(engine: Engine, url: str) -> None:
+    """Is not filled with nulls behind what was copied before."""
+    fill(engine, 1)
+    engine.admin.create_topic("new", partitions=1, schema=SCHEMA)
+    run(url, "copy", "old", "new")
+    engine.admin.alter_topic("old", [txn_engine.RenameColumn("note", "text")])
+    failed = run(url, "copy", "old", "new")
+    assert failed.exit_code == 1
+    assert "column 'note', which 'old' had once" in failed.output
+    assert "copied 0 records" in run(url, "copy", "old", "new", "--column", "note=text").output
+    twice = run(url, "copy", "old", "new", "--column", "note=text", "--column", "note=id")
+    assert twice.exit_code == 2

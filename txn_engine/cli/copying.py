@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -44,6 +44,13 @@ class Copy:
                     expected=f"one of {self.target.schema.names}, made of one of {self.source.schema.names}",
                 )
         for field in self.target.schema:
+            if self._made_of(field.name) is None and field.name in self.source.schemas.layout.owners:
+                raise InvalidRequestError(
+                    f"column {field.name!r}, which {self.source.name!r} had once, and has not now",
+                    actor=actor,
+                    expected=f"one that it is made of (--column {field.name}=...), or a target without it",
+                    action="nothing was copied now; what was copied before stays",
+                )
             if self._made_of(field.name) is None and not field.nullable:
                 raise InvalidRequestError(
                     f"column {field.name!r}, which {self.source.name!r} has not",
@@ -97,6 +104,7 @@ def copy_records(
         progress(sum(max(0, ends[tp] - at.offset) for tp, at in consumer.positions().items()))
         while any(at.offset < ends.get(tp, 0) for tp, at in consumer.positions().items()):
             read = consumer.poll(slice_records, timeout_ms=_WAIT_MS)
+            copy = replace(copy, source=engine.logs.topics.look_up(copy.source.name))  # as the records are
             positions = consumer.positions()
             run_id = (
                 f"{copy.source.name}/{copy.source.incarnation}/{sum(at.offset for at in positions.values())}"

@@ -394,7 +394,7 @@ def _grow(topic: str, partitions: int, place: Place, out: Output) -> None:
 @click.option(
     "--transactional-id",
     metavar="ID",
-    help="Of the copy, and the group that says how far it is. Default: copy-SOURCE-TARGET.",
+    help="Of the copy, and the group that says how far it is. Default: one of SOURCE and of TARGET as it is now.",
 )
 @click.option("--slice", "slice_records", type=click.IntRange(1), metavar="N", help="Records a transaction.")
 @common_options
@@ -418,10 +418,12 @@ def copy(
     from txn_engine.cli.copying import SLICE_RECORDS, Copy, copy_records
 
     columns_of = dict(parse_pair("--column", pair) for pair in pairs)
-    name = transactional_id or f"copy-{source}-{target}"
+    if len(columns_of) < len(pairs):
+        raise click.UsageError("--column names a column of TARGET twice")
     with place.open() as engine:
         topics_of = engine.logs.topics
         chosen = Copy(topics_of.look_up(source), topics_of.look_up(target), columns_of)
+        name = transactional_id or f"topic-copies/{source}/{target}/{chosen.target.incarnation}"
         with out.progress("copying", unit="records") as advance:
             total: list[int] = []
 

@@ -40,6 +40,8 @@ from txn_engine.types import (
 from txn_engine.unreadable import DAMAGE, Listing, Unreadable, one_place, raise_if_no_write_was_taken
 
 MAX_METADATA_CHARS = 4_096
+KEPT_GROUPS = ("dead-letters/", "loaded-files/", "topic-copies/")
+"""Groups of ours whose position says what was done: forgotten, it would be done again."""
 
 
 class GroupCoordinator:
@@ -135,7 +137,8 @@ class GroupCoordinator:
         """Put a tombstone for every offset committed at least so long ago, by the log's time, in this topic and this
         partition, where they are named; one entry a partition.
 
-        What is pending, or moves meanwhile, is left alone (`OffsetMetadataManager.cleanupExpiredOffsets`). The answer:
+        What is pending, or moves meanwhile, is left alone (`OffsetMetadataManager.cleanupExpiredOffsets`), and so are
+        `KEPT_GROUPS`. The answer:
         what was forgotten, group by group; with `dry_run` what would be, and nothing is written. `unreadable` names
         the partitions that cannot be read, or that the store takes no write in; raises where it takes none at all.
         """
@@ -148,6 +151,7 @@ class GroupCoordinator:
                 stored
                 for stored in offsets.live()
                 if topic in (None, stored.commit.key.topic)
+                and not stored.commit.key.group_id.startswith(KEPT_GROUPS)
                 and partition in (None, stored.commit.key.partition)
                 and has_expired(stored, now_ms, retention_ms)
                 and offsets.pending_by_other(stored.commit.key, -1) is None

@@ -31,7 +31,9 @@ _UNNAMED_MAX: Final = 1 << 31
 class Found:
     """What one partition has of the records. offsets: of those below the last stable offset, in whichever files.
 
-    later: how many there are at or above it. unnamed: uploads that hold some, and `unread` those that nobody can read.
+    later: how many there are at or above it, of those that were there at the first look, whatever became of them since.
+    log_end: of that look. unnamed: uploads that hold some, and `unread` those that nobody can read. uploads: those that
+    were unnamed at any look.
     """
 
     partition: int
@@ -44,6 +46,8 @@ class Found:
     later: int = 0
     unnamed: list[DataFileName] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    log_end: int = 0
+    uploads: set[str] = field(default_factory=set)
 
     def told(self) -> PartitionFound:
         """For the report."""
@@ -71,6 +75,7 @@ class Searcher:
         state = self._target.read_back()
         holds = self._target.holds()
         found = Found(self._target.partition, state.last_stable_offset, np.empty(0, np.int64))
+        found.log_end = state.log_end_offset
         chosen: list[Offsets] = []
         for candidate in candidates(self._target, state, holds):
             file, path = candidate.file, candidate.file.file.data_path
@@ -88,13 +93,16 @@ class Searcher:
         return found
 
     def _look_later(self, state: PartitionState, found: Found) -> None:
-        stable = state.last_stable_offset
-        files = [file for file in state.live.values() if file.last_offset >= stable]
-        for file in (*files, *state.undecided.values()):
-            found.later += len(self._offsets(file, must_be_there=False))
+        dead = {path: each.log_file for path, each in state.dead.items() if path not in state.erased}
+        live = {file.file.data_path: file for file in (*state.live.values(), *state.undecided.values())}
+        for path, file in (dead | live).items():
+            was_there = file.last_offset >= found.searched_to and file.base_offset < found.log_end
+            if was_there or path in found.uploads:
+                offsets = self._offsets(file, must_be_there=False)
+                found.later += int(np.count_nonzero(offsets >= found.searched_to))
 
     def look_again(self, found: Found) -> None:
-        """What is there of uploads that no entry names, and of later records, by now."""
+        """What is there by now of uploads that no entry named, and of records that were not decided."""
         found.later, found.unnamed, found.unread = 0, [], []
         state = self._target.read_back()
         self._look_later(state, found)
@@ -114,6 +122,7 @@ class Searcher:
             try:
                 if self._matches_unnamed(info.key, info.size):
                     found.unnamed.append(name)
+                    found.uploads.add(path)
             except CorruptObjectError:
                 found.unread.append(path)
 

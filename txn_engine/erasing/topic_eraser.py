@@ -38,7 +38,8 @@ from txn_engine.unreadable import DAMAGE, one_place
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how many partitions of it, and of how many."""
 _TRIES: Final = 10
-_UNTIL_OPEN: Final = "the transactions end that are open there: erase again then"
+_UNTIL_OPEN: Final = "the transactions end that were open there: erase again then"
+_UNTIL_FINISHED: Final = "it is finished: erase with --execute, or `txn-engine maintain clean`"
 _UNTIL_UPLOAD: Final = "an entry names it, or clean-up takes it, at the latest after `orphan_days`"
 
 
@@ -79,7 +80,17 @@ class TopicEraser:
 
     def look(self, matcher: Matcher) -> ErasureReport:
         """What an erasure would be about. Nothing is written."""
-        return self._told(self._search(matcher), executed=False)
+        report = self._told(self._search(matcher), executed=False)
+        return replace(report, still_held=(*report.still_held, *self._begun()))
+
+    def _begun(self) -> list[StillHeld]:
+        """Erasures that are not finished: readers see none of their records any more, and files may still hold them."""
+        topic = self._topic
+        return [
+            StillHeld(f"{topic.name}, files of erasure {number}, which was begun", -1, _UNTIL_FINISHED)
+            for number, is_done in self._erasures.numbers(topic.name, topic.incarnation).items()
+            if not is_done
+        ]
 
     def erase(self, matcher: Matcher, *, everything: bool = False) -> ErasureReport:
         """Erase the records that the predicate chooses, of those below each partition's last stable offset.

@@ -106,6 +106,10 @@ class _Column:
             return False
         if kind == "decimal":
             return self._measured(texts, mark)
+        if kind == "bool" and not matches(
+            texts, r"(?i)^(true|false)$"
+        ):  # 0 and 1 are numbers until somebody says more
+            return False
         try:
             self.conversion.array(texts, _TYPES[kind])
         except ValueError:

@@ -140,7 +140,8 @@ class Layout:
 
         `missing` and `unknown` say what else is taken: a column that the file has not, and one that the schema has not.
         """
-        doubled = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+        at: dict[str, int] = {}
+        doubled = [name for number, name in enumerate(names) if at.setdefault(name, number) != number]
         if doubled:
             raise self.refused(
                 f"{counted(doubled, 'column')} named twice",
@@ -149,14 +150,15 @@ class Layout:
                 line=line,
             )
         places = {
-            column: names.index(self.name_in_file(column))
+            column: at[self.name_in_file(column)]
             for column in self.schema.names
-            if self.name_in_file(column) in names
+            if self.name_in_file(column) in at
         }
         optional = {*may_miss, *filter(self.may_miss, self.schema.names)}
         missing = [self.name_in_file(c) for c in self.schema.names if c not in places and c not in optional]
         wanted = [self.name_in_file(column) for column in self.schema.names]
-        unknown = [name for name in names if name not in wanted and name not in READ_COLUMNS]
+        known = {*wanted}
+        unknown = [name for name in names if name not in known and name not in READ_COLUMNS]
         if self.unknown == "ignore" and places:  # a file that has none of the columns is another file
             unknown = []
         if missing or unknown:

@@ -63,7 +63,7 @@ def effects(before: Layout, after: Layout, published: Mapping[str, str | None]) 
     told += [
         Effect(f"{name} table", _of_table(name, refusal, widened)) for name, refusal in published.items()
     ]
-    told.append(Effect("quality", "is refused: a digest goes by columns that do not change"))
+    told.append(Effect("quality", "goes on; each digest says the version of the columns that it goes by"))
     if gone:
         told.append(Effect("data", f"{', '.join(gone)}: read no more; gone from files as they are rewritten"))
     return tuple(told)

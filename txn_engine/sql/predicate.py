@@ -137,7 +137,16 @@ class SqlPredicate:
 
     def _columns(self, nodes: Sequence[Mapping[str, Any]], topic: str) -> list[str]:
         """The topic's columns that it names, whatever the case that it writes them in."""
-        known = {name.lower(): name for name in (*_OWN, *self._schema.names)}
+        known: dict[str, str] = {}
+        for each in (*_OWN, *self._schema.names):
+            other = known.setdefault(each.lower(), each)
+            if other != each:
+                raise InvalidRequestError(
+                    f"columns {other!r} and {each!r} of topic {topic!r}",
+                    actor=ACTOR,
+                    expected="names that differ by more than case: SQL does not tell these two apart",
+                    action="rename one of them, then erase",
+                )
         found = []
         for node in nodes:
             if node.get("class") != "COLUMN_REF":

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from txn_engine import Engine
-from txn_engine.loading import DEAD_LETTERS
+from txn_engine.loading import DEAD_LETTERS, LoadResult, load_files
 
 TOPIC, DEAD = "payments", "payments-dead"
 SCHEMA = pa.schema(
@@ -46,6 +46,11 @@ def ids(engine: Engine) -> list[int]:
 def dead(engine: Engine) -> list[dict[str, Any]]:
     """The dead letters that a reader sees, in their order."""
     return engine.scan(DEAD).to_table().to_pylist()
+
+
+def load(engine: Engine, path: Any, run_id: str = "monday", **options: Any) -> LoadResult:
+    """Files into the payments, with dead letters."""
+    return load_files(engine, TOPIC, path, run_id=run_id, dead_letter_topic=DEAD, **options)
 
 
 def lines(path: Path) -> Iterator[int]:

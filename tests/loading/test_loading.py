@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,12 @@ import pyarrow as pa
 import pytest
 
 from tests.faults import DyingStore, ProcessDiedError, no_pause
-from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, ids, lines, new_url, set_up
+from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, ids, lines, load, new_url, set_up
 from txn_engine import Engine, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.loading import DEAD_LETTERS, DeadLetterLimit, counts, load_files
 
 Write = Callable[..., Path]
-
-
-@pytest.fixture
-def engine() -> Iterator[Engine]:
-    with connect(new_url()) as found:
-        set_up(found)
-        yield found
-
-
-def load(engine: Engine, path: Any, run_id: str = "monday", **options: Any) -> Any:
-    return load_files(engine, TOPIC, path, run_id=run_id, dead_letter_topic=DEAD, **options)
 
 
 def test_input_is_output_and_dead_letters(engine: Engine, write: Write) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,24 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.faults import DyingStore, ProcessDiedError, no_pause
-from tests.loading.ledgers import DEAD, MIXED, TOPIC, dead, ids, new_url, set_up
+from tests.loading.ledgers import DEAD, MIXED, TOPIC, dead, ids, load, new_url, set_up
 from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRequestError, OffsetsMovedError, ProducerFencedError
 from txn_engine.loading import DEAD_LETTERS, counts, load_files, read_repaired, replay
 from txn_engine.loading.letter_rows import repair_line
 
 Write = Callable[..., Path]
-
-
-@pytest.fixture
-def engine() -> Iterator[Engine]:
-    with connect(new_url()) as found:
-        set_up(found)
-        yield found
-
-
-def load(engine: Engine, path: Any, run_id: str = "monday", **options: Any) -> Any:
-    return load_files(engine, TOPIC, path, run_id=run_id, dead_letter_topic=DEAD, **options)
 
 
 def mended(engine: Engine, changes: dict[int, dict[str, Any]]) -> dict[tuple[int, int], str]:

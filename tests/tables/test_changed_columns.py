@@ -264,10 +264,8 @@ def test_what_a_format_cannot_say_is_refused_in_one_line(engine: Engine, case: s
     assert engine.admin.verify().findings == ()
 
 
-def test_what_was_begun_is_finished_with_the_columns_that_it_had(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A publisher stops between two versions, and the columns change: by something that Delta says, or does not."""
+def stop_between_versions(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A publisher of a merge dies behind the first of its two versions."""
     publish(engine, "delta")
     put(engine, 3)
     engine.maintenance.compact("t", policy=EAGER)
@@ -278,6 +276,13 @@ def test_what_was_begun_is_finished_with_the_columns_that_it_had(
     with suppress(DiedError):
         publish(engine, "delta")
     monkeypatch.undo()
+
+
+def test_what_was_begun_is_finished_with_the_columns_that_it_had(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher stops between two versions, and the columns change: by something that Delta says, or does not."""
+    stop_between_versions(engine, monkeypatch)
     assert not engine.tables.status("t")[0].is_complete
     engine.admin.alter_topic("t", DropColumn("note"))
     uri = publish(engine, "delta")
@@ -290,16 +295,7 @@ def test_what_was_begun_is_finished_with_the_columns_that_it_had(
 def test_what_was_begun_can_be_unpublished_though_it_could_not_go_on(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    publish(engine, "delta")
-    put(engine, 3)
-    engine.maintenance.compact("t", policy=EAGER)
-    commit = DeltaView.commit
-    monkeypatch.setattr(
-        DeltaView, "commit", lambda view, each: commit(view, each) and not each.is_complete and die()
-    )
-    with suppress(DiedError):
-        publish(engine, "delta")
-    monkeypatch.undo()
+    stop_between_versions(engine, monkeypatch)
     engine.admin.alter_topic("t", RenameColumn("note", "text"))
     assert engine.tables.unpublish("t") == ["delta"]
     engine.admin.alter_topic("t", DropColumn("text"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
@@ -148,37 +148,37 @@ def run_tables(*, url: str | None, json_output: bool, console: Console, quick: b
     return 0
 
 
+def _numbers_of(
+    bench: str, numbers: Callable[..., Iterator[Measured]], *, url: str | None, quick: bool
+) -> dict[str, Any]:
+    """What a bench of this name that is made of numbers prints; its topics are deleted."""
+    prefix = f"bench-{system_clock()}"
+    with _store_url(url) as place, connect(place) as engine, progress_on_stderr() as progress:
+        found = list(map(_told, numbers(engine, prefix, progress=progress)))
+        _delete_topics(engine, prefix)
+        return {
+            "bench": bench,
+            "store": engine.url,
+            "quick": quick,
+            "numbers": [number.to_dict() for number in found],
+        }
+
+
 def run_cuts(*, url: str | None, json_output: bool, console: Console, quick: bool) -> int:
     """Cuts of everything that is in the store, with transactions open, on the store as `run_bench` has it.
 
     On a store that is named, its topic and its cuts are deleted. Always 0.
     """
-    name, sizes = f"bench-{system_clock()}", cuts.QUICK if quick else cuts.USUAL
-    with _store_url(url) as place, connect(place) as engine, progress_on_stderr() as progress:
-        found = list(map(_told, cuts.cut_numbers(engine, name, sizes=sizes, progress=progress)))
-        _delete_topics(engine, name)
-        report = {
-            "bench": "cuts",
-            "store": engine.url,
-            "quick": quick,
-            "numbers": [number.to_dict() for number in found],
-        }
+    sizes = cuts.QUICK if quick else cuts.USUAL
+    report = _numbers_of("cuts", partial(cuts.cut_numbers, sizes=sizes), url=url, quick=quick)
     _show(report, json_output=json_output, console=console)
     return 0
 
 
 def run_load(*, url: str | None, json_output: bool, console: Console, quick: bool) -> int:
     """Loads of csv with bad rows and without, on the store as `run_bench` has it. Always 0."""
-    prefix, sizes = f"bench-{system_clock()}", loads.QUICK if quick else loads.USUAL
-    with _store_url(url) as place, connect(place) as engine, progress_on_stderr() as progress:
-        found = list(map(_told, loads.load_numbers(engine, prefix, sizes=sizes, progress=progress)))
-        _delete_topics(engine, prefix)
-        report = {
-            "bench": "load",
-            "store": engine.url,
-            "quick": quick,
-            "numbers": [number.to_dict() for number in found],
-        }
+    sizes = loads.QUICK if quick else loads.USUAL
+    report = _numbers_of("load", partial(loads.load_numbers, sizes=sizes), url=url, quick=quick)
     _show(report, json_output=json_output, console=console)
     return 0
 

@@ -247,7 +247,7 @@ class Source:
             names = self._checked_columns()
             first = 0
             for texts in copy_out(self._connection, self._query, names):
-                yield self._converted(texts.combine_chunks(), first)
+                yield self._converted(texts, first)
                 first += texts.num_rows
 
     def _checked_columns(self) -> list[str]:

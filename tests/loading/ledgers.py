@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from txn_engine import Engine
+from tests.faults import DyingStore, ProcessDiedError, no_pause
+from txn_engine import Engine, connect
 from txn_engine.loading import DEAD_LETTERS, LoadResult, load_files
 
 TOPIC, DEAD = "payments", "payments-dead"
@@ -51,6 +53,22 @@ def dead(engine: Engine) -> list[dict[str, Any]]:
 def load(engine: Engine, path: Any, run_id: str = "monday", **options: Any) -> LoadResult:
     """Files into the payments, with dead letters."""
     return load_files(engine, TOPIC, path, run_id=run_id, dead_letter_topic=DEAD, **options)
+
+
+def dying_at_every_put(
+    prepare: Callable[[Engine], object], work: Callable[[Engine], object], *, after: bool
+) -> Iterator[str]:
+    """A store for each put of the work, on which it has died before, or after, that one; and one on which it ended."""
+    for at in count():
+        url = new_url()
+        with connect(url) as engine:
+            prepare(engine)
+        dying = DyingStore(url, at, after=after)
+        with suppress(ProcessDiedError), Engine(dying, pause=no_pause) as engine:
+            work(engine)
+        yield url
+        if dying.puts <= at:
+            return
 
 
 def lines(path: Path) -> Iterator[int]:

@@ -11,8 +11,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.faults import DyingStore, ProcessDiedError, no_pause
-from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, ids, lines, load, new_url, set_up
+from tests.loading.ledgers import (
+    DEAD,
+    HEADER,
+    MIXED,
+    TOPIC,
+    dead,
+    dying_at_every_put,
+    ids,
+    lines,
+    load,
+    set_up,
+)
 from txn_engine import Engine, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.loading import DEAD_LETTERS, DeadLetterLimit, counts, load_files
@@ -152,25 +162,13 @@ def test_counts_by_topic_and_reason(engine: Engine, write: Write) -> None:
 def test_dying_at_every_put(write: Write, after: bool) -> None:
     """And run again: each row once, in one of the two topics, never one without the other."""
     path = write("f.csv", MIXED)
-    at = 0
-    while True:
-        url = new_url()
-        with connect(url) as engine:
-            set_up(engine)
-        dying = DyingStore(url, at, after=after)
-        try:
-            with Engine(dying, pause=no_pause) as engine:
-                load(engine, path)
-        except ProcessDiedError:
-            pass
-        finished = dying.puts <= at
+    at = -1
+    for url in dying_at_every_put(set_up, lambda engine: load(engine, path), after=after):
+        at += 1
         with connect(url) as engine:
             engine.coordinator.write_pending_markers()
             seen = ids(engine), [row["source_line"] for row in dead(engine)]
             assert seen in (([], []), ([1, 3], [3, 5, 6]))
             load(engine, path)
             assert (ids(engine), [row["source_line"] for row in dead(engine)]) == ([1, 3], [3, 5, 6])
-        if finished:
-            break
-        at += 1
     assert at >= 5

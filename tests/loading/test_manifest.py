@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import DyingStore, ProcessDiedError, no_pause
-from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, ids, new_url, set_up
+from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, dying_at_every_put, ids, new_url, set_up
 from txn_engine import Engine, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, OffsetsMovedError, OffsetsPendingError
 from txn_engine.loading import LOADED_FILES, Manifest, load_files
@@ -137,22 +136,10 @@ def test_a_manifest_that_is_none_or_anothers(engine: Engine, write: Write) -> No
 def test_dying_at_every_put(write: Write, after: bool) -> None:
     """And another run over the same folder: each file's rows once."""
     path = write("a.csv", MIXED)
-    at = 0
-    while True:
-        url = new_url()
-        with connect(url) as engine:
-            prepare(engine)
-        dying = DyingStore(url, at, after=after)
-        try:
-            with Engine(dying, pause=no_pause) as engine:
-                load(engine, path, "monday")
-        except ProcessDiedError:
-            pass
-        finished = dying.puts <= at
+    at = -1
+    for url in dying_at_every_put(prepare, lambda engine: load(engine, path, "monday"), after=after):
+        at += 1
         with connect(url) as engine:
             load(engine, path, "tuesday")
             assert (ids(engine), len(dead(engine)), len(noted(engine))) == ([1, 3], 3, 1)
-        if finished:
-            break
-        at += 1
     assert at >= 6

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.faults import DyingStore, ProcessDiedError, no_pause
-from tests.loading.ledgers import DEAD, MIXED, TOPIC, dead, ids, load, new_url, set_up
+from tests.loading.ledgers import DEAD, MIXED, TOPIC, dead, dying_at_every_put, ids, load, set_up
 from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRequestError, OffsetsMovedError, ProducerFencedError
 from txn_engine.loading import DEAD_LETTERS, counts, load_files, read_repaired, replay
@@ -199,29 +198,22 @@ def test_two_at_once(engine: Engine, write: Write, monkeypatch: pytest.MonkeyPat
 def test_dying_at_every_put(write: Write, after: bool) -> None:
     """And run again: the repaired row is loaded once, the others come back once."""
     path = write("f.csv", MIXED)
-    at = 0
-    while True:
-        url = new_url()
-        with connect(url) as engine:
-            set_up(engine)
-            load(engine, path)
-            rows = mended(engine, {3: {"amount": "2"}})
-        dying = DyingStore(url, at, after=after)
-        try:
-            with Engine(dying, pause=no_pause) as engine:
-                replay(engine, DEAD, repaired=rows)
-        except ProcessDiedError:
-            pass
-        finished = dying.puts <= at
+    rows: dict[tuple[int, int], str] = {}
+
+    def prepare(engine: Engine) -> None:
+        set_up(engine)
+        load(engine, path)
+        rows.update(mended(engine, {3: {"amount": "2"}}))
+
+    at = -1
+    for url in dying_at_every_put(prepare, lambda engine: replay(engine, DEAD, repaired=rows), after=after):
+        at += 1
         with connect(url) as engine:
             engine.coordinator.write_pending_markers()
             assert (ids(engine), len(dead(engine))) in (([1, 3], 3), ([1, 2, 3], 5))
             replay(engine, DEAD, repaired=rows)
             assert (ids(engine), len(dead(engine))) == ([1, 2, 3], 5)
             assert max(row["tries"] for row in dead(engine)) == 2
-        if finished:
-            break
-        at += 1
     assert at >= 4
 
 

@@ -168,7 +168,7 @@ def test_wrong_calls(url: str, run: Run) -> None:
 
 def test_a_partition_that_needs_a_look(url: str, run: Run, tmp_path: Path) -> None:
     """The others are done all the same; the exit code is 1, and one line names the object."""
-    damaged = min((tmp_path / "ledger/topics/payments/0/0/data").glob("*-e[0-9]*.parquet"))
+    damaged = min((tmp_path / "ledger/topics/payments/0/0/data").glob("*-p[0-9]*.parquet"))
     damaged.write_bytes(damaged.read_bytes()[:-1])
     answer = run("compact", "--json")
     assert answer.exit_code == 1

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.damage import as_fields, fail_for
 from txn_engine.cli.output import Output, columns
+from txn_engine.protocol.measures import UNKNOWN
+from txn_engine.unreadable import Listing
 from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
+    from txn_engine.loading import DeadLetterCount
 
 _TOPICS = columns("DeadLetterTopic", "Topic", "Waiting>", "Total>", "LastFailed")
-_REASONS = columns("Topic", "Waiting>", "Total>", "MaxTries>", "LastFailed", "Reason")
+_REASONS = columns(
+    "Topic", "Waiting>", "Total>", "MaxTries>", "FirstFailed", "LastFailed", "ErrorClass", "Reason"
+)
 _LETTERS = columns("Partition>", "Offset>", "Topic", "Source", "Tries>", "FailedAt", "Reason")
 
 
@@ -46,37 +52,51 @@ def list_letters(topic: str | None, place: Place, out: Output) -> None:
     with place.open() as engine:
         if topic is not None:
             check_dead_letter_topic(engine, topic, topic="")
-        found = {name: counts(engine, name) for name in ([topic] if topic else dead_letter_topics(engine))}
+        names = Listing([topic]) if topic else dead_letter_topics(engine)
+        found = {name: counts(engine, name) for name in names}
+    unreadable = [*names.unreadable, *(each for reasons in found.values() for each in reasons.unreadable)]
     if topic is not None:
-        rows: list[dict[str, Any]] = [
-            {
-                "topic": each.topic,
-                "waiting": each.waiting,
-                "total": each.total,
-                "max_tries": each.tries_max,
-                "last_failed": time_text(each.last_failed_ms),
-                "reason": each.reason,
-            }
-            for each in found[topic]
-        ]
-        out.table("reasons", _REASONS, rows, dead_letter_topic=topic)
-        return
-    rows = []
-    for name, all_counts in found.items():
-        for target in dict.fromkeys(each.topic for each in all_counts):
-            mine = [each for each in all_counts if each.topic == target]
-            rows.append(
-                {
-                    "dead_letter_topic": name,
-                    "topic": target,
-                    "waiting": sum(each.waiting for each in mine),
-                    "total": sum(each.total for each in mine),
-                    "last_failed": time_text(max(each.last_failed_ms for each in mine)),
-                }
-            )
-        if not all_counts:
-            rows.append({"dead_letter_topic": name, "topic": None, "waiting": 0, "total": 0})
-    out.table("dead_letter_topics", _TOPICS, rows)
+        rows = [_reason_row(each) for each in found[topic]]
+        out.table("reasons", _REASONS, rows, dead_letter_topic=topic, **as_fields(unreadable))
+    else:
+        rows = [row for name, reasons in found.items() for row in _topic_rows(name, reasons)]
+        out.table("dead_letter_topics", _TOPICS, rows, **as_fields(unreadable))
+    fail_for(unreadable, out)
+
+
+def _reason_row(reason: DeadLetterCount) -> dict[str, Any]:
+    return {
+        "topic": reason.topic,
+        "source_topic": reason.source_topic,
+        "waiting": _sum([reason.waiting]),
+        "total": reason.total,
+        "came_back": reason.came_back,
+        "max_tries": reason.tries_max,
+        "first_failed": time_text(reason.first_failed_ms),
+        "last_failed": time_text(reason.last_failed_ms),
+        "error_class": reason.error_class,
+        "reason": reason.reason,
+    }
+
+
+def _topic_rows(name: str, reasons: Listing[DeadLetterCount]) -> Iterator[dict[str, Any]]:
+    for target in dict.fromkeys(each.topic for each in reasons):
+        mine = [each for each in reasons if each.topic == target]
+        yield {
+            "dead_letter_topic": name,
+            "topic": target,
+            "waiting": _sum(each.waiting for each in mine),
+            "total": sum(each.total for each in mine),
+            "last_failed": time_text(max(each.last_failed_ms for each in mine)),
+        }
+    if not reasons and not reasons.unreadable:
+        yield {"dead_letter_topic": name, "topic": None, "waiting": 0, "total": 0}
+
+
+def _sum(waiting: Iterable[int]) -> int | None:
+    """None where they are not known."""
+    found = list(waiting)
+    return None if UNKNOWN in found else sum(found)
 
 
 @dead_letters.command(

@@ -34,6 +34,12 @@ class DeadLetterLimit:
             )
         return cls(count=None if share is not None else int(found[1]), share=share)
 
+    def is_above(self, dead: int, rows: int) -> bool:
+        """Whether so many of all rows are too many."""
+        if self.count is not None:
+            return dead > self.count
+        return self.share is not None and dead > self.share * rows
+
     def check_count(self, dead: int, first: InvalidRecordError) -> None:
         """Raise `InvalidRecordError` where so many are too many, whatever is still to come."""
         if self.count is not None and dead > self.count:
@@ -44,7 +50,7 @@ class DeadLetterLimit:
         if first is None:
             return
         self.check_count(dead, first)
-        if self.share is not None and dead > self.share * rows:
+        if self.share is not None and self.is_above(dead, rows):
             percent = f"{float(self.share * 100):g}%"
             raise _too_many(f"{dead:,} of {rows:,} rows", f"at most {percent}", first)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
+from txn_engine.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
 from txn_engine.loading.dead_letters import DEAD_LETTERS, check_dead_letter_topic
 from txn_engine.loading.letter_rows import (
     NO_COLUMNS,
@@ -229,5 +229,5 @@ class _Schemas:
             self._asked.add(topic)
             try:
                 self.known[topic] = self._engine.logs.topics.look_up(topic).schema
-            except (UnknownTopicOrPartitionError, InvalidRequestError):
+            except (UnknownTopicOrPartitionError, InvalidTopicError):
                 continue

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from txn_engine.loading.dead_letters import is_dead_letter_schema
 from txn_engine.types import TopicPartition
+from txn_engine.unreadable import Listing
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
@@ -20,9 +20,11 @@ def group_of(dead_letter_topic: str) -> str:
     return f"dead-letters/{dead_letter_topic}"
 
 
-def dead_letter_topics(engine: Engine) -> list[str]:
-    """The topics that take dead letters."""
-    return [found.name for found in engine.logs.topics.survey().topics if is_dead_letter_schema(found.schema)]
+def dead_letter_topics(engine: Engine) -> Listing[str]:
+    """The topics that take dead letters. Of one that cannot be read nobody knows: it is in `unreadable`."""
+    survey = engine.logs.topics.survey(engine.logs.workers)
+    takers = (found.name for found in survey.topics if is_dead_letter_schema(found.schema))
+    return Listing(takers, survey.unreadable)
 
 
 def waiting_from(engine: Engine, dead_letter_topic: str) -> dict[TopicPartition, int]:
@@ -40,34 +42,3 @@ def letters(
 ) -> Iterator[pa.RecordBatch]:
     """The letters, from `start` or from the beginning, with their partitions and offsets."""
     yield from engine.scan(dead_letter_topic, start=start).to_batches()
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetterCount:
-    """How many letters of a topic have one reason; `last_failed_ms`: when the newest of them failed."""
-
-    topic: str
-    reason: str
-    waiting: int
-    total: int
-    tries_max: int
-    last_failed_ms: int
-
-
-def counts(engine: Engine, dead_letter_topic: str) -> list[DeadLetterCount]:
-    """By topic and reason, the newest first."""
-    start = waiting_from(engine, dead_letter_topic)
-    found: dict[tuple[str, str], list[int]] = {}
-    for batch in letters(engine, dead_letter_topic):
-        wanted = ["topic", "reason", "tries", "failed_at", "_partition", "_offset"]
-        columns = batch.select(wanted).to_pydict()
-        failed: list[Any] = batch.column("failed_at").cast(pa.int64()).to_pylist()
-        for index, (topic, reason) in enumerate(zip(columns["topic"], columns["reason"], strict=True)):
-            at = TopicPartition(dead_letter_topic, columns["_partition"][index])
-            counted = found.setdefault((topic, reason), [0, 0, 0, -1])
-            counted[0] += columns["_offset"][index] >= start.get(at, 0)
-            counted[1] += 1
-            counted[2] = max(counted[2], columns["tries"][index])
-            counted[3] = max(counted[3], failed[index])
-    rows = [DeadLetterCount(*key, *counted) for key, counted in found.items()]
-    return sorted(rows, key=lambda row: (-row.last_failed_ms, row.topic, row.reason))

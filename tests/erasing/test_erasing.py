@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from storage import MemoryStore
+from tests.erasing.dying import WRITES, assert_sound, attempt, died, erase
 from tests.erasing.persons import (
     EAGER,
     PERSON,
@@ -25,22 +26,11 @@ from tests.erasing.persons import (
     without_person,
 )
 from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
-from txn_engine import Engine
 from txn_engine.backup import prune, restore
-from txn_engine.erasing import ErasureReport
 from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.log.pins import PinStore
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.testing import ManualClock
-
-
-def erase(engine: Engine) -> ErasureReport:
-    return engine.erase(TOPIC, WHERE, execute=True)
-
-
-def assert_sound(engine: Engine) -> None:
-    report = engine.admin.verify()
-    assert report.ok, [str(finding) for finding in report.findings]
 
 
 def test_gone_from_every_object() -> None:
@@ -110,42 +100,6 @@ def test_what_comes_after_it() -> None:
 # --- cut off, and beside others ---------------------------------------------------------------------------
 
 
-_WRITES = ("put_if_absent", "put", "delete")
-
-
-def _attempt(store: MemoryStore, now_ms: int, fault: str = "", at: int = -1) -> int:
-    """An erasure whose client dies at its write of this number, or that fails there once; how many it did. Reads are
-    not counted: those that are made ahead vary.
-    """
-    dies, effect = fault.startswith("dies "), fault.removeprefix("dies ")
-    done = 0
-
-    def decide(operation: Operation, _key: str, _number: int) -> Fault | None:
-        nonlocal done
-        gone = dies and done > at >= 0
-        if operation not in _WRITES:
-            return "before" if gone else None
-        done += 1
-        if done - 1 == at:
-            return effect  # type: ignore[return-value]
-        return "before" if gone else None
-
-    failing = FaultyStore(store, error=_died) if dies else FaultyStore(store)
-    with open_engine(failing, ManualClock(now_ms)) as engine:
-        failing.decide = decide
-        try:
-            erase(engine)
-        except (TxnEngineError, ProcessDiedError):
-            pass  # what it left is judged after the next one
-        finally:
-            failing.decide = None
-    return done
-
-
-def _died(operation: Operation, key: str) -> ProcessDiedError:  # type: ignore[return]
-    raise ProcessDiedError(f"{operation} {key}")
-
-
 @pytest.mark.parametrize("fault", ["dies before", "dies after", "before", "after"])
 def test_every_write(fault: str) -> None:
     """Whichever write is the last, or (some of them) fails once, before or after it took effect: readers see a record
@@ -155,9 +109,9 @@ def test_every_write(fault: str) -> None:
     with open_engine(copy_of(made), clock) as engine:
         before = {cut: seen(engine, cut) for cut in (None, 0, 2)}
     step = {"dies after": 1, "dies before": 4, "before": 5, "after": 5}[fault]
-    for at in range(0, _attempt(copy_of(made), clock()), step):
+    for at in range(0, attempt(copy_of(made), clock()), step):
         store = copy_of(made)
-        _attempt(store, clock(), fault, at)
+        attempt(store, clock(), fault, at)
         with open_engine(store, clock) as engine:
             for cut, records in before.items():
                 now = seen(engine, cut)
@@ -191,7 +145,7 @@ def test_one_that_was_begun_is_finished_without_the_condition() -> None:
     """By whoever comes: what no entry names alone is left to the next who asks with it."""
     made, clock = ledger()
     store = copy_of(made)
-    dying = FaultyStore(store, decide=_dies_once_begun(), error=_died)
+    dying = FaultyStore(store, decide=_dies_once_begun(), error=died)
     with open_engine(dying, clock) as engine, pytest.raises(ProcessDiedError):
         erase(engine)
     with open_engine(store, clock) as engine:
@@ -217,7 +171,7 @@ def test_backups_are_without_them_once_older_ones_are_removed() -> None:
         commit(engine, PERSON)
         last = FaultyStore(place)
         last.decide = lambda operation, key, _: (
-            "before" if "backups/" in key and operation in _WRITES else None
+            "before" if "backups/" in key and operation in WRITES else None
         )
         with pytest.raises(TxnEngineError):
             engine.backup(last)

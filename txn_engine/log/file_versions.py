@@ -49,7 +49,9 @@ class FileVersions:
             found = {key: self._known[key] for key, _ in asked if key in self._known}
         unknown = [each for each in asked if each[0] not in found]
         for (key, _), version in zip(
-            unknown, self._workers.map(lambda each: self._look(topic, *each), unknown), strict=True
+            unknown,
+            self._workers.map(lambda each: file_version(self._objects, topic, *each), unknown),
+            strict=True,
         ):
             found[key] = version
         with self._lock.here():
@@ -60,16 +62,19 @@ class FileVersions:
             check_known(topic.schemas, version, topic=topic.name)
         return [found[key] for key, _ in asked]
 
-    def _look(self, topic: Topic, key: str, size: int) -> int:
-        tail = self._tail(key, size, min(size, _TAIL_BYTES))
-        if parquet_tail_bytes(tail) > len(tail):
-            tail = self._tail(key, size, min(size, parquet_tail_bytes(tail)))
-        with store_errors():
-            metadata, columns = read_parquet_tail(tail, size, key=key, kind="data")
-        version = version_of(metadata, key)
-        check_known(topic.schemas, version, topic=topic.name)
-        check_columns(columns, topic.schemas.layouts[version], columns.names, key)
-        return version
 
-    def _tail(self, key: str, size: int, length: int) -> bytes:
-        return self._objects.read_range(key, size - length, length)
+def file_version(objects: Objects, topic: Topic, key: str, size: int) -> int:
+    """The version that one file says, as `FileVersions.of`: its footer is read."""
+    tail = _tail(objects, key, size, min(size, _TAIL_BYTES))
+    if parquet_tail_bytes(tail) > len(tail):
+        tail = _tail(objects, key, size, min(size, parquet_tail_bytes(tail)))
+    with store_errors():
+        metadata, columns = read_parquet_tail(tail, size, key=key, kind="data")
+    version = version_of(metadata, key)
+    check_known(topic.schemas, version, topic=topic.name)
+    check_columns(columns, topic.schemas.layouts[version], columns.names, key)
+    return version
+
+
+def _tail(objects: Objects, key: str, size: int, length: int) -> bytes:
+    return objects.read_range(key, size - length, length)

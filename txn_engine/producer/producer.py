@@ -13,17 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Final, NoReturn, Self, TypeVar
 
-import pyarrow as pa
-
 from txn_engine.configs.client import ProducerSettings
 from txn_engine.errors import (
     IllegalStateError,
     InvalidRequestError,
     TxnEngineError,
 )
-from txn_engine.log.data_files import EncodedFile, conform
+from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.topics import Topic
-from txn_engine.log.uploads import slices, too_large
 from txn_engine.names import NEW_NAME, is_new_name
 from txn_engine.producer import machine as events
 from txn_engine.producer.calls import Calls
@@ -31,10 +28,11 @@ from txn_engine.producer.cell import Cell
 from txn_engine.producer.effects import NO_ANSWER, Effects, ProducerTools
 from txn_engine.producer.first_write import first_write_check
 from txn_engine.producer.group_offsets import GroupOffsets
+from txn_engine.producer.intake import Intake
 from txn_engine.producer.receipts import Receipt
-from txn_engine.producer.sender import Records, Sender, tables_of
+from txn_engine.producer.sender import Records, Sender
 from txn_engine.producer.states import UNDECIDED, Call, ProducerState
-from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionRow
+from txn_engine.protocol.transaction_rows import TransactionRow
 from txn_engine.types import (
     ConsumerGroupMetadata,
     MarkerMode,
@@ -84,13 +82,13 @@ class Producer:
             raise InvalidRequestError(f"markers={markers!r}", expected="'inline' or 'deferred'")
         self.transactional_id = transactional_id
         self._tools = tools
-        self._logs = tools.logs
         self._cell = cell = Cell(events.new_machine(transactional_id))
         check = first_write_check(tools.coordinator, transactional_id)
         self._settings = settings
         self._sender = Sender(tools.logs, tools.senders, cell, check, tools.waiting, settings)
         self._effects = Effects(tools, cell, self._sender, settings, markers=markers, resume=resume)
         self._calls = Calls(tools.coordinator, cell, self._sender)
+        self._intake = Intake(tools, cell, self._sender, self._effects, self._calls)
         self._group_offsets = GroupOffsets(
             tools.logs, tools.groups, cell, self._sender, self._effects, self._calls, check
         )
@@ -300,39 +298,10 @@ class Producer:
         transaction.
         """
         receipt = Receipt()
-        self._calls.handing_over(receipt, lambda: self._send(topic, table, partition, timestamp_ms, receipt))
+        self._calls.handing_over(
+            receipt, lambda: self._intake.records(topic, table, partition, timestamp_ms, receipt)
+        )
         return receipt.future
-
-    def _send(
-        self, topic: str, table: Records, partition: int | None, timestamp_ms: int | None, receipt: Receipt
-    ) -> None:
-        self._calls.enter(Call.PRODUCE)
-        info = self._logs.topics.having(topic, 0 if partition is None else partition)
-        if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
-            raise InvalidRequestError(
-                f"records as {type(table).__name__}",
-                actor=self._actor(),
-                expected="a pyarrow Table, RecordBatch or reader",
-            )
-        stamp = self._logs.tools.clock() if timestamp_ms is None else timestamp_ms
-        if stamp < 0:
-            raise InvalidRequestError(
-                f"timestamp {stamp}", actor=self._actor(), expected="milliseconds since the epoch"
-            )
-        if self.transactional_id is None:
-            self._sender.identify(lambda: self._tools.coordinator.init_producer_id(None))
-        for records in tables_of(table):
-            conformed = conform(records, info.schemas, topic=topic)
-            for part in slices(conformed):
-                if part.num_rows:
-                    if not self._sender.is_calling_back():
-                        self._sender.wait_for_room(part)
-                    self._calls.enter(Call.PRODUCE, goes_on=False)
-                    self._want(self._sender.send(info, part, partition, stamp, receipt))
-
-    def _want(self, targets: Sequence[TransactionPartition]) -> None:
-        """Make partitions part of the transaction, while their data files are on their way."""
-        self._effects.carry_out(self._cell.move(events.wanted, targets))
 
     def produce_files(
         self, topic: Topic, files: Sequence[tuple[int, EncodedFile]]
@@ -347,23 +316,8 @@ class Producer:
         Raises: as `produce`.
         """
         receipt = Receipt()
-        self._calls.handing_over(receipt, lambda: self._send_files(topic, files, receipt))
+        self._calls.handing_over(receipt, lambda: self._intake.files(topic, files, receipt))
         return receipt.future
-
-    def _send_files(self, topic: Topic, files: Sequence[tuple[int, EncodedFile]], receipt: Receipt) -> None:
-        self._calls.enter(Call.PRODUCE)
-        most = self._sender.most_bytes(topic)
-        for partition, encoded in files:
-            topic.check_partition(partition)
-            if encoded.file.data_bytes > most:
-                raise too_large(
-                    f"{topic.name}-{partition}", encoded.record_count, encoded.file.data_bytes, most
-                )
-        parts = [
-            (TransactionPartition(topic.name, topic.incarnation, number), encoded)
-            for number, encoded in files
-        ]
-        self._want(self._sender.send_parts(parts, receipt))
 
     def flush(self) -> None:
         """Wait until all that was sent is in the log or has failed.

@@ -6,7 +6,7 @@ from tests.simulator.mutants.mutation import Edit, Mutant
 
 _OFFSETS = "txn_engine/protocol/offset_commits.py"
 _GROUPS = "txn_engine/coordinator/groups.py"
-_PRODUCER = "txn_engine/producer/producer.py"
+_INTAKE = "txn_engine/producer/intake.py"
 
 MUTANTS = (
     Mutant(
@@ -157,11 +157,11 @@ MUTANTS = (
         "uploaded files are named in whatever topic has the name now",
         (
             Edit(
-                _PRODUCER,
+                _INTAKE,
                 "            (TransactionPartition(topic.name, topic.incarnation, number), encoded)\n",
                 "            (\n"
                 "                TransactionPartition(\n"
-                "                    topic.name, self._logs.topics.get(topic.name).incarnation, number\n"
+                "                    topic.name, self._tools.logs.topics.get(topic.name).incarnation, number\n"
                 "                ),\n"
                 "                encoded,\n"
                 "            )\n",

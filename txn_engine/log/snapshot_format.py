@@ -64,6 +64,8 @@ _PARTITION = [
     "last_stable_offset",
 ]
 _CLEANING = [field.name for field in fields(Cleaning)]
+_LOG_FILE = [field.name for field in fields(LogFile) if field.name != "file"]
+_FILE_REF = [field.name for field in fields(FileRef)]
 _BATCH: list[tuple[str, pa.DataType]] = [
     ("base_sequence", _I32),
     ("last_sequence", _I32),
@@ -179,9 +181,8 @@ def _file_row(log_file: LogFile, status: str, died_ms: int) -> dict[str, Any]:
 
 
 def _log_file_fields(log_file: LogFile) -> dict[str, Any]:
-    values = asdict(log_file)
-    file: dict[str, Any] = values.pop("file")
-    return values | file
+    values = {name: getattr(log_file, name) for name in _LOG_FILE}  # `asdict` takes five times as long
+    return values | {name: getattr(log_file.file, name) for name in _FILE_REF}
 
 
 def decode_snapshot(data: bytes, *, key: str) -> PartitionState:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from immutables import Map
 
@@ -215,12 +216,23 @@ def _rows_by_section(file: pq.ParquetFile) -> dict[str, list[dict[str, Any]]]:
     """Each row's one struct, by the name of its section; some thousand rows are read at a time."""
     sections: dict[str, list[dict[str, Any]]] = {name: [] for name in ERASED_SCHEMA.names[1:]}
     for batch in file.iter_batches(_ROWS_AT_ONCE, use_threads=False):
-        for row in batch.to_pylist():
-            values = row[row["section"]]
-            if values is None or None in [value for name, value in values.items() if name != "run_id"]:
-                raise ValueError(f"null in a row of section {row['section']!r:.80}")
-            sections[row["section"]].append(values)
+        named = batch.column("section")
+        for name in pc.unique(named).to_pylist():
+            if name not in sections:
+                raise ValueError(f"a row of section {name!r:.80}")
+            column: Any = batch.column(name)
+            sections[name] += _values(name, column.filter(pc.equal(named, name)))
     return sections
+
+
+def _values(section: str, rows: pa.StructArray) -> list[dict[str, Any]]:
+    """The rows of a section, column by column: whole rows would have every other section in them."""
+    names = [field.name for field in rows.type]
+    columns = rows.flatten()
+    if any(column.null_count for name, column in zip(names, columns, strict=True) if name != "run_id"):
+        raise ValueError(f"null in a row of section {section!r}")
+    values = zip(*(column.to_pylist() for column in columns), strict=True)
+    return [dict(zip(names, row, strict=True)) for row in values]
 
 
 def _state(sections: dict[str, list[dict[str, Any]]]) -> tuple[PartitionState, int]:

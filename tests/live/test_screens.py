@@ -44,6 +44,7 @@ PATHS = {
     "partition": "partition?topic=payments&partition=0",
     "groups": "groups",
     "group": "group?group=balances",
+    "dead-letters": "dead-letters",
     "cuts": "cuts",
     "quality": "quality",
 }
@@ -60,6 +61,9 @@ API = (
     "records?topic=payments&partition=0&offset=0",
     "groups",
     "group?group=balances",
+    "dead-letters",
+    "dead-letter-topic?topic=payments-dead",
+    "letters?topic=payments-dead&partition=0",
     "cuts",
     "cut?number=0",
     "reports",

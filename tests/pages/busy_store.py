@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.clock import system_clock
+from txn_engine.loading import DEAD_LETTERS
 
 SCHEMA = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2)), ("note", pa.string())])
 HOUR_MS = 3_600_000
 SECRET_NOTE = "<b>salary</b> of account"
 HANGING_PRODUCER = 999_001
+DEAD = "payments-dead"
+EVIL = "<img src=x onerror=alert(1)>\x1b[2J\u202e"
 
 
 def records(first: int, count: int) -> pa.Table:
@@ -33,6 +37,7 @@ def build(url: str) -> None:
     with connect(url, clock=lambda: now_ms - 2 * HOUR_MS) as past:
         past.admin.create_topic("payments", partitions=3, schema=SCHEMA, key="account_id")
         past.admin.create_topic("balances", partitions=1, schema=SCHEMA, key="account_id")
+        past.admin.create_topic(DEAD, partitions=1, schema=DEAD_LETTERS)
         _hang(past)
     with connect(url, clock=lambda: now_ms - HOUR_MS // 4) as earlier:
         for run in range(3):
@@ -40,6 +45,7 @@ def build(url: str) -> None:
         _overdue(earlier)
     with connect(url) as engine:
         _load(engine, "load-payments", 3)
+        _fail(engine)
         _abort(engine)
         _undecided(engine)
         _consume(engine)
@@ -70,6 +76,43 @@ def _overdue(engine: Engine) -> None:
     producer.begin_transaction()
     producer.produce("payments", records(500, 7), partition=1)
     producer.flush()
+
+
+def letter(**values: Any) -> dict[str, Any]:
+    """A row for `payments` that could not be used."""
+    given = {
+        "topic": "payments",
+        "columns": f'{{"account_id": "7", "amount": "x", "note": "{SECRET_NOTE} 7"}}',
+        "reading": '{"format": "csv"}',
+        "reason": "amount does not fit; expected decimal(18,2)",
+        "error_class": "InvalidRecordError",
+        "failed_at": system_clock(),
+        "tries": 1,
+        **values,
+    }
+    return {name: given.get(name) for name in DEAD_LETTERS.names}
+
+
+def letters(*rows: dict[str, Any]) -> pa.Table:
+    """As a topic takes them."""
+    return pa.Table.from_pylist(list(rows), schema=DEAD_LETTERS)
+
+
+def put_letters(engine: Engine, *rows: dict[str, Any]) -> None:
+    """Letters of one file."""
+    engine.partition(DEAD, 0).append(letters(*rows))
+
+
+def _fail(engine: Engine) -> None:
+    """Rows of a file, one of a topic, and one that somebody made up."""
+    run = "load_payments/load@manual__2026-11-20T04:00:00+00:00"
+    rows = [letter(source_file="landing/2026-11-20.csv", source_line=line, run_id=run) for line in (3, 17)]
+    short = {"columns": None, "raw": f"8,{SECRET_NOTE} 8\n".encode(), "reason": "2 fields; expected 3"}
+    put_letters(
+        engine, *rows, letter(source_file="landing/2026-11-20.csv", source_line=18, run_id=run, **short)
+    )
+    read = {"source_topic": "balances", "source_partition": 0, "source_offset": 1, "topic": EVIL}
+    put_letters(engine, letter(**read, reason=EVIL, error_class=EVIL, run_id=EVIL, raw=b"\xff\x00", tries=2))
 
 
 def _abort(engine: Engine) -> None:

@@ -14,13 +14,15 @@ pytestmark = pytest.mark.airflow
 
 OWN_PAGE = {"X-Txn-Engine-Request": "1", "Content-Type": "application/json", "Origin": "http://testserver"}
 ABORT = '{"transactional_id": "stream-7", "producer_id": 1003, "producer_epoch": 0}'
-NEEDS_RECORDS = {"/api/records"}
+NEEDS_RECORDS = {"/api/records", "/api/letters"}
 QUERIES = {
     "/api/transaction": "?id=stream-7",
     "/api/topic": "?topic=payments",
     "/api/partition": "?topic=payments&partition=0",
     "/api/records": "?topic=payments&partition=0&offset=0",
     "/api/group": "?group=balances",
+    "/api/dead-letter-topic": "?topic=payments-dead",
+    "/api/letters": "?topic=payments-dead&partition=0",
     "/api/cut": "?number=0",
 }
 FILLED = {
@@ -113,8 +115,11 @@ def test_what_each_role_may_do(
     browser = client(name)
     me = browser.get(f"{PREFIX}/api/me").json()
     assert me == {"user": name, "can_abort": aborts, "can_see_records": sees_records}
-    status = browser.get(f"{PREFIX}/api/records?topic=payments&partition=0&offset=0").status_code
-    assert status == (200 if sees_records else 403)
+    for path in ("records?topic=payments&partition=0&offset=0", "letters?topic=payments-dead&partition=0"):
+        answer = browser.get(f"{PREFIX}/api/{path}")
+        assert (answer.status_code, "salary" in answer.text) == (
+            (200, True) if sees_records else (403, False)
+        )
 
 
 @pytest.mark.parametrize("path", ["/api/abort", "/api/abort-hanging"])

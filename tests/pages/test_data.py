@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.pages.busy_store import HANGING_PRODUCER, SECRET_NOTE
+from tests.pages.busy_store import DEAD, HANGING_PRODUCER, SECRET_NOTE
 from tests.pages.conftest import PREFIX
 
 pytestmark = pytest.mark.airflow
@@ -38,9 +38,9 @@ def history(get: Callable[..., Any], path: str, **query: Any) -> Any:
 def test_overview_says_what_is_held_back_and_by_whom(get: Callable[..., Any]) -> None:
     found = get("overview")
     assert found["totals"] | {"records": 0, "bytes": 0} == {
-        "topics": 2, "partitions": 4, "records": 0, "bytes": 0, "waiting_records": 20, "open": 3, "overdue": 1,
+        "topics": 3, "partitions": 5, "records": 0, "bytes": 0, "waiting_records": 20, "open": 3, "overdue": 1,
         "pending": 1, "hanging": 1, "partitions_behind": 4, "behind_max": 34, "groups": 2, "lag_max": 155,
-        "held_back_max": 15,
+        "held_back_max": 15, "letter_topics": 1, "letters_waiting": 4,
     }  # fmt: skip
     held = {(at["topic"], at["partition"]): at for at in found["held"]}
     assert held["payments", 0]["transactional_id"] == "deferred-load"
@@ -55,6 +55,9 @@ def test_overview_says_what_is_held_back_and_by_whom(get: Callable[..., Any]) ->
     ]
     payments = next(topic for topic in found["topics"] if topic["topic"] == "payments")
     assert (payments["log_end"], payments["last_stable"], payments["records"]) == (312, 258, 220)
+    assert {topic["topic"]: topic["letters_waiting"] for topic in found["topics"]} == {
+        "balances": -1, "payments": -1, "payments-dead": 4,
+    }  # fmt: skip
 
 
 def test_runs_shows_the_dags_that_airflow_knows(get: Callable[..., Any]) -> None:
@@ -198,7 +201,7 @@ def test_groups_say_committed_pending_position_and_lag(get: Callable[..., Any]) 
 
 
 def test_topics_and_one_topic(get: Callable[..., Any]) -> None:
-    assert [topic["topic"] for topic in get("topics")["topics"]] == ["balances", "payments"]
+    assert [topic["topic"] for topic in get("topics")["topics"]] == ["balances", "payments", "payments-dead"]
     found = get("topic", topic="payments")
     assert found["key"] == "account_id"
     assert [at["held_by"] for at in found["partitions"]] == [
@@ -228,3 +231,37 @@ def test_what_is_not_there_is_said_as_json(client: Callable[..., Any], path: str
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["detail"]
+
+
+def test_dead_letters_are_counted_for_everybody_and_shown_to_who_may_see_records(
+    client: Callable[..., Any],
+) -> None:
+    """Counted once somebody asks."""
+    vera, otto = client("vera"), client("otto")
+    deadline = time.monotonic() + 20
+    while not (found := vera.get(f"{PREFIX}/api/dead-letter-topic?topic={DEAD}").json())["is_read"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert (found["line"]["letters"], found["line"]["waiting"]) == (4, 4)
+    assert sorted((at["reason"], at["total"]) for at in found["reasons"]) == [
+        ("2 fields; expected 3", 1),
+        ("<img src=x onerror=alert(1)>\\x1b[2J\\u202e", 1),
+        ("amount does not fit; expected decimal(18,2)", 2),
+    ]
+    listed = vera.get(f"{PREFIX}/api/dead-letters").json()
+    assert (listed["waiting"], len(listed["reasons"]), listed["is_read"]) == (4, 3, True)
+    asked = f"{PREFIX}/api/letters?topic={DEAD}&partition=0"
+    assert vera.get(asked).status_code == 403
+    shown = otto.get(f"{asked}&count=2").json()
+    assert [at["offset"] for at in shown["letters"]] == ["3", "2"]
+    assert SECRET_NOTE in shown["letters"][1]["raw"]
+    older = otto.get(f"{asked}&offset={shown['older']}").json()
+    assert ([at["source_line"] for at in older["letters"]], older["older"]) == (["17", "3"], -1)
+    for path, status in (
+        ("dead-letter-topic?topic=payments", 404), ("dead-letter-topic?topic=none", 404),
+        ("letters?topic=payments&partition=0", 404), (f"letters?topic={DEAD}&partition=1", 404),
+        (f"letters?topic={DEAD}&partition=0&count=51", 422), (f"letters?topic={DEAD}&partition=0&offset=x", 422),
+    ):  # fmt: skip
+        assert otto.get(f"{PREFIX}/api/{path}").status_code == status, path
+    for page in ("dead-letters", f"dead-letter-topic?topic={DEAD}"):
+        assert vera.get(f"{PREFIX}/{page}").status_code == 200

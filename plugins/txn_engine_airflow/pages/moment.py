@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from txn_engine import Engine
 from txn_engine.errors import UnknownTopicOrPartitionError
+from txn_engine.loading import by_log, is_dead_letter_schema, replayed_to
 from txn_engine.log.logs import Looked
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Survey, Topic
@@ -58,6 +59,26 @@ class Moment:
         if known is None or known.topic.incarnation != incarnation:
             return None
         return known.partitions.get(partition)
+
+    def dead_letter_topics(self) -> list[TopicState]:
+        """The topics that take dead letters, by name."""
+        return [
+            state for _, state in sorted(self.topics.items()) if is_dead_letter_schema(state.topic.schema)
+        ]
+
+    def replayed_to(self, topic: Topic) -> dict[int, int] | None:
+        """How far a dead-letter topic was replayed, by partition; None where a log that may know cannot be read."""
+        found: dict[int, int] = {}
+        for state in self.group_logs.values():
+            found |= replayed_to(state, topic)
+        is_whole = not any(each.topic == CONSUMER_OFFSETS_TOPIC for each in self.unreadable)
+        return found if found or is_whole else None
+
+    def letters(self, state: TopicState) -> tuple[int, int]:
+        """How many letters a dead-letter topic has, and how many of them wait: at most, where compaction or erasure has
+        left gaps; -1: not known.
+        """
+        return by_log(state.topic, state.partitions, self.replayed_to(state.topic))
 
     def is_damaged(self, topic: str, partition: int) -> bool:
         """Whether a partition cannot be read, or its topic's own objects cannot."""

@@ -23,6 +23,8 @@ PAGES = {
     "partition": ("partition", "Partition"),
     "groups": ("groups", "Groups"),
     "group": ("group", "Group"),
+    "dead-letters": ("dead-letters", "Dead letters"),
+    "dead-letter-topic": ("dead-letter-topic", "Dead letters"),
     "cuts": ("cuts", "Cuts"),
     "cut": ("cut", "Cut"),
     "quality": ("quality", "Quality"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Annotated
 
@@ -19,12 +21,22 @@ from txn_engine_airflow.pages.auth import (
     can_see_xcoms,
     may_see_records,
 )
+from txn_engine_airflow.pages.letters_seen import TOPICS_MAX as LETTER_TOPICS_MAX
 from txn_engine_airflow.pages.records import RECORDS_MAX, sample
 from txn_engine_airflow.pages.routing import ReadRoute
 from txn_engine_airflow.pages.store_poller import StorePoller
 from txn_engine_airflow.pages.tails import TailRows
 from txn_engine_airflow.pages.views_cuts import describe_cut, list_cuts
 from txn_engine_airflow.pages.views_groups import describe_group
+from txn_engine_airflow.pages.views_letters import (
+    LetterList,
+    LetterTopic,
+    describe_letters,
+    find,
+    first_offset,
+    letters_of,
+    list_letters,
+)
 from txn_engine_airflow.pages.views_overview import damage_lines, topic_lines
 from txn_engine_airflow.pages.views_partition import describe_partition, describe_topic
 from txn_engine_airflow.pages.views_transactions import Filter, describe_transaction, list_transactions
@@ -32,6 +44,7 @@ from txn_engine_airflow.pages.views_transactions import Filter, describe_transac
 FIRST_LOOK_MS = 8_000
 LINES_MAX = 200
 GROUPS_MAX = 500
+LETTERS_MAX = 50
 SAMPLES_AT_ONCE = 2
 MAX_OFFSET = 2**63 - 1
 INTERNAL = (TRANSACTION_STATE_TOPIC, CONSUMER_OFFSETS_TOPIC)
@@ -166,16 +179,72 @@ def records(
 ) -> Response:
     """A few records by offset. Reads the store: a bounded size, for a bounded number of requests at a time."""
     poller.sight(wait_ms=FIRST_LOOK_MS)
+    with _one_of_few():
+        found = sample(poller.engine, topic, partition, offset=offset, count=count, uncommitted=uncommitted)
+    return as_json(found)
+
+
+@contextmanager
+def _one_of_few() -> Iterator[None]:
+    """While records are read: a bounded number of requests at a time."""
     if not _samples.acquire(blocking=False):
         told = (
             f"{SAMPLES_AT_ONCE} samples of records are being read, as many as may be: ask again in a moment."
         )
         raise HTTPException(503, told, {"Retry-After": "2"})
     try:
-        found = sample(poller.engine, topic, partition, offset=offset, count=count, uncommitted=uncommitted)
+        yield
     finally:
         _samples.release()
+
+
+@router.get("/dead-letters")
+def dead_letters(poller: StorePollerDep) -> Response:
+    """The dead-letter topics, and how many letters have which reason."""
+    moment = poller.sight(wait_ms=FIRST_LOOK_MS).moment
+    found = list_letters(moment, poller.letter_readings.ask(), LETTER_TOPICS_MAX)
+    return _read_on(poller, found)
+
+
+@router.get("/dead-letter-topic")
+def dead_letter_topic(poller: StorePollerDep, topic: TopicName) -> Response:
+    """One of them."""
+    moment = poller.sight(wait_ms=FIRST_LOOK_MS).moment
+    found = describe_letters(moment, topic, poller.letter_readings.ask())
+    if found is None:
+        raise HTTPException(404, f"There is no topic {topic!r} that takes dead letters.")
+    return _read_on(poller, found)
+
+
+def _read_on(poller: StorePoller, found: LetterList | LetterTopic) -> Response:
+    if not found.is_read:
+        poller.read_now()
     return as_json(found)
+
+
+@router.get("/letters", dependencies=[Depends(may_see_records)])
+def letters(
+    poller: StorePollerDep,
+    topic: TopicName,
+    partition: Number,
+    offset: Offset = -1,
+    count: Annotated[int, Query(ge=1, le=LETTERS_MAX)] = 20,
+) -> Response:
+    """A few letters, the newest first, from that offset (-1: the last one) back. Reads the store as `records` does."""
+    moment = poller.sight(wait_ms=FIRST_LOOK_MS).moment
+    taker = find(moment, topic)
+    state = taker.partitions.get(partition) if taker is not None else None
+    if state is None:
+        moment.raise_damage(topic, partition)
+        raise HTTPException(404, f"There is no partition {partition} of a topic {topic!r} of dead letters.")
+    stable = state.last_stable_offset
+    end = stable if offset < 0 else min(offset + 1, stable)
+    first = first_offset(state, partition, end, count)
+    with _one_of_few():
+        found = sample(
+            poller.engine, topic, partition, offset=first, count=max(end - first, 0), uncommitted=False
+        )
+    return as_json(letters_of(moment, topic, partition, found, start=state.log_start_offset))
 
 
 @router.get("/groups")

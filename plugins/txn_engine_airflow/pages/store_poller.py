@@ -24,6 +24,7 @@ from txn_engine_airflow.hook import connect_to
 from txn_engine_airflow.pages.clock_check import ClockCheck
 from txn_engine_airflow.pages.cuts_seen import CutReadings, SeenCuts, look_at_cuts
 from txn_engine_airflow.pages.dag_runs import DagRuns, Run, last_runs, verifications
+from txn_engine_airflow.pages.letters_seen import LetterReadings
 from txn_engine_airflow.pages.moment import Moment, look
 from txn_engine_airflow.pages.proofs import KeptProofs, ProofAlbum
 from txn_engine_airflow.pages.quality_reports import Report, ReportShelf
@@ -128,6 +129,7 @@ class StorePoller:
         """What is wrong with looking at the store, its place too: for those who may view its connection."""
         self.tails = Tails(monotonic_ms)
         self.cut_readings = CutReadings(monotonic_ms)
+        self.letter_readings = LetterReadings(monotonic_ms)
 
     # --- what requests call ---------------------------------------------------------------------------------
 
@@ -270,6 +272,7 @@ class StorePoller:
         self._clock_trouble = self._clock_check.trouble(moment.states())
         self.tails.follow()
         self.cut_readings.follow(engine)
+        self.letter_readings.follow(engine, moment)
 
     def _look_at_proofs(self, engine: Engine, moment: Moment) -> None:
         now_ms = monotonic_ms()
@@ -297,6 +300,7 @@ class StorePoller:
         engine, self._engine, self._survey, self._cuts = self._engine, None, None, None
         self.tails.forget()
         self.cut_readings.forget()
+        self.letter_readings.forget()
         self._album, self._proofs_ms = ProofAlbum(), 0
         if engine is not None:
             engine.close()

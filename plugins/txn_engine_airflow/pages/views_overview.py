@@ -37,7 +37,8 @@ class Totals:
     """The numbers on top. `records` and `bytes`: what read_committed readers get. `waiting_records`: committed, and
     held back by an open transaction. `behind_max`: offsets from the LSO to the end of the partition that trails most.
     `lag_max`: the largest that is known; -1: there are groups, and none is. `held_back_max`: the most offsets that any
-    group waits for beyond its lag.
+    group waits for beyond its lag. `letters_waiting`: dead letters that were not replayed, of those that are known, in
+    `letter_topics` topics that take some.
     """
 
     topics: int
@@ -54,6 +55,8 @@ class Totals:
     groups: int
     lag_max: int
     held_back_max: int
+    letter_topics: int
+    letters_waiting: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,8 @@ class TopicLine:
     """One topic, its partitions together. Offsets are sums: of log starts, last stable offsets, log ends. `unfinished`:
     transactions without a marker. `records`, `bytes` and `files`: what read_committed readers get; `waiting_records`:
     committed, and held back by an open transaction. `last_append_ms` 0: nothing was ever appended. `damaged`: how many
-    partitions cannot be read, nothing of which is in the sums; -1: the topic itself cannot.
+    partitions cannot be read, nothing of which is in the sums; -1: the topic itself cannot. `letters_waiting`: dead
+    letters that were not replayed; -1: the topic takes none, or that is not known.
     """
 
     topic: str
@@ -90,6 +94,7 @@ class TopicLine:
     waiting_records: int
     last_append_ms: int
     damaged: int
+    letters_waiting: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +171,8 @@ def overview(moment: Moment, groups: Sequence[GroupLine]) -> Overview:
             groups=len(groups),
             lag_max=max((group.lag for group in groups), default=0),
             held_back_max=max((group.held_back for group in groups), default=0),
+            letter_topics=len(moment.dead_letter_topics()),
+            letters_waiting=sum(max(topic.letters_waiting, 0) for topic in topics),
         ),
         states=dict(sorted(Counter(line.state for line in lines).items())),
         ages=_ages(open_lines, moment.now_ms),
@@ -196,7 +203,11 @@ def shown(name: str) -> str:
 
 def topic_lines(moment: Moment) -> tuple[TopicLine, ...]:
     """All topics, by name; one that cannot be read has no numbers."""
-    lines = [_topic_line(moment.topics[name], parts) for name, parts in measure_all(moment).items()]
+    waiting = {state.topic.name: moment.letters(state)[1] for state in moment.dead_letter_topics()}
+    lines = [
+        _topic_line(moment.topics[name], parts, waiting.get(name, -1))
+        for name, parts in measure_all(moment).items()
+    ]
     lines += [
         TopicLine(each.topic, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, damaged=WHOLE_TOPIC)
         for each in moment.unreadable
@@ -220,7 +231,7 @@ def measure_topic(state: TopicState, owners: Mapping[int, StoredRow], now_ms: in
     ]
 
 
-def _topic_line(state: TopicState, parts: Sequence[PartitionMeasures]) -> TopicLine:
+def _topic_line(state: TopicState, parts: Sequence[PartitionMeasures], letters_waiting: int) -> TopicLine:
     readable = sum((part.readable for part in parts), Contents())
     return TopicLine(
         topic=state.topic.name,
@@ -236,6 +247,7 @@ def _topic_line(state: TopicState, parts: Sequence[PartitionMeasures]) -> TopicL
         waiting_records=sum(part.waiting.records for part in parts),
         last_append_ms=max((part.last_append_ms for part in parts), default=0),
         damaged=len(state.damaged),
+        letters_waiting=letters_waiting,
     )
 
 

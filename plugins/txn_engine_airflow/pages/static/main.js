@@ -8,7 +8,7 @@ import { notice } from "./pieces.js";
 
 const EVERY_MS = 3000;
 const OLD_AFTER_MS = 20_000;
-const TABS = { transaction: "transactions", topic: "topics", partition: "topics", group: "groups", cut: "cuts", report: "quality" };
+const TABS = { transaction: "transactions", topic: "topics", partition: "topics", group: "groups", "dead-letter-topic": "dead-letters", cut: "cuts", report: "quality" };
 
 const name = document.body.dataset.page;
 const at = (id) => document.getElementById(id);

@@ -57,6 +57,8 @@ function figures(totals) {
     ["Largest group lag", number(totals.lag_max), totals.held_back_max > 0 ?
       `and up to ${number(totals.held_back_max)} held back` : plural(totals.groups, "group")],
     ["Records", number(totals.records), `readable, ${bytes(totals.bytes)}`],
+    ...(totals.letter_topics ? [["Dead letters", link("dead-letters", {}, number(totals.letters_waiting)),
+      `wait in ${plural(totals.letter_topics, "topic")}`, totals.letters_waiting ? "warn" : ""]] : []),
   ]);
 }
 
@@ -156,9 +158,11 @@ function heldTable(overview) {
 
 function topicName(topic) {
   const name = link("topic", { topic: topic.topic }, topic.topic);
-  if (!topic.damaged) return name;
+  const letters = topic.letters_waiting > 0 && link("dead-letter-topic", { topic: topic.topic },
+    badge("warn", plural(topic.letters_waiting, "dead letter"), "rows that could not be used, and wait to be replayed"));
+  if (!topic.damaged) return letters ? h("div", { class: "badges" }, name, letters) : name;
   const what = topic.damaged < 0 ? "The topic cannot be read" : `${plural(topic.damaged, "partition")} cannot be read, and not in the numbers`;
-  return h("div", { class: "badges" }, name, badge("bad", "Damaged", what));
+  return h("div", { class: "badges" }, name, letters, badge("bad", "Damaged", what));
 }
 
 /** A topic's cells; of one that cannot be read at all, only how many partitions it has. */

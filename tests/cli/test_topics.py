@@ -114,6 +114,7 @@ def test_without_a_schema_it_is_kafkas(run: Run) -> None:
         (["t", "--schema", "a:decimal(40,2)"], 2, ["'a:decimal(40,2)'", "1 to 38"]),
         (["t", "--schema", "a"], 2, ["'a'", "name:type"]),
         (["t", "--schema", ""], 2, ["name:type"]),
+        (["t", "--schema", "a\udcff:int64"], 2, ["'a\\udcff:int64'", "UTF-8"]),
         (["t", "--schema", "a:int64", "--schema-file", "f"], 2, ["give one of them"]),
         ([], 2, ["TOPIC"]),
     ],
@@ -126,6 +127,32 @@ def test_what_cannot_be_created(
     assert answer.code == code
     assert all(word in answer.error for word in words), answer.error
     assert [row["topic"] for row in run("topics", "list", "--json").json["topics"]] == [payments]
+
+
+@pytest.mark.parametrize(
+    ("added", "code", "words"),
+    [
+        ("a\udcff string", 2, ["--add", "'a\\udcff string'", "UTF-8"]),
+        ("a string 'x\udcff'", 1, ["default 'x\\udcff' of column 'a'", "a value of string"]),
+        ("a binary 'x\udcff'", 2, ["--add", "a value of binary"]),
+        ("a timestamp 2026-01-01T00:00:00.123456+00:00", 1, ["it would become 2026-01-01 00:00:00.123000"]),
+        ("a decimal(10,2) 1E-10", 1, ["a value of decimal"]),
+    ],
+)
+def test_what_cannot_be_added(run: Run, payments: str, added: str, code: int, words: list[str]) -> None:
+    answer = run("topics", "alter", payments, "--add", added)
+    assert answer.code == code
+    assert all(word in answer.error for word in words), answer.error
+    assert "inside txn-engine" not in answer.error
+
+
+def test_numbers_with_exponents(run: Run, payments: str, good: Path) -> None:
+    """As defaults, and as SQL gives them for the records of before."""
+    run("produce", payments, str(good))
+    added = ("--add", "r decimal(10,10) 1E-10", "--add", "z decimal(18,18) 0", "--add", "f float64 1e-10")
+    assert run("topics", "alter", payments, *added, "--execute").code == 0
+    found = run("sql", "SELECT r, z, f FROM payments LIMIT 1", "--format", "csv")
+    assert found.stdout.splitlines()[1] == "0.0000000001,0.000000000000000000,1e-10", found.stdout
 
 
 def test_an_unknown_topic_is_named(run: Run, payments: str, good: Path) -> None:

@@ -55,9 +55,18 @@ def test_shown_then_done(url: str, tmp_path: Path) -> None:
         (["--topic", "nobody", "--where", WHERE], 1),
         (["--topic", TOPIC, "--where", "account_id > 0", "--execute"], 1),
         (["--topic", TOPIC, "--where", WHERE, "--backup", "file:///nowhere"], 1),
+        (["--topic", TOPIC, "--where", "account_id = '\udcff'"], 1),
     ],
 )
 @pytest.mark.usefixtures("url")
 def test_bad_calls(arguments: list[str], code: int) -> None:
     """One line."""
-    assert run(*arguments).exit_code == code
+    answer = run(*arguments)
+    assert answer.exit_code == code
+    assert "inside txn-engine" not in answer.output
+
+
+@pytest.mark.usefixtures("url")
+def test_a_condition_on_stdin_that_is_not_utf_8() -> None:
+    answer = CliRunner().invoke(cli, ["erase", TOPIC, "--where", "-"], input=b"account_id = '\xff'")
+    assert (answer.exit_code, "a condition that is not UTF-8" in answer.output) == (1, True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import re
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.log.schema_format import decoded_value, encoded_value
 from txn_engine.schemas.changes import (
     AddColumn,
     Change,
@@ -106,7 +110,13 @@ REFUSED: list[tuple[list[Change], str]] = [
     ([MakeNullable("amount")], "which it may"),
     ([ReorderColumns(["amount"])], "once"),
     ([ReorderColumns(SCHEMA.names)], "another order"),
-    ([ReorderColumns("account")], "once"),
+    ([ReorderColumns("account")], "a list of names"),
+    ([ReorderColumns(5)], "an order given as 5"),  # type: ignore[arg-type]
+    ([ReorderColumns([1, 2, 3, 4])], "once"),  # type: ignore[list-item]
+    ([WidenColumn("count", "int64")], "a type given as 'int64'"),  # type: ignore[arg-type]
+    ([DropColumn(["count"])], r"\['count'\], which is not there"),  # type: ignore[arg-type]
+    ([RenameColumn({}, "x")], "which is not there"),  # type: ignore[arg-type]
+    ([RenameColumn("count", 5)], "column 5"),  # type: ignore[arg-type]
 ]
 
 
@@ -116,6 +126,60 @@ def test_what_is_refused_in_one_line(changes: list[Change], why: str) -> None:
         after(*changes)
     assert "\n" not in str(refused.value)
     assert "alter topic 'payments'" in str(refused.value)
+
+
+UTC = dt.UTC
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=UTC)
+MILLIS, PLAIN = pa.timestamp("ms", tz="UTC"), pa.timestamp("us")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "becomes"),
+    [
+        (pa.float32(), 1e300, "inf"),
+        (pa.float32(), 1e-60, "0"),
+        (pa.float32(), 3.14159265358979, "3.1415927"),
+        (pa.float64(), True, "1"),
+        (MILLIS, NOON.replace(microsecond=123_456), "12:00:00.123"),
+        (MILLIS, NOON.replace(tzinfo=None), "12:00:00"),
+        (PLAIN, NOON, "12:00:00"),
+        (pa.date32(), NOON, "2026-01-01"),
+        (pa.date32(), 5, "1970-01-06"),
+        (pa.binary(), "x", "b'x'"),
+        (pa.int64(), 1.5, "1"),
+        (pa.int32(), pa.scalar(2.5), "2"),
+    ],
+)
+def test_a_default_that_would_become_another_value_is_refused_with_that_value(
+    kind: pa.DataType, given: object, becomes: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"it would become .*{re.escape(becomes)}") as refused:
+        after(AddColumn(pa.field("c", kind), default=given))
+    assert f"a value of {kind}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (pa.float32(), 0.1),
+        (pa.float32(), float("nan")),
+        (pa.float32(), float("-inf")),
+        (pa.float64(), 5e-324),
+        (MILLIS, NOON.replace(microsecond=123_000)),
+        (MILLIS, NOON.astimezone(dt.timezone(dt.timedelta(hours=5)))),
+        (PLAIN, NOON.replace(tzinfo=None, microsecond=1)),
+        (pa.timestamp("ns"), pa.scalar(1, pa.timestamp("ns"))),
+        (pa.decimal128(10, 10), Decimal("1E-10")),
+        (pa.decimal128(18, 2), Decimal("1E+2")),
+        (pa.int64(), pa.scalar(5, pa.int8())),
+    ],
+)
+def test_a_default_as_it_was_given(kind: pa.DataType, given: object) -> None:
+    """Written to an object and read back, too."""
+    column = after(AddColumn(pa.field("c", kind), default=given)).by_name["c"]
+    again = decoded_value(json.loads(json.dumps(encoded_value(column.default))), kind)
+    assert str(again) == str(column.default)
+    assert column.default.type == kind
 
 
 def test_the_last_column_stays() -> None:

@@ -58,6 +58,7 @@ def refused(engine: Engine, query: str, **named: object) -> str:
     [
         ("", "no SQL; expected one SELECT"),
         ("-- nothing", "0 statements"),
+        ("SELECT '\udcff' FROM payments", "SQL that is not UTF-8"),
         ("SELECT 1 FROM payments; DROP VIEW payments", "a statement of the kind DROP"),
         ("SELECT 1 FROM payments; SELECT 2", "2 statements"),
         ("INSERT INTO payments VALUES (1)", "a statement of the kind INSERT"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from txn_engine.cli.schema_text import parse_type
+from txn_engine.names import is_storable
 
 if TYPE_CHECKING:
     from txn_engine.schemas.changes import AddColumn, Change
@@ -60,8 +61,9 @@ def _added(text: str) -> AddColumn:
     from txn_engine.schemas.changes import AddColumn
 
     match = _ADDED.fullmatch(text)
-    if match is None:
-        raise click.BadParameter(f"{text!r}; expected 'name type' or 'name type default'", param_hint="--add")
+    if match is None or not is_storable(match["name"]):
+        expected = "'name type' or 'name type default', the name in UTF-8"
+        raise click.BadParameter(f"{text!r}; expected {expected}", param_hint="--add")
     kind = parse_type(match["type"].lower(), "--add")
     default = None if match["default"] is None else _value(match["default"], kind)
     return AddColumn(pa.field(match["name"], kind, nullable=match["strict"] is None), default)

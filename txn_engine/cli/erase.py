@@ -70,7 +70,7 @@ def erase(
     name = topic or topic_name
     if name is None or (topic is not None and topic_name is not None):
         raise click.UsageError("name the topic, once: --topic TOPIC")
-    condition = sys.stdin.read() if where == "-" else where
+    condition = sys.stdin.buffer.read().decode(errors="surrogateescape") if where == "-" else where
     with place.open() as engine, out.progress("searching") as advance:
         report = engine.erase(
             name,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from txn_engine.names import is_storable
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -23,8 +25,8 @@ def parse_schema(text: str) -> pa.Schema:
     fields = []
     for part in _parts(text):
         name, colon, kind = part.partition(":")
-        if not colon or not name.strip() or not kind.strip():
-            raise _refused(part, "name:type")
+        if not colon or not name.strip() or not kind.strip() or not is_storable(name):
+            raise _refused(part, "name:type, the name in UTF-8")
         nullable = kind.rstrip().endswith("?")
         fields.append(pa.field(name.strip(), _type(kind.strip().rstrip("?").strip(), part), nullable))
     if not fields:

@@ -43,6 +43,7 @@ from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.partition import LogFile
+from txn_engine.schemas.defaults import filled, fills
 from txn_engine.schemas.layout import (
     OFFSET,
     OFFSET_DELTA,
@@ -114,23 +115,11 @@ def _check_sizes(records: pa.Table, *, topic: str) -> None:
 
 def _completed(table: pa.Table, schemas: Schemas) -> pa.Table:
     """The records, with the columns that are younger than the topic and that they lack."""
-    if schemas.version == 0:
-        return table
-    for column in schemas.layout.columns:
-        is_younger = column.id >= schemas.layouts[0].next_id
-        if (
-            is_younger
-            and (column.nullable or column.default is not None)
-            and column.name not in table.schema.names
-        ):
-            table = table.append_column(column.name, filled(column.type, column.default, table.num_rows))
+    for name, value in fills(schemas).items():
+        if name not in table.schema.names:
+            kind = schemas.layout.by_name[name].type
+            table = table.append_column(name, filled(kind, value, table.num_rows))
     return table
-
-
-def filled(kind: Any, value: Any, rows: int) -> pa.Array[Any]:
-    """A column of records that are older than it: its default, a scalar, or nulls."""
-    found: pa.Array[Any] = pa.nulls(rows, kind) if value is None else pa.repeat(value, rows)
-    return found
 
 
 def _in_order(table: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:

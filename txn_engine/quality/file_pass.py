@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.store import ObjectStore
-from txn_engine.log.data_files import filled
 from txn_engine.quality.digest import Digest, digest_of
+from txn_engine.schemas.defaults import filled
 from txn_engine.schemas.layout import Schemas
 from txn_engine.schemas.plan import Source, sources
 from txn_engine.sql.file_parts import OFFSET_DELTA, FilePart

@@ -71,7 +71,7 @@ class ReorderColumns:
     names: Sequence[str]
 
     def __str__(self) -> str:
-        return f"order {', '.join(self.names)}"
+        return f"order {', '.join(map(str, self.names))}"
 
 
 Change: TypeAlias = AddColumn | RenameColumn | DropColumn | WidenColumn | MakeNullable | ReorderColumns

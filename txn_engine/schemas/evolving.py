@@ -19,6 +19,7 @@ from txn_engine.schemas.changes import (
     ReorderColumns,
     WidenColumn,
 )
+from txn_engine.schemas.defaults import default_of
 from txn_engine.schemas.layout import Column, Layout
 from txn_engine.schemas.tombstones import same_tombstones
 from txn_engine.schemas.widening import EXPECTED, is_widening
@@ -108,20 +109,10 @@ class _Evolving:
         """The value as a scalar of the column's type."""
         if value is None:
             return None
-        plain = value.as_py() if isinstance(value, pa.Scalar) else value
         try:
-            found: Any = pa.scalar(plain, field.type)
-            is_same = pa.types.is_floating(field.type) or (
-                pa.types.is_temporal(field.type) and not isinstance(plain, int)
-            )
-            is_same = is_same or (
-                found.as_py() == plain and isinstance(found.as_py(), str) == isinstance(plain, str)
-            )
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            is_same = False
-        if not is_same or plain is None:
-            self.refuse(f"default {plain!r:.80} of column {field.name!r}", f"a value of {field.type}")
-        return found
+            return default_of(value, field.type)
+        except ValueError as error:
+            self.refuse(f"default {value!r:.80} of column {field.name!r}", str(error))
 
     def _rename(self, change: RenameColumn) -> None:
         column = self._found(change.old)
@@ -144,6 +135,8 @@ class _Evolving:
     def _widen(self, change: WidenColumn) -> None:
         column = self._found(change.name)
         self._refuse_key(column, change)
+        if not isinstance(change.type, pa.DataType):
+            self.refuse(f"a type given as {change.type!r:.80}", "a pyarrow type")
         if not is_widening(column.type, change.type):
             self.refuse(f"{change}, from {column.type}", EXPECTED, ANOTHER_TOPIC)
         default = None if column.default is None else column.default.cast(change.type)
@@ -158,18 +151,23 @@ class _Evolving:
         self._replace(column, replace(column, nullable=True))
 
     def _reorder(self, change: ReorderColumns) -> None:
+        if isinstance(change.names, str) or not isinstance(change.names, Sequence):
+            self.refuse(f"an order given as {change.names!r:.80}", "a list of names")
         names = list(change.names)
-        if isinstance(change.names, str) or sorted(map(str, names)) != sorted(self.layout.by_name):
+        if sorted(map(str, names)) != sorted(self.layout.by_name) or not all(
+            isinstance(each, str) for each in names
+        ):
             self.refuse(f"{change}"[:200], f"each of {list(self.layout.by_name)} once"[:400])
         ordered = tuple(self.layout.by_name[name] for name in names)
         if ordered == self.layout.columns:
             self.refuse(f"{change}"[:200], "another order than the present one")
         self.layout = replace(self.layout, columns=ordered)
 
-    def _found(self, name: str) -> Column:
-        column = self.layout.by_name.get(name)
+    def _found(self, name: object) -> Column:
+        column = self.layout.by_name.get(name) if isinstance(name, str) else None
         if column is None:
-            gone = "was dropped or renamed before" if name in self.layout.owners else "is not there"
+            was_there = isinstance(name, str) and name in self.layout.owners
+            gone = "was dropped or renamed before" if was_there else "is not there"
             self.refuse(f"column {name!r:.80}, which {gone}", f"one of {list(self.layout.by_name)}"[:400])
         return column
 

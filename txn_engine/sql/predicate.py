@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import logical_schema
+from txn_engine.names import is_storable
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 
 ACTOR: Final = "erase"
@@ -92,6 +93,8 @@ class SqlPredicate:
                 actor=ACTOR,
                 expected=f"at most {_CHARS_MAX:,}",
             )
+        if not is_storable(self._text):
+            raise InvalidRequestError("a condition that is not UTF-8", actor=ACTOR, expected="text in UTF-8")
         whole = f"SELECT ({self._text}\n) AS chosen FROM records"
         try:
             count = len(self._connection.extract_statements(whole))

@@ -8,6 +8,7 @@ not at all where it is not selected; projections and filters on stored columns r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -95,12 +96,14 @@ def _made(source: Source) -> str:
 
 def value_literal(value: Any) -> str:
     """A scalar as SQL writes it, to be cast to its type."""
-    plain = value.as_py()
-    if isinstance(plain, bytes):
-        return f"from_hex({literal(plain.hex())})"
     if pa.types.is_temporal(value.type):
         unit = pa.int32() if value.type == pa.date32() else pa.int64()
         return _time(value.cast(unit).as_py(), value.type)
+    plain = value.as_py()
+    if isinstance(plain, bytes):
+        return f"from_hex({literal(plain.hex())})"
+    if isinstance(plain, Decimal):  # DuckDB does not take every exponent: 1E-10 is no DECIMAL(10, 10) there
+        return literal(format(plain, "f"))
     return literal(str(plain))
 
 

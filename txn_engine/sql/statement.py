@@ -14,6 +14,7 @@ from typing import Any, Final
 import duckdb
 
 from txn_engine.errors import InvalidRequestError
+from txn_engine.names import is_storable
 from txn_engine.sql.pruning import Wanted, wanted_of
 
 ACTOR: Final = "sql"
@@ -67,6 +68,8 @@ def read_statement(connection: duckdb.DuckDBPyConnection, query: str) -> Stateme
     """The query, if it is one that reads. Raises `InvalidRequestError` for all else; nothing was run."""
     if not query.strip():
         raise InvalidRequestError("no SQL", actor=ACTOR, expected=READS_ALONE)
+    if not is_storable(query):
+        raise InvalidRequestError("SQL that is not UTF-8", actor=ACTOR, expected="text in UTF-8")
     if len(query) > _CHARS_MAX:
         raise InvalidRequestError(
             f"{len(query):,} characters of SQL", actor=ACTOR, expected=f"at most {_CHARS_MAX:,}"

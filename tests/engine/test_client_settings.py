@@ -109,6 +109,10 @@ def test_as_keywords_and_as_kafkas_dict(engine: Engine) -> None:
     ("make", "config", "said"),
     [
         ("producer", {"linger.m": 1}, "'linger.ms'"),
+        ("producer", {"reconnect.backoff.ms": 5}, "with jitter"),
+        ("producer", {"ssl.keystore.location": "x"}, "credentials"),
+        ("consumer", {"client.rack": "a"}, "no broker"),
+        ("consumer", {"receive.buffer.bytes": 1}, "the store client's"),
         ("producer", {"linger.ms": -1}, "0 to 60000"),
         ("producer", {"linger.ms": "soon"}, "a whole number"),
         ("producer", {"acks": "1"}, "'all'"),

@@ -143,6 +143,11 @@ def test_nothing_is_written_for_nothing(made: Engine, store: MemoryStore) -> Non
     [
         ("t", {"retention.m": 1}, "expected 'retention.ms'"),
         ("t", {"no such": 1}, "expected one of cleanup.policy"),
+        ("t", {"retention.byte": 1}, "expected 'retention.bytes'"),
+        ("t", {"compresion.type": 1}, "expected one of cleanup.policy"),  # there is none that is near
+        ("t", {"compression.gzip.level": 1}, "compressed with zstd"),
+        ("t", {"message.timestamp.before.max.ms": 1}, "CreateTime"),
+        ("t", {"remote.log.copy.disable": True}, "on the object store"),
         ("t", {"segment.ms": 1}, "there are no segments"),
         ("t", {"transaction.max.timeout.ms": 1}, "one of the store's"),
         ("t", {"retention.ms": -2}, "-1, or 0 or more"),
@@ -166,6 +171,10 @@ def test_nothing_is_written_for_nothing(made: Engine, store: MemoryStore) -> Non
         (None, {"offsets.topic.num.partitions": 3}, "chosen when a store is set up"),
         (None, {"transaction.two.phase.commit.enable": True}, "KIP-939"),
         (None, {1: 1}, "which there is not"),
+        (None, {"log.cleaner.threads": 1}, "`maintain compact`"),
+        (None, {"log.retention.hours": 1}, "retention.ms of each topic"),
+        (None, {"transaction.state.log.segment.bytes": 1}, "there are no segments"),
+        (None, {"transaction.state.log.num.partition": 1}, "'transaction.state.log.num.partitions'"),
     ],
 )
 def test_what_is_refused(

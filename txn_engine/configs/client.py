@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypedDict, TypeVar
 
-from txn_engine.configs.setting import Setting, looked_up, parsed
+from txn_engine.configs.setting import Setting, absence, looked_up, parsed
 from txn_engine.errors import InvalidConfigError
 from txn_engine.types import IsolationLevel
 
@@ -183,17 +183,30 @@ CONSUMER: Final[Mapping[str, Setting]] = MappingProxyType({each.name: each for e
 """A consumer's, by name."""
 
 _GROUP: Final = "nothing: there is no group protocol, every subscriber gets all partitions"
+_CONNECTIONS: Final = "nothing: connections are the store client's"
+_CREDENTIALS: Final = "the store's credentials and endpoint, in connect() or the environment"
+_METRICS: Final = "nothing: a client keeps none"
 _NOT_A_CLIENTS: Final = {
-    "bootstrap.servers": "the store's URL, in connect()",
+    "bootstrap.*": "the store's URL, in connect()",
+    "client.dns.lookup": _CONNECTIONS,
     "client.id": "nothing: there is no server that would tell clients apart by it",
-    "metadata.max.age.ms": "nothing: what is known of topics and settings is looked up again after 5 s",
+    "client.rack": "nothing: there is no broker that would be near or far",
+    "config.providers": "values as they are: nothing is looked up in them",
+    "connections.max.idle.ms": _CONNECTIONS,
     "default.api.timeout.ms": "nothing: a store that does not answer is reported within 20 s",
-    "retry.backoff.ms": "nothing: pauses grow from some milliseconds to two seconds, with jitter",
-    "retry.backoff.max.ms": "nothing: pauses grow from some milliseconds to two seconds, with jitter",
-    "connections.max.idle.ms": "nothing: connections are the store client's",
-    "security.protocol": "the store's credentials and endpoint, in connect() or the environment",
-    "sasl.mechanism": "the store's credentials, in connect() or the environment",
+    "enable.metrics.push": _METRICS,
     "interceptor.classes": "a function around your own calls",
+    "metadata.*": "nothing: what is known of topics and settings is looked up again after 5 s",
+    "metric.*": _METRICS,
+    "metrics.*": _METRICS,
+    "receive.buffer.bytes": _CONNECTIONS,
+    "reconnect.backoff.*": "nothing: pauses grow from some milliseconds to two seconds, with jitter",
+    "retry.backoff.*": "nothing: pauses grow from some milliseconds to two seconds, with jitter",
+    "sasl.*": _CREDENTIALS,
+    "security.*": _CREDENTIALS,
+    "send.buffer.bytes": _CONNECTIONS,
+    "socket.*": _CONNECTIONS,
+    "ssl.*": _CREDENTIALS,
 }
 _OF_A_CONSUMER: Final = dict.fromkeys(CONSUMER, "a consumer: it is one of its settings")
 _OF_A_PRODUCER: Final = dict.fromkeys(PRODUCER, "a producer: it is one of its settings")
@@ -204,7 +217,8 @@ NOT_A_PRODUCERS: Final[Mapping[str, str]] = MappingProxyType(
         "retries": "delivery.timeout.ms: it is tried again until then",
         "key.serializer": "nothing: records are Arrow tables in the topic's schema",
         "value.serializer": "nothing: records are Arrow tables in the topic's schema",
-        "partitioner.class": "produce(partition=...): without it Kafka's default partitioner decides",
+        "compression.*": "nothing: data files are Parquet, compressed with zstd",
+        "partitioner.*": "produce(partition=...): without it Kafka's default partitioner decides",
         "transaction.two.phase.commit.enable": "nothing: two-phase commit (KIP-939) is not offered yet",
     }
 )
@@ -222,8 +236,9 @@ NOT_A_CONSUMERS: Final[Mapping[str, str]] = MappingProxyType(
         "heartbeat.interval.ms": _GROUP,
         "max.poll.interval.ms": _GROUP,
         "partition.assignment.strategy": _GROUP,
-        "group.instance.id": _GROUP,
-        "group.protocol": _GROUP,
+        "group.*": _GROUP,
+        "exclude.internal.topics": "nothing: internal topics are not subscribed to",
+        "share.*": "nothing: there are no share groups",
         "check.crcs": "nothing: each object is held against its checksum",
         "allow.auto.create.topics": "nothing: a topic is made by `topics create`",
         "key.deserializer": "nothing: records are Arrow tables in the topic's schema",
@@ -328,7 +343,8 @@ def _settings(
     by_field = {each.replace(".", "_"): each for each in (*known, *elsewhere)}
     given = dict(config or {})
     for keyword, value in keywords.items():
-        name = by_field.get(keyword, keyword)
+        dotted = keyword.replace("_", ".")
+        name = by_field.get(keyword, keyword if absence(dotted, elsewhere) is None else dotted)
         if name in given:
             raise InvalidConfigError(f"{name} twice", actor=actor, expected="it in the dict or as a keyword")
         given[name] = value

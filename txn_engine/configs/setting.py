@@ -107,18 +107,33 @@ def looked_up(
 ) -> Setting:
     """The setting of that name. `elsewhere`: what is no setting here, and why, or where it is one.
 
-    Raises `InvalidConfigError` for any other name, and offers the nearest one.
+    Raises `InvalidConfigError` for any other name, and offers the nearest one that there is.
     """
     if isinstance(name, str) and name in known:
         return known[name]
-    if isinstance(name, str) and name in elsewhere:
-        raise InvalidConfigError(f"setting {name!r}", actor=actor, expected=elsewhere[name])
-    near = difflib.get_close_matches(str(name)[:_SHOWN], [*known, *elsewhere], n=1)
+    text = str(name)[:_SHOWN]
+    near = difflib.get_close_matches(text, known, n=1)
+    is_slip = (
+        bool(near) and name not in elsewhere and difflib.SequenceMatcher(a=text, b=near[0]).ratio() > 0.9
+    )
+    why = None if is_slip else absence(name, elsewhere)
+    if why is not None:
+        raise InvalidConfigError(f"setting {text!r}", actor=actor, expected=why)
     raise InvalidConfigError(
-        f"setting {str(name)[:_SHOWN]!r}, which there is not",
+        f"setting {text!r}, which there is not",
         actor=actor,
         expected=f"{near[0]!r}" if near else f"one of {', '.join(known)}",
     )
+
+
+def absence(name: object, elsewhere: Mapping[str, str]) -> str | None:
+    """What to expect instead of a setting that is known not to be one here; `ssl.*` stands for all that begin so."""
+    if not isinstance(name, str):
+        return None
+    if name in elsewhere:
+        return elsewhere[name]
+    families = (each for each in elsewhere if each.endswith("*") and name.startswith(each[:-1]))
+    return next((elsewhere[each] for each in sorted(families, key=len, reverse=True)), None)
 
 
 def parsed(setting: Setting, given: object, *, actor: str) -> Value:

@@ -95,24 +95,23 @@ _SEGMENTS: Final = "nothing: there are no segments, each append is an object of 
 _REPLICAS: Final = "nothing: the store replicates"
 NOT_A_TOPICS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "compression.type": "nothing: data files are Parquet, compressed with zstd",
+        "compression.*": "nothing: data files are Parquet, compressed with zstd",
+        "errors.deadletterqueue.*": "nothing of a topic: `produce --dead-letter-topic` takes bad rows of files",
         "file.delete.delay.ms": "nothing: files that died stay for 24 hours, so that jobs which list them can read",
-        "flush.messages": "nothing: an append is acknowledged once the store has it",
-        "flush.ms": "nothing: an append is acknowledged once the store has it",
+        "flush.*": "nothing: an append is acknowledged once the store has it",
         "follower.replication.throttled.replicas": _REPLICAS,
         "index.interval.bytes": _SEGMENTS,
         "leader.replication.throttled.replicas": _REPLICAS,
         "local.retention.bytes": "retention.bytes: all of a log is on the object store",
         "local.retention.ms": "retention.ms: all of a log is on the object store",
         "max.compaction.lag.ms": "nothing: how soon is the schedule of `maintain compact`",
-        "message.timestamp.type": "nothing: a record has the time that its producer gives it (CreateTime)",
+        "message.downconversion.enable": "nothing: no reader is older than the files",
+        "message.format.version": "nothing: each object says its own format",
+        "message.timestamp.*": "nothing: a record has the time that its producer gives it (CreateTime)",
         "min.insync.replicas": _REPLICAS,
         "preallocate": _SEGMENTS,
-        "remote.storage.enable": "nothing: all of a log is on the object store",
-        "segment.bytes": _SEGMENTS,
-        "segment.index.bytes": _SEGMENTS,
-        "segment.jitter.ms": _SEGMENTS,
-        "segment.ms": _SEGMENTS,
+        "remote.*": "nothing: all of a log is on the object store",
+        "segment.*": _SEGMENTS,
         "unclean.leader.election.enable": "nothing: there is no leader",
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.loading.ledgers import (
     DEAD,
     HEADER,
     MIXED,
+    SCHEMA,
     TOPIC,
     dead,
     dying_at_every_put,
@@ -23,7 +25,7 @@ from tests.loading.ledgers import (
     load,
     set_up,
 )
-from txn_engine import Engine, connect
+from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.loading import DEAD_LETTERS, DeadLetterLimit, counts, load_files
 
@@ -143,9 +145,54 @@ def test_every_format_says_how_it_is_read_again(engine: Engine, write: Write, tm
     pq.write_table(odd.drop_columns("day"), tmp_path / "f.parquet")
     load(engine, tmp_path / "f.parquet", run_id="4", missing_columns="null")
     readings = [json.loads(row["reading"]) for row in dead(engine)]
-    assert readings[0] == {"format": "csv", "decimal": ",", "null_values": ["NULL", ""]}
-    assert readings[-2] == {"format": "jsonl"}
-    assert readings[-1] == {"format": "jsonl", "columns": {}, "binary": "base64", "missing_columns": "null"}
+    whose = {"incarnation": 0, "schema_version": 0}
+    assert readings[0] == {"format": "csv", "decimal": ",", "null_values": ["NULL", ""], **whose}
+    assert readings[-2] == {"format": "jsonl", **whose}
+    of_parquet = {"format": "jsonl", "columns": {}, "binary": "base64", "missing_columns": "null"}
+    assert readings[-1] == of_parquet | whose
+
+
+ADDED = [
+    AddColumn(pa.field("currency", pa.string(), nullable=False), default="EUR"),
+    AddColumn(pa.field("fee", pa.decimal128(6, 2)), default=Decimal("0.10")),
+    AddColumn(pa.field("note", pa.string())),
+]
+WITHOUT = {"currency": "EUR", "fee": Decimal("0.10"), "note": None}
+
+
+def added_to(engine: Engine) -> list[dict[str, Any]]:
+    """Of each payment, by id, the columns that were added."""
+    rows = sorted(engine.scan(TOPIC).to_table().to_pylist(), key=lambda row: row["id"])
+    return [{name: row[name] for name in WITHOUT} for row in rows]
+
+
+def test_columns_that_were_added_may_be_missing(engine: Engine, write: Write, tmp_path: Path) -> None:
+    """They are filled as in records of before, as `produce` does, in every format; a JSON record may lack them by
+    itself. A column that the topic was made with may not be missing.
+    """
+    import pyarrow.parquet as pq
+
+    engine.admin.alter_topic(TOPIC, ADDED)
+    lines_of = [
+        '{"id": 2, "amount": 2, "day": null, "paid": true}',
+        '{"id": 3, "amount": 3, "currency": "USD", "fee": null}',
+        '{"id": 4, "amount": 4, "currency": null}',
+    ]
+    found = [load(engine, write("f.csv", HEADER + "1,1.00,,\n"), run_id="csv")]
+    found.append(load(engine, write("f.jsonl", "\n".join(lines_of)), run_id="jsonl"))
+    row = {"id": 5, "amount": Decimal("5.00"), "day": None, "paid": None}
+    pq.write_table(pa.Table.from_pylist([row], schema=SCHEMA), tmp_path / "f.parquet")
+    found.append(load(engine, tmp_path / "f.parquet", run_id="parquet"))
+    assert [(each.records, each.dead_letters) for each in found] == [(1, 0), (2, 1), (1, 0)]
+    assert ids(engine) == [1, 2, 3, 5]
+    mixed = {"currency": "USD", "fee": None, "note": None}
+    assert added_to(engine) == [WITHOUT, WITHOUT, mixed, WITHOUT]
+    assert dead(engine)[0]["reason"].startswith("currency is empty")
+    with pytest.raises(InvalidRecordError, match="no column 'day'"):
+        load(engine, write("g.csv", "id,amount,paid\n1,1,\n"), run_id="g")
+    ours = HEADER.replace("paid", "paid,fee")
+    assert load(engine, write("h.csv", f"{ours}6,6,,,7\n"), run_id="h").records == 1
+    assert added_to(engine)[-1] == WITHOUT | {"fee": Decimal("7.00")}
 
 
 def test_counts_by_topic_and_reason(engine: Engine, write: Write) -> None:

@@ -13,8 +13,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.loading.ledgers import DEAD, MIXED, TOPIC, dead, dying_at_every_put, ids, load, set_up
-from txn_engine import AddColumn, Engine, connect
+from tests.loading.ledgers import (
+    DEAD,
+    HEADER,
+    MIXED,
+    SCHEMA,
+    TOPIC,
+    dead,
+    dying_at_every_put,
+    ids,
+    load,
+    set_up,
+)
+from txn_engine import AddColumn, DropColumn, Engine, RenameColumn, WidenColumn, connect
 from txn_engine.errors import InvalidRequestError, OffsetsMovedError, ProducerFencedError
 from txn_engine.loading import DEAD_LETTERS, counts, load_files, read_repaired, replay
 from txn_engine.loading.letter_rows import repair_line
@@ -102,6 +113,107 @@ def test_what_a_change_of_columns_made_possible_goes_through(engine: Engine, wri
     assert replay(engine, DEAD).records == 1
     rows = {row["id"]: row["note"] for row in engine.scan(TOPIC).to_table().to_pylist()}
     assert rows == {1: "x", 2: None}
+
+
+RENAMED = [RenameColumn("amount", "value"), DropColumn("paid"), AddColumn(pa.field("c", pa.string()), "EUR")]
+
+
+def values(engine: Engine) -> list[dict[str, Any]]:
+    rows = engine.scan(TOPIC).to_table(["id", "value", "day", "c"]).to_pylist()
+    return sorted(rows, key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize("mend", ["then", "now", "by the file's name"])
+def test_letters_of_before_a_rename_go_by_the_columns_of_then(
+    engine: Engine, write: Write, tmp_path: Path, mend: str
+) -> None:
+    """Of every format, and where the file has names of its own; mended under the name of then or that of now."""
+    row = {"id": [3], "amount": ["3"], "day": ["x"], "paid": ["y"]}
+    renaming: dict[str, Any] = {}
+    if mend == "by the file's name":
+        row, renaming = {"id": [3], "Betrag": ["3"], "day": ["x"], "paid": ["y"]}, {"amount": "Betrag"}
+    names = list(row)
+    load(engine, write("f.csv", f"{','.join(names)}\n1,bad,,\n"), run_id="csv", columns=renaming)
+    line = json.dumps({name: each[0] for name, each in row.items()} | {"id": 2})
+    load(engine, write("f.jsonl", line), run_id="jsonl", columns=renaming)
+    assert len(dead(engine)) == 2
+    engine.admin.alter_topic(TOPIC, RENAMED)
+    name = {"then": "amount", "now": "value"}.get(mend, "Betrag")
+    mended_rows: dict[tuple[int, int], str] = {}
+    for number, letter in enumerate(dead(engine), start=1):
+        held = json.loads(letter["columns"]) | {"day": ""}
+        held.pop(names[1])
+        mended_rows[0, letter["_offset"]] = json.dumps(held | {name: f"{number}.50", "day": None})
+    done = replay(engine, DEAD, repaired=mended_rows)
+    assert (done.records, done.failed_again) == (2, 0)
+    assert values(engine) == [
+        {"id": number, "value": Decimal(f"{number}.50"), "day": None, "c": "EUR"} for number in (1, 2)
+    ]
+
+
+def test_letters_that_need_no_mending_any_more_go_through_behind_a_rename(
+    engine: Engine, write: Write
+) -> None:
+    """The value of a column that was dropped is read no more; what fails again comes back as it was."""
+    engine.admin.alter_topic(TOPIC, RenameColumn("paid", "was_paid"))
+    load(engine, write("f.csv", "id,amount,day,was_paid\n1,1.00,,maybe\n2,x,,true\n"))
+    before = [row["columns"] for row in dead(engine)]
+    engine.admin.alter_topic(TOPIC, [DropColumn("was_paid"), RenameColumn("amount", "value")])
+    done = replay(engine, DEAD)
+    assert (done.records, done.failed_again, ids(engine)) == (1, 1, [1])
+    again = dead(engine)[-1]
+    assert (again["columns"], again["reason"].partition(" ")[0], again["tries"]) == (before[1], "value", 2)
+
+
+def test_columns_that_a_file_had_beside_the_topics_are_still_passed_over(
+    engine: Engine, write: Write
+) -> None:
+    """A name that the topic's column has got since is no other column's value."""
+    text = '{"id": 1, "amount": "x", "day": null, "paid": null, "value": "9"}'
+    load(engine, write("f.jsonl", text), unknown_columns="ignore")
+    engine.admin.alter_topic(TOPIC, [RenameColumn("amount", "value"), WidenColumn("value", CENTS)])
+    row = {**json.loads(text), "amount": "1.50"}
+    assert replay(engine, DEAD, repaired={(0, 0): json.dumps(row)}).records == 1
+    assert engine.scan(TOPIC).to_table()["value"].to_pylist() == [Decimal("1.50")]
+
+
+CENTS = pa.decimal128(20, 2)
+
+
+@pytest.mark.parametrize("unknown", ["refuse", "ignore"])
+def test_letters_that_do_not_say_their_version(engine: Engine, write: Write, unknown: str) -> None:
+    """As code of before wrote them: a name that a column has had is that column's, where the row had no others; else
+    nobody can tell, and the letter comes back with what to do.
+    """
+    load(engine, write("f.csv", HEADER + "1,x,,\n"), unknown_columns=unknown)
+    (letter,) = dead(engine)
+    old = {name: letter[name] for name in DEAD_LETTERS.names}
+    reading = json.loads(old["reading"])
+    del reading["incarnation"], reading["schema_version"]
+    old["reading"] = json.dumps(reading)
+    engine.producer().produce(DEAD, pa.Table.from_pylist([old], schema=DEAD_LETTERS)).result()
+    engine.admin.alter_topic(TOPIC, RenameColumn("amount", "value"))
+    row = {"id": "1", "amount": "1.50", "day": "", "paid": ""}
+    done = replay(engine, DEAD, repaired={(0, dead(engine)[1]["_offset"]): json.dumps(row)})
+    assert done.records == (1 if unknown == "refuse" else 0)
+    if unknown == "ignore":
+        back = next(each for each in dead(engine)[2:] if "may be the one" in each["reason"])
+        assert "'value' now; expected a mended row with the names of now" in back["reason"]
+        row["value"] = row.pop("amount")
+        done = replay(engine, DEAD, repaired={(0, back["_offset"]): json.dumps(row)})
+        assert done.records == 1
+    assert engine.scan(TOPIC).to_table()["value"].to_pylist() == [Decimal("1.50")]
+
+
+def test_letters_of_a_topic_that_was_made_again(engine: Engine, write: Write) -> None:
+    """Go by the names of now: a version of another life says nothing."""
+    engine.admin.alter_topic(TOPIC, RenameColumn("amount", "value"))
+    load(engine, write("f.csv", "id,value,day,paid\n1,x,,\n"))
+    engine.admin.delete_topic(TOPIC)
+    engine.admin.create_topic(TOPIC, schema=SCHEMA, key="id")
+    engine.admin.alter_topic(TOPIC, RenameColumn("paid", "value"))
+    row = {"id": "1", "amount": "1", "day": "", "value": "true"}
+    assert replay(engine, DEAD, repaired={(0, 0): json.dumps(row)}).records == 1
 
 
 def test_a_topic_that_is_gone_and_letters_that_are_damaged(engine: Engine, write: Write) -> None:

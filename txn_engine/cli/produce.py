@@ -178,14 +178,14 @@ def produce(
     from txn_engine.loading.load import FileLoad, dead_letters_for
 
     with place.open() as engine:
-        schema: Any = engine.admin.describe_topic(topic).schema
+        info = engine.logs.topics.look_up(topic)
         if partition is not None:
             engine.partition(topic, partition)  # refused before any file is read
         dead = dead_letters_for(
             engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=dry_run
         )
         load = _Load(
-            FileLoad(topic, schema, reading, partition, dead, run_id=run_id),
+            FileLoad(info, reading, partition, dead, run_id=run_id),
             _sources(files, reading["format"]),
             out,
             show_values or sys.stderr.isatty(),
@@ -293,7 +293,7 @@ def _manifest(engine: Engine, load: _Load, name: str | None) -> Iterator[None]:
 
     if STDIN in load.files:
         raise click.UsageError("- is stdin, which has no name that a manifest could know")
-    with Manifest(engine, name, topic=load.of.topic) as manifest:
+    with Manifest(engine, name, topic=load.of.topic.name) as manifest:
         load.of.manifest = manifest
         load.seen = {seen.path: seen for seen in manifest.new(load.files)}
         load.files = list(load.seen)

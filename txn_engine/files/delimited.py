@@ -180,8 +180,7 @@ class _Columns:
 
         def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
             if field.name not in self._places:
-                absent: pa.Array[Any] = pa.nulls(len(rows), field.type)
-                return absent
+                return self._layout.absent(field, len(rows))
             texts: pa.Array[Any] = pa.array(fields[self._places[field.name]], pa.string())
             is_null = pc.is_in(texts, value_set=self._nulls)
             if not field.nullable and (is_string(field.type) or is_binary(field.type)):

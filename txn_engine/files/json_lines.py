@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError
 from txn_engine.files.batches import Faults, batch_of, in_batches
@@ -118,15 +119,23 @@ def _json_batch(
     def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
         name = layout.name_in_file(field.name)
         values = [record.get(name) for record, _ in records]
+        may_lack = field.name in layout.fill
         if not field.nullable and None in values:
             for index in [index for index, value in enumerate(values) if value is None]:
+                if may_lack and name not in records[index][0]:
+                    continue
                 faults.add(index, _nothing(layout, field, lines[index], is_there=name in records[index][0]))
                 if not faults.every:
                     return nulls_of(field, len(values))
         if is_nested(field.type):
             return _nested(layout, conversion, field, values, lines, faults)
         texts = _json_texts(layout, conversion, field, values, lines, faults)
-        return converted(layout, conversion, _nullable(field), texts, lines, faults)
+        found = converted(layout, conversion, _nullable(field), texts, lines, faults)
+        if not may_lack or layout.fill[field.name] is None:
+            return found
+        lacks = pa.array([name not in record for record, _ in records])
+        whole: pa.Array[Any] = pc.if_else(lacks, layout.fill[field.name], found)
+        return whole
 
     return batch_of(layout, lines, column, lambda index: records[index][1].strip())
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files.source import Compression
+from txn_engine.schemas.defaults import filled
 
 Progress = Callable[[int], None]
 Missing = Literal["refuse", "null"]
@@ -80,6 +81,7 @@ class Layout:
     missing: Missing = "refuse"
     unknown: Unknown = "refuse"
     bad_rows: BadRows | None = field(default=None, compare=False)
+    fill: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -125,8 +127,12 @@ class Layout:
         return self.renamed.get(column, column)
 
     def may_miss(self, column: str) -> bool:
-        """Whether a file without that column is taken, and gives nulls."""
-        return self.missing == "null" and self.schema.field(column).nullable
+        """Whether a file without that column is taken."""
+        return column in self.fill or (self.missing == "null" and self.schema.field(column).nullable)
+
+    def absent(self, column: pa.Field[Any], rows: int) -> pa.Array[Any]:
+        """A column that the file has not."""
+        return filled(column.type, self.fill.get(column.name), rows)
 
     def match(
         self,

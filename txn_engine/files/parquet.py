@@ -93,7 +93,7 @@ def _fitting(layout: Layout, batch: pa.RecordBatch, first_row: int) -> pa.Record
     def fitting(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
         name = layout.name_in_file(field.name)
         if name not in batch.schema.names:
-            return nulls_of(field, batch.num_rows)
+            return layout.absent(field, batch.num_rows)
         column: Any = batch.column(name)
         if not field.nullable and column.null_count:
             for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():

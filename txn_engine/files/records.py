@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +36,7 @@ def read_records(
     date_format: str | None = None,
     decimal: DecimalMark = ".",
     binary: BinaryText = "text",
+    fill: Mapping[str, Any] | None = None,
     rejected: Rejected | None = None,
     progress: Progress | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -62,6 +63,8 @@ def read_records(
         string or binary column, and does not fit elsewhere. Blank lines are no rows.
     columns: the file's name of a column by the schema's name, where they differ.
     missing_columns: "null" takes a file without columns that may be null. unknown_columns: "ignore" passes over others.
+    fill: columns that the file may lack, whatever `missing_columns` says: what stands for each, a scalar, or None for
+        nulls.
     date_format: of dates and timestamps in csv and jsonl, as `datetime.strptime` takes it; ISO 8601 unless told.
     decimal: the mark of numbers in text; there is none between thousands. JSON's own numbers have a point always.
     binary: what text in a binary column stands for: its UTF-8 bytes, or base64.
@@ -81,6 +84,7 @@ def read_records(
         _one_of("missing_columns", missing_columns, ("refuse", "null")),
         _one_of("unknown_columns", unknown_columns, ("refuse", "ignore")),
         bad_rows,
+        dict(fill or {}),
     )
     conversion = Conversion(
         checked_date_format(date_format, schema), binary, _one_of("decimal", decimal, (".", ","))

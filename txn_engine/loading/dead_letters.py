@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from txn_engine.engine import Engine
+    from txn_engine.log.topics import Topic
     from txn_engine.producer import Producer
     from txn_engine.types import RecordMetadata
 
@@ -75,14 +76,18 @@ def reason_of(error: TxnEngineError) -> str:
     return f"{error.seen}; expected {error.expected}" if error.expected else error.seen
 
 
-def reading_of(file_format: str, reading: Mapping[str, Any]) -> str:
-    """What rows of a file are read with when they are replayed, as JSON; of Parquet they are JSON by then."""
+def reading_of(file_format: str, reading: Mapping[str, Any], topic: Topic) -> str:
+    """What rows of a file are read with when they are replayed, as JSON; of Parquet they are JSON by then.
+
+    It says whose columns the rows were meant to have: the topic's incarnation, and the version of its schema.
+    """
     if file_format == "parquet":
         kept: dict[str, Any] = {"columns": dict(reading.get("columns") or {}), "binary": "base64"}
         kept |= {name: reading[name] for name in ("missing_columns", "unknown_columns") if name in reading}
     else:
         kept = {name: reading[name] for name in REPLAYED_WITH if reading.get(name) is not None}
     said = {"format": "csv" if file_format == "csv" else "jsonl", **kept}
+    said |= {"incarnation": topic.incarnation, "schema_version": topic.version}
     return json.dumps(said, ensure_ascii=False, sort_keys=True, default=list)
 
 

@@ -10,14 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.files import BadRow, read_records
 from txn_engine.loading.dead_letters import REPLAYED_WITH, reason_of
+from txn_engine.loading.letter_names import OF_THE_TOPIC, Names, Row, is_count
+from txn_engine.loading.written import WrittenNumber, dumped, object_of
 from txn_engine.names import json_printable
+from txn_engine.schemas.defaults import fills
+
+if TYPE_CHECKING:
+    from txn_engine.log.topics import Topic
 
 NO_COLUMNS = ("_partition", "_offset", "_reason", "_raw")
 """What a line that is to be mended says beside the columns."""
@@ -66,7 +72,7 @@ class Letter:
 
     def fields(self) -> dict[str, str] | None:
         """The row's texts by column, of csv; None where they are none."""
-        found = _object(self.text() or "")
+        found = object_of(self.text() or "")
         if found is None or any(isinstance(value, dict | list) for value in found.values()):
             return None
         null = next(iter(self.reading().get("null_values", ("",))), "")
@@ -92,8 +98,8 @@ class Letter:
 @lru_cache(maxsize=256)
 def _reading(text: str | None) -> Mapping[str, Any]:
     """What a letter says of its reading, judged; empty where it cannot be."""
-    found = _object(text or '{"format": "jsonl"}')
-    if found is None or not set(found) <= {"format", *REPLAYED_WITH}:
+    found = object_of(text or '{"format": "jsonl"}')
+    if found is None or not set(found) <= {"format", *OF_THE_TOPIC, *REPLAYED_WITH}:
         return {}
     texts = ("format", "date_format", "decimal", "binary", "missing_columns", "unknown_columns")
     columns, nulls = found.get("columns", {}), found.get("null_values", [])
@@ -105,22 +111,9 @@ def _reading(text: str | None) -> Mapping[str, Any]:
         and all(type(value) is str for value in columns.values())
         and isinstance(nulls, list)
         and all(type(value) is str for value in nulls)
+        and all(is_count(found[name]) for name in OF_THE_TOPIC if name in found)
     )
     return found if sound else {}
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        found = json.loads(text, parse_int=WrittenNumber, parse_float=WrittenNumber)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-class WrittenNumber(str):
-    """A number as JSON has it written: no float that could be another one."""
-
-    __slots__ = ()
 
 
 def _as_field(value: Any, null: str, decimal: str) -> str:
@@ -135,62 +128,67 @@ Failed = tuple[Letter, "TxnEngineError | str"]
 
 
 def read_again(
-    letters: Sequence[Letter], schemas: Mapping[str, pa.Schema]
+    letters: Sequence[Letter], topics: Mapping[str, Topic]
 ) -> Iterator[tuple[str, list[pa.RecordBatch], list[Failed]]]:
     """The letters as records, group by group in their order: the topic, its records, the letters that fail again."""
     for (topic, _, _), group in groupby(letters, key=lambda letter: letter.group):
-        yield topic, *_group_again(list(group), schemas.get(topic))
+        yield topic, *_group_again(list(group), topics.get(topic))
 
 
-def _group_again(
-    letters: Sequence[Letter], schema: pa.Schema | None
-) -> tuple[list[pa.RecordBatch], list[Failed]]:
-    if schema is None:
+def _group_again(letters: Sequence[Letter], topic: Topic | None) -> tuple[list[pa.RecordBatch], list[Failed]]:
+    if topic is None:
         return [], [(letter, "no such topic") for letter in letters]
-    if not letters[0].reading():
+    reading = letters[0].reading()
+    if not reading:
         return [], [(letter, "a dead letter that does not say how it is read") for letter in letters]
-    cut, failed = _cut(letters)
+    names = Names.of(reading, topic)
+    cut, failed = _cut(letters, names)
     if not cut:
         return [], failed
-    text, lines = _as_csv(cut) if cut[0].is_csv else _as_json_lines(cut)
-    reading = cut[0].reading()
-    by_line = dict(zip(lines, cut, strict=True))
+    rows = [row for _, row in cut]
+    text, lines = _as_csv(rows) if letters[0].is_csv else _as_json_lines(rows)
+    by_line = dict(zip(lines, (letter for letter, _ in cut), strict=True))
+    kept = {name: value for name, value in reading.items() if name not in OF_THE_TOPIC}
     bad: list[BadRow] = []
     try:
         batches = list(
             read_records(
                 io.BytesIO(text.encode(errors="surrogatepass")),
-                schema,
+                topic.schema,
+                fill=fills(topic.schemas),
                 rejected=bad.extend,
-                **reading,
+                **{**kept, **names.columns},
             )
         )
     except (
         InvalidRecordError,
         InvalidRequestError,
     ) as error:  # a fault of them all: columns that the topic has not
-        return [], [*failed, *((letter, error) for letter in cut)]
+        return [], [*failed, *((letter, error) for letter, _ in cut)]
     return batches, [*failed, *((by_line[row.line], row.error) for row in bad)]
 
 
-def _cut(letters: Sequence[Letter]) -> tuple[list[Letter], list[Failed]]:
-    """Those that have columns, and those that are bytes still."""
-    cut: list[Letter] = []
+def _cut(letters: Sequence[Letter], names: Names) -> tuple[list[tuple[Letter, Row]], list[Failed]]:
+    """Those that have columns, under the names of now, and those that are bytes still, or of which nobody can tell."""
+    cut: list[tuple[Letter, Row]] = []
     failed: list[Failed] = []
     for letter in letters:
         text = letter.text()
-        if text is None or (letter.is_csv and not letter.fields()):
+        row: Row | None = text if not letter.is_csv or text is None else letter.fields()
+        if not row:
             failed.append((letter, _NOT_CUT))
-        else:
-            cut.append(letter)
+            continue
+        try:
+            cut.append((letter, names.of_now(row)))
+        except InvalidRecordError as error:
+            failed.append((letter, error))
     return cut, failed
 
 
-def _as_csv(letters: Sequence[Letter]) -> tuple[str, list[int]]:
-    """A csv file of the letters, and the line that each begins on."""
+def _as_csv(rows: Sequence[Any]) -> tuple[str, list[int]]:
+    """A csv file of the rows, which have the same columns, and the line that each begins on."""
     stream = io.StringIO()
     writer = csv.writer(stream, quoting=csv.QUOTE_ALL, lineterminator="\n")
-    rows = [letter.fields() or {} for letter in letters]
     writer.writerow(list(rows[0]))
     lines = []
     line = 1 + len(_LINE_END.findall(stream.getvalue()))
@@ -203,8 +201,8 @@ def _as_csv(letters: Sequence[Letter]) -> tuple[str, list[int]]:
     return stream.getvalue(), lines
 
 
-def _as_json_lines(letters: Sequence[Letter]) -> tuple[str, list[int]]:
-    texts = [" ".join(_LINE_END.split(letter.text() or "")) for letter in letters]
+def _as_json_lines(rows: Sequence[Any]) -> tuple[str, list[int]]:
+    texts = [" ".join(_LINE_END.split(row)) for row in rows]
     return "\n".join(texts) + "\n", list(range(1, len(texts) + 1))
 
 
@@ -213,23 +211,12 @@ def repair_line(values: Mapping[str, Any]) -> str:
     letter = Letter(values, values["_partition"], values["_offset"])
     told = {"_partition": letter.partition, "_offset": letter.offset, "_reason": values["reason"]}
     text = letter.text()
-    columns = None if text is None else _object(text)
+    columns = None if text is None else object_of(text)
     if columns is None:
         told["_raw"] = (values["raw"] or b"").decode(errors="backslashreplace")
     own = {name: value for name, value in (columns or {}).items() if name not in NO_COLUMNS}
     parts = [f"{json.dumps(name)}: {dumped(value)}" for name, value in {**told, **own}.items()]
     return json_printable("{" + ", ".join(parts) + "}")
-
-
-def dumped(value: Any) -> str:
-    """JSON, in which a number has the digits that it was read with."""
-    if isinstance(value, WrittenNumber):
-        return str(value)
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(str(k))}: {dumped(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(dumped, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 def with_repaired(letter: Letter, repaired: str | None) -> Letter:

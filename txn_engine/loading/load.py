@@ -16,9 +16,11 @@ from txn_engine.files import files_named, format_of, read_records
 from txn_engine.loading.dead_letters import DeadLetters, check_dead_letter_topic, reading_of
 from txn_engine.loading.limits import DeadLetterLimit
 from txn_engine.loading.manifest import Manifest, SeenFile, text_of_path
+from txn_engine.schemas.defaults import fills
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
+    from txn_engine.log.topics import Topic
     from txn_engine.producer import Producer
     from txn_engine.types import RecordMetadata
 
@@ -33,8 +35,7 @@ class FileLoad:
     Without a `producer` everything is read, and nothing sent.
     """
 
-    topic: str
-    schema: pa.Schema
+    topic: Topic
     reading: Mapping[str, Any]
     partition: int | None = None
     dead_letters: DeadLetters | None = None
@@ -56,11 +57,19 @@ class FileLoad:
         if self.dead_letters is not None:
             known = self.reading.get("format") or format_of(str(source)) or ""
             rejected = self.dead_letters.taker(
-                name or text_of_path(str(source)), reading_of(known, self.reading)
+                name or text_of_path(str(source)), reading_of(known, self.reading, self.topic)
             )
         held: list[pa.RecordBatch] = []
         held_bytes = 0
-        for batch in read_records(source, self.schema, progress=progress, rejected=rejected, **self.reading):
+        batches = read_records(
+            source,
+            self.topic.schema,
+            fill=fills(self.topic.schemas),
+            progress=progress,
+            rejected=rejected,
+            **self.reading,
+        )
+        for batch in batches:
             self.records += batch.num_rows
             held.append(batch)
             held_bytes += batch.nbytes
@@ -108,7 +117,7 @@ class FileLoad:
     def _send(self, held: Sequence[pa.RecordBatch]) -> None:
         if self.producer is not None:
             records = pa.Table.from_batches(held)
-            self.sent.append(self.producer.produce(self.topic, records, partition=self.partition))
+            self.sent.append(self.producer.produce(self.topic.name, records, partition=self.partition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +163,7 @@ def load_files(
         InvalidRecordError: a file does not fit the topic, or too many rows do not; nothing of the load is visible.
     """
     files = files_named([paths] if isinstance(paths, str | Path) else paths, reading.get("format"))
-    schema = engine.logs.topics.look_up(topic).schema
+    info = engine.logs.topics.look_up(topic)
     dead = dead_letters_for(
         engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=False
     )
@@ -170,7 +179,7 @@ def load_files(
             kept = None
             if manifest is not None:
                 kept = stack.enter_context(Manifest(engine, manifest, topic=topic))
-            load = FileLoad(topic, schema, reading, partition, dead, kept, run_id)
+            load = FileLoad(info, reading, partition, dead, kept, run_id)
             load.send_with(producer)
             new = files if kept is None else kept.new(files)
             before = () if kept is None else kept.passed_over

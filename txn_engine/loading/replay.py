@@ -16,17 +16,17 @@ from txn_engine.loading.letter_rows import (
     NO_COLUMNS,
     Failed,
     Letter,
-    WrittenNumber,
-    dumped,
     read_again,
     with_repaired,
 )
 from txn_engine.loading.waiting import group_of
+from txn_engine.loading.written import WrittenNumber, dumped
 from txn_engine.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from txn_engine.consumer import Consumer
     from txn_engine.engine import Engine
+    from txn_engine.log.topics import Topic
     from txn_engine.producer import Producer
 
 REPAIRED_MAX = 1_000_000
@@ -182,12 +182,12 @@ def _sent(
     run_id: str,
 ) -> Replayed:
     count = records = back = 0
-    schemas = _Schemas(engine, dead_letter_topic)
+    topics = _Topics(engine, dead_letter_topic)
     for batch in batches:
         found = [_letter(values, repaired) for values in batch.to_pylist()]
         count += len(found)
-        schemas.know(found)
-        for topic, rows, failed in read_again(found, schemas.known):
+        topics.know(found)
+        for topic, rows, failed in read_again(found, topics.known):
             records += sum(each.num_rows for each in rows)
             back += len(failed)
             if producer is not None and rows:
@@ -215,19 +215,19 @@ def _came_back(failed: list[Failed], failed_at_ms: int, run_id: str) -> pa.Table
     return pa.Table.from_pylist(rows, schema=DEAD_LETTERS)
 
 
-class _Schemas:
-    """The columns of the topics that letters are for, looked up once."""
+class _Topics:
+    """The topics that letters are for, looked up once."""
 
     def __init__(self, engine: Engine, dead_letter_topic: str) -> None:
         self._engine = engine
         self._asked = {dead_letter_topic}  # which no record is for
-        self.known: dict[str, pa.Schema] = {}
+        self.known: dict[str, Topic] = {}
 
     def know(self, found: list[Letter]) -> None:
         """Look up those that are new. One that is gone stays unknown."""
         for topic in sorted({letter.values["topic"] for letter in found} - self._asked):
             self._asked.add(topic)
             try:
-                self.known[topic] = self._engine.logs.topics.look_up(topic).schema
+                self.known[topic] = self._engine.logs.topics.look_up(topic)
             except (UnknownTopicOrPartitionError, InvalidTopicError):
                 continue

@@ -26,6 +26,7 @@ from txn_engine.files import (
     read_records,
 )
 from txn_engine.log.topics import Topic
+from txn_engine.schemas.defaults import fills
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 from txn_engine.spark.listing import listed_files
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, read_options
@@ -133,7 +134,9 @@ def files_of(
                 )
     files = _opened(handing_over_one_by_one(spark), names, options)
     listed = files.select("path") if all(map(_is_local, names)) else files.select("path", "content")
-    return FileRows(_spread(listed, len(names)), FileReader(topic.schema, reading))
+    return FileRows(
+        _spread(listed, len(names)), FileReader(topic.schema, {**reading, "fill": fills(topic.schemas)})
+    )
 
 
 def _opened(spark: SparkSession, names: list[str], options: Mapping[str, str]) -> DataFrame:

@@ -252,7 +252,7 @@ class TxnProduceOperator(BaseOperator):
         from txn_engine.files import files_named
         from txn_engine.loading.load import FileLoad, dead_letters_for
 
-        schema = engine.logs.topics.look_up(self.topic).schema
+        topic = engine.logs.topics.look_up(self.topic)
         dead = dead_letters_for(
             engine,
             self.dead_letter_topic,
@@ -261,7 +261,7 @@ class TxnProduceOperator(BaseOperator):
             run_id=run_id,
             is_dry=False,
         )
-        load = FileLoad(self.topic, schema, self.read_options, self.partition, dead)
+        load = FileLoad(topic, self.read_options, self.partition, dead)
         load.send_with(producer)
         paths = [self.path] if isinstance(self.path, str) else self.path or ()
         files = files_named(paths, self.read_options.get("format"))

@@ -29,7 +29,7 @@ from txn_engine.log.altering import altered_store, altered_topic, configs_of_sto
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from txn_engine.log.topics import KAFKA_SCHEMA, Topic, evolved_topic
+from txn_engine.log.topics import Topic, checked_schema, evolved_topic
 from txn_engine.maintain.retention import expired_files, log_start_by
 from txn_engine.partition_log import PartitionLog
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
@@ -50,7 +50,7 @@ from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition
 from txn_engine.protocol.transactions import start_of
 from txn_engine.schemas.changes import Change
 from txn_engine.schemas.effects import TopicAlteration, effects
-from txn_engine.tables import check_schema, refusal
+from txn_engine.tables import check_schema, published_formats, refusal
 from txn_engine.types import (
     RESET_METADATA,
     Configs,
@@ -139,10 +139,9 @@ class Admin:
             "min.cleanable.dirty.ratio": min_cleanable_dirty_ratio,
             "max.message.bytes": max_message_bytes,
         }
-        formats = parsed(TOPIC["tables.publish"], tables_publish, actor=f"topic {topic!r}")
-        check_schema(
-            topic, KAFKA_SCHEMA if schema is None else schema, [*filter(None, str(formats).split(","))]
-        )
+        formats = parsed(TOPIC["tables.publish"], tables_publish, actor=f"topic {topic!r:.80}")
+        checked, _ = checked_schema(topic, schema, key)
+        check_schema(topic, checked, [*filter(None, str(formats).split(","))])
         return _described(
             self._logs.topics.create(topic, partitions=partitions, schema=schema, key=key, settings=settings)
         )
@@ -169,11 +168,9 @@ class Admin:
         """
         asked = list(changes) if isinstance(changes, Sequence) else [changes]
         alter = partial(evolved_topic, changes=asked)
-        if dry_run:
-            before = self._logs.topics.look_up(topic)
-            after = alter(before)
-        else:
-            before, after = self._logs.topics.change(topic, alter)
+        before = self._logs.topics.look_up(topic)
+        published = published_formats(self._logs, before, self._clock)
+        before, after = self._logs.topics.change(topic, alter, dry_run=dry_run)
         return TopicAlteration(
             topic,
             after.version,
@@ -183,7 +180,8 @@ class Admin:
             effects(
                 before.schemas.layout,
                 after.schemas.layout,
-                {name: refusal(after, name) for name in before.tables_publish},
+                {name: refusal(after, name) for name in published},
+                before.tables_publish,
             ),
             dry_run,
         )
@@ -287,17 +285,15 @@ class Admin:
         def alter(now: Topic) -> Topic:
             wanted = altered_topic(now, settings)
             check_schema(now.name, wanted.schema, wanted.tables_publish)
+            if wanted.is_compacted and not now.is_compacted:
+                self._logs.topics.check_tombstones(wanted)
             return wanted
 
-        if dry_run:
-            before = self._logs.topics.look_up(topic)
-            after = alter(before)
-            found = configs_of_topic(after, before)
-            if _RETENTION & {change.name for change in found.changes}:
-                found.would_drop = self._would_drop(after)
-            return found
-        before, after = self._logs.topics.change(topic, alter)
-        return configs_of_topic(after, before)
+        before, after = self._logs.topics.change(topic, alter, dry_run=dry_run)
+        found = configs_of_topic(after, before)
+        if dry_run and _RETENTION & {change.name for change in found.changes}:
+            found.would_drop = self._would_drop(after)
+        return found
 
     def _would_drop(self, topic: Topic) -> WouldDrop:
         partitions = [

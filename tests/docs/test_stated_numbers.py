@@ -141,6 +141,7 @@ STATED = (
     Stated("FORMAT.md", f"An offset in a row is at most {_power(MAX_OFFSET)}"),
     Stated("FORMAT.md", f"`control_value` has at most {_mib(CONTROL_CHARS_MAX)}"),
     Stated("FORMAT.md", f"A topic and each internal topic have 1 to {MAX_PARTITIONS:,} partitions"),
+    Stated("SCHEMAS.md", f"changes, in at most {_mib(JSON_BYTES_MAX)}; how many came before does not matter"),
     Stated("VERIFY.md", f"A dead file may be gone {_GRACE} after it died"),
     Stated("VERIFY.md", f"Of one kind in one partition {LISTED_MAX} are listed"),
     Stated("DIFFERENTIAL.md", f"make differential {_DEFAULTS['PROGRAMS']} programs"),

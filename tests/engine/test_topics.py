@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,12 +15,22 @@ import txn_engine
 from storage import MemoryStore
 from tests.engine.conftest import SCHEMA, accounts_in, payments
 from tests.faults import Fault, FaultyStore, Operation, no_pause
-from txn_engine import Engine, TopicPartition
+from txn_engine import (
+    AddColumn,
+    DropColumn,
+    Engine,
+    MakeNullable,
+    RenameColumn,
+    ReorderColumns,
+    TopicPartition,
+    WidenColumn,
+)
 from txn_engine.errors import (
     InvalidPartitionsError,
     InvalidRecordError,
     OutcomeUnknownError,
     TransactionAbortableError,
+    TxnEngineError,
     UnknownTopicOrPartitionError,
     UnsupportedFormatError,
 )
@@ -329,3 +340,48 @@ def test_columns_of_before_they_were_refused(engine: Engine, monkeypatch: pytest
     with pytest.raises(UnsupportedFormatError, match=r"Arrow does not give back.*odd/0/"):
         engine.scan("odd").to_table()
     assert engine.scan("payments").to_table().num_rows == 0
+
+
+ODD = (None, 5, 1.5, True, b"x", ["a"], {"a": 1}, object())
+
+
+@pytest.mark.parametrize("odd", ODD, ids=[type(each).__name__ for each in ODD])
+def test_what_is_of_another_type_is_refused_in_one_line(engine: Engine, odd: Any) -> None:
+    """Topic, columns, partitions, changes, settings: never an error of Python's."""
+    admin, schema = engine.admin, pa.schema([("id", pa.int64())])
+    admin.create_topic("odd", schema=schema)
+    calls: list[Callable[[], object]] = [
+        lambda: admin.create_topic(odd, schema=schema),
+        lambda: admin.describe_topic(odd),
+        lambda: admin.alter_topic(odd, MakeNullable("id")),
+        lambda: admin.alter_topic("odd", odd),
+        lambda: admin.alter_topic("odd", [odd]),
+        lambda: admin.alter_topic("odd", ReorderColumns(odd)),
+        lambda: admin.alter_topic("odd", DropColumn(odd)),
+        lambda: admin.alter_topic("odd", RenameColumn(odd, "x")),
+        lambda: admin.alter_topic("odd", RenameColumn("id", odd)),
+        lambda: admin.alter_topic("odd", MakeNullable(odd)),
+        lambda: admin.alter_topic("odd", WidenColumn("id", odd)),
+        lambda: admin.alter_topic("odd", AddColumn(odd)),
+        lambda: admin.alter_configs(odd),
+        lambda: admin.alter_configs(odd, topic="odd"),
+        lambda: admin.alter_configs({"cleanup.policy": odd or 0}, topic="odd"),
+        lambda: admin.create_topic("policy", schema=schema, cleanup_policy=odd),
+        lambda: admin.create_topic("published", schema=schema, tables_publish=odd),
+    ]
+    if odd is not None:
+        calls += [
+            lambda: admin.alter_configs({"retention.ms": 1}, topic=odd),
+            lambda: admin.create_topic("columns", schema=odd),
+            lambda: admin.create_topic("columns", schema=odd, tables_publish="delta"),
+        ]
+    if type(odd) is not int:
+        calls += [
+            lambda: admin.create_topic("many", schema=schema, partitions=odd),
+            lambda: admin.add_partitions_to_topic("odd", odd),
+        ]
+    for number, call in enumerate(calls):
+        with pytest.raises(TxnEngineError) as refused:
+            call()
+        assert "\n" not in str(refused.value), number
+    assert engine.logs.topics.look_up("odd").changes == 0

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
-from storage import LATER_FORMAT
+from storage import LATER_FORMAT, decode_json, encode_json
 from tests.engine.test_field_ids import produce_as_before
 from tests.field_ids import field_ids
 from txn_engine import (
@@ -19,6 +19,7 @@ from txn_engine import (
     CorruptObjectError,
     DropColumn,
     Engine,
+    InvalidConfigError,
     InvalidRecordError,
     InvalidRequestError,
     MakeNullable,
@@ -387,15 +388,26 @@ def test_older_programs_are_kept_out(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda held: held["schema"]["versions"][0].update(next_id=1),
-        lambda held: held["schema"]["versions"][0].update(version=7),
-        lambda held: held["schema"]["versions"][0].update(arrow_schema="AAAA"),
-        lambda held: held["schema"]["versions"][0].update(retired={"note": 9}),
-        lambda held: held["schema"]["versions"][0]["columns"][0].update(id=99),
-        lambda held: held["schema"]["versions"][0]["columns"][0].update(name="x"),
-        lambda held: held["schema"]["versions"][0]["columns"][3].update(default=5),
-        lambda held: held["schema"]["versions"][0].pop("columns"),
-        lambda held: held["schema"].pop("versions"),
+        lambda held: held["schema"]["change"].update(next_id=1),
+        lambda held: held["schema"].update(version=7),
+        lambda held: held["schema"].update(version=True),
+        lambda held: held["schema"]["change"].update(arrow_schema="AAAA"),
+        lambda held: held["schema"]["change"].update(retired={"note": 9}),
+        lambda held: held["schema"]["change"].update(retired={"gone": "x"}),
+        lambda held: held["schema"]["change"].update(dropped=[2]),
+        lambda held: held["schema"]["change"].update(dropped=[17]),
+        lambda held: held["schema"]["change"].update(dropped=None),
+        lambda held: held["schema"]["change"].update(order=[1, 2, 3]),
+        lambda held: held["schema"]["change"].update(order=[1, 2, 3, 4, 4]),
+        lambda held: held["schema"]["change"].update(order=[{}]),
+        lambda held: held["schema"]["change"]["columns"][0].update(id=99),
+        lambda held: held["schema"]["change"]["columns"][0].update(id=1),
+        lambda held: held["schema"]["change"]["columns"][0].update(name="x"),
+        lambda held: held["schema"]["change"]["columns"][0].update(default=5),
+        lambda held: held["schema"]["change"].pop("columns"),
+        lambda held: held["schema"].pop("change"),
+        lambda held: held["schema"].update(change=None),
+        lambda held: held["schema"].update(change=5),
         lambda held: held.update(schema=5),
         lambda held: held.update(schema={"versions": 5}),
     ],
@@ -404,16 +416,81 @@ def test_versions_that_no_change_makes_are_not_believed(
     engine: Engine, url: str, damage: Callable[[dict[str, object]], object]
 ) -> None:
     """One line that names the object, and so does `verify`."""
-    from storage import decode_json, encode_json
-
     engine.admin.alter_topic("payments", AddColumn(pa.field("kind", pa.string()), default="x"))
     key = f"topics/payments/0/changes/{0:020d}.json"
-    held = decode_json(engine.store.get(key), key=key, kind="topic_change")
+    held = decode_json(engine.store.get(key), key=key, kind="topic_change", formats=(LATER_FORMAT,))
     damage(held)
-    engine.store.put(key, encode_json(held, "topic_change"))
+    engine.store.put(key, encode_json(held, "topic_change", written_format=LATER_FORMAT))
     with txn_engine.connect(url) as fresh:
         with pytest.raises(CorruptObjectError, match=key) as refused:
             fresh.scan("payments")
         assert "\n" not in str(refused.value)
-        if held.get("schema") != 5 and "default" not in str(held["schema"]):
+        if "default': 5" not in str(held["schema"]):
             assert fresh.admin.verify().findings
+
+
+def test_a_version_that_is_lost_between_others_is_named(engine: Engine, url: str) -> None:
+    """By whoever has not seen it; who has goes on."""
+    for name in ("one", "two", "three"):
+        engine.admin.alter_topic("payments", AddColumn(pa.field(name, pa.string())))
+    key = f"topics/payments/0/changes/{1:020d}.json"
+    held = decode_json(engine.store.get(key), key=key, kind="topic_change", formats=(LATER_FORMAT,))
+    held["schema"]["change"] = None
+    engine.store.put(key, encode_json(held, "topic_change", written_format=LATER_FORMAT))
+    with txn_engine.connect(url) as fresh:
+        with pytest.raises(CorruptObjectError, match="version 2 behind 1"):
+            fresh.admin.describe_topic("payments")
+        assert any("change 1" in each.seen for each in fresh.admin.verify().findings)
+
+
+def test_a_change_holds_what_it_changes(engine: Engine, url: str) -> None:
+    """However many columns there are, and however many changes came before; all of them are read back."""
+    wide = pa.schema([pa.field(f"column_number_{number}", pa.int64()) for number in range(400)])
+    engine.admin.create_topic("wide", schema=wide)
+    for number in range(12):
+        engine.admin.alter_topic("wide", RenameColumn(f"column_number_{number}", f"renamed_{number}"))
+    engine.admin.alter_configs({"retention.ms": 10**12}, topic="wide")
+    engine.admin.alter_topic("wide", [DropColumn("renamed_0"), AddColumn(pa.field("more", pa.int8()))])
+    sizes = [info.size for info in engine.store.list("topics/wide/0/changes/")]
+    assert (len(sizes), max(sizes) < 1_500) == (14, True)
+    known = engine.logs.topics.look_up("wide")
+    with txn_engine.connect(url) as fresh:
+        found = fresh.logs.topics.look_up("wide")
+        assert (found, found.version) == (known, 13)
+        assert found.schema.names[:2] == ["renamed_1", "renamed_2"]
+        assert found.schema.names[-1] == "more"
+        assert found.at_version(1).schema.names[:2] == ["renamed_0", "column_number_1"]
+        assert fresh.admin.verify().findings == ()
+
+
+def test_what_is_refused_leaves_nothing(engine: Engine) -> None:
+    """A default that no object takes: no gate either, which would keep older programs out for nothing."""
+    before = {info.key for info in engine.store.list("")}
+    for dry_run in (False, True):
+        with pytest.raises(InvalidRequestError, match="at most 4194304"):
+            engine.admin.alter_topic(
+                "payments", AddColumn(pa.field("c", pa.string()), default="x" * 5_000_000), dry_run=dry_run
+            )
+    assert {info.key for info in engine.store.list("")} == before
+
+
+def test_tombstones_stay_what_they_were_whatever_the_policy_was_in_between(engine: Engine) -> None:
+    """Away from `compact`, a drop, and back: the records of the first time would be judged anew."""
+    engine.admin.create_topic("table", partitions=1, schema=SCHEMA, key="id", cleanup_policy="compact")
+    engine.admin.alter_configs({"cleanup.policy": "delete"}, topic="table")
+    engine.admin.alter_topic("table", RenameColumn("size", "length"))
+    engine.admin.alter_configs({"cleanup.policy": "compact"}, topic="table")
+    engine.admin.alter_configs({"cleanup.policy": "delete", "retention.ms": 5}, topic="table")
+    engine.admin.alter_topic("table", DropColumn("note"))
+    engine.admin.alter_configs({"retention.ms": -1}, topic="table")
+    for policy in ("compact", "compact,delete"):
+        for dry_run in (True, False):
+            with pytest.raises(InvalidConfigError, match=r"of version 0.*topics copy") as refused:
+                engine.admin.alter_configs({"cleanup.policy": policy}, topic="table", dry_run=dry_run)
+            assert "\n" not in str(refused.value)
+    assert not engine.logs.topics.look_up("table").is_compacted
+    engine.admin.create_topic("never", partitions=1, schema=SCHEMA, key="id")
+    engine.admin.alter_topic("never", DropColumn("note"))  # no record of it was ever judged
+    engine.admin.alter_configs({"cleanup.policy": "compact"}, topic="never")
+    assert engine.logs.topics.look_up("never").is_compacted
+    assert engine.admin.verify().findings == ()

@@ -220,6 +220,31 @@ def delta_fields(engine: Engine, version: int) -> list[dict[str, Any]]:
     return list(json.loads(said["schemaString"])["fields"])
 
 
+def test_tables_that_somebody_published_by_hand_are_told_of(engine: Engine) -> None:
+    """Whatever the topic's settings say; not of one that was taken back, nor of a format that never was there."""
+    engine.admin.create_topic("by-hand", partitions=1, schema=SCHEMA, tables_publish="iceberg")
+
+    def told(*changes: Change) -> dict[str, str]:
+        found = engine.admin.alter_topic("by-hand", changes, dry_run=True).effects
+        return {each.reader: each.what for each in found if each.reader.endswith(" table")}
+
+    rename = RenameColumn("note", "text")
+    assert set(told(rename)) == {"iceberg table"}
+    engine.tables.publish("by-hand", ["delta"])
+    found = told(rename)
+    assert set(found) == {"delta table", "iceberg table"}
+    assert "is not published again" in found["delta table"]
+    assert "by hand" not in found["iceberg table"]
+    assert "by hand: `tables publish`" in told(AddColumn(pa.field("more", pa.int8())))["delta table"]
+    key = f"topics/by-hand/0/_delta_log/{0:020d}.json"
+    whole = engine.store.get(key)
+    engine.store.put(key, b"{}")
+    assert set(told(rename)) == {"delta table", "iceberg table"}  # nobody knows who reads it
+    engine.store.put(key, whole)
+    engine.tables.unpublish("by-hand", ["delta"])
+    assert set(told(rename)) == {"iceberg table"}
+
+
 CANNOT_BE_SAID: dict[str, tuple[list[Change], str, bool]] = {
     "renamed": ([RenameColumn("note", "text")], "column 'text' which was called 'note'", True),
     "renamed, and back": (

@@ -10,6 +10,7 @@ from txn_engine.errors import CorruptObjectError
 from txn_engine.log.cut_format import Cut, CutTopic
 from txn_engine.log.growths import decoded_growth, growth_key
 from txn_engine.log.logs import Logs
+from txn_engine.log.schema_format import said_version
 from txn_engine.log.topic_changes import change_key, decoded_change
 from txn_engine.log.topics import is_topic_name, topic_key
 
@@ -72,16 +73,17 @@ def _changes(logs: Logs, inside: CutTopic) -> int:
     written since it.
     """
     number, count = max(inside.changes - 1, 0), inside.changes
-    known: object = None
+    known = 0
     while True:
         key = change_key(inside.topic, inside.incarnation, number)
         data = logs.tools.objects.find(key, max_bytes=JSON_BYTES_MAX)
         if data is None:
             return count
-        schema = decoded_change(data, key, inside.topic, inside.incarnation, number).schema
+        change = decoded_change(data, key, inside.topic, inside.incarnation, number)
+        version = said_version(change.schema, key)
         number += 1
-        if schema != known:
-            known, count = schema, max(number, inside.changes)
+        if version != known:
+            known, count = version, max(number, inside.changes)
 
 
 def _is_gate(logs: Logs, key: str, partitions: int) -> bool:

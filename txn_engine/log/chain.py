@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from txn_engine.errors import CorruptObjectError
@@ -13,27 +13,33 @@ _AHEAD_MAX: Final = 64
 
 def last_of(
     ahead: ReadAhead, key_of: Callable[[int], str], *, known: int = 0, is_near: bool
-) -> tuple[int, bytes | None]:
-    """How many there are, and the last one; None where there is none. `known`: so many have been seen before.
+) -> tuple[int, Sequence[bytes]]:
+    """How many there are, and those from the last one on that is `known`: so many have been seen before.
 
     A number that is missing before one that is there is damage, not the end: what an older object says may be the
     reverse of what counts. One look behind the end tells it.
     """
-    number, last, step = max(known - 1, 0), None, 1
+    first = max(known - 1, 0)
+    found: list[bytes] = []
+    step = 1
     if not is_near:
         expect_from(ahead, key_of, known)
-    while (data := ahead.find(key_of(number))) is not None:
-        number, last = number + 1, data
-        if not is_near and number > known:
+    while True:
+        number = first + len(found)
+        data = ahead.find(key_of(number))
+        if data is None and ahead.find(key_of(number + 1)) is not None:
+            data = ahead.find(key_of(number))  # put just now
+            if data is None:
+                raise _gap(key_of, number)
+        if data is None:
+            break
+        found.append(data)
+        if not is_near and number >= known:
             step = min(2 * step, _AHEAD_MAX)
-            ahead.expect(*map(key_of, range(number, number + step + 1)))
-    if ahead.find(key_of(number + 1)) is not None:
-        if ahead.find(key_of(number)) is None:
-            raise _gap(key_of, number)
-        return last_of(ahead, key_of, known=number + 2, is_near=is_near)  # put just now
-    if last is None and number > 0:
-        raise _gap(key_of, number)
-    return number, last
+            ahead.expect(*map(key_of, range(number + 1, number + step + 2)))
+    if not found and first > 0:
+        raise _gap(key_of, first)
+    return first + len(found), found
 
 
 def expect_from(ahead: ReadAhead, key_of: Callable[[int], str], known: int) -> None:

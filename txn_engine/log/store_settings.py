@@ -99,8 +99,8 @@ class StoreSettings:
     def _look_up(self, asked_ms: int, ahead: ReadAhead) -> SettingsNow:
         with self._lock.here():
             seen = 0 if self._known is None else self._known[1].changes
-        changes, data = last_of(ahead, settings_key, known=seen, is_near=self._objects.is_near)
-        now = self._begun() if data is None else _decoded(data, changes - 1)
+        changes, found = last_of(ahead, settings_key, known=seen, is_near=self._objects.is_near)
+        now = _decoded(found[-1], changes - 1) if found else self._begun()
         with self._lock.here():
             self._known = (asked_ms, now)
         return now

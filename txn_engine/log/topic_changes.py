@@ -1,4 +1,7 @@
-"""What a topic's owner changes after it was made (docs/FORMAT.md): one chain of objects, each the whole of it."""
+"""What a topic's owner changes after it was made (docs/FORMAT.md): one chain of objects.
+
+Each says all settings, and of the schema what is other than before.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from storage import FORMAT, LATER_FORMAT
 from txn_engine.configs import TOPIC, Value
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log.objects import checked_number, decode_json, encode_json
@@ -19,8 +23,8 @@ _INT64_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class TopicChange:
-    """Change `number` of a topic: its settings since then, all of them. `schema`: as the object has it, None where the
-    topic's own object still holds.
+    """Change `number` of a topic: its settings since then, all of them. `schema`: as the object has it (`schema_format`
+    reads it), None where the topic's own object still holds.
     """
 
     number: int
@@ -47,13 +51,14 @@ def encoded_change(change: TopicChange, topic: str, incarnation: int, write_id: 
             "write_id": write_id,
         },
         _KIND,
+        written_format=FORMAT if change.schema is None else LATER_FORMAT,
     )
 
 
 def decoded_change(data: bytes, key: str, topic: str, incarnation: int, number: int) -> TopicChange:
     """The change that the object says. `CorruptObjectError` for what no writer leaves under this key."""
     needed = ("topic", "incarnation", "number", "created_ms", "settings", "schema", "write_id")
-    held = decode_json(data, key=key, kind=_KIND, needed=needed)
+    held = decode_json(data, key=key, kind=_KIND, needed=needed, formats=(FORMAT, LATER_FORMAT))
     seen = (held["topic"], held["incarnation"], held["number"])
     if seen != (topic, incarnation, number) or any(isinstance(each, bool) for each in seen):
         raise CorruptObjectError(
@@ -62,4 +67,7 @@ def decoded_change(data: bytes, key: str, topic: str, incarnation: int, number: 
             expected=f"change {number} of topic {topic!r}, incarnation {incarnation}",
         )
     created_ms = bounded_time(checked_number(held, "created_ms", 0, _INT64_MAX, key=key))
-    return TopicChange(number, created_ms, decoded_settings(held["settings"], TOPIC, key), held["schema"])
+    schema = held["schema"]
+    if not isinstance(schema, dict | None):
+        raise CorruptObjectError(f"schema {schema!r:.80}", place=key, expected="null, or fields")
+    return TopicChange(number, created_ms, decoded_settings(held["settings"], TOPIC, key), schema)

@@ -1,7 +1,7 @@
 """Topics: one small object an incarnation, the highest one counts. A topic deleted and made again is another topic.
 
 A topic grows by small objects too, one after the other below its incarnation: the last one's partition count counts.
-So does what its owner changes: the last change says all of it.
+So does what its owner changes: the last change says all of its settings, and all of them its columns.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from txn_engine.log.growths import Growth, decoded_growth, encoded_growth, growt
 from txn_engine.log.objects import Objects, checked_number, checked_text, decode_json, encode_json
 from txn_engine.log.own_process import OwnLock
 from txn_engine.log.read_ahead import ReadAhead
-from txn_engine.log.schema_format import decoded_layouts, encoded_layouts
+from txn_engine.log.schema_format import encoded_schema, layouts_after, said_version, says_all
 from txn_engine.log.settings_format import decoded_settings
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, MAX_PARTITIONS, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topic_changes import TopicChange, change_key, decoded_change, encoded_change
@@ -54,10 +54,10 @@ from txn_engine.names import NEW_NAME, is_new_name, is_storable
 from txn_engine.protocol.cleaning import DELETE_RETENTION_MS
 from txn_engine.protocol.log_time import bounded_time
 from txn_engine.schemas.changes import Change
-from txn_engine.schemas.evolving import Rules, evolved
+from txn_engine.schemas.evolving import ANOTHER_TOPIC, Rules, evolved
 from txn_engine.schemas.layout import Layout, Schemas, original
 from txn_engine.schemas.plan import check_known
-from txn_engine.schemas.tombstones import tombstone_columns
+from txn_engine.schemas.tombstones import same_tombstones, tombstone_columns
 from txn_engine.types import CleanupPolicy
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Unreadable, one_place, raise_if_refused_everywhere
 
@@ -360,7 +360,7 @@ class TopicRegistry:
         Raises `TopicExistsError`, `InvalidConfigError`.
         """
         _check_name(name)
-        schema, key = _checked_schema(name, schema, key)
+        schema, key = checked_schema(name, schema, key)
         _refuse_unreadable(name, schema)
         _refuse_too_wide(name, original(schema))
         _refuse_what_does_not_come_back(name, schema)
@@ -411,10 +411,13 @@ class TopicRegistry:
         data = encoded_growth(growth, topic.name, topic.incarnation, self._clock(), self._new_id())
         return self._create(key, data).won
 
-    def change(self, name: str, alter: Callable[[Topic], Topic]) -> tuple[Topic, Topic]:
-        """Let the topic have what `alter` makes of it as it is; the topic before and after.
+    def change(
+        self, name: str, alter: Callable[[Topic], Topic], *, dry_run: bool = False
+    ) -> tuple[Topic, Topic]:
+        """Let the topic have what `alter` makes of it as it is; the topic before and after. `dry_run`: the same
+        refusals, and nothing is written.
 
-        Put-if-absent, one change after the other, and each says all that may be changed: who loses the race has `alter`
+        Put-if-absent, one change after the other, each judged by all that there is: who loses the race has `alter`
         judge again what is there now. What `alter` raises is raised, and nothing was written then. Nothing is written
         either where it changes nothing, so that a call whose outcome was unknown may be made again.
         """
@@ -423,14 +426,17 @@ class TopicRegistry:
             wanted = alter(topic)
             if wanted == topic:
                 return topic, topic
+            schema = encoded_schema(topic.schemas.layouts, wanted.layouts) if wanted.layouts else None
+            change = TopicChange(topic.changes, self._clock(), wanted.settings, schema)
+            key = change_key(name, topic.incarnation, topic.changes)
+            # before anything is put, since it refuses what is too large
+            data = encoded_change(change, name, topic.incarnation, self._new_id())
+            if dry_run:
+                return topic, wanted
             if wanted.layouts and not latest.is_gated:
                 gate = Growth(topic.partitions, is_gate=True)
                 if not self._put_growth(topic, latest.growths, gate):
                     continue
-            schema = encoded_layouts(wanted.layouts) if wanted.layouts else None
-            change = TopicChange(topic.changes, self._clock(), wanted.settings, schema)
-            key = change_key(name, topic.incarnation, topic.changes)
-            data = encoded_change(change, name, topic.incarnation, self._new_id())
             if not self._create(key, data).won:
                 continue
             if not self.is_current(name, topic.incarnation):
@@ -440,19 +446,19 @@ class TopicRegistry:
             f"{_CHANGE_TRIES} other changes came first", actor=f"topic {name!r}", expected="its turn"
         )
 
-    def _changed(self, created: Topic, ahead: ReadAhead, known: int) -> Topic:
-        """The topic, which is as its own object says, as the last change of it says; `known`: how often it was changed
-        when last seen.
-        """
+    def _changed(self, created: Topic, ahead: ReadAhead, seen: Topic | None) -> Topic:
+        """The topic, which is as its own object says, as its changes say; `seen`: as it was when last looked up."""
         key_of = partial(change_key, created.name, created.incarnation)
-        changes, data = last_of(ahead, key_of, known=known, is_near=self._objects.is_near)
-        if data is None:
+        known = 0 if seen is None else seen.changes
+        changes, found = last_of(ahead, key_of, known=known, is_near=self._objects.is_near)
+        if not found:
             return created
         key = key_of(changes - 1)
-        change = decoded_change(data, key, created.name, created.incarnation, changes - 1)
-        changed = replace(created.with_settings(change.settings), changes=changes)
-        if change.schema is not None:
-            changed = changed.with_layouts(decoded_layouts(change.schema, original(created.schema), key))
+        last = decoded_change(found[-1], key, created.name, created.incarnation, changes - 1)
+        changed = replace(created.with_settings(last.settings), changes=changes)
+        layouts = _layouts(created, seen, [*enumerate(found, changes - len(found))])
+        if len(layouts) > 1:
+            changed = changed.with_layouts(layouts)
         try:
             changed.check_settings()
         except InvalidConfigError as error:
@@ -476,11 +482,39 @@ class TopicRegistry:
                 expected="the change that it counts last",
             )
         change = decoded_change(data, key, topic.name, topic.incarnation, changes - 1)
-        if change.schema is None:
-            return topic.at_version(0)
-        version = decoded_layouts(change.schema, topic.schemas.layouts[0], key)[-1].version
+        version = said_version(change.schema, key)
         check_known(topic.schemas, version, topic=topic.name)
         return topic.at_version(version)
+
+    def check_tombstones(self, topic: Topic) -> None:
+        """Raise `InvalidConfigError` where a record would be a tombstone, or be none any more, that was judged by other
+        columns while the topic was compacted. Looks at all of its changes.
+        """
+        if topic.version == 0:
+            return
+        layouts, now = topic.schemas.layouts, topic.schemas.layout
+        for version in sorted(self._compacted_versions(topic)):
+            if not same_tombstones(layouts[version], now, topic.key):
+                raise InvalidConfigError(
+                    f"cleanup.policy {topic.cleanup_policy}, as it was when the columns were those of version "
+                    f"{version}: by those of now other records would be tombstones",
+                    actor=f"topic {topic.name!r}",
+                    expected="columns that keep what is one",
+                    action=ANOTHER_TOPIC,
+                )
+
+    def _compacted_versions(self, topic: Topic) -> set[int]:
+        """The versions of the schema that the topic has had while it was compacted."""
+        created = self.incarnation(topic.name, topic.incarnation)
+        found = {0} if created is not None and created.is_compacted else set()
+        keys = [change_key(topic.name, topic.incarnation, number) for number in range(topic.changes)]
+        for number, (key, data) in enumerate(zip(keys, self._readers.map(self._find, keys), strict=True)):
+            if data is None:
+                raise _lost(key, "a later change")
+            change = decoded_change(data, key, topic.name, topic.incarnation, number)
+            if created is not None and created.with_settings(change.settings).is_compacted:
+                found.add(said_version(change.schema, key))
+        return found
 
     def _grown(self, created: Topic, ahead: ReadAhead) -> tuple[Topic, int, bool]:
         """The topic, which is as its own object says, with the partitions it has by now; how often it has grown, and
@@ -563,7 +597,7 @@ class TopicRegistry:
         ahead = ReadAhead(self._find, self._readers)
         with self._lock.here():
             known = self._known.get(name)
-        seen = (-1, 0) if known is None else (known[1].incarnation, known[1].changes)
+        seen = None if known is None else known[1]
         self._expect(ahead, name, 0, seen)
         incarnation, topic = -1, None
         while (data := ahead.find(key := topic_key(name, incarnation + 1))) is not None:
@@ -578,17 +612,19 @@ class TopicRegistry:
         if topic is None:
             return _Latest(incarnation, None)
         grown, growths, is_gated = self._grown(topic, ahead)
-        changed = self._changed(grown, ahead, _changes_seen(seen, incarnation))
+        changed = self._changed(grown, ahead, _seen_of(seen, incarnation))
         return _Latest(incarnation, changed, growths, is_gated)
 
-    def _expect(self, ahead: ReadAhead, name: str, incarnation: int, seen: tuple[int, int]) -> None:
-        """What there is of a topic that is there, has not grown, was not changed since it was seen (incarnation, how
-        often it was changed) and was not deleted: asked for in one round.
+    def _expect(self, ahead: ReadAhead, name: str, incarnation: int, seen: Topic | None) -> None:
+        """What there is of a topic that is there, has not grown, was not changed since it was seen and was not deleted:
+        asked for in one round.
         """
         if not self._objects.is_near:
             first = growth_key(name, incarnation, 0)
             ahead.expect(topic_key(name, incarnation), topic_key(name, incarnation + 1), first)
-            expect_from(ahead, partial(change_key, name, incarnation), _changes_seen(seen, incarnation))
+            of_this = _seen_of(seen, incarnation)
+            known = 0 if of_this is None else of_this.changes
+            expect_from(ahead, partial(change_key, name, incarnation), known)
 
 
 def evolved_topic(topic: Topic, changes: Sequence[Change]) -> Topic:
@@ -602,14 +638,30 @@ def evolved_topic(topic: Topic, changes: Sequence[Change]) -> Topic:
     return topic.with_layouts((*layouts, layout))
 
 
-def _changes_seen(seen: tuple[int, int], incarnation: int) -> int:
-    return seen[1] if seen[0] == incarnation else 0
+def _seen_of(seen: Topic | None, incarnation: int) -> Topic | None:
+    return seen if seen is not None and seen.incarnation == incarnation else None
 
 
-def _check_count(name: str, partitions: int, least: int) -> None:
-    if not least <= partitions <= MAX_PARTITIONS:
+def _layouts(created: Topic, seen: Topic | None, changes: Sequence[tuple[int, bytes]]) -> tuple[Layout, ...]:
+    """All versions of the schema, by these changes, each with its number: back to the last that says all of them, or
+    that was seen.
+    """
+    known, since = created.schemas.layouts, []
+    for number, data in reversed(changes):
+        if seen is not None and number < seen.changes:
+            known = seen.schemas.layouts
+            break
+        key = change_key(created.name, created.incarnation, number)
+        since.append((key, decoded_change(data, key, created.name, created.incarnation, number).schema))
+        if says_all(since[-1][1]):
+            break
+    return layouts_after(known, since[::-1])
+
+
+def _check_count(name: str, partitions: object, least: int) -> None:
+    if type(partitions) is not int or not least <= partitions <= MAX_PARTITIONS:
         raise InvalidPartitionsError(
-            f"{partitions} partitions", actor=f"topic {name!r}", expected=f"{least} to {MAX_PARTITIONS}"
+            f"{partitions!r:.80} partitions", actor=f"topic {name!r}", expected=f"{least} to {MAX_PARTITIONS}"
         )
 
 
@@ -632,7 +684,9 @@ def is_topic_name(name: str) -> bool:
     return True
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise InvalidTopicError(f"topic name {name!r:.80}", expected="a text")
     if name.startswith("__"):
         raise InvalidTopicError(
             f"topic name {name!r}", expected="a name that does not begin with two underscores"
@@ -645,10 +699,18 @@ def _check_name(name: str) -> None:
         ) from error
 
 
-def _checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tuple[pa.Schema, str | None]:
+def checked_schema(name: str, schema: pa.Schema | None, key: str | None) -> tuple[pa.Schema, str | None]:
+    """The columns and the key column of a topic that is made with these: without a schema it has Kafka's.
+
+    Raises `InvalidRecordError` for what no topic can have.
+    """
     if schema is None:
         schema, key = KAFKA_SCHEMA, "key" if key is None else key
     actor = f"topic {name!r}"
+    if not isinstance(schema, pa.Schema):
+        raise InvalidRecordError(
+            f"a schema given as {schema!r:.80}", actor=actor, expected="a pyarrow schema"
+        )
     if not len(schema):
         raise InvalidRecordError("a schema without columns", actor=actor, expected="at least one column")
     if not _has_utf8_names(schema):
@@ -816,7 +878,7 @@ def _decoded_schema(values: Mapping[str, Any], key: str) -> tuple[pa.Schema, str
     encoded = checked_text(values, "arrow_schema", key=key)
     try:
         schema = read_schema(base64.b64decode(encoded, validate=True))
-        checked, key_column = _checked_schema(str(values["topic"]), schema, values["key"])
+        checked, key_column = checked_schema(str(values["topic"]), schema, values["key"])
         stored_schema(original(checked))
     except UNREADABLE as error:
         raise CorruptObjectError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -33,9 +33,12 @@ class TopicAlteration:
     dry_run: bool
 
 
-def effects(before: Layout, after: Layout, published: Mapping[str, str | None]) -> tuple[Effect, ...]:
+def effects(
+    before: Layout, after: Layout, published: Mapping[str, str | None], scheduled: Collection[str]
+) -> tuple[Effect, ...]:
     """To whom the step from the one to the other makes a difference. published: by the formats of the topic's tables,
-    why there will be no further version of them; None where there will.
+    why there will be no further version of them; None where there can be. scheduled: the formats that maintenance
+    publishes; others wait for somebody to do so.
     """
     gone = [each.name for each in before.columns if each.id not in after.by_id]
     renamed = [
@@ -61,7 +64,8 @@ def effects(before: Layout, after: Layout, published: Mapping[str, str | None]) 
             Effect("running Spark streams", f"those that read {names} end with one line: start them again")
         )
     told += [
-        Effect(f"{name} table", _of_table(name, refusal, widened)) for name, refusal in published.items()
+        Effect(f"{name} table", _of_table(name, refusal, widened, is_scheduled=name in scheduled))
+        for name, refusal in published.items()
     ]
     told.append(Effect("quality", "goes on; each digest says the version of the columns that it goes by"))
     if gone:
@@ -77,12 +81,11 @@ def _producers(gone: Sequence[str], renamed: Sequence[str]) -> str:
     return "records with the columns of before are taken, and completed"
 
 
-def _of_table(name: str, refusal: str | None, widened: Sequence[str]) -> str:
+def _of_table(name: str, refusal: str | None, widened: Sequence[str], *, is_scheduled: bool) -> str:
     if refusal is not None:
         return f"stays as it was published, and is not published again: {refusal}; copy into another topic"
+    asked = ""
     if name == "delta" and widened:
-        return (
-            "has the new columns from its next version on, which asks readers for typeWidening: Spark and DuckDB have "
-            "it, deltalake and Polars refuse"
-        )
-    return "has the new columns from its next version on"
+        asked = ", which asks readers for typeWidening: Spark and DuckDB have it, deltalake and Polars refuse"
+    waits = "" if is_scheduled else "; it was published by hand: `tables publish` makes that version"
+    return f"has the new columns from its next version on{asked}{waits}"

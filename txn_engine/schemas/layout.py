@@ -78,7 +78,12 @@ class Layout:
     @cached_property
     def owners(self) -> Mapping[str, int]:
         """Every name that a column has or has had, and the column's id."""
-        return dict(self.retired) | {each.name: each.id for each in self.columns}
+        return owners_of(self)
+
+
+def owners_of(layout: Layout) -> dict[str, int]:
+    """As the layout's own, which it keeps."""
+    return dict(layout.retired) | {each.name: each.id for each in layout.columns}
 
 
 @lru_cache(maxsize=256)

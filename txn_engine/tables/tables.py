@@ -283,6 +283,23 @@ def refusal(topic: Topic, table_format: str) -> str | None:
     return None
 
 
+def published_formats(logs: Logs, topic: Topic, clock: Clock) -> list[str]:
+    """The formats in which somebody reads the topic as a table: by its setting `tables.publish`, or since it was
+    published by hand. One that is damaged counts: somebody may.
+    """
+    tools = logs.tools
+    found = []
+    for name, view in _VIEWS.items():
+        try:
+            newest = view(tools.objects, topic, logs.config.store_id, clock, tools.new_id).newest()
+            is_shown = newest is not None and newest.at is not None
+        except DAMAGE:
+            is_shown = True
+        if is_shown or name in topic.tables_publish:
+            found.append(name)
+    return found
+
+
 def _moved(topic: Topic, name: str, before: TableStatus | None, after: TableStatus | None) -> TablePublished:
     versions = [-1 if each is None else each.version for each in (before, after)]
     cuts = [-1 if each is None else each.cut for each in (before, after)]

@@ -44,7 +44,7 @@ class RecordSchema:
 
     def __init__(self, topic_schema: pa.Schema, changes: Sequence[Mapping[str, Any]] = ()) -> None:
         self.versions = versions_of(topic_schema, changes)
-        self._files = [_FileColumns(each) for each in self.versions]
+        self._files: dict[int, _FileColumns] = {}  # by version, of those that some file has
         whole = [each.columns.serialize().to_pybytes() for each in self.versions]
         self.digest = xxhash.xxh3_128_hexdigest(b"".join(whole))
 
@@ -64,11 +64,16 @@ class RecordSchema:
 
     def problem(self, found: pa.Schema, version: int) -> tuple[str, str] | None:
         """The first difference, seen and expected; None where the columns are right."""
-        return self._files[version].problem(found)
+        return self._columns_of(version).problem(found)
 
     def wrong_id(self, found: pa.Schema, version: int) -> WrongId | None:
         """The first field id that is wrong; of columns that are right."""
-        return self._files[version].wrong_id(found)
+        return self._columns_of(version).wrong_id(found)
+
+    def _columns_of(self, version: int) -> _FileColumns:
+        if version not in self._files:
+            self._files[version] = _FileColumns(self.versions[version])
+        return self._files[version]
 
 
 class _FileColumns:

@@ -20,6 +20,17 @@ _WIDER: Final = (
 )
 
 
+_UNSOUND: Final = (
+    pa.ArrowException,
+    ValueError,
+    TypeError,
+    KeyError,
+    OSError,
+    IndexError,
+    AttributeError,
+)
+
+
 class Version(NamedTuple):
     """The columns of one version, each with its id and the first id of what is inside it; the names of others, each
     with the id of the column that has had it. filled: ids of columns that have a default in older files.
@@ -52,35 +63,89 @@ def versions_of(columns: pa.Schema, changes: Sequence[Mapping[str, Any]]) -> lis
     """All versions of a topic's schema, by its sound changes in order. MalformedError for what cannot be."""
     found = [first_version(columns)]
     said: list[Any] = []
+    says_all = True
     for change in changes:
-        schema = change.get("schema")
-        if schema is None and said:
-            raise MalformedError(f"change {change.get('number')!r} without the versions of those before it")
-        if schema is None:
+        schema, number = change.get("schema"), change.get("number")
+        if schema is None and len(found) == 1:
             continue
-        held = schema.get("versions") if isinstance(schema, dict) else None
-        if not isinstance(held, list) or held[: len(said)] != said or len(held) > len(said) + 1 or not held:
-            raise MalformedError(f"change {change.get('number')!r} with other versions than those before it")
-        for number in range(len(said), len(held)):
-            found.append(_version(number + 1, held[number], found[-1]))
-        said = held
+        if not isinstance(schema, dict):
+            raise MalformedError(f"change {number!r} without the version of the schema before it")
+        if "versions" in schema:
+            held = schema["versions"]
+            if not says_all or not _goes_on(held, said):
+                raise MalformedError(f"change {number!r} with other versions than those before it")
+            found += [_version(at + 1, held[at], found[-1]) for at in range(len(said), len(held))]
+            said = held
+            continue
+        says_all = False
+        if schema.get("change") is not None:
+            found.append(_changed(len(found), schema, found[-1]))
+        version = schema.get("version")
+        if type(version) is not int or version != len(found) - 1 or version == 0:
+            raise MalformedError(f"change {number!r} of version {version!r:.40} of the schema")
     return found
+
+
+def _goes_on(held: object, said: Sequence[Any]) -> bool:
+    """Whether these are the versions that were said before, and one more at the most."""
+    return isinstance(held, list) and held[: len(said)] == said and 0 < len(held) <= len(said) + 1
 
 
 def _version(number: int, held: Any, before: Version) -> Version:
+    """A version that its change says all of."""
     try:
-        columns = read_schema(base64.b64decode(held["arrow_schema"], validate=True))
-        ids = tuple(_number(each["id"]) for each in held["columns"])
-        inside = tuple(_number(each["inside"]) for each in held["columns"])
-        names = [each["name"] for each in held["columns"]]
-        filled = frozenset(each["id"] for each in held["columns"] if "default" in each)
-        found = Version(columns, ids, inside, _number(held["next_id"]), dict(held["retired"]), filled)
-        if _number(held["version"]) != number or names != columns.names:
-            raise MalformedError(f"version {held['version']!r} with columns {names!r:.80}")
-    except (pa.ArrowException, ValueError, TypeError, KeyError, OSError, IndexError) as error:
+        columns, ids, inside, filled = _columns(held)
+        found = Version(columns, ids, inside, _number(held["next_id"]), _retired(held), filled)
+        if _number(held["version"]) != number:
+            raise MalformedError(f"version {held['version']!r}")
+    except _UNSOUND as error:
         raise MalformedError(f"version {number}: {' '.join(str(error).split())[:120]}") from error
     _judge(number, found, before)
     return found
+
+
+def _changed(number: int, schema: Any, before: Version) -> Version:
+    """A version of which its change says what is other than in the one before it."""
+    try:
+        held = schema["change"]
+        columns, ids, inside, filled = _columns(held)
+        places = {each: (before.columns.field(at), before.inside[at]) for at, each in enumerate(before.ids)}
+        places |= {each: (columns.field(at), inside[at]) for at, each in enumerate(ids)}
+        for each in held["dropped"]:
+            del places[each]
+        order = list(places) if held["order"] is None else list(held["order"])
+        if sorted(order) != sorted(places):
+            raise MalformedError(f"version {number} with an order of {len(order)} of {len(places)} columns")
+        now = pa.schema([places[each][0] for each in order])
+        names = set(now.names)
+        retired = {name: owner for name, owner in before.retired.items() if name not in names}
+        found = Version(
+            now,
+            tuple(order),
+            tuple(places[each][1] for each in order),
+            _number(held["next_id"]),
+            retired | _retired(held),
+            (before.filled - set(ids) | filled) & set(order),
+        )
+    except _UNSOUND as error:
+        raise MalformedError(f"version {number}: {' '.join(str(error).split())[:120]}") from error
+    _judge(number, found, before)
+    return found
+
+
+def _columns(held: Any) -> tuple[pa.Schema, tuple[int, ...], tuple[int, ...], frozenset[int]]:
+    """The columns that are described, their ids, the first ids inside them, and which have a default."""
+    columns = read_schema(base64.b64decode(held["arrow_schema"], validate=True))
+    ids = tuple(_number(each["id"]) for each in held["columns"])
+    inside = tuple(_number(each["inside"]) for each in held["columns"])
+    names = [each["name"] for each in held["columns"]]
+    if names != columns.names:
+        raise MalformedError(f"columns {names!r:.80}")
+    return columns, ids, inside, frozenset(each["id"] for each in held["columns"] if "default" in each)
+
+
+def _retired(held: Any) -> dict[str, int]:
+    return {name: _number(owner) for name, owner in held["retired"].items()}
 
 
 def _judge(number: int, found: Version, before: Version) -> None:
@@ -95,6 +160,7 @@ def _judge(number: int, found: Version, before: Version) -> None:
         wrong = wrong or inside != old_inside or (old.nullable and not column.nullable)
         wrong = wrong or not (column.type == old.type or _is_wider(old.type, column.type))
     wrong = wrong or not set(found.retired).isdisjoint(found.columns.names)
+    wrong = wrong or any(owner >= found.free for owner in found.retired.values())
     wrong = wrong or any(found.owners.get(name) != owner for name, owner in before.owners.items())
     if wrong:
         raise MalformedError(f"version {number} of the schema, which no change makes of the one before it")

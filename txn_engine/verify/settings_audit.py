@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from txn_engine.verify.checksums import FORMAT
 from txn_engine.verify.findings import LISTED_MAX, FindingLog
 from txn_engine.verify.objects import ObjectReader
 from txn_engine.verify.raw_object import Damaged
 from txn_engine.verify.store_keys import CHANGES, COUNTED_OBJECT, MAX_OFFSET, SETTINGS, foreign_part
 
+_COLUMNS_FORMAT: Final = "3"  # of a change that says what of the columns is other than before
 _POLICIES: Final = ("delete", "compact", "compact,delete")
 _PUBLISHED: Final = ("", "delta", "iceberg", "delta,iceberg")
 
@@ -94,7 +96,8 @@ class SettingsAudit:
         self, key: str, kind: str, number: int, known: Mapping[str, Callable[[object], bool]]
     ) -> dict[str, Any] | None:
         """The change, where it is sound; what is wrong with it is a finding."""
-        found = self._reader.read(key, lambda raw: raw.json(kind))
+        formats = (FORMAT, _COLUMNS_FORMAT) if kind == "topic_change" else (FORMAT,)
+        found = self._reader.read(key, lambda raw: raw.json(kind, formats))
         if found is None:
             self._findings.add("object-missing", key, "no such object", expected=f"a {kind}")
             return None

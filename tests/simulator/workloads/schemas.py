@@ -318,18 +318,18 @@ def _judge_columns(world: World, who: str, table: pa.Table, columns: Any, owners
 
 
 def _chains(world: World) -> list[str]:
-    """Each change has all versions that the one before it had, and at most one more."""
+    """Each change has the version that the one before it had, or makes the next one of it."""
     found: list[str] = []
-    before: dict[str, list[Any]] = {topic: [] for topic in _BOTH}
+    before = dict.fromkeys(_BOTH, 0)
     for _, key, data, _ in world.shelf.landed:
         if (match := _CHANGE.fullmatch(key)) is None:
             continue
         schema = json.loads(data)["schema"]
-        versions = [] if schema is None else schema["versions"]
-        known = before[match[1]]
-        if versions[: len(known)] != known or len(versions) > len(known) + 1:
-            found.append(f"schemas: {key} does not go on from the {len(known)} versions before it")
-        before[match[1]] = versions
+        version = 0 if schema is None else schema["version"]
+        is_new = schema is not None and schema["change"] is not None
+        if version != before[match[1]] + is_new:
+            found.append(f"schemas: {key} does not go on from version {before[match[1]]}")
+        before[match[1]] = version
     return found
 
 

@@ -144,6 +144,8 @@ def _finish_erasures(engine: Engine, params: Params) -> None:
     finished = engine.finish_erasures(topic)
     for done in finished:
         log.info("finished erasure %d of %s: %d files deleted", done.number, done.topic, done.deleted)
+        for table, why in done.withdrawn.items():
+            log.warning("the %s table of %s cannot show what is left (%s): withdrawn", table, done.topic, why)
     for each in finished.unreadable:
         log.error("an erasure that was begun is not finished: %s", each)
 

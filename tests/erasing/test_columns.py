@@ -10,13 +10,15 @@ import pyarrow.compute as pc
 import pytest
 
 from storage import MemoryStore
-from tests.erasing.dying import assert_sound, erase
+from tests.erasing.dying import assert_sound, attempt, erase
 from tests.erasing.persons import (
     EAGER,
     NAME,
     PERSON,
     SCHEMA,
     TOPIC,
+    WHERE,
+    copy_of,
     objects_with,
     open_engine,
     rows,
@@ -86,3 +88,93 @@ def test_a_file_keeps_its_own_columns(*, merged: bool) -> None:
         assert [file.schema_version for file in engine.scan(TOPIC).files()] == versions
         assert objects_with(engine.store) == []
         assert_sound(engine)
+
+
+# --- tables that the columns keep from being published ----------------------------------------------------
+
+
+def _published(change: AddColumn | RenameColumn) -> tuple[MemoryStore, ManualClock]:
+    """Both tables of a topic, the columns of which were changed since; records of after that too."""
+    store, clock = MemoryStore(), ManualClock()
+    with open_engine(store, clock) as engine:
+        engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
+        _produce(engine, rows(1, PERSON, 2))
+        engine.cut()
+        engine.tables.publish(TOPIC)
+        after = engine.admin.alter_topic(TOPIC, change).after
+        _produce(engine, rows(3, PERSON).rename_columns(after.names[:3]))
+    return store, clock
+
+
+_DEFAULT = AddColumn(pa.field("city", pa.string()), default="Ulm")
+_RENAME = RenameColumn("name", "full_name")
+
+
+@pytest.mark.parametrize(("change", "gone"), [(_DEFAULT, {"delta", "iceberg"}), (_RENAME, {"delta"})])
+def test_a_table_that_cannot_be_published_is_withdrawn(
+    change: AddColumn | RenameColumn, gone: set[str]
+) -> None:
+    """Said by the look, which writes nothing; the other one shows what is left."""
+    store, clock = _published(change)
+    with open_engine(store, clock) as engine:
+        before = [info.key for info in store.list("")]
+        look = engine.erase(TOPIC, WHERE)
+        assert look.withdrawn.keys() == gone
+        assert [info.key for info in store.list("")] == before
+        report = erase(engine)
+        assert report.is_complete
+        assert report.withdrawn == look.withdrawn
+        assert report.tables.keys() == {"delta", "iceberg"} - gone
+        assert {each.format for each in engine.tables.status(TOPIC) if each.cut < 0} == gone
+        assert objects_with(store) == []
+        assert engine.erase(TOPIC, WHERE).withdrawn == {}
+        assert_sound(engine)
+
+
+def test_a_table_that_shows_none_of_the_records_stays() -> None:
+    """Records of after its cut are none of its."""
+    store, clock = _published(_DEFAULT)
+    with open_engine(store, clock) as engine:
+        where = f"{WHERE} AND _offset > 2"
+        assert engine.erase(TOPIC, where).withdrawn == {}
+        report = engine.erase(TOPIC, where, execute=True)
+        assert (report.withdrawn, report.records, report.is_complete) == ({}, 1, True)
+        assert all(each.cut >= 0 for each in engine.tables.status(TOPIC))
+
+
+def test_a_table_that_has_shown_them_stays() -> None:
+    """Its newest version does not: the file was trimmed before that. Older ones name a file that is gone."""
+    with open_engine(MemoryStore(), clock := ManualClock()) as engine:
+        engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, retention_ms=DAY_MS)
+        _produce(engine, rows(1, PERSON))
+        engine.tables.publish(TOPIC, "delta")
+        clock.advance(2 * DAY_MS)
+        _produce(engine, rows(3))
+        engine.maintenance.retain(policy=EAGER)
+        engine.tables.publish(TOPIC, "delta")
+        engine.admin.alter_topic(TOPIC, _DEFAULT)
+        look = engine.erase(TOPIC, WHERE)
+        assert (look.pins, look.withdrawn) == (("delta version 0",), {})
+        report = erase(engine)
+        assert (report.withdrawn, report.is_complete) == ({}, True)
+        assert objects_with(engine.store) == []
+
+
+@pytest.mark.parametrize("fault", ["dies after", "before"])
+def test_withdrawn_at_every_write(fault: str) -> None:
+    """Whoever erases next finds the table as it was, or withdrawn, and comes to the end."""
+    made, clock = _published(_DEFAULT)
+    with open_engine(copy_of(made), clock) as engine:
+        others = _digests_of(engine, without=True)
+    for at in range(0, attempt(copy_of(made), clock()), 1 if fault == "dies after" else 3):
+        store = copy_of(made)
+        attempt(store, clock(), fault, at)
+        with open_engine(store, clock) as engine:
+            assert erase(engine).is_complete
+            assert objects_with(store) == []
+            assert _digests_of(engine) == others
+            assert_sound(engine)
+
+
+def _digests_of(engine: Engine, *, without: bool = False) -> list[str]:
+    return _digests(engine, ((None, None), (0, None), (0, "cut")), without=without)

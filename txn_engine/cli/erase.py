@@ -118,6 +118,12 @@ def _tell(report: ErasureReport, out: Output) -> None:
         out.note(
             f"the {table} table is without them from version {version} on; files of earlier ones are gone"
         )
+    for table, why in report.withdrawn.items():
+        verb = "was withdrawn" if report.executed else "would be withdrawn"
+        out.note(
+            f"the {table} table cannot show what is left ({why}): it {verb}, and no reader takes it then. "
+            "Publish another format, or copy the topic into another one, and publish that: txn-engine topics copy"
+        )
     for held in report.still_held:
         count = "some" if held.records < 0 else f"{held.records:,}"
         out.note(f"still held: {held.place}: {count} of the records, until {held.until}")

@@ -291,6 +291,8 @@ def _finish_erasures(engine: Engine, topic: str | None, out: Output) -> TxnEngin
     finished = engine.finish_erasures(topic)
     for done in finished:
         out.note(f"finished erasure {done.number} of {done.topic}: {done.deleted} files deleted")
+        for table, why in done.withdrawn.items():
+            out.note(f"the {table} table of {done.topic} cannot show what is left ({why}): it was withdrawn")
     return next((each.error for each in finished.unreadable), None)
 
 

@@ -40,7 +40,8 @@ class ErasureReport:
     those that somebody else had begun, and that were finished first. files: of which records were erased; deleted: data
     files that are gone, and their bytes. cuts, pins: those that named one of these files; reading as of them goes on
     without the records. tables: by format the version that shows what is left, and those before it, whose own files are
-    gone. still_held: what holds records still.
+    gone. withdrawn: by format the tables that cannot show what is left, and why: they are published no more, or would
+    not be. still_held: what holds records still.
     """
 
     topic: str
@@ -55,6 +56,7 @@ class ErasureReport:
     cuts: tuple[int, ...] = ()
     pins: tuple[str, ...] = ()
     tables: dict[str, int] = field(default_factory=dict)
+    withdrawn: dict[str, str] = field(default_factory=dict)
     still_held: tuple[StillHeld, ...] = ()
 
     @property

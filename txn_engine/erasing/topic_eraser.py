@@ -3,7 +3,7 @@
 search every file by the predicate       nothing is written
 put the erasure if absent                offsets; from here on whoever comes finishes it, without the predicate
 tell each partition's log                what stands for which file
-publish the topic's tables               so that none shows a file that goes
+publish the topic's tables               so that none shows a file that goes; one that cannot be is withdrawn
 delete the files                         whatever cuts and pins hold
 search again                             uploads without an entry, by the predicate alone; what came later
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from txn_engine.log.cuts import CutStore
 from txn_engine.log.entry_format import USER_LOG
 from txn_engine.log.erasures import RANGES_MAX, Erasure, Erasures, PartitionErasure, ranges_of
 from txn_engine.log.logs import Logs
-from txn_engine.log.pins import PinStore
+from txn_engine.log.pins import PinName, PinStore
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.erasing import ErasedFrom, PartitionEraser, delete_erased
 from txn_engine.maintain.target import Target
@@ -45,7 +45,9 @@ _UNTIL_UPLOAD: Final = "an entry names it, or clean-up takes it, at the latest a
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """An erasure that was begun and has come to its end."""
+    """An erasure that was begun and has come to its end. withdrawn: by format the tables that could not show what is
+    left, and why.
+    """
 
     topic: str
     incarnation: int
@@ -55,6 +57,14 @@ class Finished:
     deleted_bytes: int
     records: int
     tables: dict[str, int]
+    withdrawn: dict[str, str]
+
+
+class _Named(NamedTuple):
+    """The cuts and the pins that list a file with any of the records."""
+
+    cuts: tuple[int, ...]
+    pins: tuple[PinName, ...]
 
 
 class TopicEraser:
@@ -80,8 +90,14 @@ class TopicEraser:
 
     def look(self, matcher: Matcher) -> ErasureReport:
         """What an erasure would be about. Nothing is written."""
-        report = self._told(self._search(matcher), executed=False)
-        return replace(report, still_held=(*report.still_held, *self._begun()))
+        founds = self._search(matcher)
+        named = self._named(founds)
+        report = self._told(founds, named, executed=False)
+        return replace(
+            report,
+            withdrawn=self._would_be_withdrawn(named.pins),
+            still_held=(*report.still_held, *self._begun()),
+        )
 
     def _begun(self) -> list[StillHeld]:
         """Erasures that are not finished: readers see none of their records any more, and files may still hold them."""
@@ -98,15 +114,15 @@ class TopicEraser:
         What others have begun is finished first. Raises `InvalidRequestError` where it would take every record,
         unless that is asked for: then nothing is written.
         """
-        if matcher.is_constant and not everything:
-            raise _takes_all("a condition that looks at no column")
+        if not everything:
+            refuse_constant(matcher)
         before = self.finish_begun()
         founds = self._search(matcher)
         records, every = sum(each.records for each in founds), sum(each.all_records for each in founds)
         if records == every > 0 and not everything:
             raise _takes_all(f"a condition that all {every:,} records meet")
         named = self._named(founds)
-        report = self._told(founds, executed=True)
+        report = self._told(founds, named, executed=True)
         done = [self.run(each) for each in self._begin(founds)]
         uploads = [
             self._delete_unnamed(target, matcher, found)
@@ -119,9 +135,8 @@ class TopicEraser:
             files=sum(each.files for each in done),
             deleted=sum(each.deleted for each in done) + sum(count for count, _ in uploads),
             deleted_bytes=sum(each.deleted_bytes for each in done) + sum(size for _, size in uploads),
-            cuts=named[0],
-            pins=named[1],
             tables={name: version for each in done for name, version in each.tables.items()},
+            withdrawn={name: why for each in (*before, *done) for name, why in each.withdrawn.items()},
             still_held=tuple(self._held(founds)),
         )
 
@@ -161,15 +176,14 @@ class TopicEraser:
             self._progress("searching", len(found), self._topic.partitions)
         return found
 
-    def _told(self, founds: Sequence[Found], *, executed: bool) -> ErasureReport:
-        cuts, pins = self._named(founds)
+    def _told(self, founds: Sequence[Found], named: _Named, *, executed: bool) -> ErasureReport:
         return ErasureReport(
             self._topic.name,
             self._topic.incarnation,
             executed,
             tuple(each.told() for each in founds),
-            cuts=cuts,
-            pins=pins,
+            cuts=named.cuts,
+            pins=tuple(f"{pin.format} version {pin.version}" for pin in named.pins),
             still_held=tuple(self._held(founds)),
         )
 
@@ -189,11 +203,11 @@ class TopicEraser:
             ]
         return held
 
-    def _named(self, founds: Sequence[Found]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    def _named(self, founds: Sequence[Found]) -> _Named:
         """The cuts and the pins that list a file with any of the records: reading as of them will change."""
         paths = [frozenset((*each.live_files, *each.dead_files)) for each in founds]
         if not any(paths):
-            return (), ()
+            return _Named((), ())
         states: dict[tuple[int, int], bool] = {}
 
         def lists(snapshots: Sequence[int]) -> bool:
@@ -209,12 +223,8 @@ class TopicEraser:
             if (at := cut.find(topic, incarnation)) is not None
             and lists([log.snapshot for log in at.partitions])
         ]
-        pins = [
-            f"{pin.name.format} version {pin.name.version}"
-            for pin in self._pins.of(topic, incarnation)
-            if lists(pin.at.snapshots)
-        ]
-        return tuple(cuts), tuple(pins)
+        pins = [pin.name for pin in self._pins.of(topic, incarnation) if lists(pin.at.snapshots)]
+        return _Named(tuple(cuts), tuple(pins))
 
     def _lists(
         self, partition: int, end: int, paths: frozenset[str], known: dict[tuple[int, int], bool]
@@ -257,7 +267,7 @@ class TopicEraser:
                 eraser.run()
             done.add(eraser.done)
             self._progress("erasing", count, len(erasure.partitions))
-        tables = self._publish(erasure.number)
+        tables, withdrawn = self._publish(erasure.number)
         for part in erasure.partitions:
             with one_place(self._topic.name, part.partition):
                 delete_erased(targets[part.partition], done)
@@ -270,6 +280,7 @@ class TopicEraser:
             done.deleted_bytes,
             erasure.records,
             tables,
+            withdrawn,
         )
         self._erasures.finish(
             erasure,
@@ -282,23 +293,40 @@ class TopicEraser:
         )
         return finished
 
-    def _publish(self, number: int) -> dict[str, int]:
-        """Let the tables that the topic has show what is left; which version of each does.
+    def _publish(self, number: int) -> tuple[dict[str, int], dict[str, str]]:
+        """Let the tables that the topic has show what is left: which version of each does; and withdraw those that
+        cannot, since their format does not say the topic's columns any more: which, and why.
 
-        Raises `InvalidRequestError` where one cannot be published: then the files stay that it shows.
+        Raises `InvalidRequestError` where one cannot be published for another reason: then the files stay.
         """
+        name = self._topic.name
         try:
-            formats = list(self._published())
-            if not formats:
-                return {}
-            self._tables.publish(self._topic.name, formats)
-            return self._published()
+            refused = self._tables.unsayable(name)
+            formats = [each for each in self._published() if each not in refused]
+            if formats:
+                self._tables.publish(name, formats)
+            withdrawn = {each: why for each, why in refused.items() if self._tables.shows_erased(name, each)}
+            if withdrawn:
+                self._tables.unpublish(name, list(withdrawn))
+            return {each: self._published()[each] for each in formats}, withdrawn
         except (InvalidRequestError, *DAMAGE) as error:
             raise InvalidRequestError(
                 f"no reader of the topic sees the records any more, but their files stay, which a table shows: {error}",
-                actor=f"erasure {number} of topic {self._topic.name!r}",
-                action=f"mend it, or run `txn-engine tables unpublish {self._topic.name}`; then erase again",
+                actor=f"erasure {number} of topic {name!r}",
+                action=f"mend it, or run `txn-engine tables unpublish {name}`; then erase again",
             ) from error
+
+    def _would_be_withdrawn(self, listing: Sequence[PinName]) -> dict[str, str]:
+        """The tables whose newest versions are among these, and that could not be published anew; and why. None where a
+        table is not as its publisher left it: the erasure says so, and withdraws nothing.
+        """
+        topic = self._topic
+        try:
+            unsayable = self._tables.unsayable(topic.name) if listing else {}
+        except DAMAGE:
+            return {}
+        newest = {name: self._pins.names(topic.name, topic.incarnation, name)[-1:] for name in unsayable}
+        return {name: why for name, why in unsayable.items() if set(newest[name]) & set(listing)}
 
     def _published(self) -> dict[str, int]:
         """The formats of the tables that the topic has, and the newest version of each."""
@@ -348,6 +376,12 @@ def _parts(found: Found) -> list[PartitionErasure]:
         PartitionErasure(found.partition, found.searched_to, found.offsets[first:behind])
         for first, behind in pairwise(at)
     ]
+
+
+def refuse_constant(matcher: Matcher) -> None:
+    """Raise `InvalidRequestError` for a condition that says the same of every record."""
+    if matcher.is_constant:
+        raise _takes_all("a condition that looks at no column")
 
 
 def _takes_all(seen: str) -> InvalidRequestError:

@@ -23,6 +23,7 @@ from txn_engine.log.topic_cut import TopicCut, topic_cut
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.outcomes import Outcomes
 from txn_engine.maintain.reports import MaintenanceReport
+from txn_engine.tables.changes import Visible
 from txn_engine.tables.delta import DeltaView
 from txn_engine.tables.delta.schema import delta_schema
 from txn_engine.tables.iceberg import IcebergView
@@ -215,6 +216,22 @@ class Tables:
             except DAMAGE as error:
                 unreadable.append(Unreadable(info.name, WHOLE_TOPIC, error))
         return Listing(found, unreadable)
+
+    def unsayable(self, topic: str) -> dict[str, str]:
+        """The topic's tables that cannot be published as its columns are now: by format, why."""
+        info = self._logs.topics.look_up(topic)
+        found = {each.format: refusal(info, each.format) for each in self._all_of(info) if each.cut >= 0}
+        return {name: why for name, why in found.items() if why is not None}
+
+    def shows_erased(self, topic: str, table_format: str) -> bool:
+        """Whether the newest version of the table shows a file of which records were erased."""
+        info = self._logs.topics.look_up(topic)
+        newest = self._view(table_format, info).newest()
+        if newest is None or newest.at is None:
+            return False
+        visible = Visible(self._logs, info)
+        shown = (newest.at,) if newest.done is None or newest.earlier is None else (newest.at, newest.earlier)
+        return any(visible.erased_at(cut) is not None for cut in shown)
 
     def _publish(self, topic: Topic, views: Sequence[View], cut: Cut, *, is_asked: bool) -> dict[str, str]:
         now = self._logs.topics.look_up(topic.name)  # behind the cut: it has no file of a later version

@@ -1,15 +1,16 @@
 """
-### Snapshots, last stable offsets, lag; and who must be told
+### Snapshots, last stable offsets, lag, dead letters; and who must be told
 
 **What it does.** Every five minutes: `write_snapshots` puts a snapshot of each log that has grown, so that
 readers replay few entries when they open it. `last_stable_offsets` shows how far read_committed readers may
 go in each partition, how many offsets that is behind the log's end, and who holds it there; `aborted_transactions`
 counts the partition's aborted index. `group_lags` shows every consumer group against those offsets: `lag` up to them,
 `held_back` from there to the log's end, which waits for an open transaction however small the lag is.
-`hanging_transactions` shows what is open and owned by nobody. The tables are in the tasks' logs and in their XCom
-(`columns`, `rows`, worst first). Nothing here changes what readers see.
+`hanging_transactions` shows what is open and owned by nobody, `dead_letters` how many rows of the last hour
+(`dead_letters_window_s`) became dead letters, beside the records of their topic. The tables are in the tasks' logs and
+in their XCom (`columns`, `rows`, worst first). Nothing here changes what readers see.
 
-**When to worry.** The four tasks named `alert_...` are red when a person has to look, and tell it (see "Alerts"
+**When to worry.** The five tasks named `alert_...` are red when a person has to look, and tell it (see "Alerts"
 in docs/AIRFLOW.md); the run is red as long as the condition lasts.
 
 - *`alert_lso_stalled`:* readers of a partition wait behind one transaction for longer than
@@ -18,6 +19,8 @@ in docs/AIRFLOW.md); the run is red as long as the condition lasts.
   will end it. Once you are sure that its producer is gone, end it with the command in the text.
 - *`alert_lag_growing`:* a group's lag grew in each of the last `lag_growing_runs` (6) runs: its consumer does not
   keep up, or does not run.
+- *`alert_dead_letters`:* of a topic's rows more than `dead_letters_max` (1%) became dead letters. They wait in the
+  dead-letter topic; `txn-engine dead-letters list TOPIC` says why.
 - *`alert_damaged`:* a topic or a partition cannot be read. The tables say all about the rest, which goes on; the
   text names the object. What to do: "What a damaged object does" in docs/operations.md.
 - *`pending_producer_id` is not -1 in two runs in a row:* a consumer's transaction is between its output and
@@ -35,7 +38,7 @@ in docs/AIRFLOW.md); the run is red as long as the condition lasts.
 Each command takes `--url`, or `TXN_ENGINE_URL` from the environment. For another store, trigger the DAG with
 its connection in `conn_id` (one that TXN_ENGINE_CONNECTIONS names); with `dry_run` it writes no snapshots.
 
-**Metrics.** `txn_engine.lso_lag.<topic>.<partition>`.
+**Metrics.** `txn_engine.lso_lag.<topic>.<partition>`, `txn_engine.dead_letters.<topic>`.
 """
 
 from __future__ import annotations
@@ -95,6 +98,12 @@ def txn_compute_lso() -> None:
 
         return tables.hanging_transactions(params["conn_id"])
 
+    @task(multiple_outputs=False)
+    def dead_letters(params: dict | None = None):
+        from txn_engine_airflow import tables
+
+        return tables.dead_letters(params["conn_id"])
+
     @task
     def alert_lso_stalled(table):
         from txn_engine_airflow import alert_tasks
@@ -114,17 +123,29 @@ def txn_compute_lso() -> None:
         alert_tasks.lag_growing(table, get_current_context()["ti"])
 
     @task
-    def alert_damaged(offsets, hanging, lags):
+    def alert_dead_letters(table):
         from txn_engine_airflow import alert_tasks
 
-        alert_tasks.damaged(offsets, hanging, lags)
+        alert_tasks.dead_letters(table)
+
+    @task
+    def alert_damaged(offsets, hanging, lags, letters):
+        from txn_engine_airflow import alert_tasks
+
+        alert_tasks.damaged(offsets, hanging, lags, letters)
 
     write_snapshots()
-    offsets, hanging, lags = last_stable_offsets(), hanging_transactions(), group_lags()
+    offsets, hanging, lags, letters = (
+        last_stable_offsets(),
+        hanging_transactions(),
+        group_lags(),
+        dead_letters(),
+    )
     alert_lso_stalled(offsets)
     alert_hanging_transaction(hanging)
     alert_lag_growing(lags)
-    alert_damaged(offsets, hanging, lags)
+    alert_dead_letters(letters)
+    alert_damaged(offsets, hanging, lags, letters)
 
 
 txn_compute_lso()

@@ -23,6 +23,11 @@ def hanging_transaction(table: Table) -> None:
     alerts.check_hanging(rows_of(table))
 
 
+def dead_letters(table: Table) -> None:
+    """Raise `AlertError` where too many of a topic's rows became dead letters."""
+    alerts.check_dead_letters(rows_of(table), alerts.Settings.load())
+
+
 def damaged(*tables: Table) -> None:
     """Raise `AlertError` for what cannot be read, and so stands in none of the tables."""
     alerts.check_damage([each for table in tables for each in table.get("unreadable", ())])

@@ -11,6 +11,10 @@ each field may be left out:
     stalled_after_s      900: readers that wait so long behind one transaction are an alert
     lag_growing_runs     6: a group's lag that grew in so many runs of `txn_compute_lso` in a row is an alert
     lag_min              10000: ... and that is at least so many offsets by now
+    dead_letters_max     "1%": more of a topic's rows that became dead letters are an alert; or a count, as "500"
+    dead_letters_max_of  {"payments": "0.1%"}: for these topics that instead; null: no alert
+    dead_letters_window_s  3600: ... of the rows of the last so many seconds
+    dead_letters_min     10: ... and that are at least so many
 """
 
 from __future__ import annotations
@@ -20,10 +24,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Variable
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+if TYPE_CHECKING:
+    from txn_engine.loading import DeadLetterLimit
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +42,7 @@ _SENT_KEY = "alerts_sent"
 _TASK_FAILED, _TIMED_OUT = "task_failure", "timed_out"  # Airflow's reasons for a failed run
 _SUBJECTS_NAMED = 3
 _PLACES_NAMED = 50
+_NAME_CHARS = 249  # of a topic's name, as a letter says it
 
 _MEANING = {
     "txn_coordinator_sweep": "Nothing is swept meanwhile: readers wait in front of transactions whose producers died. "
@@ -71,6 +79,10 @@ class Settings:
     stalled_after_s: int = 900
     lag_growing_runs: int = 6
     lag_min: int = 10_000
+    dead_letters_max: str = "1%"
+    dead_letters_max_of: Mapping[str, str] = field(default_factory=dict)
+    dead_letters_window_s: int = 3_600
+    dead_letters_min: int = 10
 
     @classmethod
     def load(cls) -> Settings:
@@ -95,7 +107,24 @@ class Settings:
                 raise ValueError(f"field {name!r} is {value!r}; expected {known[name].__name__}")
             if isinstance(value, int) and value < 1:
                 raise ValueError(f"field {name!r} is {value}; expected 1 or more")
-        return cls(**found)
+        settings = cls(**found)
+        if found.keys() & {"dead_letters_max", "dead_letters_max_of"}:
+            for topic in ("", *settings.dead_letters_max_of):
+                settings.dead_letter_limit(topic)
+        return settings
+
+    def dead_letter_limit(self, topic: str) -> DeadLetterLimit:
+        """How many of the topic's rows may be dead letters. Raises `ValueError` for what cannot be meant."""
+        from txn_engine.errors import InvalidRequestError
+        from txn_engine.loading import DeadLetterLimit
+
+        given = self.dead_letters_max_of.get(topic, self.dead_letters_max)
+        try:
+            return DeadLetterLimit.of(given)
+        except InvalidRequestError:
+            raise ValueError(
+                f"dead letters of {topic or 'any topic'}: {given!r}; expected a share, as '1%', or a count, as '500'"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +375,46 @@ def check_lag(history: Mapping[str, Sequence[int]], settings: Settings) -> None:
         "paused?); `txn-engine groups describe GROUP` shows its position by partition",
         list(growing),
     )
+
+
+def check_dead_letters(rows: Sequence[Mapping[str, Any]], settings: Settings) -> None:
+    """Raise for topics of whose rows too many became dead letters (rows of `dead_letters`)."""
+    by_topic: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_topic.setdefault(row["topic"], []).append(row)
+    told = {
+        topic: text
+        for topic, found in by_topic.items()
+        if (text := _too_many_letters(topic, found, settings))
+    }
+    if not told:
+        return
+    raise AlertError(
+        f"dead letters: {_some([topic[:_NAME_CHARS] for topic in told])}",
+        f"topics of whose rows too many became dead letters within {settings.dead_letters_window_s:,} s: {len(told)}; "
+        f"{_some(list(told.values()), '; ')}; they wait there and nothing is lost: what has changed in the files or "
+        "records that are loaded? Once they are mended, or the topic's columns are, `txn-engine dead-letters replay` "
+        "loads them",
+        list(told),
+    )
+
+
+def _too_many_letters(topic: str, rows: Sequence[Mapping[str, Any]], settings: Settings) -> str:
+    """What is told of a topic with too many; "" for no other. Where its records cannot be read no share is known."""
+    from txn_engine.suggested import command
+
+    limit = settings.dead_letter_limit(topic)
+    letters, records = sum(row["letters"] for row in rows), min(row["records"] for row in rows)
+    if letters < settings.dead_letters_min or (records < 0 and limit.share is not None):
+        return ""
+    if not limit.is_above(letters, letters + records):
+        return ""
+    allowed = settings.dead_letters_max_of.get(topic, settings.dead_letters_max)
+    of_rows = (
+        "" if records < 0 else f" of {letters + records:,} rows ({100 * letters / (letters + records):.3g}%)"
+    )
+    commands = ", ".join(f"`{command('dead-letters list', row['dead_letter_topic'])}`" for row in rows)
+    return f"{topic[:_NAME_CHARS]}: {letters:,}{of_rows}, more than {allowed}: {commands}"
 
 
 def _place(row: Mapping[str, Any]) -> str:

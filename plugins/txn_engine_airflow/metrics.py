@@ -5,6 +5,8 @@
     txn_engine.sweep_duration                   timing    ms that the time-out sweep took         txn_coordinator_sweep
     txn_engine.marker_backlog                   gauge     decided, not complete transactions      txn_write_markers
     txn_engine.lso_lag.<topic>.<partition>      gauge     offsets from the LSO to the log's end   txn_compute_lso
+    txn_engine.dead_letters.<topic>             gauge     letters that a dead-letter topic got    txn_compute_lso
+                                                          in the alert's window
 
 A "." in a topic's name becomes "_", as in Kafka's metrics. Where Airflow sends no metrics, nothing happens.
 """
@@ -24,6 +26,7 @@ OLDEST_OPEN_TRANSACTION_S = "txn_engine.oldest_open_transaction_s"
 SWEEP_DURATION = "txn_engine.sweep_duration"
 MARKER_BACKLOG = "txn_engine.marker_backlog"
 LSO_LAG = "txn_engine.lso_lag"
+DEAD_LETTERS = "txn_engine.dead_letters"
 
 
 def tell_open_transactions(rows: Iterable[StoredRow], now_ms: int) -> None:
@@ -49,3 +52,8 @@ def tell_marker_backlog(transactions: int) -> None:
 def tell_lso_lag(topic: str, partition: int, behind: int) -> None:
     """How far the last stable offset is behind the log's end."""
     stats.gauge(f"{LSO_LAG}.{topic.replace('.', '_')}.{partition}", behind)
+
+
+def tell_dead_letters(dead_letter_topic: str, letters: int) -> None:
+    """How many letters a dead-letter topic got of late."""
+    stats.gauge(f"{DEAD_LETTERS}.{dead_letter_topic.replace('.', '_')}", letters)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 from airflow.sdk.exceptions import AirflowFailException
 
 from txn_engine_airflow import metrics
-from txn_engine_airflow.alerts import UNKNOWN_HOLDER
+from txn_engine_airflow.alerts import UNKNOWN_HOLDER, Settings
 from txn_engine_airflow.assets import COORDINATOR_TOPIC
 from txn_engine_airflow.hook import open_engine_of_run
 
@@ -50,6 +50,8 @@ LAG_COLUMNS = [
     "pending_producer_id",
 ]
 HANGING_COLUMNS = ["topic", "partition", "producer_id", "producer_epoch", "start_offset", "open_for_s"]
+
+LETTER_COLUMNS = ["topic", "letters", "records", "dead_letter_topic"]
 
 Cell = str | int
 
@@ -142,6 +144,27 @@ def group_lags(conn_id: str) -> Table:
                 unreadable += found.unreadable
     rows.sort(key=lambda row: -int(row[5]))
     return show("groups", LAG_COLUMNS, rows, unreadable)
+
+
+def dead_letters(conn_id: str) -> Table:
+    """Of the rows that topics were to get in the last `dead_letters_window_s` seconds: those that became dead letters,
+    and the records that they got (-1: not known). Topics without a letter are left out.
+    """
+    from txn_engine.loading import dead_letter_topics, rates
+
+    window_ms = Settings.load().dead_letters_window_s * 1_000
+    rows: list[list[Cell]] = []
+    with open_engine_of_run(conn_id) as engine:
+        since_ms = engine.clock() - window_ms
+        takers = dead_letter_topics(engine)
+        unreadable = list(takers.unreadable)
+        for taker in takers:
+            found = rates(engine, taker, since_ms=since_ms)
+            metrics.tell_dead_letters(taker, sum(each.letters for each in found))
+            unreadable += found.unreadable
+            rows += [[each.topic, each.letters, each.records, taker] for each in found if each.letters]
+    rows.sort(key=lambda row: -int(row[1]))
+    return show("dead letters of late", LETTER_COLUMNS, rows, unreadable)
 
 
 def rows_of(table: Table) -> list[Mapping[str, Cell]]:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
+import pyarrow as pa
 import pytest
 import structlog
 
@@ -129,6 +130,87 @@ def test_a_lag_that_grows_from_run_to_run_is_told(
     assert run_dag("txn_compute_lso").tasks["alert_lag_growing"] == "success"
     commit(engine, "load-3")
     assert run_dag("txn_compute_lso").tasks["alert_lag_growing"] == "success"
+
+
+def put_letters(engine: Engine, count: int, *, tries: int = 1) -> None:
+    """So many rows for `payments` that could not be used."""
+    from txn_engine.loading import DEAD_LETTERS
+
+    row = {"topic": "payments", "columns": "hunter2", "reason": "r", "error_class": "E", "failed_at": 1}
+    letter = dict.fromkeys(DEAD_LETTERS.names) | row | {"tries": tries}
+    engine.partition("payments-dead", 0).append(pa.Table.from_pylist([letter] * count, schema=DEAD_LETTERS))
+
+
+def test_too_many_dead_letters_are_told(
+    store_url: str, engine: Engine, run_dag: RunDag, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the rows of the last hour; a topic may be allowed more, and then nobody is told."""
+    from txn_engine.loading import DEAD_LETTERS
+
+    engine.admin.create_topic("payments-dead", partitions=1, schema=DEAD_LETTERS)
+    with connect(store_url, clock=ManualClock(engine.clock() - 61 * MINUTE_MS)) as earlier:
+        commit(earlier, "load-0")
+        put_letters(earlier, 100)
+    assert run_dag("txn_compute_lso").state == "success"
+    commit(engine, "load-1")
+    put_letters(engine, 12)
+    put_letters(engine, 5, tries=2)
+    run = run_dag("txn_compute_lso")
+    assert {name for name, state in run.tasks.items() if state == "failed"} == {"alert_dead_letters"}
+    assert run.xcom("dead_letters")["rows"] == [["payments", 12, 12, "payments-dead"]]
+    assert mailbox.subjects == ["txn-engine: dead letters: payments"]
+    told = "payments: 12 of 24 rows (50%), more than 1%: `txn-engine dead-letters list payments-dead`"
+    assert told in mailbox.body(0)
+    assert "hunter2" not in mailbox.body(0) + run.log
+    run_dag("txn_compute_lso")
+    assert len(mailbox.messages) == 1  # within the hour it is not sent again
+    allowed = SMTP | {"dead_letters_max_of": {"payments": "50%"}}
+    monkeypatch.setenv("AIRFLOW_VAR_TXN_ENGINE_ALERTS", json.dumps(allowed))
+    assert run_dag("txn_compute_lso").state == "success"
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "told"),
+    [
+        ({}, [(10, 990)], ""),
+        ({}, [(10, 989)], "payments: 10 of 999 rows (1%), more than 1%"),
+        ({}, [(9, 0)], ""),
+        ({"dead_letters_min": 9}, [(9, 0)], "payments: 9 of 9 rows (100%), more than 1%"),
+        ({}, [(6, 400), (5, 400)], "payments: 11 of 411 rows (2.68%), more than 1%"),
+        ({}, [(1_000, -1)], ""),  # of how many rows nobody knows
+        ({"dead_letters_max": "500"}, [(500, 0)], ""),
+        (
+            {"dead_letters_max": "500"},
+            [(501, 1_000_000)],
+            "payments: 501 of 1,000,501 rows (0.0501%), more than 500",
+        ),
+        ({"dead_letters_max": "500"}, [(501, -1)], "payments: 501, more than 500"),
+        ({"dead_letters_max_of": {"payments": "2%"}}, [(15, 985)], ""),
+        ({"dead_letters_max_of": {"payments": None}}, [(1_000, 0)], ""),
+        (
+            {"dead_letters_max_of": {"others": None}},
+            [(1_000, 0)],
+            "payments: 1,000 of 1,000 rows (100%), more than 1%",
+        ),
+    ],
+)
+def test_what_are_too_many_dead_letters(
+    settings: Mapping[str, Any], rows: list[tuple[int, int]], told: str
+) -> None:
+    """More than the share or the count, and no fewer than the least; together of all its dead-letter topics."""
+    from txn_engine_airflow.alerts import AlertError, Settings, check_dead_letters
+
+    found = [
+        {"topic": "payments", "letters": letters, "records": records, "dead_letter_topic": f"dead-{number}"}
+        for number, (letters, records) in enumerate(rows)
+    ]
+    if not told:
+        check_dead_letters(found, Settings.of(settings))
+        return
+    with pytest.raises(AlertError) as raised:
+        check_dead_letters(found, Settings.of(settings))
+    assert f"; {told}: `txn-engine dead-letters list dead-0`" in str(raised.value)
+    assert raised.value.subjects == ("payments",)
 
 
 def test_a_sweep_that_cannot_reach_the_store_is_told_with_what_it_means(
@@ -298,6 +380,11 @@ def test_without_a_notifier_the_log_has_it(
         ({"repeat_after_s": 0}, "field 'repeat_after_s' is 0; expected 1 or more"),
         ({"lag_min": True}, "field 'lag_min' is True; expected int"),
         ({"arguments": "to"}, "field 'arguments' is 'to'; expected dict"),
+        (
+            {"dead_letters_max": "many"},
+            "dead letters of any topic: 'many'; expected a share, as '1%', or a count",
+        ),
+        ({"dead_letters_max_of": {"payments": "101%"}}, "dead letters of payments: '101%'; expected a share"),
     ],
 )
 def test_a_variable_that_cannot_be_meant_is_refused_in_one_line(found: object, says: str) -> None:

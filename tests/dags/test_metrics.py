@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 
 from tests.dags.finished_run import RunDag
@@ -88,6 +89,23 @@ def test_each_partition_tells_how_far_its_lso_is_behind(
         "txn_engine.lso_lag.a_b.0": "0|g",
     }
     assert min(behind.values()) > 0
+
+
+def test_each_dead_letter_topic_tells_how_many_letters_it_got(
+    engine: Engine, run_dag: RunDag, statsd: Received
+) -> None:
+    """Also that there are none: a gauge keeps what it was told last."""
+    from txn_engine.loading import DEAD_LETTERS
+
+    for name in ("dead.a", "dead-b"):
+        engine.admin.create_topic(name, partitions=1, schema=DEAD_LETTERS)
+    letter = dict.fromkeys(DEAD_LETTERS.names) | {
+        "topic": "payments", "reason": "r", "error_class": "E", "failed_at": 1, "tries": 1,
+    }  # fmt: skip
+    engine.partition("dead.a", 0).append(pa.Table.from_pylist([letter] * 3, schema=DEAD_LETTERS))
+    assert run_dag("txn_compute_lso").state == "success"
+    found = {name: value for name, value in statsd().items() if "dead_letters" in name}
+    assert found == {"txn_engine.dead_letters.dead_a": "3|g", "txn_engine.dead_letters.dead-b": "0|g"}
 
 
 def _offsets(engine: Engine) -> dict[object, object]:

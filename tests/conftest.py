@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +17,9 @@ from tests import jvm
 from tests.azurite import AzureContainer, AzuriteServer, missing_azurite
 from tests.gcs_front import GcsBucket, GcsFront
 from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, minio_client, seaweed_binary
+
+if TYPE_CHECKING:
+    from tests.live.postgres import PostgresServer
 
 pytest_plugins = ["tests.shared_data", "tests.minio_build"]
 
@@ -83,6 +86,29 @@ def store_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     url = f"file://{tmp_path}/ledger"
     monkeypatch.setenv("TXN_ENGINE_URL", url)
     return url
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running Postgres, one for the whole session."""
+    from tests.live.postgres import PostgresServer, postgres_binaries
+
+    binaries = postgres_binaries()
+    if binaries is None:
+        missing_server("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
+    with PostgresServer(binaries) as server:
+        yield server
+
+
+@pytest.fixture
+def dsn(postgres_server: PostgresServer) -> str:
+    """Of a database that nobody has used."""
+    import psycopg
+
+    name = f"test_{secrets.token_hex(8)}"
+    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return psycopg.conninfo.make_conninfo(postgres_server.dsn, dbname=name)
 
 
 @pytest.fixture(scope="session")

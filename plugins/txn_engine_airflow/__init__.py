@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from txn_engine_airflow.connection import DEFAULT_CONN_ID, StoreConnection
     from txn_engine_airflow.hook import TxnEngineHook, open_engine
     from txn_engine_airflow.operators import (
+        PostgresToTxnOperator,
         TxnAbortOperator,
         TxnConsumeOperator,
         TxnCutOperator,
         TxnProduceOperator,
         TxnSparkConsumeOperator,
+        TxnToPostgresOperator,
     )
     from txn_engine_airflow.sensors import GroupCaughtUpSensor, NewRecordsSensor, TransactionFinalSensor
     from txn_engine_airflow.watchers import watched_topic
@@ -26,11 +28,13 @@ else:
         "connection": ("DEFAULT_CONN_ID", "StoreConnection"),
         "hook": ("TxnEngineHook", "open_engine"),
         "operators": (
+            "PostgresToTxnOperator",
             "TxnAbortOperator",
             "TxnConsumeOperator",
             "TxnCutOperator",
             "TxnProduceOperator",
             "TxnSparkConsumeOperator",
+            "TxnToPostgresOperator",
         ),
         "sensors": ("GroupCaughtUpSensor", "NewRecordsSensor", "TransactionFinalSensor"),
         "watchers": ("watched_topic",),
@@ -48,6 +52,7 @@ __all__ = [
     "DEFAULT_CONN_ID",
     "GroupCaughtUpSensor",
     "NewRecordsSensor",
+    "PostgresToTxnOperator",
     "StoreConnection",
     "TransactionFinalSensor",
     "TxnAbortOperator",
@@ -56,6 +61,7 @@ __all__ = [
     "TxnEngineHook",
     "TxnProduceOperator",
     "TxnSparkConsumeOperator",
+    "TxnToPostgresOperator",
     "open_engine",
     "topic_alias",
     "topic_asset",

@@ -13,7 +13,7 @@ from txn_engine_airflow.kinds import Kind, KindSetting, kinds
 
 _NAME = "txn-engine"
 _PACKAGE = "txn_engine_airflow"
-_OPERATORS = ("produce", "consume", "spark_consume", "cut", "abort")
+_OPERATORS = ("produce", "consume", "spark_consume", "to_postgres", "from_postgres", "cut", "abort")
 
 
 def get_provider_info() -> dict[str, Any]:

@@ -91,12 +91,13 @@ def run_tasks(
         date: datetime | None = DAY,
         retries: int = 0,
         dag_id: str = "",
+        schedule: Any = None,
         **conf: Any,
     ) -> FinishedRun:
         name = dag_id or re.sub(r"[^\w.-]+", "_", request.node.name)
         settings = {"retries": retries, "retry_delay": timedelta(seconds=0)}
         with DAG(
-            name, schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC), default_args=settings
+            name, schedule=schedule, start_date=datetime(2026, 1, 1, tzinfo=UTC), default_args=settings
         ) as dag:
             make()
         keep(dag)

@@ -8,9 +8,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.blocks.bundles import use_bundle
+from tests.blocks.database import VARIABLE, connection_text, fill, ids
+from tests.blocks.killed import OUTBOX
 from tests.blocks.payments import accounts, events
 from tests.dags.airflow_home import REPO
 from tests.dags.finished_run import FinishedRun
@@ -105,6 +108,24 @@ def test_payments_become_balances(store: Engine, run_example: RunExample) -> Non
     assert watch.state == "success", watch.errors
     assert watch.xcom("tell")["records"] == 100
     assert {at.lag for at in store.admin.describe_group("example_watchers").partitions} == {0}
+
+
+@pytest.mark.slow
+def test_an_outbox_becomes_a_table(
+    store: Engine, run_example: RunExample, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each payment once, but for the one in fifty that does not fit; and nothing more in a second run."""
+    monkeypatch.setenv(VARIABLE, connection_text(dsn))
+    fill(dsn, "example_outbox", 0, 100, OUTBOX)
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE example_outbox SET amount = 1.255 WHERE account_id % 50 = 7")
+    for _ in range(2):
+        run = run_example("example_txn_postgres")
+        assert run.state == "success", run.errors
+    assert ids(dsn, "example_payments") == [number for number in range(100) if number % 50 != 7]
+    assert ids(dsn, "example_outbox") == []
+    letters = store.scan("example_shop_payments_dead").to_table(["source_line"])
+    assert letters["source_line"].to_pylist() == [8, 58]
 
 
 @pytest.mark.slow

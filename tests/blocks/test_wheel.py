@@ -116,6 +116,7 @@ def test_airflow_finds_provider_and_plugin_once(
     assert found["dags"] == [
         "example_txn_load_files",
         "example_txn_pipeline",
+        "example_txn_postgres",
         "example_txn_spark",
         "example_txn_stream",
         "example_txn_watch",

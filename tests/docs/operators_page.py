@@ -29,6 +29,8 @@ def page() -> str:
         package.TxnProduceOperator,
         package.TxnConsumeOperator,
         package.TxnSparkConsumeOperator,
+        package.TxnToPostgresOperator,
+        package.PostgresToTxnOperator,
         package.TxnCutOperator,
         package.TxnAbortOperator,
         package.NewRecordsSensor,

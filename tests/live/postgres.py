@@ -66,6 +66,10 @@ class PostgresServer:
             **identity,
         )
         assert made.returncode == 0, f"initdb: {made.stdout}{made.stderr}"
+        self._start()
+        return self
+
+    def _start(self) -> None:
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": self._port,
@@ -77,10 +81,24 @@ class PostgresServer:
             self._process = subprocess.Popen(
                 [self._binaries / "postgres", "-D", self._folder / "data", *words],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, cwd="/",
-                **identity,
+                **self._identity(),
             )  # fmt: skip
         self._wait_until_ready()
-        return self
+
+    @property
+    def pid(self) -> int:
+        """Of its first process: SIGQUIT ends all of them at once, with nothing written down but the log (WAL)."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_down(self) -> bool:
+        """Whether somebody has killed it."""
+        return self._process is not None and self._process.poll() is not None
+
+    def start_again(self) -> None:
+        """Once it was killed: it recovers from its log."""
+        self._start()
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None and self._process.poll() is None:

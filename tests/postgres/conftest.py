@@ -1,21 +1,18 @@
-"""A real Postgres, one for the session, and a fresh database in it for each test."""
+"""A store beside a fresh database in a real Postgres."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
-from psycopg import Connection, conninfo
+from psycopg import Connection
 
 import txn_engine
-from tests.conftest import missing_server
-from tests.live.postgres import PostgresServer, postgres_binaries
 from txn_engine import Engine
 
 SCHEMA = pa.schema(
@@ -25,7 +22,6 @@ SCHEMA = pa.schema(
         pa.field("note", pa.string()),
     ]
 )
-_NAMES = count()
 
 
 def payments(*accounts: int, amount: str = "1.50", note: str | None = "paid") -> pa.Table:
@@ -37,24 +33,6 @@ def payments(*accounts: int, amount: str = "1.50", note: str | None = "paid") ->
         },
         schema=SCHEMA,
     )
-
-
-@pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    binaries = postgres_binaries()
-    if binaries is None:
-        missing_server("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
-    with PostgresServer(binaries) as server:
-        yield server
-
-
-@pytest.fixture
-def dsn(postgres_server: PostgresServer) -> str:
-    """Of a database that nobody has used."""
-    name = f"test_{next(_NAMES)}"
-    with psycopg.connect(postgres_server.dsn, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"')
-    return conninfo.make_conninfo(postgres_server.dsn, dbname=name)
 
 
 @pytest.fixture

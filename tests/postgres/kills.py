@@ -1,23 +1,27 @@
 """`python -m tests.postgres.kills [--rounds 500]`: consume_into, load_query and load_outbox, killed (SIGKILL) before
-and after every statement and every store operation in turn; then at random, with the database's backends killed too.
+and after every statement and every store operation in turn; then at random, with the database killed too: the backends
+of its connections, or the whole server, which then recovers from its log.
 
-After each kill the job is run again to its end: each row is there once. Prints how many kills there were.
+After each kill the job is run again to its end: each row is there once, as a record or, where it does not fit, as a
+dead letter. Prints how many kills there were.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import secrets
 import signal
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 from psycopg import Connection, Cursor
@@ -28,20 +32,25 @@ from storage import LocalStore
 from tests.live.postgres import PostgresServer, postgres_binaries
 from tests.postgres.conftest import SCHEMA, payments, produce
 from txn_engine import Engine
+from txn_engine.loading import DEAD_LETTERS
 from txn_engine.postgres import consume_into, insert_into, load_outbox, load_query
+
+Victim = Literal["process", "connections", "server"]
 
 _OPERATIONS = ("put_if_absent", "put", "get", "get_range", "list", "delete", "head", "exists")
 ROWS = 12
 _BATCH = 5
+_BAD_EVERY = 6
 
 
 @dataclass
 class Fuse:
-    """Kills this process before, or after, the operation of a number; counts them all. Or the database's backends."""
+    """Kills the victim before, or after, the operation of a number; counts them all."""
 
     number: int
     after: bool
-    admin_dsn: str | None = None
+    victim: Victim
+    server: PostgresServer
     count: int = 0
 
     def around(self, work: Callable[..., Any], *words: Any, **more: Any) -> Any:
@@ -56,13 +65,25 @@ class Fuse:
         return found
 
     def _go(self) -> None:
-        if self.admin_dsn is None:
+        if self.victim == "process":
             os.kill(os.getpid(), signal.SIGKILL)
-        with psycopg.connect(self.admin_dsn, autocommit=True) as admin:
-            admin.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-                " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' AND datname = current_database()"
-            )
+        elif self.victim == "server":
+            os.kill(self.server.pid, signal.SIGQUIT)
+            while self._is_up():
+                time.sleep(0.01)
+        else:
+            with psycopg.connect(self.server.dsn, autocommit=True) as admin:
+                admin.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+                )
+
+    def _is_up(self) -> bool:
+        try:
+            psycopg.connect(self.server.dsn).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
 
 class FusedStore:
@@ -109,15 +130,18 @@ class Job:
 def _insert(connection: Connection[Any], table: str, rows: range) -> None:
     with connection.transaction(), connection.cursor() as cursor:
         cursor.executemany(
-            f"INSERT INTO {table} (account_id, amount) VALUES (%s, 1)",  # type: ignore[arg-type]
-            [(n,) for n in rows],
+            f"INSERT INTO {table} (account_id, amount) VALUES (%s, %s)",  # type: ignore[arg-type]
+            [(n, "0.001" if n % _BAD_EVERY == 0 else "1") for n in rows],
         )
 
 
 def _in_topic(topic: str) -> Callable[[Engine, Connection[Any]], list[int]]:
     def read(engine: Engine, _: Connection[Any]) -> list[int]:
         found: list[int] = engine.scan(topic).to_table(["account_id"])["account_id"].to_pylist()
-        return found
+        letters = engine.scan(f"{topic}-dead").to_table(["columns"])["columns"].to_pylist()
+        dead = [int(json.loads(columns)["account_id"]) for columns in letters]
+        assert all(number % _BAD_EVERY == 0 for number in dead)
+        return found + dead
 
     return read
 
@@ -136,7 +160,12 @@ def _arrived(_: Engine, connection: Connection[Any]) -> list[int]:
 def _query(engine: Engine, connection: Connection[Any], run: str) -> None:
     first = int(run) * ROWS
     query = "SELECT account_id, amount, note FROM rows"
-    load_query(engine, connection, query, "queried", key_range=("account_id", first, first + ROWS))
+    key_range = ("account_id", first, first + ROWS)
+    load_query(engine, connection, query, "queried", key_range=key_range, dead_letter_topic="queried-dead")
+
+
+def _outbox(engine: Engine, connection: Connection[Any], _: str) -> None:
+    load_outbox(engine, connection, "outbox", "drained", batch_rows=_BATCH, dead_letter_topic="drained-dead")
 
 
 JOBS = (
@@ -150,7 +179,7 @@ JOBS = (
     Job(
         "load_outbox",
         lambda _, connection, rows: _insert(connection, "outbox", rows),
-        lambda engine, connection, _: load_outbox(engine, connection, "outbox", "drained", batch_rows=_BATCH),
+        _outbox,
         _in_topic("drained"),
     ),
 )
@@ -159,23 +188,31 @@ JOBS = (
 class Bench:
     """A store and a database in which the jobs are run, each time on rows that were not there before."""
 
-    def __init__(self, dsn: str, folder: Path) -> None:
-        self.dsn = dsn
+    def __init__(self, server: PostgresServer, dsn: str, folder: Path) -> None:
+        self._server, self._dsn = server, dsn
+        self._count = folder / "operations"
         self._store = LocalStore(folder / "ledger")
         self._rounds: Counter[str] = Counter()
         self.kills: Counter[str] = Counter()
         with Engine(self._store) as engine:
             for topic in ("source", "queried", "drained"):
                 engine.admin.create_topic(topic, partitions=2, schema=SCHEMA, key="account_id")
-        columns = "account_id bigint, amount numeric(18,2), note text"
-        with psycopg.connect(self.dsn) as connection:
+                if topic != "source":
+                    engine.admin.create_topic(f"{topic}-dead", partitions=1, schema=DEAD_LETTERS)
+        columns = "account_id bigint, amount numeric, note text"
+        with psycopg.connect(dsn) as connection:
             connection.execute(f"CREATE TABLE arrived ({columns})")
             connection.execute(f"CREATE TABLE rows ({columns})")
             connection.execute(
                 f"CREATE TABLE outbox (id bigserial PRIMARY KEY, {columns}, txn_engine_run text)"
             )
 
-    def one(self, job: Job, number: int, *, after: bool, of_database: bool = False) -> bool:
+    def operations(self, job: Job) -> int:
+        """How many the job has."""
+        self.one(job, 0, after=False)
+        return int(self._count.read_text())
+
+    def one(self, job: Job, number: int, *, after: bool, victim: Victim = "process") -> bool:
         """Kill at the operation of this number, and run again; False where the job has fewer operations.
 
         Raises AssertionError where a row is not there once.
@@ -183,17 +220,21 @@ class Bench:
         turn = self._rounds[job.name]
         self._rounds[job.name] += 1
         rows = range(turn * ROWS, (turn + 1) * ROWS)
-        with Engine(self._store) as engine, psycopg.connect(self.dsn) as connection:
+        with Engine(self._store) as engine, psycopg.connect(self._dsn) as connection:
             job.feed(engine, connection, rows)
             engine.admin.snapshot()  # or every run would have more to read than the one before, and more to die at
-        died = self._child(job, str(turn), Fuse(number, after, self.dsn if of_database else None))
-        assert self._child(job, str(turn), Fuse(0, after=False)) == 0, f"{job.name}: the second run failed"
-        with Engine(self._store) as engine, psycopg.connect(self.dsn) as connection:
+        died = self._child(job, str(turn), Fuse(number, after, victim, self._server))
+        if self._server.is_down:
+            self._server.start_again()
+        again = self._child(job, str(turn), Fuse(0, after, victim, self._server))
+        assert again == 0, f"{job.name}: the second run failed"
+        with Engine(self._store) as engine, psycopg.connect(self._dsn) as connection:
             found = sorted(job.there(engine, connection))
         assert found == list(range((turn + 1) * ROWS)), (
-            f"{job.name}, killed {'after' if after else 'before'} operation {number}: {_difference(found, turn)}"
+            f"{job.name}, {victim} killed {'after' if after else 'before'} operation {number}:"
+            f" {_difference(found, turn)}"
         )
-        self.kills[f"{job.name}, {'database' if of_database else 'process'}"] += died != 0
+        self.kills[f"{job.name}, {victim}"] += died != 0
         return died != 0
 
     def _child(self, job: Job, run: str, fuse: Fuse) -> int:
@@ -203,9 +244,10 @@ class Bench:
             try:
                 with (
                     Engine(FusedStore(self._store, fuse)) as engine,  # type: ignore[arg-type]
-                    fused_connection(self.dsn, fuse) as connection,
+                    fused_connection(self._dsn, fuse) as connection,
                 ):
                     job.run(engine, connection, run)
+                self._count.write_text(str(fuse.count))
             except BaseException:  # noqa: BLE001
                 os._exit(1)
             os._exit(0)
@@ -228,6 +270,18 @@ def every_operation(bench: Bench, job: Job, *, step: int = 1, first: int = 1) ->
         number += step
 
 
+def at_random(bench: Bench, rounds: int, seed: int) -> Iterator[None]:
+    """So many rounds of a job, an operation and a victim that chance has named."""
+    chance = random.Random(seed)
+    most = {job.name: bench.operations(job) for job in JOBS}
+    for _ in range(rounds):
+        job = chance.choice(JOBS)
+        victim = chance.choices(("process", "connections", "server"), (6, 2, 2))[0]
+        number = chance.randint(1, most[job.name])
+        bench.one(job, number, after=chance.random() < 0.5, victim=victim)  # type: ignore[arg-type]
+        yield
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run; 0 where each row was there once, always."""
     parser = argparse.ArgumentParser(prog="python -m tests.postgres.kills", description=__doc__)
@@ -238,22 +292,18 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     console = Console()
     console.print(f"kills of database jobs: seed {chosen.seed}")
-    chance = random.Random(chosen.seed)
     binaries = postgres_binaries()
     if binaries is None:
         console.print("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
         return 2
     with PostgresServer(binaries) as server, tempfile.TemporaryDirectory() as folder:
-        bench = Bench(server.dsn, Path(folder))
-        most = {}
+        bench = Bench(server, server.dsn, Path(folder))
         for job in JOBS:
-            for number in every_operation(bench, job):
-                most[job.name] = number
-            console.print(f"{job.name}: killed before and after each of {most[job.name]} operations")
-        for _ in track(range(chosen.rounds), "at random", console=console):
-            job = chance.choice(JOBS)
-            number = chance.randint(1, most[job.name])
-            bench.one(job, number, after=chance.random() < 0.5, of_database=chance.random() < 0.3)
+            operations = max(every_operation(bench, job))
+            console.print(f"{job.name}: killed before and after each of {operations} operations")
+        rounds = at_random(bench, chosen.rounds, chosen.seed)
+        for _ in track(rounds, "at random", total=chosen.rounds, console=console):
+            pass
         console.print(f"{bench.kills.total():,} kills, each row there once: {dict(bench.kills)}")
     return 0
 

@@ -66,6 +66,21 @@ def test_each_record_is_there_once(engine: Engine, connection: Connection[Any]) 
         assert set(other.lag().values()) == {0}
 
 
+def test_a_call_ends_though_records_keep_coming(engine: Engine, connection: Connection[Any]) -> None:
+    """At the ends as they were when it began, or behind them by a batch; the rest is the next call's."""
+    produce(engine, payments(*range(50)))
+    insert, coming = insert_into("payments", create=True), iter(range(50, 100))
+
+    def and_one_more(connection: Connection[Any], records: pa.Table) -> None:
+        insert(connection, records)
+        produce(engine, payments(next(coming)))
+
+    done = consume_into(connection, consumer_of(engine), and_one_more, max_records=20)
+    assert done.batches <= 4
+    consume_into(connection, consumer_of(engine), insert)
+    assert accounts(connection) == list(range(50 + done.batches))
+
+
 def test_the_database_decides_where_a_run_begins(
     engine: Engine, dsn: str, connection: Connection[Any]
 ) -> None:

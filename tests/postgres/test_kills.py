@@ -21,6 +21,6 @@ _STEP = 17
 def test_each_row_is_there_once(postgres_server: PostgresServer, dsn: str, tmp_path: Path, job: Job) -> None:
     """Killed before and after some of the operations, at least one of them in the middle."""
     first = 1 + datetime.now(UTC).toordinal() % _STEP
-    bench = Bench(dsn, tmp_path)
+    bench = Bench(postgres_server, dsn, tmp_path)
     assert len([*every_operation(bench, job, step=_STEP, first=first)]) >= 2
-    assert bench.one(job, 20, after=False, of_database=True)
+    assert bench.one(job, 20, after=False, victim="connections")

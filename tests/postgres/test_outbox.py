@@ -61,6 +61,17 @@ def test_an_outbox_is_drained(engine: Engine, outbox: Connection[Any]) -> None:
     assert not engine.admin.verify().findings
 
 
+def test_a_call_ends_though_rows_keep_coming(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
+    """One at a time, slower than they are drained: the last claim was not full."""
+
+    def one_more(records: int) -> None:
+        with psycopg.connect(dsn) as other:
+            insert(other, records, 1)
+
+    assert load_outbox(engine, outbox, "outbox", "payments", batch_rows=60, progress=one_more).records == 101
+    assert left(outbox) == 1
+
+
 def test_rows_may_stay_and_be_marked(engine: Engine, outbox: Connection[Any]) -> None:
     for _ in range(2):
         load_outbox(engine, outbox, "outbox", "payments", mark_column="loaded_at")
@@ -229,7 +240,7 @@ def bad(outbox: Connection[Any]) -> Connection[Any]:
 
 def test_a_row_that_does_not_fit_stays_where_it_is(engine: Engine, bad: Connection[Any]) -> None:
     """Its batch is claimed, and loaded once the row is mended."""
-    with pytest.raises(TxnEngineError, match=r"does not fit in column 'amount' \(at row 51"):
+    with pytest.raises(TxnEngineError, match=r"amount does not fit \(at row 51 of"):
         load_outbox(engine, bad, "outbox", "payments")
     assert loaded(engine) == []
     assert left(bad) == 100

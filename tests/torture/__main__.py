@@ -13,6 +13,7 @@ from tests.torture.run import STORES, figures, torture
 
 ROUNDS = 20
 LIVES_PER_ROUND = 10
+DATABASE_KILLS_PER_ROUND = 25
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seed=seed,
             keep=chosen.keep,
             lives_per_round=LIVES_PER_ROUND,
+            database_kills_per_round=DATABASE_KILLS_PER_ROUND,
         )
     except KeyboardInterrupt:
         print("stopped; what was started is ended", file=sys.stderr)

@@ -21,6 +21,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from tests.live.postgres import PostgresServer, postgres_binaries
+from tests.postgres.kills import Bench, at_random
 from tests.servers import minio_binary
 from tests.storage.power import Survey
 from tests.storage.power_lives import cut_random_lives
@@ -29,7 +31,8 @@ from tests.torture.storm import Arena, Toll
 STORES = ("minio", "local")
 ROUNDS_PER_LEDGER = 8
 _ROWS = (
-    "power cuts survived", "kills", "stops", "server restarts", "requests", "connections dropped",
+    "power cuts survived", "kills of database jobs", "of them the database itself", "kills", "stops",
+    "server restarts", "requests", "connections dropped",
     "of them the request came later", "answers changed", "refused or delayed", "objects audited", "records audited",
 )  # fmt: skip
 _DONE = (
@@ -55,11 +58,13 @@ def torture(
     keep: bool = False,
     minutes: float | None = None,
     lives_per_round: int = 0,
+    database_kills_per_round: int = 0,
     console: Console | None = None,
 ) -> Toll:
     """Run rounds on each store, print the table, and return what they came to. With findings the folder stays, or if
     told so. `minutes`: for the rounds, each store its share; it stops between two rounds. `lives_per_round`: for each
-    round on the local store so many random lives of it, with a power cut at every moment of each.
+    round on the local store so many random lives of it, with a power cut at every moment of each; and
+    `database_kills_per_round` kills of the jobs between topics and a Postgres.
     """
     console = console or Console()
     amount = f"{rounds} rounds" if minutes is None else f"{minutes:g} minutes, rounds"
@@ -71,6 +76,9 @@ def torture(
         tolls[store] = _of_store(store, rounds, until, seconds, seed + number, keep, console)
         if store == "local":
             _cut_power(lives_per_round * tolls[store].rounds, seed, tolls[store], console)
+            limit_s = math.inf if minutes is None else minutes * 60 / 4
+            jobs = database_kills_per_round * tolls[store].rounds
+            _kill_database_jobs(jobs, limit_s, seed, tolls[store], console)
         total.add(tolls[store])
     console.print(_table(tolls, total))
     if total.errors:
@@ -124,6 +132,33 @@ def _cut_power(lives: int, seed: int, toll: Toll, console: Console) -> None:
         result = cut_random_lives(lives, seed, show)
     toll.counts["power cuts survived"] += result.cuts
     toll.findings += [f"power cut: {line}" for line in result.broken]
+
+
+def _kill_database_jobs(rounds: int, limit_s: float, seed: int, toll: Toll, console: Console) -> None:
+    until = time.monotonic() + limit_s
+    binaries = postgres_binaries()
+    if not rounds or binaries is None:
+        if rounds:
+            console.print("no Postgres, so no kills of database jobs: install Debian's `postgresql`")
+        return
+    with (
+        PostgresServer(binaries) as server,
+        tempfile.TemporaryDirectory(prefix="torture-postgres-") as folder,
+        Progress(*_columns(), console=console) as bar,
+    ):
+        bench = Bench(server, server.dsn, Path(folder))
+        task = bar.add_task("database jobs", total=rounds, state="")
+        try:
+            for _ in at_random(bench, rounds, seed):
+                bar.update(task, advance=1, state=f"{bench.kills.total():,} kills")
+                if time.monotonic() >= until:
+                    break
+        except AssertionError as error:
+            toll.findings.append(f"database jobs: {error}")
+    toll.counts["kills of database jobs"] += bench.kills.total()
+    toll.counts["of them the database itself"] += sum(
+        count for name, count in bench.kills.items() if not name.endswith("process")
+    )
 
 
 def _columns() -> tuple[ProgressColumn, ...]:

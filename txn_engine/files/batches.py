@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError
-from txn_engine.files.layout import Layout
+from txn_engine.files.layout import Judged
 from txn_engine.files.text import Text
 
 Record = TypeVar("Record")
@@ -60,7 +60,7 @@ def in_batches(
 
 
 def batch_of(
-    layout: Layout, lines: Sequence[int], column: Column, columns_of: Callable[[int], str]
+    layout: Judged, lines: Sequence[int], column: Column, columns_of: Callable[[int], str]
 ) -> pa.RecordBatch:
     """A batch, column by column, without the rows that cannot be used.
 

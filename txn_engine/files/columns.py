@@ -12,11 +12,11 @@ from txn_engine.errors import InvalidRecordError
 from txn_engine.exact import every_bad, first_bad
 from txn_engine.files.batches import Faults
 from txn_engine.files.conversion import Conversion
-from txn_engine.files.layout import Layout, shown
+from txn_engine.files.layout import Judged, shown
 
 
 def converted(
-    layout: Layout,
+    layout: Judged,
     conversion: Conversion,
     field: pa.Field[Any],
     texts: pa.Array[Any],
@@ -80,7 +80,7 @@ def nulls_of(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
 
 
 def bad_value(
-    layout: Layout,
+    layout: Judged,
     conversion: Conversion,
     field: pa.Field[Any],
     value: object,
@@ -96,7 +96,7 @@ def bad_value(
 
 
 def null_refused(
-    layout: Layout, field: pa.Field[Any], line: int, *, unit: str = "line"
+    layout: Judged, field: pa.Field[Any], line: int, *, unit: str | None = None
 ) -> InvalidRecordError:
     """Nothing, in a column that takes no null."""
     return layout.refused(

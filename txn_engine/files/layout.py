@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, Protocol
 
 import pyarrow as pa
 
@@ -68,6 +68,35 @@ class BadRows:
         return self._any
 
 
+class Judged(Protocol):
+    """Where rows come from, as far as judging their values goes: a file, or whatever else has rows of texts."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that records are to have."""
+
+    @property
+    def bad_rows(self) -> BadRows | None:
+        """What takes rows that cannot be used; without it such a row is an error."""
+
+    def name_in_file(self, column: str) -> str:
+        """What the source calls a column of the schema."""
+
+    def refused(
+        self,
+        seen: str,
+        *,
+        expected: str,
+        value: str | None = None,
+        line: int | None = None,
+        unit: str | None = None,
+    ) -> InvalidRecordError:
+        """The error for a fault of a row, or of all. Only `value` may hold anything of the source."""
+
+    def reject(self, line: int, error: InvalidRecordError, *, columns: str | None = None) -> None:
+        """A row that cannot be used: taken, or raised where nobody takes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """A file, and the schema that its records are to have. Without `bad_rows` a row that cannot be used is an error."""
@@ -95,11 +124,11 @@ class Layout:
         expected: str,
         value: str | None = None,
         line: int | None = None,
-        unit: str = "line",
+        unit: str | None = None,
         action: str = MEND_AND_LOAD_AGAIN,
     ) -> InvalidRecordError:
         """The error for a fault of the file, on a line or as a whole. Only `value` may hold anything of the file."""
-        place = self.name if line is None else f"{self.name} {unit} {line}"
+        place = self.name if line is None else f"{self.name} {unit or 'line'} {line}"
         return InvalidRecordError(
             seen, actor=ACTOR, place=place, expected=expected, action=action, value=value
         )

@@ -61,6 +61,6 @@ def _too_many(rows: str, allowed: str, first: InvalidRecordError) -> InvalidReco
         actor="load",
         place=first.place,
         expected=f"{allowed} (max_dead_letters)",
-        action="look at the file, mend it, or allow more",
+        action="look at the rows, mend them, or allow more",
         value=first.value,
     )

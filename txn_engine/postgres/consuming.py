@@ -51,7 +51,7 @@ def consume_into(
     max_batches: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Consumed:
-    """Write what the consumer can read, batch by batch, until there is nothing more: each record once, whatever dies.
+    """Write what the consumer can read, up to the ends as they are now, batch by batch: each once, whatever dies.
 
     Guarantee: a batch and the positions behind it are one transaction of the database, in a table there
     (`txn_engine_positions`, made where there is none). A run begins where the database is. The group in the store only
@@ -73,6 +73,7 @@ def consume_into(
     group_id = consumer.group_metadata().group_id
     store_id = consumer.store_id
     run = _Run(connection, consumer, write, PositionsTable(connection, store_id, group_id), group_id)
+    ends = consumer.end_offsets(consumer.assignment())
     with database_errors(_ACTOR, TABLE):
         run.table.create()
         run.known = run.table.read()
@@ -86,6 +87,8 @@ def consume_into(
         run.commit(records)
         if progress is not None:
             progress(run.records)
+        if all(at.offset >= ends.get(tp, 0) for tp, at in consumer.positions().items()):
+            break  # what came meanwhile is the next call's: under steady writers this one would never end
     return Consumed(
         run.records, run.batches, {tp: run.known[tp].offset for tp in sorted(run.known)}, run.group_error
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,34 +30,37 @@ def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Tabl
             copy.write(text.getbuffer())
 
 
-def copy_out(connection: Connection[Any], query: sql.Composable, names: Sequence[str]) -> Iterator[pa.Table]:
-    """What the query gives, each value as the server's text, in the transaction that is open."""
+def copy_out(connection: Connection[Any], query: sql.Composable) -> Iterator[bytes]:
+    """What the query gives, as the server's text, in parts of whole rows, in the transaction that is open."""
     command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')").format(query)
+    held: list[Any] = []
+    size = 0
+    with connection.cursor() as cursor, cursor.copy(command) as copy:
+        for row in copy:  # libpq hands on one row at a time, whole
+            held.append(row)
+            size += len(row)
+            if size >= PART_BYTES:
+                yield b"".join(held)
+                held, size = [], 0
+        if held:
+            yield b"".join(held)
+
+
+def parsed(text: bytes, names: Sequence[str], kinds: Mapping[str, pa.DataType]) -> pa.Table:
+    """The rows of a part, columns in these types where one is named, else as the server's text.
+
+    ValueError where a value does not fit; it does not say which.
+    """
     convert = pa_csv.ConvertOptions(
-        column_types={name: pa.string() for name in names},
+        column_types={name: kinds.get(name, pa.string()) for name in names},
         null_values=[""],
+        true_values=["t"],
+        false_values=["f"],
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
     )
-    with connection.cursor() as cursor, cursor.copy(command) as copy:
-        for text in _whole_rows(copy):
-            read = pa_csv.ReadOptions(column_names=list(names), block_size=len(text))
-            yield pa_csv.read_csv(io.BytesIO(text), read, _PARSED, convert)
-
-
-def _whole_rows(blocks: Iterable[Any]) -> Iterator[bytes]:
-    """The text in parts that end with a row: where a line does, outside of quotes."""
-    held: list[bytes] = []
-    size = quotes = 0
-    for block in map(bytes, blocks):
-        held.append(block)
-        size += len(block)
-        quotes += block.count(b'"')
-        if size >= PART_BYTES and block.endswith(b"\n") and quotes % 2 == 0:
-            yield b"".join(held)
-            held, size = [], 0
-    if held:
-        yield b"".join(held)
+    read = pa_csv.ReadOptions(column_names=list(names), block_size=len(text))
+    return pa_csv.read_csv(io.BytesIO(text), read, _PARSED, convert)
 
 
 def _as_text(part: pa.RecordBatch) -> pa.RecordBatch:

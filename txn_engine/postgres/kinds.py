@@ -79,6 +79,25 @@ def reads(wanted: pa.DataType, found: str) -> bool:
     return found == type_for(wanted)
 
 
+def read_as(wanted: pa.DataType, found: str) -> pa.DataType | None:
+    """As what Arrow's reader of csv takes what the server writes of a Postgres type, exactly or not at all, for a
+    column of the Arrow type; None where that reader would be wrong, or knows no such type: the texts are judged then.
+    """
+    if pa.types.is_integer(wanted):
+        return wanted if found in _INTEGERS else None
+    if pa.types.is_decimal128(wanted):
+        limits = _NUMERIC.fullmatch(found)
+        if limits is None:
+            return None  # of more than 38 digits behind the point it makes zero
+        precision, scale = int(limits[1]), int(limits[2])
+        is_kept = 0 <= scale <= wanted.scale and scale <= precision
+        return wanted if is_kept and precision - scale <= wanted.precision - wanted.scale else None
+    is_moment = pa.types.is_timestamp(wanted) or pa.types.is_date32(wanted)
+    if is_moment or pa.types.is_floating(wanted) or pa.types.is_boolean(wanted):
+        return wanted
+    return wanted if pa.types.is_string(wanted) or pa.types.is_large_string(wanted) else None
+
+
 def _holds_number(wanted: Any, found: str) -> bool:
     scale = wanted.scale if pa.types.is_decimal(wanted) else 0
     if found == "numeric":

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 from psycopg import ClientCursor, Connection, sql
 
 from txn_engine.engine import Engine
-from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
-from txn_engine.exact import cast_exactly, first_bad
-from txn_engine.files.conversion import Conversion
+from txn_engine.errors import InvalidRequestError, TxnEngineError
+from txn_engine.files import Rejected
+from txn_engine.loading import DeadLetters
+from txn_engine.loading.dead_letters import reading_of
+from txn_engine.loading.load import dead_letters_for
+from txn_engine.log.topics import Topic
 from txn_engine.postgres.copying import copy_out
 from txn_engine.postgres.errors import check_idle, database_errors
-from txn_engine.postgres.kinds import is_bytes, reads
+from txn_engine.postgres.kinds import reads
+from txn_engine.postgres.rows import RowReader
 from txn_engine.producer import Producer
+from txn_engine.types import RecordMetadata
 
 ForgottenRuns = Literal["refuse", "load"]
 """What is done with a run that the log may have known once."""
@@ -56,11 +61,14 @@ class KeyRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What one call did. committed_before: an earlier one had loaded this run; then nothing was read."""
+    """What one call did: records and dead letters are all rows of the query. committed_before: an earlier one had
+    loaded this run; then nothing was read.
+    """
 
     run_id: str
     records: int
     committed_before: bool
+    dead_letters: int = 0
 
 
 def load_query(
@@ -75,6 +83,8 @@ def load_query(
     transactional_id: str | None = None,
     timeout_ms: int | None = None,
     forgotten_runs: ForgottenRuns = "refuse",
+    dead_letter_topic: str | None = None,
+    max_dead_letters: int | str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Loaded:
     """Load what a query gives into a topic: all of it in one transaction, and once for each run id.
@@ -90,11 +100,15 @@ def load_query(
     100 runs of it. From then on a run that is none of them is refused, for it may have been loaded, unless
     `forgotten_runs` is "load".
 
+    With a `dead_letter_topic` rows with a value that does not fit go there, in the same transaction: records and dead
+    letters are all rows. Above `max_dead_letters` (a count, or a share as "1%") the load is refused.
+
     Raises:
         InvalidRequestError: no run id, or one that the log may have forgotten; a column is missing, unknown, or of a
-        type that the topic's does not hold.
-        InvalidRecordError: a value that does not fit, with its row. DatabaseError, DatabaseUnavailableError: the
-        server's answer; nothing of the load is seen. ProducerFencedError: another load has this transactional id.
+        type that the topic's does not hold; a dead-letter topic of other columns.
+        InvalidRecordError: a value that does not fit, with its row; or too many of them. DatabaseError,
+        DatabaseUnavailableError: the server's answer; nothing of the load is seen. ProducerFencedError: another load
+        has this transactional id.
         OutcomeUnknownError: it may be committed; the same call with the same run id finds out.
     """
     check_idle(connection, _ACTOR)
@@ -117,10 +131,31 @@ def load_query(
         producer.init_transactions()
         if _has_committed(producer, run, chosen if run_id is None else None, forgotten_runs):
             return Loaded(run, 0, True)
-        with database_errors(_ACTOR, f"the query for topic {topic!r}"):
-            composed = _composed(connection, query, parameters, chosen)
-        records = load_run(producer, run, topic, Source(connection, composed, topic, info.schema), progress)
-        return Loaded(run, records, False)
+        letters = dead_letters_for(
+            engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run, is_dry=False
+        )
+        source = source_of(connection, query, info, parameters=parameters, key_range=chosen)
+        load = RowLoad(source, letters, progress)
+        load_run(producer, run, load)
+        return Loaded(run, load.records, False, load.dead)
+
+
+def source_of(
+    connection: Connection[Any],
+    query: str,
+    topic: Topic,
+    *,
+    parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+    key_range: KeyRange | None = None,
+) -> Source:
+    """What a query gives, or the rows of it in a range, for this topic. Nothing is read yet.
+
+    Raises `DatabaseError` for parameters that are not the query's.
+    """
+    with database_errors(_ACTOR, f"the query for topic {topic.name!r}"):
+        composed = _composed(connection, query, parameters, key_range)
+    name = f"database {connection.info.dbname}, query {_digest(query, parameters)}"
+    return Source(connection, composed, topic, name)
 
 
 def _checked_range(key_range: KeyRange) -> KeyRange:
@@ -163,40 +198,61 @@ def _has_committed(
     )
 
 
-def load_run(
-    producer: Producer,
-    run_id: str,
-    topic: str,
-    source: Source,
-    progress: Callable[[int], None] | None = None,
-) -> int:
-    """All that the source gives, in one transaction of this run; how many records that are."""
+@dataclass
+class RowLoad:
+    """Sends what a source gives, and its dead letters, in the transaction that a producer has open."""
+
+    source: Source
+    dead_letters: DeadLetters | None = None
+    progress: Callable[[int], None] | None = None
+    records: int = 0
+    sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
+
+    def send(self, producer: Producer) -> list[Future[list[RecordMetadata]]]:
+        """All of it; the futures of what was sent, records and dead letters.
+
+        Raises `InvalidRecordError` where a row, or too many of them, cannot be used.
+        """
+        letters, rejected = self.dead_letters, None
+        if letters is not None:
+            letters.producer = producer
+            reading = reading_of("jsonl", {"binary": "base64"}, self.source.topic)
+            rejected = letters.taker(self.source.name, reading)
+        held: list[pa.Table] = []
+        for table in self.source.tables(rejected):
+            held.append(table)
+            self.records += table.num_rows
+            if sum(part.nbytes for part in held) >= _SENT_BYTES:
+                self._send(producer, held)
+                held = []
+            if self.progress is not None:
+                self.progress(self.records)
+        self._send(producer, held)
+        if letters is None:
+            return self.sent
+        letters.check(self.records + letters.count)
+        return [*self.sent, *letters.sent]
+
+    @property
+    def dead(self) -> int:
+        """How many rows became dead letters."""
+        return 0 if self.dead_letters is None else self.dead_letters.count
+
+    def _send(self, producer: Producer, held: Sequence[pa.Table]) -> None:
+        if any(table.num_rows for table in held):
+            self.sent.append(producer.produce(self.source.topic.name, pa.concat_tables(held)))
+
+
+def load_run(producer: Producer, run_id: str, load: RowLoad) -> None:
+    """All that the source gives, in one transaction of this run."""
     producer.begin_transaction(run_id)
     try:
-        records = _send(producer, topic, source.tables(), progress)
+        load.send(producer)
     except BaseException:
         with suppress(TxnEngineError):  # the sweep aborts it; the error to tell is the one that came first
             producer.abort_transaction()
         raise
     producer.commit_transaction()
-    return records
-
-
-def _send(
-    producer: Producer, topic: str, tables: Iterator[pa.Table], progress: Callable[[int], None] | None
-) -> int:
-    records, held = 0, list[pa.Table]()
-    for table in tables:
-        held.append(table)
-        records += table.num_rows
-        if sum(part.nbytes for part in held) >= _SENT_BYTES:
-            producer.produce(topic, pa.concat_tables(held))
-            held = []
-        if progress is not None:
-            progress(records)
-    if held:
-        producer.produce(topic, pa.concat_tables(held))
-    return records
 
 
 def _composed(
@@ -218,15 +274,23 @@ def _composed(
 
 
 class Source:
-    """A query, and the schema of the topic that its rows go into."""
+    """A query, and the topic that its rows go into.
+
+    name: what dead letters call it. number: a column of whole numbers beside the topic's, by which its rows are named.
+    """
 
     def __init__(
-        self, connection: Connection[Any], query: sql.Composable, topic: str, schema: pa.Schema
+        self,
+        connection: Connection[Any],
+        query: sql.Composable,
+        topic: Topic,
+        name: str,
+        number: str | None = None,
     ) -> None:
-        self._connection = connection
-        self._topic, self._schema = topic, schema
-        self._conversion = Conversion(None, "text")
-        self._query = query
+        self.topic, self.name = topic, name
+        self._connection, self._query = connection, query
+        self._schema, self._number = topic.schema, number
+        self._place = f"the query for topic {topic.name!r}"
 
     def check(self) -> None:
         """Raise for columns that the topic cannot hold. Nothing is read."""
@@ -235,23 +299,25 @@ class Source:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        with database_errors(_ACTOR, f"the query for topic {self._topic!r}"), self._connection.transaction():
+        with database_errors(_ACTOR, self._place), self._connection.transaction():
             self._connection.execute(_READ_ONLY)
             for setting in _SETTINGS:
                 self._connection.execute(setting)
             yield
 
-    def tables(self) -> Iterator[pa.Table]:
-        """The rows, in parts, as the topic has them."""
+    def tables(self, rejected: Rejected | None = None) -> Iterator[pa.Table]:
+        """The rows, in parts, as the topic has them. Rows that cannot be used go to `rejected`."""
         with self._reading():
-            names = self._checked_columns()
+            kinds = self._checked_columns()
+            reader = RowReader(self._place, _ACTOR, self._schema, kinds, self._number, rejected)
             first = 0
-            for texts in copy_out(self._connection, self._query, names):
-                yield self._converted(texts, first)
-                first += texts.num_rows
+            for text in copy_out(self._connection, self._query):
+                table, rows = reader.read(text, first)
+                first += rows
+                yield table
 
-    def _checked_columns(self) -> list[str]:
-        """The query's columns, each of which the topic has and can hold."""
+    def _checked_columns(self) -> dict[str, str]:
+        """The query's columns, each of which the topic has and can hold, by the server's types."""
         with self._connection.cursor() as cursor:
             cursor.execute(self._query + sql.SQL(" LIMIT 0"))
             described, result = cursor.description or [], cursor.pgresult
@@ -262,6 +328,8 @@ class Source:
         for name, (kind,) in zip(names, kinds, strict=True):
             if names.count(name) > 1:
                 raise self._refused(f"column {name!r} twice", "each column once")
+            if name == self._number:
+                continue
             if name not in known:
                 raise self._refused(
                     f"unknown column {name!r}", f"the columns {', '.join(self._schema.names)}"
@@ -274,57 +342,9 @@ class Source:
         missing = [field.name for field in self._schema if field.name not in names and not field.nullable]
         if missing:
             raise self._refused(f"no column {missing[0]!r}", f"the columns {', '.join(self._schema.names)}")
-        return names
-
-    def _converted(self, texts: pa.Table, first: int) -> pa.Table:
-        columns = {}
-        for field in self._schema:
-            if field.name in texts.column_names:
-                columns[field] = self._column(field, texts[field.name], first)
-        return pa.Table.from_arrays(list(columns.values()), schema=pa.schema(list(columns)))
-
-    def _column(self, field: pa.Field[Any], texts: Any, first: int) -> Any:
-        text = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-        if not field.nullable and text.null_count:
-            row = first + pc.index(pc.is_null(text), value=True).as_py() + 1
-            raise self._bad_value(field, row, "null", "a value: the column takes no null")
-        try:
-            return self._array(text, field.type)
-        except ValueError:
-            pass  # an error of pyarrow's quotes the text
-        row = first + first_bad(text, lambda part: self._array(part, field.type)) + 1
-        raise self._bad_value(field, row, "a value that does not fit", self._conversion.expected(field.type))
-
-    def _array(self, text: Any, kind: pa.DataType) -> Any:
-        if is_bytes(kind):
-            found = [
-                None if value is None else bytes.fromhex(value.removeprefix("\\x"))
-                for value in text.to_pylist()
-            ]
-            return pa.array(found, kind)
-        if pa.types.is_boolean(kind):
-            return pc.equal(text, pa.scalar("t"))
-        if pa.types.is_timestamp(kind):
-            return text.cast(kind)
-        if pa.types.is_time(kind):
-            day = pc.binary_join_element_wise(pa.scalar("1970-01-01"), text, pa.scalar(" "))
-            return cast_exactly(day.cast(pa.timestamp("us")).cast(pa.time64("us")), kind)
-        return self._conversion.array(text, kind)
+        return {name: kind for name, (kind,) in zip(names, kinds, strict=True)}
 
     def _refused(self, seen: str, expected: str) -> InvalidRequestError:
         return InvalidRequestError(
-            seen,
-            actor=_ACTOR,
-            place=f"the query for topic {self._topic!r}",
-            expected=expected,
-            action="mend the query",
-        )
-
-    def _bad_value(self, field: pa.Field[Any], row: int, seen: str, expected: str) -> InvalidRecordError:
-        return InvalidRecordError(
-            f"{seen} in column {field.name!r}",
-            actor=_ACTOR,
-            place=f"row {row} of the query for topic {self._topic!r}",
-            expected=expected,
-            action="mend the row, or cast it in the query; nothing of this load is in the topic",
+            seen, actor=_ACTOR, place=self._place, expected=expected, action="mend the query"
         )

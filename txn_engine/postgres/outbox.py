@@ -8,18 +8,20 @@ times, so that a row that commits late is one that nobody has claimed yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-import pyarrow as pa
 from psycopg import Connection, sql
 
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.ids import new_write_id
+from txn_engine.loading import DeadLetters
+from txn_engine.loading.load import dead_letters_for
+from txn_engine.log.topics import Topic
 from txn_engine.postgres.errors import check_idle, database_errors
-from txn_engine.postgres.loading import Source, load_run
+from txn_engine.postgres.loading import RowLoad, Source, load_run
 from txn_engine.producer import Producer
 
 _ACTOR: Final = "load_outbox"
@@ -29,6 +31,13 @@ _CLAIM = sql.SQL("""
 UPDATE {table} SET {run} = %s WHERE {run} IS NULL AND (tableoid, ctid) IN (
     SELECT tableoid, ctid FROM {table} WHERE {run} IS NULL ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED)""")
 _CLAIMED = sql.SQL("SELECT DISTINCT {run} FROM {table} WHERE {run} IS NOT NULL AND {open}")
+_NUMBER: Final = "txn_engine_number"
+_WHOLE: Final = ("smallint", "integer", "bigint")
+_TABLE: Final = """
+SELECT current_database(), n.nspname, c.relname, format_type(a.atttypid, a.atttypmod) FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = %s AND NOT a.attisdropped
+WHERE c.oid = to_regclass(%s)"""
 _ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {run} = {value} ORDER BY {order}")
 _DELETE = sql.SQL("DELETE FROM {table} WHERE {run} = %s")
 _MARK = sql.SQL("UPDATE {table} SET {mark} = now() WHERE {run} = %s AND {mark} IS NULL")
@@ -36,9 +45,11 @@ _MARK = sql.SQL("UPDATE {table} SET {mark} = now() WHERE {run} = %s AND {mark} I
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What one call did. taken_over: batches that an earlier worker had claimed. finished: of these, those that it had
-    committed, so that only their rows were left to be taken away. claimed_by_others: batches of other stores, topics
-    or transactional ids, which are theirs.
+    """What one call did: records and dead letters are all rows of the batches that it loaded.
+
+    taken_over: batches that an earlier worker had claimed. finished: of these, those that it had committed, so that
+    only their rows were left to be taken away. claimed_by_others: batches of other stores, topics or transactional ids,
+    which are theirs. offsets: the first and the last that it wrote, by partition.
     """
 
     records: int
@@ -46,6 +57,8 @@ class Drained:
     taken_over: int
     finished: int
     claimed_by_others: int
+    dead_letters: int = 0
+    offsets: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def load_outbox(
@@ -60,6 +73,9 @@ def load_outbox(
     batch_rows: int = 10_000,
     max_batches: int | None = None,
     transactional_id: str | None = None,
+    timeout_ms: int | None = None,
+    dead_letter_topic: str | None = None,
+    max_dead_letters: int | str | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Drained:
     """Load what is in an outbox table, batch by batch, until nothing is left: each row once, whatever dies.
@@ -72,6 +88,10 @@ def load_outbox(
     over what the one before has claimed; workers of different ids share the rows. An id is for one outbox alone. In a
     batch rows are in the order of `order_by`.
 
+    With a `dead_letter_topic` rows with a value that does not fit go there, in the transaction of their batch, and are
+    deleted or marked as the others are. `max_dead_letters` (a count, or a share as "1%") is of a batch: above it
+    nothing of the batch is loaded.
+
     Raises:
         DatabaseError, DatabaseUnavailableError, InvalidRequestError, InvalidRecordError: as `load_query`. A batch that
         is claimed stays so, and is loaded by the next call. ProducerFencedError: another worker has taken over.
@@ -81,17 +101,27 @@ def load_outbox(
     if batch_rows < 1:
         raise InvalidRequestError(f"batch_rows={batch_rows}", actor=_ACTOR, expected="1 or more")
     info = engine.logs.topics.look_up(topic)
-    schema = info.schema
     outbox = _Outbox(connection, table, order_by, run_column, mark_column)
-    outbox.rows("", schema, topic).check()  # before anything is claimed
-    name = transactional_id or f"load-outbox/{outbox.identity()}"
+    outbox.rows("", info).check()  # before anything is claimed
+    name = transactional_id or f"load-outbox/{outbox.identity}"
     prefix = f"{engine.config.store_id}/{topic}/{info.incarnation}/{name}/"
-    with engine.producer(transactional_id=name) as producer:
+
+    def letters(run_id: str) -> DeadLetters | None:
+        return dead_letters_for(
+            engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=False
+        )
+
+    letters("")  # what is wrong with them is told before anything is claimed
+    settings: dict[str, object] = {"transactional.id": name}
+    if timeout_ms is not None:
+        settings["transaction.timeout.ms"] = timeout_ms
+    with engine.producer(settings) as producer:
         producer.init_transactions()
-        worker = _Worker(producer, outbox, topic, schema, prefix, progress)
+        worker = _Worker(producer, outbox, info, prefix, letters, progress)
         worker.take_over()
-        while (max_batches is None or worker.batches < max_batches) and worker.next_batch(batch_rows):
-            pass
+        while max_batches is None or worker.batches < max_batches:
+            if worker.next_batch(batch_rows) < batch_rows:
+                break  # that was all; rows that others are claiming are theirs
         return worker.drained()
 
 
@@ -109,16 +139,15 @@ class _Outbox:
             "run": sql.Identifier(run_column),
             "order": sql.Identifier(order_by),
         }
-
-    def identity(self) -> str:
-        """The database, the schema and the table: what tells this outbox from others of its name."""
-        with database_errors(_ACTOR, self.place), self.connection.transaction():
-            row = self.connection.execute(
-                "SELECT current_database(), n.nspname, c.relname FROM pg_class c"
-                " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)",
-                (self._names["table"].as_string(self.connection),),
+        with database_errors(_ACTOR, self.place), connection.transaction():
+            found = connection.execute(
+                _TABLE, (order_by, self._names["table"].as_string(connection))
             ).fetchone()
-        return "/".join(row or (self.place,))
+        database, schema, name, kind = found or ("", "", table, None)
+        self.identity = f"{database}/{schema}/{name}"
+        """What tells this outbox from others of its name."""
+        self._called = f"database {database}, table {schema}.{name}"
+        self._number = _NUMBER if kind in _WHOLE else None
 
     def claim(self, run_id: str, rows: int) -> int:
         """Stamp so many rows that nobody has claimed; how many there were. Durable when it returns."""
@@ -137,11 +166,13 @@ class _Outbox:
         with database_errors(_ACTOR, self.place), self.connection.transaction():
             return sorted(row[0] for row in self.connection.execute(query))
 
-    def rows(self, run_id: str, schema: pa.Schema, topic: str) -> Source:
+    def rows(self, run_id: str, topic: Topic) -> Source:
         """Those of a run, with the topic's columns."""
-        columns = sql.SQL(", ").join(map(sql.Identifier, schema.names))
-        query = _ROWS.format(columns=columns, value=sql.Literal(run_id), **self._names)
-        return Source(self.connection, query, topic, schema)
+        wanted: list[sql.Composable] = [sql.Identifier(name) for name in topic.schema.names]
+        if self._number is not None:
+            wanted.append(sql.SQL("{} AS {}").format(self._names["order"], sql.Identifier(self._number)))
+        query = _ROWS.format(columns=sql.SQL(", ").join(wanted), value=sql.Literal(run_id), **self._names)
+        return Source(self.connection, query, topic, self._called, self._number)
 
     def take_away(self, run_id: str) -> None:
         """The run has committed: its rows are done with."""
@@ -160,16 +191,17 @@ class _Worker:
         self,
         producer: Producer,
         outbox: _Outbox,
-        topic: str,
-        schema: pa.Schema,
+        topic: Topic,
         prefix: str,
+        letters: Callable[[str], DeadLetters | None],
         progress: Callable[[int], None] | None,
     ) -> None:
-        self._producer, self._outbox, self._topic, self._schema = producer, outbox, topic, schema
+        self._producer, self._outbox, self._topic = producer, outbox, topic
         self._prefix = prefix
-        self._progress = progress
+        self._letters, self._progress = letters, progress
         self.batches = 0
-        self._records = self._taken_over = self._finished = self._others = 0
+        self._offsets: dict[int, tuple[int, int]] = {}
+        self._dead = self._records = self._taken_over = self._finished = self._others = 0
 
     def take_over(self) -> None:
         """What the worker before has claimed and not taken away. It is fenced: its run can commit no more."""
@@ -196,17 +228,23 @@ class _Worker:
             action="look whether these rows are in the topic; if so delete them, else set their run column to null",
         )
 
-    def next_batch(self, rows: int) -> bool:
-        """Claim, load and take away one batch; False where there was nothing to claim."""
+    def next_batch(self, rows: int) -> int:
+        """Claim, load and take away one batch; how many rows it had, 0 where there was nothing to claim."""
         run_id = f"{self._prefix}{new_write_id()}"
-        if not self._outbox.claim(run_id, rows):
-            return False
-        self._load(run_id)
-        return True
+        claimed = self._outbox.claim(run_id, rows)
+        if claimed:
+            self._load(run_id)
+        return claimed
 
     def _load(self, run_id: str) -> None:
-        source = self._outbox.rows(run_id, self._schema, self._topic)
-        self._records += load_run(self._producer, run_id, self._topic, source)
+        load = RowLoad(self._outbox.rows(run_id, self._topic), self._letters(run_id))
+        load_run(self._producer, run_id, load)
+        for future in load.sent:
+            for at in future.result():
+                first, last = self._offsets.get(at.partition, (at.base_offset, at.last_offset))
+                self._offsets[at.partition] = min(first, at.base_offset), max(last, at.last_offset)
+        self._records += load.records
+        self._dead += load.dead
         self.batches += 1
         self._outbox.take_away(run_id)
         if self._progress is not None:
@@ -214,4 +252,12 @@ class _Worker:
 
     def drained(self) -> Drained:
         """What was done."""
-        return Drained(self._records, self.batches, self._taken_over, self._finished, self._others)
+        return Drained(
+            self._records,
+            self.batches,
+            self._taken_over,
+            self._finished,
+            self._others,
+            self._dead,
+            self._offsets,
+        )

@@ -1,0 +1,171 @@
+"""Rows as the server writes them, as records of a topic: every value exactly, and rows that do not fit named, or handed
+on as dead letters.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txn_engine.errors import InvalidRecordError
+from txn_engine.exact import cast_exactly
+from txn_engine.files.batches import Faults, batch_of
+from txn_engine.files.columns import converted
+from txn_engine.files.conversion import Conversion
+from txn_engine.files.layout import BadRow, BadRows, Rejected
+from txn_engine.postgres.copying import parsed
+from txn_engine.postgres.kinds import is_bytes, read_as
+
+
+class ServerText(Conversion):
+    """Text as the server writes it, where that is not as files have it."""
+
+    __slots__ = ()
+
+    def array(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+        """The texts in a type. ValueError when any does not fit; it does not say which."""
+        found: Any
+        if is_bytes(kind):
+            found = [
+                None if text is None else bytes.fromhex(text.removeprefix("\\x"))
+                for text in texts.to_pylist()
+            ]
+            return pa.array(found, kind)
+        if pa.types.is_boolean(kind):
+            found = pc.equal(texts, pa.scalar("t"))
+            return found  # type: ignore[no-any-return]
+        if pa.types.is_time(kind):
+            day: Any = pa.scalar("1970-01-01")
+            found = pc.binary_join_element_wise(day, texts, pa.scalar(" "))
+            found = cast_exactly(found.cast(pa.timestamp("us")).cast(pa.time64("us")), kind)
+            return found  # type: ignore[no-any-return]
+        return super().array(texts, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What the rows are judged as: those of a query."""
+
+    name: str
+    schema: pa.Schema
+    actor: str
+    bad_rows: BadRows | None
+
+    def name_in_file(self, column: str) -> str:
+        return column
+
+    def refused(
+        self,
+        seen: str,
+        *,
+        expected: str,
+        value: str | None = None,
+        line: int | None = None,
+        unit: str | None = None,
+    ) -> InvalidRecordError:
+        return InvalidRecordError(
+            seen,
+            actor=self.actor,
+            place=self.name if line is None else f"{unit or 'row'} {line} of {self.name}",
+            expected=expected,
+            action="mend the row, or cast it in the query; nothing of this load is in the topic",
+            value=value,
+        )
+
+    def reject(self, line: int, error: InvalidRecordError, *, columns: str | None = None) -> None:
+        if self.bad_rows is None:
+            raise error
+        self.bad_rows.add(BadRow(line, error, columns=columns))
+
+
+class RowReader:
+    """Parts of what a query gives, as the topic has it.
+
+    kinds: the query's columns in their order, by the server's types. number: one of them, of whole numbers, by which
+    rows are named; else it is their place in the query. rejected: takes rows that cannot be used; without it the first
+    is an error.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        actor: str,
+        schema: pa.Schema,
+        kinds: Mapping[str, str],
+        number: str | None,
+        rejected: Rejected | None,
+    ) -> None:
+        self._names, self._number = list(kinds), number
+        self._fields = [field for field in schema if field.name in kinds]
+        self._rows = _Rows(
+            name, pa.schema(self._fields), actor, None if rejected is None else BadRows(rejected)
+        )
+        self._conversion = ServerText(None, "text")
+        quick = {field.name: read_as(field.type, kinds[field.name]) for field in self._fields}
+        self._quick = {name: kind for name, kind in quick.items() if kind is not None}
+
+    def read(self, text: bytes, first: int) -> tuple[pa.Table, int]:
+        """The records of a part that begins with the row of this number, from 0, and how many rows it has.
+
+        Raises `InvalidRecordError` for a value that does not fit, where nobody takes such rows.
+        """
+        try:
+            return self._at_once(text)
+        except ValueError:
+            return self._judged(
+                text, first
+            )  # an error of pyarrow's quotes the text, and names no row of ours
+
+    def _at_once(self, text: bytes) -> tuple[pa.Table, int]:
+        """ValueError where any value does not fit."""
+        texts = parsed(text, self._names, self._quick)
+        columns = []
+        for field in self._fields:
+            column: Any = texts[field.name]
+            if column.null_count and not field.nullable:
+                raise ValueError("a null")
+            if field.name not in self._quick:
+                column = self._conversion.array(_whole(column), field.type)
+            columns.append(column)
+        return pa.Table.from_arrays(columns, schema=self._rows.schema), texts.num_rows
+
+    def _judged(self, text: bytes, first: int) -> tuple[pa.Table, int]:
+        texts = parsed(text, self._names, {})
+        arrays = {name: _whole(texts[name]) for name in self._names}
+        numbers = self._numbers(arrays, first, texts.num_rows)
+
+        def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
+            return converted(self._rows, self._conversion, field, arrays[field.name], numbers, faults)
+
+        batch = batch_of(self._rows, numbers, column, lambda index: self._as_json(arrays, index))
+        if self._rows.bad_rows is not None:
+            self._rows.bad_rows.hand_on()
+        return pa.Table.from_batches([batch]), texts.num_rows
+
+    def _numbers(self, arrays: Mapping[str, Any], first: int, rows: int) -> Sequence[int]:
+        if self._number is None:
+            return range(first + 1, first + rows + 1)
+        found = arrays[self._number].cast(pa.int64()).to_pylist()
+        return [first + at + 1 if number is None else number for at, number in enumerate(found)]
+
+    def _as_json(self, arrays: Mapping[str, Any], index: int) -> str:
+        """A row as a dead letter has it: text, but for nulls, true and false."""
+        values = {}
+        for field in self._fields:
+            value = arrays[field.name][index].as_py()
+            if value is not None and pa.types.is_boolean(field.type):
+                value = value == "t"
+            elif value is not None and is_bytes(field.type):
+                value = b64encode(bytes.fromhex(value.removeprefix("\\x"))).decode()
+            values[field.name] = value
+        return json.dumps(values, ensure_ascii=False)
+
+
+def _whole(column: Any) -> Any:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

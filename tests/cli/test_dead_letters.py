@@ -205,6 +205,10 @@ def test_a_manifest(run: Run, url: str, dead: str, write: Write) -> None:
     again = load(run, dead, path, "--manifest", "files", "--json")
     assert (again.json["records"], again.json["loaded_before"]) == (0, [str(path)])
     assert "every file was loaded before" in load(run, dead, path, "--manifest", "files").stdout
+    copy = write("copy.csv", BAD)
+    told = load(run, dead, copy, "--manifest", "files")
+    assert f"loaded before: {copy} (as {path})" in told.stderr
+    assert "--again needs --manifest" in load(run, dead, copy, "--again").error
     dry = run("produce", "payments", str(path), "--manifest", "files", "--dry-run", "--json")
     assert (dry.code, dry.json["files"]) == (0, 0)
     write("a.csv", GOOD)
@@ -215,6 +219,7 @@ def test_a_manifest(run: Run, url: str, dead: str, write: Write) -> None:
     )
     with connect(url) as engine:
         assert engine.scan("payments").to_table().num_rows == 3
+    assert load(run, dead, copy, "--manifest", "files", "--again", "--json").json["records"] == 3
 
 
 def test_inferring_a_schema(run: Run, url: str, write: Write) -> None:

@@ -65,6 +65,21 @@ def test_a_run_that_was_committed_is_not_loaded_again(run: Run, url: str, paymen
     assert len(records(url)) == 6
 
 
+def test_a_run_that_the_log_may_have_forgotten_is_refused(
+    run: Run, url: str, payments: str, good: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until --forgotten-runs says that it was never loaded; in one line that says so."""
+    monkeypatch.setattr("txn_engine.protocol.transactions.MAX_RUN_IDS", 1)
+    arguments = ["produce", payments, str(good), "--transactional-id", "load", "--json", "--run-id"]
+    for run_id in ("monday", "tuesday"):
+        assert run(*arguments, run_id).json["records"] == 3
+    refused = run(*arguments, "monday")
+    assert refused.code == 1
+    assert "run 'monday' is none of the last 100 of transactional id 'load'" in refused.stderr
+    assert len(records(url)) == 6
+    assert run(*arguments, "wednesday", "--forgotten-runs", "load").json["records"] == 3
+
+
 @pytest.mark.parametrize("transactional", [True, False])
 @pytest.mark.parametrize(
     ("name", "text", "words"),

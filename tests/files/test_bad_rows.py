@@ -110,6 +110,60 @@ def test_nested_values_of_json(write: Write) -> None:
     assert (bad.line, bad.columns) == (2, '{"x": [{"a": "b"}]}')
 
 
+@pytest.mark.parametrize(
+    ("kind", "good", "value", "bad"),
+    [
+        (pa.struct([pa.field("a", pa.int64(), nullable=False)]), '{"a": 1}', {"a": 1}, ["{}", '{"a": null}']),
+        (pa.list_(pa.field("item", pa.int64(), nullable=False)), "[1]", [1], ["[null]", "[1, null]"]),
+        (pa.list_(pa.int64(), 2), "[1, null]", [1, None], ["[1]", "[1, 2, 3]"]),
+        (
+            pa.map_(pa.string(), pa.int64()),
+            '{"a": 1, "b": null}',
+            [("a", 1), ("b", None)],
+            ['{"a": "x"}', '{"a": 1, "a": 2}', '[["a", 1], ["a", 2]]', '[["a"]]', "[[null, 1]]", '"a"'],
+        ),
+        (pa.map_(pa.int64(), pa.string()), '[[1, "x"]]', [(1, "x")], ['{"1": "x"}', '[["x", "y"]]']),
+    ],
+)
+def test_what_is_inside_of_json(
+    write: Write, kind: pa.DataType, good: str, value: Any, bad: list[str]
+) -> None:
+    """No null where the type has none, of a fixed list all items, and maps: as objects, or as pairs."""
+    schema = pa.schema([("x", kind)])
+    rows, found = read(
+        write("f.jsonl", "".join(f'{{"x": {text}}}\n' for text in [good, *bad, "null"])), schema
+    )
+    assert [row["x"] for row in rows] == [value, None]
+    assert [row.line for row in found] == list(range(2, len(bad) + 2))
+
+
+def test_one_fault_of_json_has_one_reason(write: Write) -> None:
+    """Wherever on its line it is: that is the place's to tell."""
+    path = write("f.jsonl", "".join('{"id": 1, "note": "' + "x" * size + '" bad}\n' for size in range(50)))
+    _, bad = read(path)
+    assert len({row.error.seen for row in bad}) == 1
+    assert f"{path} line 3 character 24" in str(bad[2].error)
+
+
+def test_a_value_that_stands_once_and_is_meant_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a dictionary of Parquet: no batch becomes much larger than batches are."""
+    monkeypatch.setattr("txn_engine.files.parquet.BATCH_CHARS", 100_000)
+    path, schema = (
+        tmp_path / "f.parquet",
+        pa.schema([("n", pa.int64()), ("s", pa.string()), ("b", pa.binary())]),
+    )
+    notes = pa.array(["x" * 4_000, None, "y"]).dictionary_encode()
+    rows = 10_000
+    table = pa.table({"n": range(rows), "s": notes.take([0, 1, 2, 0] * (rows // 4)), "b": [b"z" * 50] * rows})
+    for store_schema in (True, False):
+        pq.write_table(table, path, store_schema=store_schema)
+        batches = list(read_records(path, schema))
+        assert max(batch.nbytes for batch in batches) < 150_000
+        assert pa.Table.from_batches(batches).equals(table.cast(schema))
+    pq.write_table(table.cast(schema), path, use_dictionary=False, compression="zstd")
+    assert max(batch.nbytes for batch in read_records(path, schema)) < 150_000
+
+
 def test_bad_rows_of_parquet(tmp_path: Path) -> None:
     """By their numbers, as JSON with every digit."""
     path = tmp_path / "f.parquet"
@@ -341,10 +395,61 @@ def test_folders_and_patterns_in_a_stable_order(tmp_path: Path) -> None:
     ]
 
 
+def files_in(tmp_path: Path, *names: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("**/*.csv", ["a.csv", "d=1/b.csv", "_p=2/c.csv"]),
+        ("*/*.csv", ["d=1/b.csv", "_p=2/c.csv"]),
+        ("*", ["a.csv", "d=1/b.csv", "_p=2/c.csv"]),
+        ("_*/*/*.csv", ["_temporary/0/x.csv"]),
+        ("_temporary/*/*.csv", ["_temporary/0/x.csv"]),
+        (".h*/*.csv", [".hidden/y.csv"]),
+    ],
+)
+def test_what_spark_passes_over_no_pattern_takes(tmp_path: Path, pattern: str, names: list[str]) -> None:
+    """A job's folder under way, what is hidden or being copied: it is told; unless the pattern spells it out."""
+    files_in(tmp_path, "a.csv", "d=1/b.csv", "_p=2/c.csv", "_temporary/0/x.csv", ".hidden/y.csv", "_bad.csv")
+    files_in(tmp_path, "d=1/_tmp.csv", "d=1/b.csv._COPYING_")
+    hidden: list[Path] = []
+    found = files_named([f"{tmp_path}/{pattern}"], "csv", passed_over=hidden.append)
+    assert {str(path.relative_to(tmp_path)) for path in found} == set(names)
+    assert len(set(hidden)) == len(hidden)
+    if pattern == "*":
+        folder, whole = {tmp_path / "_temporary", tmp_path / "_bad.csv"}, tmp_path / "d=1"
+        assert set(hidden) == {*folder, whole / "_tmp.csv", whole / "b.csv._COPYING_"}
+
+
+def test_linked_folders_are_read_once(tmp_path: Path) -> None:
+    """Also where a link leads to a folder that is read anyway, or to the one that it is in."""
+    files_in(tmp_path, "in/a.csv", "in/sub/b.csv", "other/c.csv")
+    os.symlink(tmp_path / "other", tmp_path / "in" / "linked")
+    os.symlink(tmp_path / "other", tmp_path / "in" / "twice")
+    os.symlink(tmp_path / "in", tmp_path / "in" / "sub" / "loop")
+    os.symlink(tmp_path / "in" / "sub", tmp_path / "in" / "alias")
+    found = [str(path.relative_to(tmp_path)) for path in files_named([tmp_path / "in"])]
+    assert found == ["in/a.csv", "in/linked/c.csv", "in/sub/b.csv"]
+
+
+def test_a_pipe_in_a_folder_is_refused(tmp_path: Path) -> None:
+    """Opening it would wait for ever."""
+    files_in(tmp_path, "a.csv")
+    os.mkfifo(tmp_path / "b.csv")
+    for path in (tmp_path, f"{tmp_path}/*"):
+        with pytest.raises(InvalidRequestError, match=r"no file \(at .*b\.csv"):
+            files_named([path])
+
+
 def test_paths_that_name_nothing_twice_or_the_unknown(tmp_path: Path) -> None:
     """One line each, before anything is read."""
     (tmp_path / "a.csv").write_text("")
     os.symlink(tmp_path / "a.csv", tmp_path / "z.csv")
+    os.link(tmp_path / "a.csv", tmp_path / "hard.csv")
     (tmp_path / "empty").mkdir()
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "a.xls").write_text("")
@@ -353,7 +458,8 @@ def test_paths_that_name_nothing_twice_or_the_unknown(tmp_path: Path) -> None:
         ([tmp_path / "empty"], "no files"),
         ([tmp_path / "odd"], "a file of no known format"),
         ([tmp_path / "a.csv", f"{tmp_path}/a*"], "named twice"),
-        ([tmp_path / "a.csv", tmp_path / "z.csv"], "named twice"),
+        ([tmp_path / "a.csv", tmp_path / "z.csv"], f"named twice, also as {tmp_path}/a.csv"),
+        ([tmp_path / "a.csv", tmp_path / "hard.csv"], "named twice"),
     ]:
         with pytest.raises(TxnEngineError, match=seen):
             files_named(paths)

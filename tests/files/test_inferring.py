@@ -80,6 +80,19 @@ def test_json(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
             )
 
 
+def test_long_lines_of_json_are_not_held(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many rows at once as their characters allow."""
+    from txn_engine.files import inferring
+
+    monkeypatch.setattr("txn_engine.files.text.BATCH_CHARS", 10_000)
+    texts, held = inferring._json_texts, []
+    monkeypatch.setattr(inferring, "_json_texts", lambda rows: (held.append(len(rows)), texts(rows))[1])
+    path = write("f.jsonl", "".join(f'{{"a": {row}, "b": "{"x" * 3_000}"}}\n' for row in range(20)))
+    assert infer_schema(path).names == ["a", "b"]
+    assert max(held) <= 4
+    assert sum(held) == 20
+
+
 def test_options_and_formats(write: Write, tmp_path: Path) -> None:
     """As a load takes them; of Parquet the file's own columns, without those that reads of a topic add."""
     german = write("g.csv", "n;d\n1,50;31.01.2026\n")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.loading.ledgers import (
     DEAD,
@@ -27,7 +29,10 @@ from tests.loading.ledgers import (
 )
 from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
-from txn_engine.loading import DEAD_LETTERS, DeadLetterLimit, counts, load_files
+from txn_engine.files import read_records
+from txn_engine.loading import DEAD_LETTERS, DeadLetterLimit, DeadLetters, FileLoad, counts, load_files
+from txn_engine.log.topics import Topic
+from txn_engine.producer import run_into
 
 Write = Callable[..., Path]
 
@@ -205,6 +210,21 @@ def test_counts_by_topic_and_reason(engine: Engine, write: Write) -> None:
     }
 
 
+def test_reasons_are_held_up_to_a_number(
+    engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes behind is counted together; each letter has its own."""
+    monkeypatch.setattr("txn_engine.loading.dead_letters.REASONS_MAX", 2)
+    letters = DeadLetters(DEAD, TOPIC, DeadLetterLimit(), "r", engine.clock)
+    path = write("f.csv", HEADER + "".join("x," * fields + "\n" for fields in (4, 5, 6, 6, 5)))
+    list(read_records(path, SCHEMA, rejected=letters.taker("f", "{}")))
+    assert {reason.partition(";")[0]: count for reason, (count, _) in letters.reasons.items()} == {
+        "5 fields": 1,
+        "6 fields": 2,
+        "other reasons": 2,
+    }
+
+
 @pytest.mark.parametrize("after", [False, True])
 def test_dying_at_every_put(write: Write, after: bool) -> None:
     """And run again: each row once, in one of the two topics, never one without the other."""
@@ -219,3 +239,68 @@ def test_dying_at_every_put(write: Write, after: bool) -> None:
             load(engine, path)
             assert (ids(engine), [row["source_line"] for row in dead(engine)]) == ([1, 3], [3, 5, 6])
     assert at >= 5
+
+
+# --- which run it is --------------------------------------------------------------------------------------
+
+
+def test_a_run_that_the_log_may_have_forgotten_is_refused(
+    engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was loaded; and so is one that was not, which nobody can tell from it, until somebody says so."""
+    monkeypatch.setattr("txn_engine.protocol.transactions.MAX_RUN_IDS", 3)
+    path = write("f.csv", HEADER + "1,1,,\n")
+    for run_id in ("a", "b", "c", "d"):
+        assert load(engine, path, run_id=run_id).records == 1
+    for run_id in ("a", "e"):
+        with pytest.raises(InvalidRequestError, match="none of the last 100") as caught:
+            load(engine, path, run_id=run_id)
+        assert "'load-files/payments'" in str(caught.value)
+    assert load(engine, path, run_id="b").already_committed
+    assert ids(engine) == [1] * 4
+    assert load(engine, path, run_id="e", forgotten_runs="load").records == 1
+    assert load(engine, path, run_id="e", forgotten_runs="load").already_committed
+    with pytest.raises(InvalidRequestError, match="forgotten_runs 'maybe'"):
+        load(engine, path, run_id="f", forgotten_runs="maybe")
+    assert ids(engine) == [1] * 5
+
+
+def made_again(engine: Engine) -> None:
+    engine.admin.delete_topic(TOPIC)
+    engine.admin.create_topic(TOPIC, partitions=2, schema=SCHEMA, key="id")
+
+
+def test_a_topic_made_again_has_loaded_nothing(engine: Engine, write: Write) -> None:
+    """The same run goes into the new one, once."""
+    path = write("f.csv", HEADER + "1,1,,\n")
+    for _ in range(2):
+        assert load(engine, path).records == 1
+        assert load(engine, path).already_committed
+        assert ids(engine) == [1]
+        made_again(engine)
+
+
+def test_a_topic_made_again_while_it_is_loaded(
+    engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is loaded: the run would have the name that it has in the one that is gone."""
+    path = write("f.csv", HEADER + "1,1,,\n")
+    take = FileLoad.take
+    with monkeypatch.context() as patched:
+        patched.setattr(FileLoad, "take", lambda *given, **more: (made_again(engine), take(*given, **more)))
+        with pytest.raises(UnknownTopicOrPartitionError, match="was deleted since"):
+            load(engine, path)
+    assert ids(engine) == []
+    assert load(engine, path).records == 1
+    assert load(engine, path).already_committed
+
+
+RUN_IDS = st.text("ab@incarnation=01,", max_size=20) | st.sampled_from(["a@incarnation=1", "a@incarnation=0"])
+
+
+@given(st.dictionaries(st.tuples(RUN_IDS, st.integers(0, 3)), st.none(), max_size=20))
+def test_no_two_runs_get_one_name(runs: dict[tuple[str, int], None]) -> None:
+    """Of one topic, whatever a run is called."""
+    names = {run_into(run_id, Topic("t", number, 1, SCHEMA, None, -1, 0)) for run_id, number in runs}
+    assert len(names) == len(runs)
+    assert run_into("monday", Topic("t", 0, 1, SCHEMA, None, -1, 0)) == "monday"

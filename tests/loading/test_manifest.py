@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.loading.ledgers import DEAD, HEADER, MIXED, TOPIC, dead, dying_at_every_put, ids, new_url, set_up
-from txn_engine import Engine, connect
+from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, OffsetsMovedError, OffsetsPendingError
 from txn_engine.loading import LOADED_FILES, Manifest, load_files
+from txn_engine.loading.manifest import SeenFile
 
 Write = Callable[..., Path]
 FILES = "payments-files"
@@ -72,8 +75,8 @@ def test_a_file_that_changes_meanwhile(engine: Engine, write: Write, monkeypatch
     path = write("a.csv", MIXED)
     new = Manifest.new
 
-    def and_change(self: Manifest, files: Any) -> Any:
-        found = new(self, files)
+    def and_change(self: Manifest, files: Any, **more: Any) -> Any:
+        found = new(self, files, **more)
         write("a.csv", MIXED + "8,8,,\n")
         return found
 
@@ -89,8 +92,8 @@ def test_two_loads_at_once(engine: Engine, write: Write, monkeypatch: pytest.Mon
     new = Manifest.new
     inner: list[Any] = []
 
-    def beside(self: Manifest, files: Any) -> Any:
-        found = new(self, files)
+    def beside(self: Manifest, files: Any, **more: Any) -> Any:
+        found = new(self, files, **more)
         if not inner:
             inner.append(None)
             inner.append(load(engine, path, "other", transactional_id="other"))
@@ -109,8 +112,6 @@ def test_a_load_that_is_not_over(engine: Engine, write: Write) -> None:
     with engine.producer(transactional_id="other") as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        import pyarrow as pa
-
         row = dict.fromkeys(LOADED_FILES.names) | {"file": "f", "sha256": "", "bytes": 0, "topic": TOPIC}
         table = pa.Table.from_pylist(
             [row | {"records": 0, "dead_letters": 0, "loaded_at": 0}], schema=LOADED_FILES
@@ -130,6 +131,113 @@ def test_a_manifest_that_is_none_or_anothers(engine: Engine, write: Write) -> No
     engine.admin.create_topic("other", partitions=1, schema=engine.admin.describe_topic(TOPIC).schema)
     with pytest.raises(InvalidRequestError, match="files of topic 'payments'"):
         load_files(engine, "other", write("b.csv", MIXED), run_id="r", dead_letter_topic=DEAD, manifest=FILES)
+
+
+def test_a_run_that_the_log_has_forgotten(
+    engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Needs nobody's word: the manifest knows its files."""
+    monkeypatch.setattr("txn_engine.protocol.transactions.MAX_RUN_IDS", 2)
+    paths = [write(f"{number}.csv", HEADER + f"{number},7,,\n") for number in range(4)]
+    for number, path in enumerate(paths):
+        assert load(engine, path, str(number)).records == 1
+    assert load(engine, paths[0], "0").loaded_before == (str(paths[0]),)
+    assert ids(engine) == [0, 1, 2, 3]
+
+
+def test_files_of_a_topic_that_was_made_again(engine: Engine, write: Write) -> None:
+    """They were loaded into another one: into this one each once."""
+    path = write("a.csv", MIXED)
+    description = engine.admin.describe_topic(TOPIC)
+    for _ in range(2):
+        assert load(engine, path, "monday").records == 2
+        assert load(engine, path, "tuesday").loaded_before == (str(path),)
+        assert ids(engine) == [1, 3]
+        engine.admin.delete_topic(TOPIC)
+        engine.admin.create_topic(TOPIC, partitions=2, schema=description.schema, key="id")
+    assert [row["incarnation"] for row in noted(engine)] == [0, 2]
+
+
+def test_a_manifest_of_before_gets_its_column(engine: Engine, write: Write) -> None:
+    """By `topics alter`; its rows count whichever topic of the name they were for."""
+    engine.admin.create_topic("old", partitions=1, schema=LOADED_FILES.remove(8))
+    path = write("a.csv", MIXED)
+    with pytest.raises(
+        InvalidRequestError, match="`topics alter old --add 'incarnation int32' --execute` adds it"
+    ):
+        load(engine, path, "monday", manifest="old")
+    seen = SeenFile.of(path)
+    row = {"file": seen.name, "sha256": seen.sha256, "bytes": seen.bytes, "topic": TOPIC, "records": 2}
+    with engine.producer() as producer:
+        old = pa.Table.from_pylist([row | {"dead_letters": 3, "loaded_at": 0}], schema=LOADED_FILES.remove(8))
+        producer.produce("old", old).result()
+    engine.admin.alter_topic("old", AddColumn(pa.field("incarnation", pa.int32())))
+    assert load(engine, path, "monday", manifest="old").loaded_before == (str(path),)
+
+
+def test_what_was_loaded_under_another_name(engine: Engine, write: Write, tmp_path: Path) -> None:
+    """A copy, a hard link, a link, a renamed file, a path by a linked folder: named, and loaded if it is asked for."""
+    path = write("a.csv", MIXED)
+    assert load(engine, path, "monday").records == 2
+    write("copy.csv", MIXED)
+    (tmp_path / "hard.csv").hardlink_to(path)
+    (tmp_path / "link.csv").symlink_to(path)
+    for name in ("copy.csv", "hard.csv"):
+        found = load(engine, tmp_path / name, name)
+        assert (found.records, found.copies) == (0, {str(tmp_path / name): str(path)})
+    assert load(engine, tmp_path / "link.csv", "link").loaded_before == (str(tmp_path / "link.csv"),)
+    (tmp_path / "sub").mkdir()
+    path.rename(tmp_path / "sub" / "b.csv")
+    (tmp_path / "linked").symlink_to(tmp_path / "sub")
+    assert load(engine, tmp_path / "linked", "moved").copies == {f"{tmp_path}/linked/b.csv": str(path)}
+    assert ids(engine) == [1, 3]
+    assert load(engine, tmp_path / "copy.csv", "again", again=True).records == 2
+    assert load(engine, tmp_path / "copy.csv", "and again", again=True).records == 2
+    assert ids(engine) == [1, 1, 1, 3, 3, 3]
+    write("copy.csv", MIXED + "9,9,,\n")
+    with pytest.raises(InvalidRequestError, match="changed since"):
+        load(engine, tmp_path / "copy.csv", "changed", again=True)
+    with pytest.raises(InvalidRequestError, match="again without a manifest"):
+        load(engine, tmp_path / "copy.csv", "none", again=True, manifest=None)
+
+
+def test_two_of_one_load_that_are_alike(engine: Engine, write: Write, tmp_path: Path) -> None:
+    """The first is loaded, and the other one named."""
+    first, second = write("a.csv", MIXED), write("b.csv", MIXED)
+    found = load(engine, tmp_path, "monday")
+    assert (found.records, found.loaded_before, found.copies) == (
+        2,
+        (str(second),),
+        {str(second): str(first)},
+    )
+    assert [row["file"] for row in noted(engine)] == [str(first)]
+
+
+def test_names_that_are_passed_over_are_told(engine: Engine, write: Write, tmp_path: Path) -> None:
+    """In the answer."""
+    write("a.csv", MIXED)
+    hidden = write("_SUCCESS", "")
+    assert load(engine, tmp_path, "monday").passed_over == (str(hidden),)
+    assert load(engine, tmp_path, "tuesday").passed_over == (str(hidden),)
+
+
+def test_contents_that_change_under_an_old_time(
+    engine: Engine, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes a file may set its time back: it has changed all the same."""
+    path = write("a.csv", HEADER + "1,1,,\n")
+    new = Manifest.new
+
+    def and_change(self: Manifest, files: Any, **more: Any) -> Any:
+        found, state = new(self, files, **more), path.stat()
+        path.write_text(HEADER + "2,2,,\n")
+        os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+        return found
+
+    monkeypatch.setattr(Manifest, "new", and_change)
+    with pytest.raises(InvalidRecordError, match="changed while it was loaded"):
+        load(engine, path, "monday")
+    assert ids(engine) == []
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -230,13 +230,16 @@ def test_a_topic_that_is_gone_and_letters_that_are_damaged(engine: Engine, write
         good | {"reading": '{"format": "xml"}'},
         good | {"reading": "no JSON"},
         good | {"reading": '{"format": "csv", "date_format": "%d"}'},
+        good | {"reading": '{"format": "csv", "encoding": "none"}'},
+        good | {"reading": '{"format": "csv", "partition": true}'},
+        good | {"reading": '{"format": "csv", "partition": -1}'},
         good | {"columns": '{"id": "\\ud800", "amount": "1", "day": "", "paid": ""}'},
         good | {"columns": columns},
     ]
     with engine.producer() as producer:
         producer.produce(DEAD, pa.Table.from_pylist(odd, schema=DEAD_LETTERS)).result()
     done = replay(engine, DEAD)
-    assert (done.letters, done.records, done.failed_again) == (13, 1, 12)
+    assert (done.letters, done.records, done.failed_again) == (16, 1, 15)
     assert ids(engine) == [1, 3, 9]
     reasons = {row["reason"].partition(";")[0] for row in dead(engine) if row["tries"] == 2}
     assert {"no such topic", "a dead letter that does not say how it is read"} <= reasons
@@ -272,6 +275,70 @@ def test_parquet_rows_and_bytes(engine: Engine, tmp_path: Path) -> None:
     assert replay(engine, DEAD, repaired=mended(engine, {1: {"n": 7}})).records == 1
     (row,) = engine.scan("bytes").to_table().to_pylist()
     assert (row["key"], row["n"]) == (b"\x00\xff", 7)
+
+
+def test_json_of_another_encoding(engine: Engine, write: Write) -> None:
+    """Its bytes are read as the file's were, and shown so."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string())])
+    engine.admin.create_topic("notes", partitions=1, schema=schema)
+    text = '{"id": 1, "note": "Caf\u00c3\u00a9", "extra": "x"}\n{"id": 2, "note": "\u00e9"\n'
+    options = {"run_id": "1", "dead_letter_topic": DEAD, "encoding": "latin-1"}
+    assert load_files(engine, "notes", write("f.jsonl", text.encode("latin-1")), **options).dead_letters == 2
+    first, second = dead(engine)
+    assert json.loads(first["reading"])["encoding"] == "latin-1"
+    assert json.loads(repair_line(second))["_raw"] == '{"id": 2, "note": "\u00e9"\n'
+    engine.admin.alter_topic("notes", [AddColumn(pa.field("extra", pa.string()))])
+    done = replay(engine, DEAD, repaired=mended(engine, {2: {"id": 2}}))
+    assert (done.records, done.failed_again) == (2, 0)
+    found = engine.scan("notes").to_table().to_pylist()
+    assert [(row["id"], row["note"]) for row in found] == [(1, "Caf\u00c3\u00a9"), (2, None)]
+
+
+def test_a_name_twice_is_never_one_of_the_two(engine: Engine, write: Write) -> None:
+    """Neither in what is shown to be mended, nor in what was."""
+    load(engine, write("f.jsonl", '{"id": 1, "amount": 1, "amount": 2}\n'))
+    shown = json.loads(repair_line(dead(engine)[0]))
+    assert ("amount" in shown, shown["_raw"]) == (False, '{"id": 1, "amount": 1, "amount": 2}\n')
+    twice = '{"_partition": 0, "_offset": 0, "id": 1, "amount": 1, "amount": 2}'
+    with pytest.raises(InvalidRequestError, match=r"a name twice in one object .*line 1"):
+        read_repaired(write("r.jsonl", twice))
+    assert replay(engine, DEAD).failed_again == 1
+    assert ids(engine) == []
+
+
+def test_a_row_goes_into_the_partition_that_its_file_was_for(engine: Engine, write: Write) -> None:
+    """Not where its key would put it; where that partition is gone the letter comes back."""
+    load(engine, write("f.csv", MIXED), partition=1)
+    rows = mended(engine, {3: {"amount": "2"}, 6: {"amount": "5"}})
+    assert replay(engine, DEAD, repaired=rows).records == 2
+    assert {row["_partition"] for row in engine.scan(TOPIC).to_table().to_pylist()} == {1}
+    engine.admin.delete_topic(TOPIC)
+    engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, key="id")
+    assert replay(engine, DEAD).failed_again == 1
+    assert dead(engine)[-1]["reason"] == "a partition that the topic does not have"
+
+
+def test_text_of_parquet_that_is_no_utf_8(engine: Engine, tmp_path: Path) -> None:
+    """Is a dead letter with its bytes, which no replay takes for text."""
+    schema = pa.schema(
+        [pa.field("n", pa.int32()), pa.field("s", pa.string()), pa.field("l", pa.list_(pa.string()))]
+    )
+    engine.admin.create_topic("texts", partitions=1, schema=schema)
+    odd = pa.array([b"ok", b"\xff\xfe", b"ok"]).view(pa.string())
+    table = pa.table(
+        {"n": [1, 2, 3], "s": odd, "l": pa.ListArray.from_arrays([0, 1, 2, 3], odd.take([0, 0, 1]))}
+    )
+    pq.write_table(table, tmp_path / "f.parquet")
+    found = load_files(engine, "texts", tmp_path / "f.parquet", run_id="1", dead_letter_topic=DEAD)
+    assert (found.records, found.dead_letters) == (1, 2)
+    assert [row["reason"].partition(";")[0] for row in dead(engine)] == ["s does not fit", "l does not fit"]
+    assert json.loads(dead(engine)[0]["columns"])["s"] == {"not_utf8": "//4="}
+    assert json.loads(dead(engine)[1]["columns"])["l"] == {"not_utf8": ["//4="]}
+    assert replay(engine, DEAD).failed_again == 2
+    rows = mended(engine, {2: {"s": "x"}, 3: {"l": ["y"]}})
+    rows = {place: row for place, row in rows.items() if place[1] > 1}
+    assert replay(engine, DEAD, repaired=rows).records == 2
+    assert [row["s"] for row in engine.scan("texts").to_table().to_pylist()] == ["ok", "x", "ok"]
 
 
 def test_a_dry_run_writes_nothing(engine: Engine, write: Write) -> None:

@@ -1,4 +1,4 @@
-"""Loading csv: with bad rows beside without, reading beside PyArrow's reader, and the memory of a large load."""
+"""Loading csv: with bad rows beside without, reading beside PyArrow's readers, and the memory of a large load."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.json as pa_json
 
 from txn_engine.bench.measure import Measured, paired, ratio_of
 from txn_engine.bench.payments import SCHEMA, payments
@@ -21,6 +22,7 @@ from txn_engine.bench.progress import Progress
 from txn_engine.engine import Engine
 from txn_engine.files import read_records
 from txn_engine.loading import DEAD_LETTERS, load_files
+from txn_engine.value_text import json_records
 
 _AIM: Final = 0.8
 _AIM_MIB: Final = 512
@@ -61,6 +63,11 @@ def load_numbers(engine: Engine, prefix: str, *, sizes: LoadSizes, progress: Pro
         mine, theirs = paired(lambda: _read(good), lambda: _read_bare(good), sizes.rounds, warm_up=1)
         yield _beside("read csv", mine, theirs, sizes, "pyarrow.csv, which checks less", 0.0)
         bad.unlink()
+        lines = Path(folder, "good.jsonl")
+        write_json_lines(lines, sizes.rows)
+        mine, theirs = paired(lambda: _read(lines), lambda: _read_bare_json(lines), sizes.rounds, warm_up=1)
+        yield _beside("read jsonl", mine, theirs, sizes, "pyarrow.json, which checks less", 0.0)
+        lines.unlink()
         progress("a large load", 0, 1)
         write_csv(good, sizes.large_rows, bad_every=_EVERY)
         yield _memory(engine, topic, dead, good, sizes)
@@ -84,6 +91,14 @@ def write_csv(path: Path, rows: int, *, bad_every: int) -> None:
             stream.write("\n".join(lines) + "\n")
 
 
+def write_json_lines(path: Path, rows: int) -> None:
+    """So many payments, each a line of JSON."""
+    with path.open("w", encoding="utf-8") as stream:
+        for first in range(0, rows, _BLOCK_ROWS):
+            table = payments(min(_BLOCK_ROWS, rows - first), first)
+            stream.write("\n".join(json_records(table, "text")) + "\n")
+
+
 def _read(path: Path) -> None:
     for _ in read_records(path, SCHEMA):
         pass
@@ -92,6 +107,11 @@ def _read(path: Path) -> None:
 def _read_bare(path: Path) -> None:
     types = {field.name: field.type for field in SCHEMA}
     pa_csv.read_csv(path, convert_options=pa_csv.ConvertOptions(column_types=types))
+
+
+def _read_bare_json(path: Path) -> None:
+    kinds = [(field.name, pa.string() if pa.types.is_date(field.type) else field.type) for field in SCHEMA]
+    pa_json.read_json(path, parse_options=pa_json.ParseOptions(explicit_schema=pa.schema(kinds)))
 
 
 def _beside(

@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -175,9 +176,13 @@ def run_cuts(*, url: str | None, json_output: bool, console: Console, quick: boo
     return 0
 
 
-def run_load(*, url: str | None, json_output: bool, console: Console, quick: bool) -> int:
-    """Loads of csv with bad rows and without, on the store as `run_bench` has it. Always 0."""
+def run_load(
+    *, url: str | None, json_output: bool, console: Console, quick: bool, rows: int | None = None
+) -> int:
+    """Loads of csv with bad rows and without, on the store as `run_bench` has it. rows: of each file. Always 0."""
     sizes = loads.QUICK if quick else loads.USUAL
+    if rows is not None:
+        sizes = replace(sizes, rows=rows, large_rows=rows)
     report = _numbers_of("load", partial(loads.load_numbers, sizes=sizes), url=url, quick=quick)
     _show(report, json_output=json_output, console=console)
     return 0

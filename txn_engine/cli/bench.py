@@ -100,8 +100,14 @@ if TYPE_CHECKING:
 @click.option(
     "--load",
     is_flag=True,
-    help="Loading a csv file with one bad row in a hundred, beside the same without; reading it, beside PyArrow's "
-    "reader; the memory of a load of 10 million rows. Nothing else. Some five minutes.",
+    help="Loading a csv file with one bad row in a hundred, beside the same without; reading csv and JSON lines, "
+    "beside PyArrow's readers; the memory of a load of 10 million rows. Nothing else. Some five minutes.",
+)
+@click.option(
+    "--load-rows",
+    type=click.IntRange(min=1_000),
+    metavar="N",
+    help="With --load: all files of so many rows; else of a million, and the one whose memory is looked at of ten.",
 )
 @click.option(
     "--sql",
@@ -137,6 +143,7 @@ def bench(
     to: str | None,
     tables: bool,
     load: bool,
+    load_rows: int | None,
     sql: bool,
     spark_part: SparkPart | None,
     spark_rows: int | None,
@@ -163,8 +170,8 @@ def bench(
     )
     if (full and not (growth or sql)) or (svg and not growth):
         raise click.UsageError("--full goes with --growth or --sql, --svg with --growth")
-    if to is not None and not backup:
-        raise click.UsageError("--to goes with --backup")
+    _goes_with(load_rows, "--load-rows", load, "--load")
+    _goes_with(to, "--to", backup, "--backup")
     if backup and to is None and backend_of(place.url or "") is not None:
         raise click.UsageError("--backup of a store in a bucket is told by --to where the copies go")
     place.to_environment()
@@ -189,7 +196,9 @@ def bench(
     elif tables:
         code = numbers.run_tables(url=place.url, json_output=out.as_json, console=out.console(), quick=quick)
     elif load:
-        code = numbers.run_load(url=place.url, json_output=out.as_json, console=out.console(), quick=quick)
+        code = numbers.run_load(
+            url=place.url, json_output=out.as_json, console=out.console(), quick=quick, rows=load_rows
+        )
     elif sql:
         code = numbers.run_sql(
             url=place.url, json_output=out.as_json, console=out.console(), quick=quick, full=full
@@ -211,3 +220,8 @@ def _one_of(**parts: bool) -> None:
     asked = [f"--{name}" for name, given in parts.items() if given]
     if len(asked) > 1:
         raise click.UsageError(f"{' and '.join(asked)} are runs of their own: give one of them")
+
+
+def _goes_with(given: object, option: str, is_there: bool, other: str) -> None:
+    if given is not None and not is_there:
+        raise click.UsageError(f"{option} goes with {other}")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from txn_engine.loading.dead_letters import DeadLetters
     from txn_engine.loading.load import FileLoad
     from txn_engine.loading.manifest import SeenFile
-    from txn_engine.producer import Producer
+    from txn_engine.producer import ForgottenRuns, Producer
     from txn_engine.types import RecordMetadata
 
 STDIN = Path("-")
@@ -68,6 +68,15 @@ _WITH_VALUES = columns("Rows>", "Reason", "First", "Value")
     ),
 )
 @click.option(
+    "--forgotten-runs",
+    type=click.Choice(["refuse", "load"]),
+    default="refuse",
+    help=(
+        "A run that is none of the last 100 of its transactional id, which are all that the log knows: refuse it, "
+        "for it may have been loaded, or load it. With --manifest files are known for longer."
+    ),
+)
+@click.option(
     "--transaction-timeout",
     "timeout_s",
     type=click.IntRange(min=1),
@@ -104,6 +113,11 @@ _WITH_VALUES = columns("Rows>", "Reason", "First", "Value")
     ),
 )
 @click.option(
+    "--again",
+    is_flag=True,
+    help="With --manifest: load files whose content was loaded before, too.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     help="Read everything and say what would be loaded, what not, and why; nothing is written.",
@@ -133,11 +147,13 @@ def produce(
     files: tuple[str, ...],
     transactional_id: str | None,
     run_id: str | None,
+    forgotten_runs: ForgottenRuns,
     timeout_s: int,
     partition: int | None,
     dead_letter_topic: str | None,
     max_dead_letters: str | None,
     manifest: str | None,
+    again: bool,
     dry_run: bool,
     reading: dict[str, Any],
     loader: Literal["local", "spark"],
@@ -161,15 +177,26 @@ def produce(
     With --engine spark, FILE... is what Spark can list, with its patterns (s3a://bucket/day/*.csv), each file a task's,
     and the load is one transaction; its id is load-files/TOPIC unless told.
     """
-    takes_dead = bool(dead_letter_topic or max_dead_letters or manifest or dry_run)
+    takes_dead = bool(dead_letter_topic or max_dead_letters or manifest or again or dry_run)
     if loader == "spark":
         _check_for_spark(run_id, partition, show_values, takes_dead)
         load_by_spark(
-            place, out, topic, files, transactional_id, run_id or "", timeout_s, spark_conf, reading
+            place,
+            out,
+            topic,
+            files,
+            transactional_id,
+            run_id or "",
+            forgotten_runs,
+            timeout_s,
+            spark_conf,
+            reading,
         )
         return
     if spark_conf:
         raise click.UsageError("--spark-conf needs --engine spark")
+    if again and manifest is None:
+        raise click.UsageError("--again needs --manifest")
     if run_id is not None and transactional_id is None:
         raise click.UsageError("--run-id needs --transactional-id")
     if (dead_letter_topic or manifest) and transactional_id is None and not dry_run:
@@ -185,10 +212,11 @@ def produce(
             engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=dry_run
         )
         load = _Load(
-            FileLoad(info, reading, partition, dead, run_id=run_id),
-            _sources(files, reading["format"]),
+            FileLoad(engine, info, reading, partition, dead, run_id=run_id),
+            _sources(files, reading["format"], out),
             out,
             show_values or sys.stderr.isatty(),
+            again,
         )
         if dry_run and dead is not None:
             with _manifest(engine, load, manifest):
@@ -198,10 +226,10 @@ def produce(
         else:
             limit_ms = engine.limits.max_transaction_timeout_ms
             timeout_ms = min(timeout_s * 1_000, limit_ms)
-            _load_in_transaction(engine, load, transactional_id, manifest, timeout_ms)
+            _load_in_transaction(engine, load, transactional_id, manifest, timeout_ms, forgotten_runs)
 
 
-def _sources(files: Sequence[str], file_format: FileFormat | None) -> list[Path]:
+def _sources(files: Sequence[str], file_format: FileFormat | None, out: Output) -> list[Path]:
     """The files that are named; stdin as the path "-"."""
     from txn_engine.files import files_named
 
@@ -211,13 +239,19 @@ def _sources(files: Sequence[str], file_format: FileFormat | None) -> list[Path]
         if file_format is None:
             raise click.UsageError("- is stdin, whose format nothing says: give --format")
         return [STDIN]
-    return files_named(files, file_format)
+    hidden: list[Path] = []
+    found = files_named(files, file_format, passed_over=hidden.append)
+    if hidden:
+        more = f" and {len(hidden) - 3:,} more" if len(hidden) > 3 else ""
+        shown = ", ".join(map(str, hidden[:3]))
+        out.note(f"passed over, as Spark does, for how their names begin or end: {shown}{more}")
+    return found
 
 
 def _check_for_spark(run_id: str | None, partition: int | None, show_values: bool, takes_dead: bool) -> None:
     if takes_dead:
         raise click.UsageError(
-            "--dead-letter-topic, --max-dead-letters, --manifest, --dry-run are not for --engine spark"
+            "--dead-letter-topic, --max-dead-letters, --manifest, --again, --dry-run are not for --engine spark"
         )
     if run_id is None:
         raise click.UsageError("--engine spark needs --run-id")
@@ -234,6 +268,7 @@ class _Load:
     files: Sequence[Path]
     out: Output
     shows_values: bool
+    again: bool = False
     seen: dict[Path, SeenFile] = field(default_factory=dict)
 
     def read(self, what: str) -> None:
@@ -279,7 +314,10 @@ class _Load:
         if dead is not None:
             more |= {"dead_letters": dead.count, "dead_letter_topic": dead.dead_letter_topic}
         if self.of.manifest is not None:
-            more |= {"loaded_before": list(self.of.manifest.passed_over)}
+            more |= {
+                "loaded_before": list(self.of.manifest.passed_over),
+                "copies": self.of.manifest.copies,
+            }
         tell_produced(self.out, self.landed(), **more)
 
 
@@ -293,12 +331,13 @@ def _manifest(engine: Engine, load: _Load, name: str | None) -> Iterator[None]:
 
     if STDIN in load.files:
         raise click.UsageError("- is stdin, which has no name that a manifest could know")
-    with Manifest(engine, name, topic=load.of.topic.name) as manifest:
+    with Manifest(engine, name, topic=load.of.topic) as manifest:
         load.of.manifest = manifest
-        load.seen = {seen.path: seen for seen in manifest.new(load.files)}
+        load.seen = {seen.path: seen for seen in manifest.new(load.files, again=load.again)}
         load.files = list(load.seen)
         for path in manifest.passed_over:
-            load.out.note(f"loaded before: {path}")
+            known = f" (as {manifest.copies[path]})" if path in manifest.copies else ""
+            load.out.note(f"loaded before: {path}{known}")
         yield
 
 
@@ -401,20 +440,26 @@ def _left_behind(error: BaseException, producer: Producer, load: _Load) -> BaseE
 
 
 def _load_in_transaction(
-    engine: Engine, load: _Load, transactional_id: str, manifest: str | None, timeout_ms: int
+    engine: Engine,
+    load: _Load,
+    transactional_id: str,
+    manifest: str | None,
+    timeout_ms: int,
+    forgotten_runs: ForgottenRuns,
 ) -> None:
+    from txn_engine.producer import run_into
+
     run_id = load.of.run_id
+    run = None if run_id is None else run_into(run_id, load.of.topic)
     producer = engine.producer(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
     producer.init_transactions()
-    if run_id is not None:
-        known = producer.has_committed(run_id)
-        if known:
-            tell_committed_before(load.out, transactional_id, run_id)
-            return
-        if known is None:
-            load.out.note(
-                f"the last 100 runs of {transactional_id!r} are known, and {run_id!r} is none of them: loading it"
-            )
+    if (
+        run is not None
+        and run_id is not None
+        and producer.committed_before(run, forgotten_runs="load" if manifest else forgotten_runs)
+    ):
+        tell_committed_before(load.out, transactional_id, run_id)
+        return
     with _manifest(engine, load, manifest):
         if not load.files:
             load.out.done()
@@ -426,9 +471,10 @@ def _load_in_transaction(
                 run_id=run_id,
                 committed_before=False,
                 loaded_before=list(load.of.manifest.passed_over) if load.of.manifest else [],
+                copies=load.of.manifest.copies if load.of.manifest else {},
             )
             return
-        producer.begin_transaction(run_id)
+        producer.begin_transaction(run)
         load.of.send_with(producer)
         try:
             load.read("loading")

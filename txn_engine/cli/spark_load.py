@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from txn_engine.cli.command import Place
 from txn_engine.cli.output import Output
 from txn_engine.cli.produced import tell_committed_before, tell_produced
 from txn_engine.cli.spark_session import spark_of_command, spark_settings
+
+if TYPE_CHECKING:
+    from txn_engine.producer import ForgottenRuns
 
 
 def load_by_spark(
@@ -19,6 +22,7 @@ def load_by_spark(
     paths: Sequence[str],
     transactional_id: str | None,
     run_id: str,
+    forgotten_runs: ForgottenRuns,
     timeout_s: int,
     spark_conf: Sequence[str],
     reading: dict[str, Any],
@@ -43,6 +47,7 @@ def load_by_spark(
                 list(paths),
                 run_id=run_id,
                 transactional_id=name,
+                forgotten_runs=forgotten_runs,
                 transaction_timeout_ms=min(timeout_s * 1_000, limit_ms),
                 **reading,
             )

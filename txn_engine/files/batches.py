@@ -59,6 +59,14 @@ def in_batches(
     text.tell_progress()
 
 
+def until(rows: Iterator[tuple[int, Record]], text: Text, chars: int) -> Iterator[tuple[int, Record]]:
+    """The rows, up to the one with which so much of the text is read."""
+    for row in rows:
+        yield row
+        if text.chars >= chars:
+            return
+
+
 def batch_of(
     layout: Judged, lines: Sequence[int], column: Column, columns_of: Callable[[int], str]
 ) -> pa.RecordBatch:

@@ -142,18 +142,39 @@ class Conversion:
         """A JSON value as pyarrow takes it for a type that may hold others."""
         if value is None:
             return None
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        if pa.types.is_map(kind):
+            return self._map(value, kind)
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
             if not isinstance(value, list):
                 raise TypeError("no list")
-            return [self.nested(item, kind.value_type) for item in value]
+            return [self._inner(item, kind.value_field) for item in value]
         if pa.types.is_struct(kind):
-            fields = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+            fields = {kind.field(i).name: kind.field(i) for i in range(kind.num_fields)}
             if not isinstance(value, dict) or not set(value) <= set(fields):
                 raise TypeError("no object of these fields")
-            return {name: self.nested(value.get(name), inner) for name, inner in fields.items()}
+            return {name: self._inner(value.get(name), inner) for name, inner in fields.items()}
         if type(value) not in json_types(kind):
             raise TypeError(f"no {kind}")
         return self.array(pa.array([text_of(value, self.decimal)], pa.string()), kind)[0].as_py()
+
+    def _inner(self, value: Any, inner: pa.Field[Any]) -> Any:
+        """A value inside of another: pyarrow would take a null where the type has none."""
+        if value is None and not inner.nullable:
+            raise TypeError("a null where there is none")
+        return self.nested(value, inner.type)
+
+    def _map(self, value: Any, kind: Any) -> list[tuple[Any, Any]]:
+        """A map as its pairs: of an object where the keys are text, else of a list of [key, value]."""
+        if isinstance(value, dict) and is_string(kind.key_type):
+            pairs = list(value.items())
+        elif isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+            pairs = value
+        else:
+            raise TypeError("no map")
+        keys = [self._inner(key, kind.key_field) for key, _ in pairs]
+        if len({repr(key) for key in keys}) < len(keys):
+            raise ValueError("a key twice")
+        return [(key, self._inner(item, kind.item_field)) for key, (_, item) in zip(keys, pairs, strict=True)]
 
 
 def json_types(kind: pa.DataType) -> tuple[type, ...]:

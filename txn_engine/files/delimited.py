@@ -9,19 +9,24 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
-from txn_engine.files.batches import Faults, batch_of, in_batches
+from txn_engine.files.batches import Faults, batch_of, in_batches, until
 from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
 from txn_engine.files.kinds import is_binary, is_nested, is_string
 from txn_engine.files.layout import ACTOR, MEND_AND_LOAD_AGAIN, Layout
+from txn_engine.files.quick import Block, Cutter, Lines, equal_rows
 from txn_engine.files.source import plain_suffix
 from txn_engine.files.text import ROW_CHARS_MAX, Text
 
 _DELIMITERS = (",", ";", "\t", "|")
+
+Row = tuple[int, list[str]]
+"""The line that a row begins on, and its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +42,14 @@ class Dialect:
     header: bool | Sequence[str] = True
     null_values: Sequence[str] = ("",)
 
+    def mark(self, layout: Layout) -> str:
+        """What stands between two fields."""
+        name = str(layout.source) if isinstance(layout.source, PurePath) else ""
+        return self.delimiter or ("\t" if plain_suffix(name) == ".tsv" else ",")
+
     def reader_of(self, layout: Layout, lines: Iterator[str]) -> Any:
         """The lines as rows of fields. `InvalidRequestError` for marks that cannot be told apart."""
-        name = str(layout.source) if isinstance(layout.source, PurePath) else ""
-        mark = self.delimiter or ("\t" if plain_suffix(name) == ".tsv" else ",")
+        mark = self.mark(layout)
         if len(mark) != 1 or mark in "\r\n" or mark == self.quote or (mark == '"' and self.quote):
             raise InvalidRequestError(
                 f"delimiter {self.delimiter!r}",
@@ -76,13 +85,41 @@ def read_delimited(layout: Layout, conversion: Conversion, dialect: Dialect) -> 
                     expected="jsonl or parquet for nested values",
                 )
         columns = _Columns(layout, conversion, dialect, names, places)
-        counted = _counted_rows(layout, text, rows, names, has_header=dialect.header is True)
+        counted = _counted_rows(columns, text, rows)
+        cutter = Cutter(dialect.mark(layout), dialect.quote, len(names))
+        while cutter.is_of_use and (whole := text.block()):
+            block = cutter.cut(whole, text.lines_read + 1)
+            if block is None:
+                yield from in_batches(text, until(counted, text, text.chars + len(whole)), columns.batch)
+            else:
+                text.pass_over(block.chars, block.lines)
+                yield from _block_batches(columns, text, block)
         yield from in_batches(text, counted, columns.batch)
 
 
-def _names(
-    layout: Layout, dialect: Dialect, rows: Iterator[tuple[int, list[str]]]
-) -> tuple[list[str], int | None]:
+def _block_batches(columns: _Columns, text: Text, block: Block) -> Iterator[pa.RecordBatch]:
+    """The rows of a block in batches, each behind what cannot be used of the rows up to its last."""
+    again = columns.headers_again(block)
+    kept: Any = np.delete(np.arange(block.rows), again)
+    cut = block.columns if not len(again) else [column.take(pa.array(kept)) for column in block.columns]
+    numbers = block.numbers[kept]
+    misfits = {each.row: each.fields for each in block.uncut}
+    misfits |= dict.fromkeys(block.numbers[again].tolist(), len(columns.names))
+    order = sorted(misfits, reverse=True)
+    for first in range(0, max(len(numbers), 1), text.full_rows):
+        some = slice(first, first + text.full_rows)
+        last = numbers[some][-1] if some.stop < len(numbers) else block.rows + len(block.uncut)
+        while order and order[-1] < last:
+            row = order.pop()
+            if columns.layout.bad_rows is None:  # a fault in a row before it is told first
+                before = slice(first, int(np.searchsorted(numbers, row)))
+                columns.of_texts([column[before] for column in cut], Lines(block, numbers[before]))
+            columns.reject_misfit(misfits[row], block.line(row), block.text(row).encode(text.encoding))
+        yield columns.of_texts([column[some] for column in cut], Lines(block, numbers[some]))
+        text.next_batch()
+
+
+def _names(layout: Layout, dialect: Dialect, rows: Iterator[Row]) -> tuple[list[str], int | None]:
     """The names of the file's columns, and the line that has them."""
     if dialect.header is True:
         header = next(rows, None)
@@ -94,32 +131,22 @@ def _names(
     return list(dialect.header), None
 
 
-def _counted_rows(
-    layout: Layout,
-    text: Text,
-    rows: Iterator[tuple[int, list[str]]],
-    names: Sequence[str],
-    *,
-    has_header: bool,
-) -> Iterator[tuple[int, list[str]]]:
+def _counted_rows(columns: _Columns, text: Text, rows: Iterator[Row]) -> Iterator[Row]:
     """The rows that have as many fields as there are columns, and are not the header again."""
+    names, has_header = columns.names, columns.has_header
     fields = len(names)
     for line, row in rows:
-        if len(row) != fields:
-            seen = f"{len(row)} field{'' if len(row) == 1 else 's'}"
-            expected = f"{fields}, as the header has" if has_header else f"{fields}"
-            layout.reject(line, layout.refused(seen, expected=expected, line=line), raw=text.raw())
-        elif has_header and row == names:
-            error = layout.refused("the header a second time", expected="a record", line=line)
-            layout.reject(line, error, raw=text.raw())
+        if len(row) != fields or (has_header and row == names):
+            columns.reject_misfit(len(row), line, text.raw())
         else:
             yield line, row
 
 
-def _csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iterator[tuple[int, list[str]]]:
+def _csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iterator[Row]:
     """Each row that is not blank, with the number of the line it begins on; the text holds its lines until the next."""
-    line, awaits_header, held = 1, dialect.header is True, text.held
+    awaits_header, held = dialect.header is True, text.held
     while True:
+        line = text.lines_read + 1
         fault = ""
         try:
             row = next(reader, None)
@@ -140,7 +167,6 @@ def _csv_rows(layout: Layout, reader: Any, text: Text, dialect: Dialect) -> Iter
         elif row:
             yield line, row
             awaits_header = False
-        line = reader.line_num + 1
         held.clear()
 
 
@@ -168,30 +194,52 @@ class _Columns:
         names: Sequence[str],
         places: Mapping[str, int],
     ) -> None:
-        self._layout = layout
+        self.layout = layout
+        self.names = names
+        self.has_header = dialect.header is True
         self._conversion = conversion
-        self._names = names
         self._places = places
         self._nulls = pa.array(dialect.null_values, pa.string())
 
     def batch(self, rows: Sequence[Sequence[str]], lines: Sequence[int]) -> pa.RecordBatch:
         """A batch of the rows that can be used."""
         fields = list(zip(*rows, strict=True))
+        return self.of_texts([pa.array(texts, pa.string()) for texts in fields], lines)
+
+    def of_texts(self, texts: Sequence[pa.Array[Any]], lines: Sequence[int]) -> pa.RecordBatch:
+        """A batch of the rows that can be used, of the texts in each column of the file."""
 
         def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
             if field.name not in self._places:
-                return self._layout.absent(field, len(rows))
-            texts: pa.Array[Any] = pa.array(fields[self._places[field.name]], pa.string())
-            is_null = pc.is_in(texts, value_set=self._nulls)
+                return self.layout.absent(field, len(lines))
+            found = texts[self._places[field.name]]
+            is_null = pc.is_in(found, value_set=self._nulls)
             if not field.nullable and (is_string(field.type) or is_binary(field.type)):
-                is_null = pc.and_(is_null, pc.not_equal(texts, pa.scalar("", pa.string())))
-            texts = pc.if_else(is_null, pa.scalar(None, pa.string()), texts)
-            return converted(self._layout, self._conversion, field, texts, lines, faults)
+                is_null = pc.and_(is_null, pc.not_equal(found, pa.scalar("", pa.string())))
+            if pc.any(is_null).as_py():
+                found = pc.if_else(is_null, pa.scalar(None, pa.string()), found)
+            return converted(self.layout, self._conversion, field, found, lines, faults)
 
         def columns_of(index: int) -> str:
-            return json.dumps(dict(zip(self._names, rows[index], strict=True)), ensure_ascii=False)
+            row = {name: column[index].as_py() for name, column in zip(self.names, texts, strict=True)}
+            return json.dumps(row, ensure_ascii=False)
 
-        return batch_of(self._layout, lines, column, columns_of)
+        return batch_of(self.layout, lines, column, columns_of)
+
+    def headers_again(self, block: Block) -> Any:
+        """Which of the rows of a block that are cut are the header, by their indexes."""
+        return equal_rows(block.columns, self.names) if self.has_header else np.empty(0, np.int64)
+
+    def reject_misfit(self, fields: int, line: int, raw: bytes) -> None:
+        """A row that has more or fewer fields than columns, or is the header again."""
+        count = len(self.names)
+        if fields == count:
+            error = self.layout.refused("the header a second time", expected="a record", line=line)
+        else:
+            seen = f"{fields} field{'' if fields == 1 else 's'}"
+            expected = f"{count}, as the header has" if self.has_header else f"{count}"
+            error = self.layout.refused(seen, expected=expected, line=line)
+        self.layout.reject(line, error, raw=raw)
 
 
 def _delimiter_hint(names: Sequence[str], layout: Layout) -> str | None:

@@ -166,9 +166,10 @@ def _json(path: Path, reading: Mapping[str, Any]) -> Iterator[tuple[int, Texts]]
                 held.append(decoded_object(layout, line, number))
                 _check_plain(layout, held[-1], number)
             text.next_row()
-            if len(held) >= BATCH_ROWS:
+            if len(held) >= BATCH_ROWS or text.chars >= text.full_at:
                 yield len(held), _json_texts(held)
                 held = []
+                text.next_batch()
     if held:
         yield len(held), _json_texts(held)
 

@@ -10,11 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError
-from txn_engine.files.batches import Faults, batch_of, in_batches
+from txn_engine.files.batches import Faults, batch_of, in_batches, until
 from txn_engine.files.columns import bad_value, converted, null_refused, nulls_of
 from txn_engine.files.conversion import Conversion, JsonNumber, json_types, text_of
 from txn_engine.files.kinds import is_nested
 from txn_engine.files.layout import READ_COLUMNS, Layout, counted, listed, shown
+from txn_engine.files.quick import Lines
+from txn_engine.files.quick_json import JsonBlock, quick_schemas, read_block
 from txn_engine.files.text import Text, is_whole
 
 Record = tuple[Mapping[str, Any], str]
@@ -25,7 +27,8 @@ class _NotJsonError(ValueError):
     """A line that Python's decoder would take and JSON does not know."""
 
 
-def _pairs(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def each_name_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of a decoder's pairs. Raises ValueError for a name that it has twice: of which one the value is?"""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise _NotJsonError("a name twice in one object")
@@ -37,7 +40,10 @@ def _no_constant(name: str) -> NoReturn:
 
 
 _DECODE = json.JSONDecoder(
-    object_pairs_hook=_pairs, parse_int=JsonNumber, parse_float=JsonNumber, parse_constant=_no_constant
+    object_pairs_hook=each_name_once,
+    parse_int=JsonNumber,
+    parse_float=JsonNumber,
+    parse_constant=_no_constant,
 ).decode
 
 
@@ -51,12 +57,39 @@ def read_json_lines(layout: Layout, conversion: Conversion) -> Iterator[pa.Recor
     known = {layout.name_in_file(column) for column in layout.schema.names} | set(READ_COLUMNS)
     with Text(layout) as text:
         rows = _json_rows(layout, text, known)
-        yield from in_batches(text, rows, lambda held, lines: _json_batch(layout, conversion, held, lines))
+
+        def careful(held: Sequence[Record], lines: Sequence[int]) -> pa.RecordBatch:
+            return _json_batch(layout, conversion, held, lines)
+
+        schemas = quick_schemas(layout, conversion)
+        while schemas and (whole := text.block()):
+            block = read_block(layout, schemas, whole, text.lines_read + 1)
+            if block is None:
+                yield from in_batches(text, until(rows, text, text.chars + len(whole)), careful)
+            else:
+                text.pass_over(len(whole), block.lines)
+                for first in range(0, block.rows, text.full_rows):
+                    yield _quick_batch(layout, conversion, block, range(first, first + text.full_rows))
+                    text.next_batch()
+        yield from in_batches(text, rows, careful)
+
+
+def _quick_batch(layout: Layout, conversion: Conversion, block: JsonBlock, rows: range) -> pa.RecordBatch:
+    lines = Lines(block, range(rows.start, min(rows.stop, block.rows)))
+
+    def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
+        found = block.columns[field.name][rows.start : rows.stop]
+        if found.type == field.type:
+            return found
+        return converted(layout, conversion, _nullable(field), found, lines, faults)
+
+    return batch_of(layout, lines, column, lambda index: block.text(rows.start + index))
 
 
 def _json_rows(layout: Layout, text: Text, known: set[str]) -> Iterator[tuple[int, Record]]:
     """Each line's object with its number; blank lines are none."""
-    for number, line in enumerate(text.lines(), start=1):
+    for line in text.lines():
+        number = text.lines_read
         if not line.isspace():
             record, fault = _object_on(layout, text, line, number, known)
             if fault is None:
@@ -91,9 +124,11 @@ def _object_on(
 
 
 def _object_of(layout: Layout, line: str, number: int) -> dict[str, Any]:
-    record, fault = _decoded(line)
+    record, fault, char = _decoded(line)
     if fault:
-        raise layout.refused(f"no JSON: {fault}", expected="a JSON object on each line, whole", line=number)
+        raise layout.refused(
+            f"no JSON: {fault}", expected="a JSON object on each line, whole", line=number, char=char
+        )
     if not isinstance(record, dict):
         raise layout.refused(
             "another JSON value", value=shown(record), expected="a JSON object on each line", line=number
@@ -101,16 +136,19 @@ def _object_of(layout: Layout, line: str, number: int) -> dict[str, Any]:
     return record
 
 
-def _decoded(line: str) -> tuple[object, str]:
-    """What the line holds; or what is wrong, which quotes nothing of the line (the decoder's error holds all of it)."""
+def _decoded(line: str) -> tuple[object, str, int | None]:
+    """What the line holds; or what is wrong, and at which character.
+
+    That quotes nothing of the line; the decoder's own error holds all of it.
+    """
     try:
-        return _DECODE(line), ""
+        return _DECODE(line), "", None
     except json.JSONDecodeError as error:
-        return None, f"{error.msg} at character {error.colno}"
+        return None, error.msg, error.colno
     except RecursionError:
-        return None, "nested too deeply"
+        return None, "nested too deeply", None
     except _NotJsonError as error:
-        return None, str(error)
+        return None, str(error), None
 
 
 def _json_batch(

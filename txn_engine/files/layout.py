@@ -125,10 +125,15 @@ class Layout:
         value: str | None = None,
         line: int | None = None,
         unit: str | None = None,
+        char: int | None = None,
         action: str = MEND_AND_LOAD_AGAIN,
     ) -> InvalidRecordError:
-        """The error for a fault of the file, on a line or as a whole. Only `value` may hold anything of the file."""
+        """The error for a fault of the file, on a line or as a whole. Only `value` may hold anything of the file.
+
+        Where it is stands in its place alone, so that the same fault of many rows is told in the same words.
+        """
         place = self.name if line is None else f"{self.name} {unit or 'line'} {line}"
+        place += "" if char is None else f" character {char}"
         return InvalidRecordError(
             seen, actor=ACTOR, place=place, expected=expected, action=action, value=value
         )

@@ -4,75 +4,103 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+import stat
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.layout import ACTOR
 from txn_engine.files.source import FORMATS, FileFormat, format_of
 
+PassedOver = Callable[[Path], None]
+
 
 def files_named(
     paths: Sequence[str | Path],
     format: FileFormat | None = None,  # noqa: A002 -- what everybody calls it
+    *,
+    passed_over: PassedOver | None = None,
 ) -> list[Path]:
     """The files, in the order of the paths, and of one path sorted by their names.
 
-    A path is a file or a folder of that very name, of which all files are meant, also in folders below it; else a
-    pattern (`*`, `?`, `[ab]`, `**` for folders). Within folders names that begin with `.` or `_` are passed over, as
-    everywhere where Spark or Hadoop have written. `InvalidRequestError` for what names no file, a file that two paths
-    name, and in folders one of no known format, unless `format` says what they are.
+    A path is a file or a folder of that very name, of which all files are meant, also in folders below it, linked ones
+    too; else a pattern (`*`, `?`, `[ab]`, `**` for folders). In folders, and where a pattern does not spell them out,
+    names are passed over as Spark does: what begins with `.`, or with `_` unless it holds a `=`, and what is being
+    copied. `passed_over` is told of each. `InvalidRequestError` for what names no file, a file that is named twice (by
+    two paths, or a hard link and its file), and in folders and patterns for what is no file, or one of no known format
+    unless `format` says what they are.
     """
     found: list[Path] = []
-    seen: dict[str, Path] = {}
+    seen: dict[tuple[int, int] | str, Path] = {}
+    told: set[Path] = set()
+
+    def tell(hidden: Path) -> None:
+        if hidden not in told and passed_over is not None:
+            passed_over(hidden)
+        told.add(hidden)
+
     for path in paths:
-        for file in _named_by(path, format):
-            real = os.path.realpath(file)
-            if real in seen:
+        for file in _named_by(path, format, tell):
+            known = seen.setdefault(_identity(file), file)
+            if known is not file:
                 raise InvalidRequestError(
-                    "named twice", actor=ACTOR, place=str(file), expected="each file once"
+                    f"named twice, also as {known}", actor=ACTOR, place=str(file), expected="each file once"
                 )
-            seen[real] = file
             found.append(file)
     return found
 
 
-def _named_by(path: str | Path, known: FileFormat | None) -> Iterator[Path]:
+def _identity(file: Path) -> tuple[int, int] | str:
+    """What two names of one file have in common."""
+    try:
+        state = file.stat()
+    except OSError:
+        return os.path.realpath(file)  # opening it says what is wrong with it
+    return state.st_dev, state.st_ino
+
+
+def _named_by(path: str | Path, known: FileFormat | None, tell: PassedOver) -> Iterator[Path]:
     given = Path(path)
     if given.is_dir():
-        yield from _within(given, known)
+        yield from _within(given, known, tell)
         return
     if given.exists() or not glob.has_magic(str(path)):
         yield given  # opening it says what is wrong with it
         return
-    matches = sorted(glob.glob(str(path), recursive=True))
     any_file = False
-    for match in map(Path, matches):
-        for file in _within(match, known) if match.is_dir() and "**" not in str(path) else [match]:
+    for match in map(Path, sorted(glob.glob(str(path), recursive=True))):
+        if (hidden := _hidden_in(match, str(path))) is not None:
+            tell(hidden)
+            continue
+        for file in _within(match, known, tell) if match.is_dir() and "**" not in str(path) else [match]:
             if not file.is_dir():
                 any_file = True
-                yield file
+                yield _checked(file)
     if not any_file:
         raise InvalidRequestError(
             "no file of that pattern", actor=ACTOR, place=str(path), expected="one or more"
         )
 
 
-def _within(folder: Path, known: FileFormat | None) -> Iterator[Path]:
+def is_hidden(name: str) -> bool:
+    """Whether Spark passes over a file or folder of this name: what is hidden, about a job, or not whole yet."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name) or name.endswith("._COPYING_")
+
+
+def _hidden_in(match: Path, pattern: str) -> Path | None:
+    """What of a match Spark would pass over: a name that the pattern does not spell out, at least in its beginning."""
+    asked = Path(pattern).parts
+    fixed = next(place for place, part in enumerate(asked) if glob.has_magic(part))
+    spelt = tuple({part[0] for part in asked[fixed:] if is_hidden(part)})
+    for place, part in enumerate(match.parts):
+        if place >= fixed and is_hidden(part) and not part.startswith(spelt):
+            return Path(*match.parts[: place + 1])
+    return None
+
+
+def _within(folder: Path, known: FileFormat | None, tell: PassedOver) -> Iterator[Path]:
     """Its files, and those of the folders in it, sorted by path."""
-
-    def refuse(error: OSError) -> None:
-        raise InvalidRequestError(
-            f"the folder cannot be read: {error.strerror or type(error).__name__}",
-            actor=ACTOR,
-            place=str(error.filename or folder),
-            expected="a readable folder",
-        ) from error
-
-    files: list[Path] = []
-    for root, folders, names in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
-        files += [Path(root, name) for name in names if not name.startswith((".", "_"))]
+    files = [file for each in _folders(folder, tell) for file in _files_in(each, tell)]
     if not files:
         raise InvalidRequestError("no files", actor=ACTOR, place=str(folder), expected="one or more")
     for file in sorted(files):
@@ -84,4 +112,55 @@ def _within(folder: Path, known: FileFormat | None) -> Iterator[Path]:
                 expected=", ".join(sorted(FORMATS)),
                 action="name the format: csv, jsonl or parquet",
             )
-        yield file
+        yield _checked(file)
+
+
+def _folders(folder: Path, tell: PassedOver) -> Iterator[Path]:
+    """The folder and those in it, each once: a linked one last, where it is none of the others."""
+    seen: set[tuple[int, int] | str] = set()
+    here, linked = [folder], list[Path]()
+    while here or linked:
+        current = here.pop() if here else linked.pop()
+        identity = _identity(current)
+        if identity in seen:
+            continue
+        seen.add(identity)
+        yield current
+        for child in _entries(current):
+            if child.is_dir() and is_hidden(child.name):
+                tell(child)
+            elif child.is_dir():
+                (linked if child.is_symlink() else here).append(child)
+
+
+def _files_in(folder: Path, tell: PassedOver) -> Iterator[Path]:
+    for child in _entries(folder):
+        if child.is_dir():
+            continue
+        if is_hidden(child.name):
+            tell(child)
+        else:
+            yield child
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir(), reverse=True)
+    except OSError as error:
+        raise InvalidRequestError(
+            f"the folder cannot be read: {error.strerror or type(error).__name__}",
+            actor=ACTOR,
+            place=str(folder),
+            expected="a readable folder",
+        ) from error
+
+
+def _checked(file: Path) -> Path:
+    """The file; refused where it is none, as a pipe that somebody left there."""
+    try:
+        is_file = stat.S_ISREG(file.stat().st_mode)
+    except OSError:
+        return file  # opening it says what is wrong with it
+    if not is_file:
+        raise InvalidRequestError("no file", actor=ACTOR, place=str(file), expected="files and folders")
+    return file

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import decimal
 import math
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,6 +31,9 @@ _KEPT_DIGITS = {16: 3, 32: 6, 64: 15}
 
 def integers(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     """Whole numbers. ValueError where any does not fit."""
+    if _are_of(texts, _WHOLE_CHARS):
+        plain: pa.Array[Any] = texts.cast(kind)
+        return plain
     require(texts, WHOLE)
     found: pa.Array[Any] = pc.replace_substring_regex(texts, r"^\+", "").cast(kind)
     return found
@@ -36,6 +41,14 @@ def integers(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
 
 def decimals(texts: pa.Array[Any], kind: Any) -> pa.Array[Any]:
     """Decimals; digits beyond the scale only where they are zeros. ValueError where any does not fit."""
+    if (
+        pa.types.is_decimal128(kind)
+        and _are_of(texts, _DECIMAL_CHARS)
+        and not _is_longer(texts, _CHARS_PLAIN)
+    ):
+        with suppress(pa.ArrowInvalid):
+            plain_decimals: pa.Array[Any] = texts.cast(kind)
+            return plain_decimals
     require(texts, DECIMAL)
     whole, scale = kind.precision - kind.scale, kind.scale
     if min(whole, scale) >= 0 and pa.types.is_decimal128(kind):
@@ -79,6 +92,27 @@ def require(texts: pa.Array[Any], pattern: str) -> None:
     """ValueError unless every text that is there has this form."""
     if not matches(texts, pattern):
         raise ValueError("a text of another form")
+
+
+def _chars(allowed: str) -> Any:
+    found = np.zeros(256, bool)
+    found[list(allowed.encode())] = True
+    return found
+
+
+_WHOLE_CHARS, _DECIMAL_CHARS = _chars("-0123456789"), _chars("-.0123456789")
+"""Of texts of nothing else pyarrow's casts take those that are numbers, and no other."""
+
+
+def _are_of(texts: Any, allowed: Any) -> bool:
+    """Whether the texts are of these bytes alone."""
+    if not isinstance(texts, pa.StringArray) or not len(texts):
+        return False
+    _, offsets, data = texts.buffers()
+    if offsets is None or data is None:
+        return False
+    ends = np.frombuffer(memoryview(offsets), np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return bool(allowed[np.frombuffer(memoryview(data), np.uint8)[ends[0] : ends[-1]]].all())
 
 
 def _is_longer(texts: Any, chars: int) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +16,9 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly, every_bad, require_whole
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import null_refused, nulls_of, without
-from txn_engine.files.kinds import is_binary, is_string, unit_and_zone
+from txn_engine.files.kinds import is_binary, is_nested, is_string, unit_and_zone
 from txn_engine.files.layout import ACTOR, Layout, shown
-from txn_engine.files.text import BATCH_ROWS
+from txn_engine.files.text import BATCH_CHARS, BATCH_ROWS
 from txn_engine.value_text import json_records
 
 if TYPE_CHECKING:
@@ -46,18 +48,70 @@ def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
                     value=str(kind),
                 )
         old_times = _old_times(layout, file, names)
-        first_row, done = 1, 0
-        size = layout.source.stat().st_size
-        batches = file.iter_batches(BATCH_ROWS, columns=names)
-        coarse = _coarse(layout, old_times)
+        repeated = _repeated(file, names)
+        batch_rows = _rows_of_a_batch(file, names)
+    first_row, done = 1, 0
+    size = layout.source.stat().st_size
+    with opened_parquet(layout, read_dictionary=repeated) as file:
+        batches = file.iter_batches(batch_rows, columns=names)
+        coarse = _coarse(layout, old_times, batch_rows)
         while (batch := _next(layout, batches, first_row)) is not None:
             batch = batch.select(names)
             if old_times:
                 batch = _with_whole_times(layout, batch, _next(layout, coarse, first_row), first_row)
-            yield _fitting(layout, batch, first_row)
-            first_row += batch.num_rows
+            for part in _written_out(batch):
+                yield _fitting(layout, part, first_row)
+                first_row += part.num_rows
             done = size * first_row // max(file.metadata.num_rows, 1)
             layout.progress(min(done, size))
+
+
+# --- how much of it is held -------------------------------------------------------------------------------
+
+
+def _repeated(file: pq.ParquetFile, names: list[str]) -> list[str]:
+    """The columns of text or bytes: read as they are stored, so that a value stands once however often it is meant."""
+    kinds = {name: file.schema_arrow.field(name).type for name in names}
+    return [name for name, kind in kinds.items() if is_string(kind) or is_binary(kind)]
+
+
+def _rows_of_a_batch(file: pq.ParquetFile, names: list[str]) -> int:
+    """So many that a batch has about `BATCH_CHARS`, as far as the file says how large its rows are."""
+    most, wanted = 1, {*names}
+    for number in range(file.metadata.num_row_groups):
+        group = file.metadata.row_group(number)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        held = sum(each.total_uncompressed_size for each in columns if _column_of(each, wanted) in wanted)
+        most = max(most, held // max(group.num_rows, 1))
+    return max(min(BATCH_CHARS // most, BATCH_ROWS), 1)
+
+
+def _column_of(chunk: Any, wanted: set[str]) -> str:
+    path = str(chunk.path_in_schema)
+    return path if path in wanted else path.partition(".")[0]
+
+
+def _written_out(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The batch without dictionaries, in parts that have about `BATCH_CHARS` each of what stood in those."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if isinstance(column, pa.DictionaryArray) and (
+            is_string(column.type.value_type) or is_binary(column.type.value_type)
+        ):
+            lengths: Any = pc.binary_length(cast("Any", column.dictionary)).take(column.indices)
+            sizes += pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False)
+    parts = np.cumsum(sizes) // BATCH_CHARS
+    begins = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), batch.num_rows]
+    for begin, end in pairwise(begins):
+        part = batch.slice(begin, end - begin)
+        columns = [
+            column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+            for column in part.columns
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+# --- rows -------------------------------------------------------------------------------------------------
 
 
 def opened_parquet(layout: Layout, **options: Any) -> pq.ParquetFile:
@@ -107,7 +161,7 @@ def _fitting(layout: Layout, batch: pa.RecordBatch, first_row: int) -> pa.Record
         if not faults.every:
             faults.add(bad[0], _bad_row(layout, field, column, bad[0], rows[bad[0]]))
             return nulls_of(field, batch.num_rows)
-        bad = every_bad(column, lambda part: _exactly(part, field.type))
+        bad = every_bad(column, lambda part: _exactly(_alone(part), field.type))
         for index in bad:
             faults.add(index, _bad_row(layout, field, column, index, rows[index]))
         return _exactly(without(column, bad), field.type)
@@ -116,8 +170,49 @@ def _fitting(layout: Layout, batch: pa.RecordBatch, first_row: int) -> pa.Record
         layout,
         rows,
         fitting,
-        lambda index: json_records(pa.Table.from_batches([batch.slice(index, 1)]), "base64")[0],
+        lambda index: _as_json(batch.slice(index, 1)),
     )
+
+
+def _as_json(row: pa.RecordBatch) -> str:
+    """A row as JSON. What is no text though its type says so is an object, which no column of text takes for one."""
+    try:
+        return json_records(pa.Table.from_batches([row]), "base64")[0]
+    except UnicodeDecodeError:
+        pass  # one of its columns
+    parts = []
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            part = json_records(pa.Table.from_arrays([column], [name]), "base64")[0]
+        except UnicodeDecodeError:
+            bytes_of = column.cast(_with_bytes(column.type))
+            part = json_records(pa.Table.from_arrays([bytes_of], ["not_utf8"]), "base64")[0]
+            part = f"{{{json.dumps(name, ensure_ascii=False)}: {part}}}"
+        parts.append(part[1:-1])
+    return "{" + ", ".join(parts) + "}"
+
+
+def _with_bytes(kind: Any) -> Any:
+    """The type, with bytes in place of text."""
+    if is_string(kind):
+        return pa.large_binary()
+    if pa.types.is_dictionary(kind):
+        return _with_bytes(kind.value_type)
+    if pa.types.is_map(kind):
+        return pa.map_(_with_bytes(kind.key_type), _with_bytes(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_with_bytes(kind.value_type))
+    if pa.types.is_large_list(kind):
+        return pa.large_list(_with_bytes(kind.value_type))
+    if pa.types.is_struct(kind):
+        inner = [kind.field(place) for place in range(kind.num_fields)]
+        return pa.struct([(field.name, _with_bytes(field.type)) for field in inner])
+    return kind
+
+
+def _alone(part: Any) -> Any:
+    """The values without others of their column: a list's slice still has all that is in the lists around it."""
+    return part.take(pa.array(range(len(part)))) if is_nested(part.type) else part
 
 
 def _exactly(column: Any, kind: pa.DataType) -> pa.Array[Any]:
@@ -174,11 +269,11 @@ def _old_times(layout: Layout, file: pq.ParquetFile, names: list[str]) -> list[s
     return [path for path in found if path in names]
 
 
-def _coarse(layout: Layout, columns: list[str]) -> Iterator[pa.RecordBatch]:
+def _coarse(layout: Layout, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """The same columns in microseconds, for which 64 bits are enough; what is below them is cut off."""
     if columns:
         with opened_parquet(layout, coerce_int96_timestamp_unit="us") as file:
-            yield from file.iter_batches(BATCH_ROWS, columns=columns)
+            yield from file.iter_batches(rows, columns=columns)
 
 
 def _with_whole_times(

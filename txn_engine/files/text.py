@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 from collections.abc import Iterator
 from typing import Self
@@ -14,6 +15,9 @@ BATCH_ROWS = 32_768
 BATCH_CHARS = 16 * 1024 * 1024
 ROW_CHARS_MAX = 16 * 1024 * 1024
 """The longest row that is held; a longer one is refused before it is read to its end."""
+BLOCK_CHARS = 1 << 20
+"""So much is read at a time, and what its last line lacks."""
+_READ_BYTES = 8_192
 
 
 class Text:
@@ -30,14 +34,16 @@ class Text:
             self._bytes = CountedBytes(layout.source)
         except OSError as error:
             raise layout.unreadable(error) from error
-        self._encoding = "utf-8-sig" if layout.encoding == "utf-8" else layout.encoding
-        self._stream = io.TextIOWrapper(
-            decompressed(self._bytes, layout.compression),
-            encoding=self._encoding,
-            errors="surrogateescape",
-            newline="",
-        )
-        self.chars = self._lines = 0
+        self.encoding = layout.encoding
+        self._stream = decompressed(self._bytes, layout.compression)
+        self._decoder = codecs.getincrementaldecoder(
+            "utf-8-sig" if self.encoding == "utf-8" else self.encoding
+        )("surrogateescape")
+        self._block = io.StringIO()
+        self._tail = ""
+        self._has_ended = False
+        self._failure: BaseException | None = None
+        self.chars = self.lines_read = 0
         self.full_at = BATCH_CHARS
         self.full_rows = BATCH_ROWS
         self.held: list[str] = []
@@ -52,12 +58,12 @@ class Text:
             error, UnicodeError
         ):  # surrogates cannot stand for it: the rest cannot be told from lines
             raise self._layout.refused(
-                f"bytes that are no {self._layout.encoding.upper()}, behind line {self._lines}",
+                f"bytes that are no {self._layout.encoding.upper()}, behind line {self.lines_read}",
                 expected=f"text in {self._layout.encoding.upper()}, whole",
             ) from None
         if isinstance(error, OSError) and self._layout.compression is not None and error.errno is None:
             raise self._layout.refused(
-                f"damaged or truncated {self._layout.compression}, behind line {self._lines}",
+                f"damaged or truncated {self._layout.compression}, behind line {self.lines_read}",
                 expected="a whole file",
             ) from None
         if isinstance(error, OSError):
@@ -65,28 +71,85 @@ class Text:
 
     def lines(self) -> Iterator[str]:
         """The lines, with their ends."""
-        read, held, room = self._stream.readline, self.held, ROW_CHARS_MAX + 1
-        chars = row_from = lines = 0
-        try:
+        held, room = self.held, ROW_CHARS_MAX + 1
+        row_from = 0
+        while self._has_more():
+            read = self._block.readline
             while line := read(room):
                 if not held:
-                    row_from = chars
+                    row_from = self.chars
                 held.append(line)
-                chars += len(line)
-                lines += 1
-                if chars - row_from >= room:
-                    raise self._too_long(lines)
+                self.chars += len(line)
+                self.lines_read += 1
+                if self.chars - row_from >= room:
+                    raise self._too_long(self.lines_read)
                 if not line.isascii() and not is_whole(line):
                     self.is_undecodable = True
-                self.chars = chars
                 yield line
-        finally:
-            self._lines = lines
+                read = self._block.readline
+
+    def block(self) -> str:
+        """Whole lines that are still to be read, about `BLOCK_CHARS`, at a row's beginning; "" at the end."""
+        rest = self._block.read()
+        if len(rest) < BLOCK_CHARS:
+            rest += self._read()
+        self._block = io.StringIO(rest, newline="")
+        return rest
+
+    def pass_over(self, chars: int, lines: int) -> None:
+        """So much of the block was read."""
+        self._block.seek(chars)
+        self.chars += chars
+        self.lines_read += lines
+
+    def _has_more(self) -> bool:
+        """Whether there are lines in the block, of those that it has now."""
+        at = self._block.tell()
+        if self._block.seek(0, io.SEEK_END) > at:
+            self._block.seek(at)
+            return True
+        text = self._read()
+        self._block = io.StringIO(text, newline="")
+        return bool(text)
+
+    def _read(self) -> str:
+        """Whole lines, as many as there are in so much; what comes behind a failure is not known, nor is its line."""
+        parts, chars = [self._tail], len(self._tail)
+        self._tail = ""
+        end = 0
+        while not end and self._failure is None and not self._has_ended and chars <= ROW_CHARS_MAX:
+            wanted = chars + BLOCK_CHARS
+            while chars < wanted and (piece := self._piece()) is not None:
+                parts.append(piece)
+                chars += len(piece)
+            parts = ["".join(parts)]
+            end = _end_of_lines(parts[0])
+        text = "".join(parts)
+        if self._failure is not None:
+            if not end:
+                raise self._failure
+            return text[:end]
+        if self._has_ended or not end:
+            return text
+        self._tail = text[end:]
+        return text[:end]
+
+    def _piece(self) -> str | None:
+        """A little more text; None at the end, or where there is no more to be had."""
+        if self._has_ended or self._failure is not None:
+            return None
+        try:
+            data = self._stream.read1(_READ_BYTES)
+            text = self._decoder.decode(data, final=not data)
+        except (OSError, ValueError) as failure:  # raised where the reading comes to it
+            self._failure = failure
+            return None
+        self._has_ended = not data
+        return text
 
     def raw(self) -> bytes:
         """The bytes of the lines that are held."""
-        encoding = "utf-8" if self._encoding == "utf-8-sig" else self._encoding
-        return "".join(self.held).encode(encoding, errors="surrogateescape")
+        return "".join(self.held).encode(self.encoding, errors="surrogateescape")
 
     def next_row(self) -> None:
         """Forget the lines that are held."""
@@ -130,6 +193,11 @@ class Text:
             line=line - lines + 1,
             action=hint,
         )
+
+
+def _end_of_lines(text: str) -> int:
+    """Where the last line that is surely whole ends: behind a CR there may be a LF to come."""
+    return max(text.rfind("\n"), text.rfind("\r", 0, max(len(text) - 1, 0))) + 1
 
 
 def is_whole(text: str) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.files import BadRow
+from txn_engine.files.text import checked_encoding
 from txn_engine.loading.limits import DeadLetterLimit
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ DEAD_LETTERS = pa.schema(_FIELDS)
 """The columns of every dead-letter topic."""
 
 SENT_BYTES = 16 * 1024 * 1024
+REASONS_MAX = 1_000
+OTHER_REASONS = "other reasons"
+"""What a run has more of is counted as this; each letter has its own all the same."""
 
 REPLAYED_WITH = (
     "columns",
@@ -76,16 +80,24 @@ def reason_of(error: TxnEngineError) -> str:
     return f"{error.seen}; expected {error.expected}" if error.expected else error.seen
 
 
-def reading_of(file_format: str, reading: Mapping[str, Any], topic: Topic) -> str:
+def reading_of(
+    file_format: str, reading: Mapping[str, Any], topic: Topic, partition: int | None = None
+) -> str:
     """What rows of a file are read with when they are replayed, as JSON; of Parquet they are JSON by then.
 
-    It says whose columns the rows were meant to have: the topic's incarnation, and the version of its schema.
+    It says whose columns the rows were meant to have: the topic's incarnation, and the version of its schema. encoding:
+    of the raw bytes, where it is not UTF-8. partition: the one that all rows were to go into.
     """
     if file_format == "parquet":
         kept: dict[str, Any] = {"columns": dict(reading.get("columns") or {}), "binary": "base64"}
         kept |= {name: reading[name] for name in ("missing_columns", "unknown_columns") if name in reading}
     else:
         kept = {name: reading[name] for name in REPLAYED_WITH if reading.get(name) is not None}
+    encoding = checked_encoding(reading.get("encoding") or "utf-8")
+    if encoding != "utf-8" and file_format != "parquet":
+        kept["encoding"] = encoding
+    if partition is not None:
+        kept["partition"] = partition
     said = {"format": "csv" if file_format == "csv" else "jsonl", **kept}
     said |= {"incarnation": topic.incarnation, "schema_version": topic.version}
     return json.dumps(said, ensure_ascii=False, sort_keys=True, default=list)
@@ -151,6 +163,8 @@ class DeadLetters:
     def _count(self, error: InvalidRecordError) -> None:
         self.count += 1
         reason = reason_of(error)
+        if reason not in self.reasons and len(self.reasons) >= REASONS_MAX:
+            reason = OTHER_REASONS
         count, first = self.reasons.get(reason, (0, error))
         self.reasons[reason] = count + 1, first
         self.limit.check_count(self.count, self.first or error)

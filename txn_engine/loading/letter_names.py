@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from txn_engine.errors import InvalidRecordError
-from txn_engine.loading.written import WrittenNumber, dumped, names_in, object_of
+from txn_engine.loading.written import WrittenNumber, dumped, object_of
 
 if TYPE_CHECKING:
     from txn_engine.log.topics import Topic
@@ -73,7 +73,7 @@ class Names:
         if isinstance(row, dict):
             return self._moved(row)
         found = object_of(row)
-        if found is None or len(names_in(row)) != len(found):
+        if found is None:
             return row  # which says by itself what is wrong with it
         moved = self._moved(found)
         return row if moved == found else dumped(moved)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.files import BadRow, read_records
+from txn_engine.files.text import checked_encoding
 from txn_engine.loading.dead_letters import REPLAYED_WITH, reason_of
 from txn_engine.loading.letter_names import OF_THE_TOPIC, Names, Row, is_count
 from txn_engine.loading.written import WrittenNumber, dumped, object_of
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 NO_COLUMNS = ("_partition", "_offset", "_reason", "_raw")
 """What a line that is to be mended says beside the columns."""
 _LINE_END = re.compile(r"\r\n|\r|\n")
+OF_THE_LOAD = ("encoding", "partition")
+"""What a letter's `reading` says beside that, of its bytes and of where it goes."""
 _NOT_CUT = "no columns, only bytes that could not be cut into some"
 
 
@@ -65,10 +68,21 @@ class Letter:
             return str(self.values["columns"])
         if self.values["raw"] is not None and not self.is_csv:
             try:
-                return bytes(self.values["raw"]).decode().strip()
-            except UnicodeDecodeError:
+                return bytes(self.values["raw"]).decode(self.encoding).strip()
+            except UnicodeError:
                 return None
         return None
+
+    @property
+    def encoding(self) -> str:
+        """Of its bytes."""
+        return str(self.reading().get("encoding", "utf-8"))
+
+    @property
+    def target(self) -> int | None:
+        """The partition that it is for; None where the topic's key says."""
+        found = self.reading().get("partition")
+        return None if found is None else int(found)
 
     def fields(self) -> dict[str, str] | None:
         """The row's texts by column, of csv; None where they are none."""
@@ -99,7 +113,7 @@ class Letter:
 def _reading(text: str | None) -> Mapping[str, Any]:
     """What a letter says of its reading, judged; empty where it cannot be."""
     found = object_of(text or '{"format": "jsonl"}')
-    if found is None or not set(found) <= {"format", *OF_THE_TOPIC, *REPLAYED_WITH}:
+    if found is None or not set(found) <= {"format", *OF_THE_LOAD, *OF_THE_TOPIC, *REPLAYED_WITH}:
         return {}
     texts = ("format", "date_format", "decimal", "binary", "missing_columns", "unknown_columns")
     columns, nulls = found.get("columns", {}), found.get("null_values", [])
@@ -111,9 +125,17 @@ def _reading(text: str | None) -> Mapping[str, Any]:
         and all(type(value) is str for value in columns.values())
         and isinstance(nulls, list)
         and all(type(value) is str for value in nulls)
-        and all(is_count(found[name]) for name in OF_THE_TOPIC if name in found)
+        and all(is_count(found[name]) for name in (*OF_THE_TOPIC, "partition") if name in found)
+        and _is_encoding(found.get("encoding", "utf-8"))
     )
     return found if sound else {}
+
+
+def _is_encoding(name: object) -> bool:
+    try:
+        return isinstance(name, str) and checked_encoding(name) == name
+    except InvalidRequestError:
+        return False
 
 
 def _as_field(value: Any, null: str, decimal: str) -> str:
@@ -127,18 +149,31 @@ def _as_field(value: Any, null: str, decimal: str) -> str:
 Failed = tuple[Letter, "TxnEngineError | str"]
 
 
-def read_again(
-    letters: Sequence[Letter], topics: Mapping[str, Topic]
-) -> Iterator[tuple[str, list[pa.RecordBatch], list[Failed]]]:
-    """The letters as records, group by group in their order: the topic, its records, the letters that fail again."""
-    for (topic, _, _), group in groupby(letters, key=lambda letter: letter.group):
-        yield topic, *_group_again(list(group), topics.get(topic))
+@dataclass(frozen=True, slots=True)
+class ReadAgain:
+    """Letters of one topic that are read together: the records, for one partition or by their key, and those that fail
+    again.
+    """
+
+    topic: str
+    partition: int | None
+    records: list[pa.RecordBatch]
+    failed: list[Failed]
+
+
+def read_again(letters: Sequence[Letter], topics: Mapping[str, Topic]) -> Iterator[ReadAgain]:
+    """The letters as records, group by group in their order."""
+    for (name, _, _), grouped in groupby(letters, key=lambda letter: letter.group):
+        group = list(grouped)
+        yield ReadAgain(name, group[0].target, *_group_again(group, topics.get(name)))
 
 
 def _group_again(letters: Sequence[Letter], topic: Topic | None) -> tuple[list[pa.RecordBatch], list[Failed]]:
     if topic is None:
         return [], [(letter, "no such topic") for letter in letters]
-    reading = letters[0].reading()
+    target, reading = letters[0].target, letters[0].reading()
+    if target is not None and target >= topic.partitions:
+        return [], [(letter, "a partition that the topic does not have") for letter in letters]
     if not reading:
         return [], [(letter, "a dead letter that does not say how it is read") for letter in letters]
     names = Names.of(reading, topic)
@@ -148,7 +183,7 @@ def _group_again(letters: Sequence[Letter], topic: Topic | None) -> tuple[list[p
     rows = [row for _, row in cut]
     text, lines = _as_csv(rows) if letters[0].is_csv else _as_json_lines(rows)
     by_line = dict(zip(lines, (letter for letter, _ in cut), strict=True))
-    kept = {name: value for name, value in reading.items() if name not in OF_THE_TOPIC}
+    kept = {name: value for name, value in reading.items() if name not in (*OF_THE_LOAD, *OF_THE_TOPIC)}
     bad: list[BadRow] = []
     try:
         batches = list(
@@ -213,7 +248,7 @@ def repair_line(values: Mapping[str, Any]) -> str:
     text = letter.text()
     columns = None if text is None else object_of(text)
     if columns is None:
-        told["_raw"] = (values["raw"] or b"").decode(errors="backslashreplace")
+        told["_raw"] = (values["raw"] or b"").decode(letter.encoding, errors="backslashreplace")
     own = {name: value for name, value in (columns or {}).items() if name not in NO_COLUMNS}
     parts = [f"{json.dumps(name)}: {dumped(value)}" for name, value in {**told, **own}.items()]
     return json_printable("{" + ", ".join(parts) + "}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -16,6 +16,7 @@ from txn_engine.files import files_named, format_of, read_records
 from txn_engine.loading.dead_letters import DeadLetters, check_dead_letter_topic, reading_of
 from txn_engine.loading.limits import DeadLetterLimit
 from txn_engine.loading.manifest import Manifest, SeenFile, text_of_path
+from txn_engine.producer.runs import ForgottenRuns, run_into
 from txn_engine.schemas.defaults import fills
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class FileLoad:
     Without a `producer` everything is read, and nothing sent.
     """
 
+    engine: Engine
     topic: Topic
     reading: Mapping[str, Any]
     partition: int | None = None
@@ -57,7 +59,8 @@ class FileLoad:
         if self.dead_letters is not None:
             known = self.reading.get("format") or format_of(str(source)) or ""
             rejected = self.dead_letters.taker(
-                name or text_of_path(str(source)), reading_of(known, self.reading, self.topic)
+                name or text_of_path(str(source)),
+                reading_of(known, self.reading, self.topic, self.partition),
             )
         held: list[pa.RecordBatch] = []
         held_bytes = 0
@@ -103,11 +106,16 @@ class FileLoad:
             self.dead_letters.producer = producer
 
     def check(self) -> None:
-        """All files are read. Raises `InvalidRecordError` where too many are dead letters, and as `Manifest.send`."""
+        """All files are read. Raises `InvalidRecordError` where too many are dead letters, as `Manifest.send`, and
+        `UnknownTopicOrPartitionError` where the topic is another one by now.
+        """
         if self.dead_letters is not None:
             self.dead_letters.check(self.records + self.dead_letters.count)
-        if self.manifest is not None and self.producer is not None:
+        if self.producer is None:
+            return
+        if self.manifest is not None:
             self.manifest.send(self.producer)
+        self.engine.logs.topics.check_current(self.topic)
 
     @property
     def all_sent(self) -> list[Future[list[RecordMetadata]]]:
@@ -125,7 +133,8 @@ class LoadResult:
     """What one load did: records and dead letters are all rows of the files.
 
     `already_committed`: a transaction with this run id had been committed before, so nothing was loaded now.
-    `loaded_before`: files that the manifest knows, and that were passed over.
+    `loaded_before`: files that the manifest knows, and that were passed over; `copies`: of these, the name under which
+    the same content was loaded, where it is another. `passed_over`: names that `files_named` passed over.
     """
 
     topic: str
@@ -134,6 +143,8 @@ class LoadResult:
     batches: tuple[RecordMetadata, ...] = ()
     already_committed: bool = False
     loaded_before: tuple[str, ...] = ()
+    copies: Mapping[str, str] = field(default_factory=dict)
+    passed_over: tuple[str, ...] = ()
 
 
 def load_files(
@@ -147,6 +158,8 @@ def load_files(
     dead_letter_topic: str | None = None,
     max_dead_letters: int | str | None = None,
     manifest: str | None = None,
+    again: bool = False,
+    forgotten_runs: ForgottenRuns = "refuse",
     transaction_timeout_ms: int = 300_000,
     **reading: Any,
 ) -> LoadResult:
@@ -154,16 +167,26 @@ def load_files(
 
     `reading`: as `read_records` takes it. With a `dead_letter_topic` rows that cannot be used go there, in the same
     transaction, so that records and dead letters are all rows of the files; above `max_dead_letters` (a count, or a
-    share as "1%") the load fails and nothing of it is visible. With a `manifest` files that were loaded before are
-    passed over, whatever the run, and what is loaded is noted there, in the same transaction. The transactional id is
-    `load-files/<topic>` unless one is given; the last 100 runs of an id are known.
+    share as "1%") the load fails and nothing of it is visible. With a `manifest` files whose content was
+    loaded before are passed over, whatever the run and their name, unless `again` is true, and what is loaded is noted
+    there, in the same transaction. The transactional id is
+    `load-files/<topic>` unless one is given. The log knows the last 100 runs of an id; from then on a run that is none
+    of them is refused, for it may have been loaded, unless `forgotten_runs` is "load", or a manifest knows the files.
 
     Raises:
-        InvalidRequestError: no such file, or a dead-letter topic of other columns; before anything is written.
+        InvalidRequestError: no such file, a dead-letter topic of other columns, or a run that the log may have
+            forgotten; before anything is written.
         InvalidRecordError: a file does not fit the topic, or too many rows do not; nothing of the load is visible.
     """
-    files = files_named([paths] if isinstance(paths, str | Path) else paths, reading.get("format"))
+    if again and manifest is None:
+        raise InvalidRequestError(
+            "again without a manifest", actor="load", expected="a manifest that says what was loaded"
+        )
+    hidden: list[Path] = []
+    given = [paths] if isinstance(paths, str | Path) else paths
+    files = files_named(given, reading.get("format"), passed_over=hidden.append)
     info = engine.logs.topics.look_up(topic)
+    run = run_into(run_id, info)
     dead = dead_letters_for(
         engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run_id, is_dry=False
     )
@@ -173,26 +196,30 @@ def load_files(
         transaction_timeout_ms=min(transaction_timeout_ms, limit_ms),
     ) as producer:
         producer.init_transactions()
-        if producer.has_committed(run_id):
+        if producer.committed_before(run, forgotten_runs="load" if manifest else forgotten_runs):
             return LoadResult(topic, already_committed=True)
         with ExitStack() as stack:
             kept = None
             if manifest is not None:
-                kept = stack.enter_context(Manifest(engine, manifest, topic=topic))
-            load = FileLoad(info, reading, partition, dead, kept, run_id)
+                kept = stack.enter_context(Manifest(engine, manifest, topic=info))
+            load = FileLoad(engine, info, reading, partition, dead, kept, run_id)
             load.send_with(producer)
-            new = files if kept is None else kept.new(files)
-            before = () if kept is None else kept.passed_over
+            new = files if kept is None else kept.new(files, again=again)
+            before = LoadResult(
+                topic,
+                loaded_before=() if kept is None else kept.passed_over,
+                copies={} if kept is None else kept.copies,
+                passed_over=tuple(map(str, hidden)),
+            )
             if not new:
-                return LoadResult(topic, loaded_before=before)
-            with producer.transaction(run_id):
+                return before
+            with producer.transaction(run):
                 for file in new:
                     load.take(file) if isinstance(file, Path) else load.take_seen(file)
                 load.check()
         batches = tuple(batch for future in load.sent for batch in future.result())
-        return LoadResult(
-            topic, load.records, 0 if dead is None else dead.count, batches, loaded_before=before
-        )
+        dead_letters = 0 if dead is None else dead.count
+        return replace(before, records=load.records, dead_letters=dead_letters, batches=batches)
 
 
 def dead_letters_for(

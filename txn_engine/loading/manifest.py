@@ -16,6 +16,7 @@ from txn_engine.types import OffsetAndMetadata, TopicPartition
 
 if TYPE_CHECKING:
     from txn_engine.engine import Engine
+    from txn_engine.log.topics import Topic
     from txn_engine.producer import Producer
 
 _FIELDS: list[pa.Field[Any]] = [
@@ -27,9 +28,10 @@ _FIELDS: list[pa.Field[Any]] = [
     pa.field("dead_letters", pa.int64(), nullable=False),
     pa.field("run_id", pa.string()),
     pa.field("loaded_at", pa.timestamp("ms", tz="UTC"), nullable=False),
+    pa.field("incarnation", pa.int32()),
 ]
 LOADED_FILES = pa.schema(_FIELDS)
-"""The columns of a manifest."""
+"""The columns of a manifest. Without an incarnation a row is from before there was that column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,20 @@ class SeenFile:
     path: Path
     sha256: str
     bytes: int
-    state: tuple[int, int, int]
+    state: tuple[int, ...]
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """Look at it. `InvalidRequestError` where it cannot be read."""
+        """Look at it. `InvalidRequestError` where it cannot be read, or not twice."""
         try:
             state = _state_of(path)
+            if not path.is_file():
+                raise InvalidRequestError(
+                    "no file",
+                    actor="load",
+                    place=str(path),
+                    expected="files: a manifest knows what is in them",
+                )
             with path.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
@@ -59,8 +68,8 @@ class SeenFile:
 
     @property
     def name(self) -> str:
-        """Its path from the root, by which a manifest knows it."""
-        return text_of_path(os.path.abspath(self.path))
+        """Its path from the root, without links, by which a manifest knows it."""
+        return text_of_path(os.path.realpath(self.path))
 
     def check_same(self) -> None:
         """Raise `InvalidRecordError` where it is another file by now: what was loaded is not what was looked at."""
@@ -83,9 +92,10 @@ def text_of_path(path: str) -> str:
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
-def _state_of(path: Path) -> tuple[int, int, int]:
+def _state_of(path: Path) -> tuple[int, ...]:
+    """What tells a file from what it was before; whoever writes it may set the time of its contents, not the last."""
     found = os.stat(path)
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 class Manifest:
@@ -95,7 +105,7 @@ class Manifest:
     two loads that have read the same manifest one is refused, by `OffsetsMovedError`, and loads nothing.
     """
 
-    def __init__(self, engine: Engine, name: str, *, topic: str) -> None:
+    def __init__(self, engine: Engine, name: str, *, topic: Topic) -> None:
         """Read it. `InvalidRequestError`: it is none, or another topic's. `OffsetsPendingError`: a load goes on."""
         found = engine.logs.topics.look_up(name)
         if not found.schema.equals(LOADED_FILES):
@@ -103,7 +113,8 @@ class Manifest:
                 f"columns {', '.join(found.schema.names)}",
                 actor=f"manifest {name!r}",
                 expected=f"the columns of a manifest: {', '.join(LOADED_FILES.names)}",
-                action="make one: `topics create NAME --manifest`",
+                action="make one: `topics create NAME --manifest`; to one that has no incarnation,"
+                f" `topics alter {name} --add 'incarnation int32' --execute` adds it",
             )
         self._name, self._topic, self._clock = name, topic, engine.clock
         self._consumer = engine.consumer(group_id=f"loaded-files/{name}")
@@ -119,28 +130,39 @@ class Manifest:
                 )
         scan = engine.scan(name)
         self._ends: dict[TopicPartition, int] = scan.offsets
-        self._known = {row["file"]: row for batch in scan.to_batches() for row in batch.to_pylist()}
+        rows = [row for batch in scan.to_batches() for row in batch.to_pylist()]
+        self._known = {row["file"]: row for row in rows if row["incarnation"] in (None, topic.incarnation)}
         self._loaded: list[dict[str, Any]] = []
+        self._by_content = {row["sha256"]: row["file"] for row in self._known.values()}
         self.passed_over: tuple[str, ...] = ()
-        others = {row["topic"] for row in self._known.values()} - {topic}
+        self.copies: dict[str, str] = {}
+        others = {row["topic"] for row in rows} - {topic.name}
         if others:
             raise InvalidRequestError(
                 f"files of topic {min(others)!r}",
                 actor=f"manifest {name!r}",
-                expected=f"those of {topic!r} alone",
+                expected=f"those of {topic.name!r} alone",
             )
 
-    def new(self, files: Sequence[Path]) -> list[SeenFile]:
-        """Those that were not loaded yet. `InvalidRequestError` names one that was, and has changed since."""
+    def new(self, files: Sequence[Path], *, again: bool = False) -> list[SeenFile]:
+        """Those whose content was not loaded yet, under whatever name; with `again` the others too.
+
+        `passed_over` are those that were; `copies` says under which other name. Of two that are alike here the first is
+        new. `InvalidRequestError` names a file that was loaded, and has changed since.
+        """
         found = []
+        by_content = dict(self._by_content)
         for seen in map(SeenFile.of, files):
             known = self._known.get(seen.name)
-            if known is None:
-                found.append(seen)
-            elif known["sha256"] == seen.sha256:
-                self.passed_over = (*self.passed_over, str(seen.path))
-            else:
+            if known is not None and known["sha256"] != seen.sha256:
                 self._refuse(seen, known)
+            first = by_content.setdefault(seen.sha256, seen.name)
+            if again or (known is None and first == seen.name):
+                found.append(seen)
+                continue
+            self.passed_over = (*self.passed_over, str(seen.path))
+            if known is None:
+                self.copies[str(seen.path)] = first
         return found
 
     def _refuse(self, seen: SeenFile, known: dict[str, Any]) -> NoReturn:
@@ -161,11 +183,12 @@ class Manifest:
                 "file": seen.name,
                 "sha256": seen.sha256,
                 "bytes": seen.bytes,
-                "topic": self._topic,
+                "topic": self._topic.name,
                 "records": records,
                 "dead_letters": dead_letters,
                 "run_id": run_id,
                 "loaded_at": self._clock(),
+                "incarnation": self._topic.incarnation,
             }
         )
 

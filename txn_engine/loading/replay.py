@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
+from txn_engine.files.json_lines import each_name_once
 from txn_engine.loading.dead_letters import DEAD_LETTERS, check_dead_letter_topic
 from txn_engine.loading.letter_rows import (
     NO_COLUMNS,
@@ -63,7 +64,7 @@ def read_repaired(path: Path) -> dict[tuple[int, int], str]:
                 place, row = _repaired_row(line)
                 if place is None or place in found or len(found) >= REPAIRED_MAX:
                     raise InvalidRequestError(
-                        "a letter named twice" if place in found else "no repaired row",
+                        "a letter named twice" if place in found else row or "no repaired row",
                         actor="replay",
                         place=f"{path} line {number}",
                         expected="a JSON object with _partition and _offset of one letter, and its columns",
@@ -84,11 +85,17 @@ def read_repaired(path: Path) -> dict[tuple[int, int], str]:
 
 
 def _repaired_row(line: str) -> tuple[tuple[int, int] | None, str]:
-    """Which letter, and its columns as JSON, numbers as they are written."""
+    """Which letter, and its columns as JSON, numbers as they are written; without a letter, what is wrong if it is
+    known.
+    """
     try:
-        row = json.loads(line, parse_float=WrittenNumber, parse_int=WrittenNumber)
-    except (ValueError, RecursionError):
+        row = json.loads(
+            line, parse_float=WrittenNumber, parse_int=WrittenNumber, object_pairs_hook=each_name_once
+        )
+    except json.JSONDecodeError:
         return None, ""
+    except (ValueError, RecursionError) as error:
+        return None, str(error)
     if not isinstance(row, dict):
         return None, ""
     place = tuple(row.get(name) for name in PLACE)
@@ -187,13 +194,14 @@ def _sent(
         found = [_letter(values, repaired) for values in batch.to_pylist()]
         count += len(found)
         topics.know(found)
-        for topic, rows, failed in read_again(found, topics.known):
-            records += sum(each.num_rows for each in rows)
-            back += len(failed)
-            if producer is not None and rows:
-                producer.produce(topic, pa.Table.from_batches(rows))
-            if producer is not None and failed:
-                producer.produce(dead_letter_topic, _came_back(failed, engine.clock(), run_id))
+        for group in read_again(found, topics.known):
+            records += sum(each.num_rows for each in group.records)
+            back += len(group.failed)
+            if producer is not None and group.records:
+                table = pa.Table.from_batches(group.records)
+                producer.produce(group.topic, table, partition=group.partition)
+            if producer is not None and group.failed:
+                producer.produce(dead_letter_topic, _came_back(group.failed, engine.clock(), run_id))
     if repaired:
         partition, offset = next(iter(repaired))
         raise InvalidRequestError(

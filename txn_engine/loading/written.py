@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from txn_engine.files.json_lines import each_name_once
+
 
 class WrittenNumber(str):
     """A number as JSON has it written."""
@@ -13,18 +15,14 @@ class WrittenNumber(str):
 
 
 def object_of(text: str) -> dict[str, Any] | None:
-    """The object that the text says; None where it says none."""
+    """The object that the text says; None where it says none, or has a name twice."""
     try:
-        found = json.loads(text, parse_int=WrittenNumber, parse_float=WrittenNumber)
+        found = json.loads(
+            text, parse_int=WrittenNumber, parse_float=WrittenNumber, object_pairs_hook=each_name_once
+        )
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def names_in(text: str) -> list[str]:
-    """The names of an object, as often as it has them."""
-    pairs: list[tuple[str, Any]] = json.loads(text, object_pairs_hook=list)
-    return [name for name, _ in pairs]
 
 
 def dumped(value: Any) -> str:

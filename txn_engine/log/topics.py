@@ -326,6 +326,14 @@ class TopicRegistry:
             self._known.pop(name, None)
         return False
 
+    def check_current(self, topic: Topic) -> None:
+        """Raise `UnknownTopicOrPartitionError` where it was deleted since it was looked up."""
+        if not self.is_current(topic.name, topic.incarnation):
+            raise UnknownTopicOrPartitionError(
+                f"topic {topic.name!r} was deleted since (its incarnation {topic.incarnation})",
+                place=self._objects.store.url,
+            )
+
     def has_new_columns(self, topic: Topic) -> bool:
         """Whether its columns were changed since it was looked up, as of now: one look at the store if nothing was."""
         if self._find(change_key(topic.name, topic.incarnation, topic.changes)) is None:

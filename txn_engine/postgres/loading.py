@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import xxhash
@@ -24,11 +25,8 @@ from txn_engine.postgres.copying import copy_out
 from txn_engine.postgres.errors import check_idle, database_errors
 from txn_engine.postgres.kinds import reads
 from txn_engine.postgres.rows import RowReader
-from txn_engine.producer import Producer
+from txn_engine.producer import ForgottenRuns, Producer, run_into
 from txn_engine.types import RecordMetadata
-
-ForgottenRuns = Literal["refuse", "load"]
-"""What is done with a run that the log may have known once."""
 
 _ACTOR: Final = "load_query"
 _SENT_BYTES: Final = 32 << 20
@@ -113,8 +111,8 @@ def load_query(
     """
     check_idle(connection, _ACTOR)
     chosen = None if key_range is None else _checked_range(KeyRange(*key_range))
-    run = run_id or (None if chosen is None else f"{chosen.name}@{_digest(query, parameters)}")
-    if run is None:
+    name_of_run = run_id or (None if chosen is None else f"{chosen.name}@{_digest(query, parameters)}")
+    if name_of_run is None:
         raise InvalidRequestError(
             "no run id",
             actor=_ACTOR,
@@ -123,21 +121,24 @@ def load_query(
             action="name the run: by it a second try knows that the first one has committed",
         )
     info = engine.logs.topics.look_up(topic)
+    run = run_into(name_of_run, info)
     name = transactional_id or f"load-query/{topic}/{info.incarnation}"
     settings: dict[str, object] = {"transactional.id": name}
     if timeout_ms is not None:
         settings["transaction.timeout.ms"] = timeout_ms
     with engine.producer(settings) as producer:
         producer.init_transactions()
-        if _has_committed(producer, run, chosen if run_id is None else None, forgotten_runs):
-            return Loaded(run, 0, True)
+        if chosen is not None and run_id is None:
+            _check_same_query(producer, run, chosen, run.removeprefix(name_of_run))
+        if producer.committed_before(run, forgotten_runs=forgotten_runs):
+            return Loaded(name_of_run, 0, True)
         letters = dead_letters_for(
-            engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=run, is_dry=False
+            engine, dead_letter_topic, max_dead_letters, topic=topic, run_id=name_of_run, is_dry=False
         )
         source = source_of(connection, query, info, parameters=parameters, key_range=chosen)
         load = RowLoad(source, letters, progress)
-        load_run(producer, run, load)
-        return Loaded(run, load.records, False, load.dead)
+        load_run(producer, run, load, before_commit=partial(engine.logs.topics.check_current, info))
+        return Loaded(name_of_run, load.records, False, load.dead)
 
 
 def source_of(
@@ -172,30 +173,17 @@ def _digest(query: str, parameters: object) -> str:
     return xxhash.xxh3_64_hexdigest(f"{' '.join(query.split())} {parameters!r}".encode())
 
 
-def _has_committed(
-    producer: Producer, run_id: str, key_range: KeyRange | None, forgotten_runs: ForgottenRuns
-) -> bool:
-    known = producer.has_committed(run_id)
-    if known:
-        return True
-    if key_range is not None:
-        same = [each for each in producer.committed_run_ids if each.startswith(f"{key_range.name}@")]
-        if same:
-            raise InvalidRequestError(
-                f"the range {key_range.name} was loaded by another query, or with other parameters",
-                actor=_ACTOR,
-                expected="that query; or a run_id, or a transactional_id, of its own for each that is loaded",
-                action="nothing was loaded: name the run, if these are other rows",
-            )
-    if known is False or forgotten_runs == "load":
-        return False
-    raise InvalidRequestError(
-        f"run {run_id!r} is none of the last 100 of transactional id {producer.transactional_id!r}",
-        actor=_ACTOR,
-        expected="one of these: an older run may have been loaded, and nobody can tell",
-        action="give each hundred runs a transactional_id of their own (one a month, say); if it was never loaded,"
-        " forgotten_runs='load'",
-    )
+def _check_same_query(producer: Producer, run_id: str, key_range: KeyRange, ending: str) -> None:
+    if producer.has_committed(run_id):
+        return
+    known = producer.committed_run_ids
+    if any(each.startswith(f"{key_range.name}@") and each.endswith(ending) for each in known):
+        raise InvalidRequestError(
+            f"the range {key_range.name} was loaded by another query, or with other parameters",
+            actor=_ACTOR,
+            expected="that query; or a run_id, or a transactional_id, of its own for each that is loaded",
+            action="nothing was loaded: name the run, if these are other rows",
+        )
 
 
 @dataclass
@@ -243,11 +231,15 @@ class RowLoad:
             self.sent.append(producer.produce(self.source.topic.name, pa.concat_tables(held)))
 
 
-def load_run(producer: Producer, run_id: str, load: RowLoad) -> None:
+def load_run(
+    producer: Producer, run_id: str, load: RowLoad, *, before_commit: Callable[[], None] | None = None
+) -> None:
     """All that the source gives, in one transaction of this run."""
     producer.begin_transaction(run_id)
     try:
         load.send(producer)
+        if before_commit is not None:
+            before_commit()
     except BaseException:
         with suppress(TxnEngineError):  # the sweep aborts it; the error to tell is the one that came first
             producer.abort_transaction()

@@ -2,5 +2,6 @@
 
 from txn_engine.producer.effects import ProducerTools
 from txn_engine.producer.producer import MAX_BLOCK_MS, Producer
+from txn_engine.producer.runs import FORGOTTEN_RUNS, ForgottenRuns, run_into
 
-__all__ = ["MAX_BLOCK_MS", "Producer", "ProducerTools"]
+__all__ = ["MAX_BLOCK_MS", "FORGOTTEN_RUNS", "ForgottenRuns", "Producer", "ProducerTools", "run_into"]

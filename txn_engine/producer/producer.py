@@ -30,6 +30,7 @@ from txn_engine.producer.first_write import first_write_check
 from txn_engine.producer.group_offsets import GroupOffsets
 from txn_engine.producer.intake import Intake
 from txn_engine.producer.receipts import Receipt
+from txn_engine.producer.runs import ForgottenRuns, committed_before
 from txn_engine.producer.sender import Records, Sender
 from txn_engine.producer.states import UNDECIDED, Call, ProducerState
 from txn_engine.protocol.transaction_rows import TransactionRow
@@ -134,6 +135,14 @@ class Producer:
         Raises: `IllegalStateError` before `init_transactions()`.
         """
         return self._known_history().has_committed(run_id)
+
+    def committed_before(self, run_id: str, *, forgotten_runs: ForgottenRuns = "refuse") -> bool:
+        """Whether that run was committed, for a load that is to be done once: where the log no longer knows, it is
+        refused, or with "load" taken for new. A load into one topic calls its run as `run_into` says.
+
+        Raises: `InvalidRequestError`: nobody can tell. `IllegalStateError` before `init_transactions()`.
+        """
+        return committed_before(self._known_history(), run_id, forgotten_runs)
 
     def _known_history(self) -> TransactionRow:
         history = self._cell.now.history

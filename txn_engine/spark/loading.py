@@ -26,6 +26,7 @@ from txn_engine.files import (
     read_records,
 )
 from txn_engine.log.topics import Topic
+from txn_engine.producer.runs import ForgottenRuns, run_into
 from txn_engine.schemas.defaults import fills
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 from txn_engine.spark.listing import listed_files
@@ -46,6 +47,7 @@ def load_files(
     *,
     run_id: str,
     transactional_id: str | None = None,
+    forgotten_runs: ForgottenRuns = "refuse",
     format: FileFormat | None = None,  # noqa: A002 -- what everybody calls it
     compression: Compression | None = None,
     encoding: str = "utf-8",
@@ -76,11 +78,13 @@ def load_files(
 
     `checks` and `report_folder` are `write_topic`'s, held against what the files have become.
 
-    The transactional id is `load-files/<topic>` unless one is given; the last 100 runs of an id are known.
+    The transactional id is `load-files/<topic>` unless one is given. The log knows the last 100 runs of an
+    id; from then on a run that is none of them is refused, for it may have been loaded, unless `forgotten_runs` is
+    "load".
 
     Raises:
-        InvalidRequestError: no file, or one of no known format; before anything is written.
-        SparkJobError: a file does not fit the topic; nothing of the load is visible.
+        InvalidRequestError: no file, one of no known format, or a run that the log may have forgotten; before anything
+            is written. SparkJobError: a file does not fit the topic; nothing of the load is visible.
     """
     check_classic(spark, _ACTOR)
     with opened(url_or_engine, **connect_kwargs) as engine:
@@ -88,7 +92,8 @@ def load_files(
         vote = vote_of(checks, report_folder, engine=engine, outputs=(topic,), actor=_ACTOR)
         name = transactional_id or f"load-files/{topic}"
         stored = engine.coordinator.current(name)
-        if stored is not None and stored.row.has_committed(run_id):
+        run = run_into(run_id, info)
+        if stored is not None and stored.row.has_committed(run):
             return WriteResult(topic, 0, (), already_committed=True)
         reading = {
             "format": format,
@@ -110,7 +115,15 @@ def load_files(
             transactional_id=name, transaction_timeout_ms=transaction_timeout_ms, markers=markers
         ) as producer:
             producer.init_transactions()
-            return write_with(engine, producer, {topic: rows}, offsets=None, run_id=run_id, vote=vote)[topic]
+            return write_with(
+                engine,
+                producer,
+                {topic: rows},
+                offsets=None,
+                run_id=run,
+                forgotten_runs=forgotten_runs,
+                vote=vote,
+            )[topic]
 
 
 def files_of(

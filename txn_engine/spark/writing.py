@@ -19,7 +19,7 @@ from txn_engine.errors import (
     TxnEngineError,
 )
 from txn_engine.log.topics import Topic
-from txn_engine.producer import MAX_BLOCK_MS, Producer
+from txn_engine.producer import MAX_BLOCK_MS, ForgottenRuns, Producer, run_into
 from txn_engine.quality.suite_run import SuitesRun
 from txn_engine.spark.columns import check_columns
 from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, reason
@@ -77,6 +77,7 @@ def write_topic(
     transactional_id: str,
     offsets: ReadOffsets | None = None,
     run_id: str | None = None,
+    forgotten_runs: ForgottenRuns = "refuse",
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
     sort_within_files: bool | Sequence[str] = False,
@@ -90,9 +91,10 @@ def write_topic(
     Executors write the data files, which nobody sees; then the driver opens one transaction that names them and
     commits. So the transaction lives for moments however long the job runs, and a task that failed, was repeated or
     speculated leaves no trace but files for the clean-up. A run that is run again under its transactional id fences
-    what the first try left behind; with a `run_id`, one whose first try committed writes nothing, as long as it is
-    among the last 100 runs of its transactional id (`offsets` refuse an older one as well). A run that has no rows is
-    not remembered: run again, it writes what came late.
+    what the first try left behind; with a `run_id`, one whose first try committed writes nothing. The log knows the
+    last 100 runs of a transactional id: from then on a run that is none of them is refused, unless `forgotten_runs` is
+    "load", or there are `offsets`, which refuse an older one as well. A run that has no rows is not remembered: run
+    again, it writes what came late.
 
     Columns are matched by name and must have Spark's types for the topic's. Every record gets the time at which the
     write began. Each task writes files of up to 128 MiB, one at a time for each partition that it has rows for; records
@@ -118,6 +120,7 @@ def write_topic(
         transactional_id=transactional_id,
         offsets=offsets,
         run_id=run_id,
+        forgotten_runs=forgotten_runs,
         transaction_timeout_ms=transaction_timeout_ms,
         markers=markers,
         sort_within_files=sort_within_files,
@@ -136,6 +139,7 @@ def write_topics(
     transactional_id: str,
     offsets: ReadOffsets | None = None,
     run_id: str | None = None,
+    forgotten_runs: ForgottenRuns = "refuse",
     transaction_timeout_ms: int = DEFAULT_TIMEOUT_MS,
     markers: MarkerMode = "inline",
     sort_within_files: bool | Sequence[str] = False,
@@ -161,8 +165,17 @@ def write_topics(
             markers=markers,
         ) as producer:
             producer.init_transactions()
+            if run_id is not None and offsets is None:
+                run_id = run_into(run_id, *map(engine.logs.topics.look_up, outputs))
             return write_with(
-                engine, producer, outputs, offsets=offsets, run_id=run_id, layout=layout, vote=vote
+                engine,
+                producer,
+                outputs,
+                offsets=offsets,
+                run_id=run_id,
+                forgotten_runs="load" if offsets is not None else forgotten_runs,
+                layout=layout,
+                vote=vote,
             )
 
 
@@ -197,12 +210,16 @@ def write_with(
     *,
     offsets: ReadOffsets | None,
     run_id: str | None,
+    forgotten_runs: ForgottenRuns = "load",
     layout: FileLayout = _AS_IT_COMES,
     before_commit: Callable[[], None] | None = None,
     vote: Vote | None = None,
 ) -> dict[str, WriteResult]:
-    """The write, by a producer that has been initialised. The vote is held before the transaction begins."""
-    if run_id is not None and producer.has_committed(run_id):
+    """The write, by a producer that has been initialised. The vote is held before the transaction begins.
+
+    forgotten_runs: "load" where offsets, or the caller, know what was written before.
+    """
+    if run_id is not None and producer.committed_before(run_id, forgotten_runs=forgotten_runs):
         return {topic: WriteResult(topic, 0, (), already_committed=True) for topic in outputs}
     topics = {topic: engine.logs.topics.look_up(topic) for topic in outputs}
     uploaded = {

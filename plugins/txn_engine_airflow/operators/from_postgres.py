@@ -28,9 +28,12 @@ from txn_engine_airflow.operators.transactions import (
 from txn_engine_airflow.postgres import POSTGRES_CONN_ID, open_postgres
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     import psycopg
 
-    from txn_engine import Engine
+    from txn_engine import Engine, RecordMetadata
+    from txn_engine.log.topics import Topic
     from txn_engine.postgres import KeyRange
     from txn_engine.postgres.loading import RowLoad
     from txn_engine.producer import Producer
@@ -152,13 +155,16 @@ class PostgresToTxnOperator(BaseOperator):
     def _load_query(
         self, engine: Engine, connection: psycopg.Connection[Any], context: Context
     ) -> dict[str, Any]:
+        from txn_engine.producer import run_into
+
         name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
-        run_id = run_id_of(context)
         if self.forgotten_runs not in get_args(ForgottenRuns):
             raise AirflowFailException(
                 f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}"
             )
-        load = self._query(engine, connection, run_id, self._key_range(context))
+        topic = engine.logs.topics.look_up(self.topic)
+        run_id = run_into(run_id_of(context), topic)
+        load = self._query(engine, connection, topic, run_id, self._key_range(context))
         limit_ms = engine.limits.max_transaction_timeout_ms
         with engine.producer(
             transactional_id=name, transaction_timeout_ms=min(self.transaction_timeout_s * 1_000, limit_ms)
@@ -168,7 +174,7 @@ class PostgresToTxnOperator(BaseOperator):
                 producer, run_id, context, self._arguments(), forgotten=self.forgotten_runs
             )
             if not committed_before:
-                self._commit(producer, run_id, load, context)
+                self._commit(engine, producer, run_id, load, context)
         records, offsets = landed(answered(load.sent))
         done = bool(records or load.dead or committed_before)
         update = TopicUpdate(
@@ -191,6 +197,7 @@ class PostgresToTxnOperator(BaseOperator):
         self,
         engine: Engine,
         connection: psycopg.Connection[Any],
+        topic: Topic,
         run_id: str,
         key_range: KeyRange | None,
     ) -> RowLoad:
@@ -200,7 +207,7 @@ class PostgresToTxnOperator(BaseOperator):
         source = source_of(
             connection,
             str(self.sql),
-            engine.logs.topics.look_up(self.topic),
+            topic,
             parameters=self.parameters,
             key_range=key_range,
         )
@@ -214,8 +221,15 @@ class PostgresToTxnOperator(BaseOperator):
         )
         return RowLoad(source, letters)
 
-    def _commit(self, producer: Producer, run_id: str, load: RowLoad, context: Context) -> None:
-        commit_run(producer, run_id, lambda: load.send(producer))
+    def _commit(
+        self, engine: Engine, producer: Producer, run_id: str, load: RowLoad, context: Context
+    ) -> None:
+        def send() -> list[Future[list[RecordMetadata]]]:
+            sent = load.send(producer)
+            engine.logs.topics.check_current(load.source.topic)
+            return sent
+
+        commit_run(producer, run_id, send)
         if load.dead_letters is not None:
             self._tell_dead(context, load.dead, load.dead_letters.told())
 

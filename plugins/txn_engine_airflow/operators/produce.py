@@ -33,6 +33,7 @@ from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark, vo
 
 if TYPE_CHECKING:
     from txn_engine import Engine, RecordMetadata
+    from txn_engine.log.topics import Topic
     from txn_engine.producer import Producer
 
 READ_OPTIONS = frozenset(
@@ -83,6 +84,8 @@ class TxnProduceOperator(BaseOperator):
     have forgotten fails with a line that says so: as a backfill of dates before the last 100 runs, or where many tasks
     share an id. `forgotten_runs="load"` (a template, so it may come from a DAG's params) loads those: for a backfill of
     what is known never to have been loaded.
+
+    A topic that was deleted and made again is another topic: its runs have `@incarnation=<number>` behind their names.
 
     Where the run was committed with another topic, path, `op_kwargs` or `read_options` than are asked for now, as when
     a mapped task's list has come in another order, the task fails: nothing is left out silently. So these may not hold
@@ -182,12 +185,15 @@ class TxnProduceOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Load what this run has not loaded yet."""
         name = checked_transactional_id(self.transactional_id or transactional_id_of(context))
-        run_id = run_id_of(context)
         if self.forgotten_runs not in get_args(ForgottenRuns):
             raise AirflowFailException(
                 f"forgotten_runs: {self.forgotten_runs!r}; expected one of {get_args(ForgottenRuns)}"
             )
+        from txn_engine.producer import run_into
+
         with open_engine(self.conn_id) as engine, fenced_means_retry():
+            topic = engine.logs.topics.look_up(self.topic)
+            run_id = run_into(run_id_of(context), topic)
             limit_ms = engine.limits.max_transaction_timeout_ms
             with engine.producer(
                 transactional_id=name,
@@ -199,7 +205,7 @@ class TxnProduceOperator(BaseOperator):
                     producer, run_id, context, self._arguments(), forgotten=self.forgotten_runs
                 )
                 load = self._load_by_spark if self.engine == "spark" else self._load
-                batches = [] if committed_before else load(engine, producer, run_id, context)
+                batches = [] if committed_before else load(engine, producer, topic, run_id, context)
             records, offsets = landed(batches)
             update = TopicUpdate(
                 topic=self.topic,
@@ -230,29 +236,30 @@ class TxnProduceOperator(BaseOperator):
         }
 
     def _load(
-        self, engine: Engine, producer: Producer, run_id: str, context: Context
+        self, engine: Engine, producer: Producer, topic: Topic, run_id: str, context: Context
     ) -> Sequence[RecordMetadata]:
         function = self.python_callable
         if function is None:
-            return self._load_files(engine, producer, run_id, context)
+            return self._load_files(engine, producer, topic, run_id, context)
 
         def send() -> list[Future[list[RecordMetadata]]]:
             known = {**context, **self.op_kwargs}
             records = function(**determine_kwargs(function, (), known))
-            return [
+            sent = [
                 producer.produce(self.topic, part, partition=self.partition)
                 for part in parts_of(records, task=self.task_id)
             ]
+            engine.logs.topics.check_current(topic)
+            return sent
 
         return answered(commit_run(producer, run_id, send))
 
     def _load_files(
-        self, engine: Engine, producer: Producer, run_id: str, context: Context
+        self, engine: Engine, producer: Producer, topic: Topic, run_id: str, context: Context
     ) -> Sequence[RecordMetadata]:
         from txn_engine.files import files_named
         from txn_engine.loading.load import FileLoad, dead_letters_for
 
-        topic = engine.logs.topics.look_up(self.topic)
         dead = dead_letters_for(
             engine,
             self.dead_letter_topic,
@@ -261,7 +268,7 @@ class TxnProduceOperator(BaseOperator):
             run_id=run_id,
             is_dry=False,
         )
-        load = FileLoad(topic, self.read_options, self.partition, dead)
+        load = FileLoad(engine, topic, self.read_options, self.partition, dead)
         load.send_with(producer)
         paths = [self.path] if isinstance(self.path, str) else self.path or ()
         files = files_named(paths, self.read_options.get("format"))
@@ -279,13 +286,12 @@ class TxnProduceOperator(BaseOperator):
         return answered(load.sent)
 
     def _load_by_spark(
-        self, engine: Engine, producer: Producer, run_id: str, context: Context
+        self, engine: Engine, producer: Producer, topic: Topic, run_id: str, context: Context
     ) -> Sequence[RecordMetadata]:
         from txn_engine.spark.loading import files_of
         from txn_engine.spark.voting import vote_of
         from txn_engine.spark.writing import write_with
 
-        topic = engine.logs.topics.look_up(self.topic)
         settings = deployment_spark_conf() | self.spark_settings
         folder = None if self.checks is None else report_folder_of(context, self.report_folder)
         vote = vote_of(self.checks, folder, engine=engine, outputs=(self.topic,), actor=self.task_id)

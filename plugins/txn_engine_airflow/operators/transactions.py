@@ -128,6 +128,8 @@ def has_committed_before(
     """
     from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
+    from txn_engine.errors import InvalidRequestError
+
     known = producer.has_committed(run_id)
     memory = context["task_state_store"]
     found = memory.get(_MEMORY)
@@ -139,13 +141,16 @@ def has_committed_before(
     is_certain = known is False or bool(
         producer.has_committed(noted["newest_run_id"]) if noted else _is_new(producer, run_id, context)
     )
-    if not is_certain and forgotten != "load":
-        raise AirflowFailException(
-            f"transactional id {producer.transactional_id!r}, run {run_id!r}: an earlier try may have committed it, and"
-            " more than 100 runs have followed, so nobody can tell; expected a run that is not so old, of a"
-            " transactional id that few tasks share; look whether its records are there: if so mark the task as"
-            " success, if not run it with forgotten_runs='load'"
-        )
+    if not is_certain:
+        try:
+            producer.committed_before(run_id, forgotten_runs=forgotten)
+        except InvalidRequestError:
+            raise AirflowFailException(
+                f"transactional id {producer.transactional_id!r}, run {run_id!r}: an earlier try may have committed it,"
+                " and more than 100 runs have followed, so nobody can tell; expected a run that is not so old, of a"
+                " transactional id that few tasks share; look whether its records are there: if so mark the task as"
+                " success, if not run it with forgotten_runs='load'"
+            ) from None
     note: dict[str, JsonValue] = {
         "transactional_id": producer.transactional_id,
         "newest_run_id": noted["newest_run_id"] if noted else producer.last_committed_run_id or "",

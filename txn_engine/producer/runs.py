@@ -1,0 +1,48 @@
+"""Runs of loads: which of them were committed, into which topic, and what is done where the log no longer knows."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Literal
+
+from txn_engine.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from txn_engine.log.topics import Topic
+    from txn_engine.protocol.transaction_rows import TransactionRow
+
+ForgottenRuns = Literal["refuse", "load"]
+"""What is done with a run that the log may have known once: none of the last 100 of an id that had more."""
+
+FORGOTTEN_RUNS: tuple[ForgottenRuns, ...] = ("refuse", "load")
+
+_BOUND = re.compile(r"@incarnation=[0-9]+(,[0-9]+)*$")
+
+
+def run_into(run_id: str, *topics: Topic) -> str:
+    """What the log calls a run of a load into these topics.
+
+    A topic that was deleted and made again is another topic, into which nothing was loaded yet: there the run has the
+    incarnation behind its name. No two runs get one name.
+    """
+    if any(topic.incarnation for topic in topics) or _BOUND.search(run_id):
+        numbers = [str(topic.incarnation) for topic in sorted(topics, key=lambda topic: topic.name)]
+        return f"{run_id}@incarnation={','.join(numbers)}"
+    return run_id
+
+
+def committed_before(row: TransactionRow, run_id: str, forgotten_runs: ForgottenRuns) -> bool:
+    """Whether a run was committed, as far as the row knows. Raises `InvalidRequestError` where nobody can tell."""
+    if forgotten_runs not in FORGOTTEN_RUNS:
+        raise InvalidRequestError(
+            f"forgotten_runs {forgotten_runs!r}", expected=" or ".join(map(repr, FORGOTTEN_RUNS))
+        )
+    known = row.has_committed(run_id)
+    if known is not None or forgotten_runs == "load":
+        return bool(known)
+    raise InvalidRequestError(
+        f"run {run_id!r} is none of the last 100 of transactional id {row.transactional_id!r}",
+        expected="one of these: an older run may have been loaded, and nobody can tell",
+        action="give each hundred runs a transactional id of their own (one a month, say); if this one was never"
+        " loaded, forgotten_runs='load' (--forgotten-runs load)",
+    )

@@ -230,6 +230,14 @@ def test_those_of_late(engine: Engine, clock: ManualClock, write: Write) -> None
     assert sum(each.total for each in counts(engine, DEAD, since_ms=start + 1)) == 3
 
 
+def test_the_newest_is_the_one_that_failed_last_wherever_it_stands(engine: Engine) -> None:
+    """Two loads fail at the same time, and the one that began earlier commits later."""
+    put(engine, letter(failed_at=9), letter(failed_at=9))
+    put(engine, letter(failed_at=5))
+    (found,) = counts(engine, DEAD)
+    assert (found.offset, found.first_failed_ms, found.last_failed_ms) == (1, 5, 9)
+
+
 def test_what_the_log_alone_knows(engine: Engine, reads: list[str], write: Write) -> None:
     load(engine, write("f.csv", MIXED))
     topic = engine.logs.topics.look_up(DEAD)

@@ -156,6 +156,21 @@ def test_many_letters_are_read_a_few_files_in_a_look_and_only_the_newest(
     assert readings.ask() == {}
 
 
+def test_a_look_reads_a_few_files_of_however_many_topics(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(letters_seen, "FILES_A_LOOK", 3)
+    engine.admin.create_topic("other-dead", partitions=1, schema=DEAD_LETTERS)
+    for _ in range(2):
+        engine.partition("other-dead", 0).append(busy_store.letters(letter()))
+        put_letters(engine, letter())
+    readings = readings_of(engine)
+    assert {name: each.counted for name, each in readings.ask().items()} == {"other-dead": 2, DEAD: 1}
+    assert not list_letters(seen(engine), readings.ask(), TOPICS_MAX).is_read
+    readings.follow(engine, seen(engine))
+    assert list_letters(seen(engine), readings.ask(), TOPICS_MAX).is_read
+
+
 def test_a_damaged_file_is_named_and_the_rest_is_shown(engine: Engine, clock: ManualClock) -> None:
     put_letters(engine, letter(reason="damaged"))
     (key,) = [info.key for info in engine.store.list(f"topics/{DEAD}/") if "/data/" in info.key]

@@ -51,7 +51,7 @@ class DeadLetterCount:
 
     total: all of them; waiting: those that were not replayed; came_back: those that failed once more in a replay.
     first_failed_ms, last_failed_ms: when the oldest and the newest failed, as they say. `partition` and `offset`: where
-    the newest stands.
+    the newest stands, or one behind it in its file.
     """
 
     topic: str

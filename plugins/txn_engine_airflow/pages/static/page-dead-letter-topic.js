@@ -20,7 +20,7 @@ export function actions(page) {
       page.say(error.message);
     }
     page.redraw();
-    document.getElementById("letters")?.scrollIntoView({ block: "nearest" });
+    document.getElementById("letters")?.scrollIntoView({ block: "start" });
   };
   return {
     letters: ({ elements: { partition, offset, count } }) => letters(partition.value, offset.value, count.value),

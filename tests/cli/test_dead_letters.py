@@ -60,6 +60,27 @@ def test_from_the_load_to_the_replay(run: Run, url: str, dead: str, write: Write
     assert (row["waiting"], row["total"]) == (0, 2)
 
 
+def test_letters_that_cannot_be_read_are_named_and_the_others_counted(
+    run: Run, url: str, dead: str, write: Write
+) -> None:
+    """Exit code 1; the numbers are those of the rest."""
+    load(run, dead, write("f.csv", BAD), "--run-id", "one")
+    with connect(url) as engine:
+        (key,) = [info.key for info in engine.store.list(f"topics/{dead}/") if "/data/" in info.key]
+        load(run, dead, write("g.csv", GOOD + "6,10\n"), "--run-id", "two")
+        engine.store.put(key, b"no Parquet")
+    listed = run("dead-letters", "list", dead, "--json")
+    assert listed.code == 1
+    (row,) = json.loads(listed.stdout)["reasons"]
+    assert (row["error_class"], row["waiting"], row["total"], row["came_back"]) == (
+        "InvalidRecordError", 1, 1, 0,
+    )  # fmt: skip
+    assert row["first_failed"] == row["last_failed"]
+    (place,) = json.loads(listed.stdout)["unreadable"]
+    assert (place["topic"], key in place["message"]) == (dead, True)
+    assert f"{dead}-0 cannot be read; all else was done" in run("dead-letters", "list").stderr
+
+
 def test_too_many(run: Run, url: str, dead: str, write: Write) -> None:
     """One line, exit code 1, the transaction aborted."""
     answer = load(run, dead, write("f.csv", BAD), "--max-dead-letters", "1")

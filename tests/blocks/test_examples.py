@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -111,21 +112,28 @@ def test_payments_become_balances(store: Engine, run_example: RunExample) -> Non
 
 
 @pytest.mark.slow
-def test_an_outbox_becomes_a_table(
+@pytest.mark.spark
+def test_an_outbox_becomes_balances(
     store: Engine, run_example: RunExample, dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each payment once, but for the one in fifty that does not fit; and nothing more in a second run."""
+    """Each payment once, but for those that do not fit: no cents, no account. What comes later is added to them."""
     monkeypatch.setenv(VARIABLE, connection_text(dsn))
-    fill(dsn, "example_outbox", 0, 100, OUTBOX)
-    with psycopg.connect(dsn) as connection:
-        connection.execute("UPDATE example_outbox SET amount = 1.255 WHERE account_id % 50 = 7")
-    for _ in range(2):
+    for times in (1, 2):
+        fill(dsn, "example_outbox", 0, 100, OUTBOX)
+        with psycopg.connect(dsn) as connection:
+            connection.execute("UPDATE example_outbox SET amount = 1.255 WHERE account_id % 50 = 7")
+            connection.execute(
+                "UPDATE example_outbox SET account_id = CASE account_id WHEN 9 THEN NULL ELSE account_id % 2 END"
+            )
         run = run_example("example_txn_postgres")
         assert run.state == "success", run.errors
-    assert ids(dsn, "example_payments") == [number for number in range(100) if number % 50 != 7]
-    assert ids(dsn, "example_outbox") == []
-    letters = store.scan("example_shop_payments_dead").to_table(["source_line"])
-    assert letters["source_line"].to_pylist() == [8, 58]
+        assert ids(dsn, "example_outbox") == []
+        with psycopg.connect(dsn) as connection:
+            found = connection.execute("SELECT account_id, balance FROM example_balances").fetchall()
+        assert dict(found) == {0: times * 50 * Decimal("1.25"), 1: times * 47 * Decimal("1.25")}
+    reasons = store.scan("example_shop_payments_dead").to_table(["reason"])["reason"].to_pylist()
+    assert len(reasons) == 6
+    assert len(set(reasons)) == 2
 
 
 @pytest.mark.slow

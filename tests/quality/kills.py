@@ -177,7 +177,7 @@ def besiege(folder: Path, seconds: float, seed: int) -> dict[str, object]:
 
 
 def _succeed_the_copier(engine: Engine) -> None:
-    """End what the last copier was killed within, as its next run does: a group whose commit is pending has no proof."""
+    """End what the last copier was killed within, as its next run does: a group with a pending commit has no proof."""
     with engine.producer(transactional_id="copier") as producer:
         producer.init_transactions()
 

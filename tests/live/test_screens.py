@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 import httpx
+import pyarrow as pa
 import pytest
 from playwright.sync_api import BrowserContext, expect
 
@@ -23,6 +24,7 @@ from tests.live.browser import (
 )
 from tests.live.stack import Stack
 from tests.live.test_real_run import CONSUME, VERIFY, payments_flow, wait_until_all_is_well
+from txn_engine.loading import DEAD_LETTERS
 from txn_engine_airflow.standalone.home import USER
 
 pytestmark = [
@@ -141,6 +143,37 @@ def test_abort_a_hanging_transaction(person: BrowserContext, settled: Stack) -> 
     page.get_by_role("button", name="Abort the transaction", exact=True).click()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert not settled.engine.admin.find_hanging_transactions("orphaned")
+    page.close()
+
+
+def test_show_dead_letters(person: BrowserContext, settled: Stack) -> None:
+    """Why rows could not be used, and the rows: markup in them is text."""
+    name, engine = "rows-that-fail", settled.engine
+    engine.admin.create_topic(name, partitions=1, schema=DEAD_LETTERS)
+    row = {
+        "topic": "payments",
+        "columns": "<b>bold</b>\x1b",
+        "reason": "<i>why</i>",
+        "error_class": "E",
+        "tries": 1,
+    }
+    letter = dict.fromkeys(DEAD_LETTERS.names) | row | {"failed_at": engine.clock(), "source_file": "a.csv"}
+    engine.partition(name, 0).append(pa.Table.from_pylist([letter] * 2, schema=DEAD_LETTERS))
+
+    def counted() -> bool:
+        answer = person.request.get(f"/txn-engine/api/dead-letter-topic?topic={name}")
+        return answer.ok and bool(answer.json()["is_read"])
+
+    settled.wait_for("the dead letters on the pages", counted, patience_s=60)
+    page = open_page(person, "dead-letters")
+    expect(page.get_by_role("table", name="Reasons")).to_contain_text("<i>why</i>")
+    page.get_by_role("table", name="Dead-letter topics").get_by_role("link", name=name).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    page.get_by_role("button", name="Show letters").click()
+    shown = page.get_by_role("table", name=f"Letters of {name}-0")
+    expect(shown).to_contain_text("<b>bold</b>\\x1b")
+    expect(shown.get_by_role("row")).to_have_count(3)
+    expect(page.locator("#content :is(b, i)")).to_have_count(0)
     page.close()
 
 

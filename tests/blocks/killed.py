@@ -33,7 +33,8 @@ def main(kind: str) -> int:
 
     from tests.blocks.bundles import keep
     from tests.blocks.conftest import DAY
-    from txn_engine.postgres import consuming, outbox
+    from txn_engine.databases import consuming
+    from txn_engine.postgres import outbox
     from txn_engine.producer import Producer
 
     commit = Producer.commit_transaction

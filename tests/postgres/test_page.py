@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from txn_engine import Engine
 pytestmark = pytest.mark.slow
 
 
-def test_each_block(engine: Engine, connection: Connection[Any], dsn: str) -> None:
+def test_each_block(
+    engine: Engine, connection: Connection[Any], dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A query and an outbox into the topic, each row once, and the topic into a table."""
     engine.admin.delete_topic("payments")
     engine.admin.create_topic("payments", partitions=2, schema=PAYMENTS, key="account_id")
@@ -24,7 +27,7 @@ def test_each_block(engine: Engine, connection: Connection[Any], dsn: str) -> No
     )
     connection.execute("INSERT INTO outbox (account_id, amount) SELECT account_id + 10, amount FROM incoming")
     connection.commit()
-    out, query, outbox = blocks("docs/POSTGRES.md", "python")
+    out, query, outbox, sqlite = blocks("docs/POSTGRES.md", "python")
     names = run_block(out, "", {"engine": engine, "dsn": dsn})
     run_block(query, "", names)
     assert (names["first"].records, names["again"].committed_before) == (3, True)
@@ -33,3 +36,7 @@ def test_each_block(engine: Engine, connection: Connection[Any], dsn: str) -> No
     run_block(out, "", names)
     rows = connection.execute("SELECT account_id, amount::text FROM payments ORDER BY 1").fetchall()
     assert rows == [(account, "2.50") for account in (1, 2, 3, 11, 12, 13)]
+    monkeypatch.chdir(tmp_path)
+    run_block(sqlite, "", names)
+    assert (names["kept"].records, names["found"].records) == (6, 6)
+    names["shop"].close()

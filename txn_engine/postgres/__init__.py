@@ -1,10 +1,12 @@
 """Rows out of topics into Postgres, and out of Postgres into topics, each once. Needs `txn-engine[postgres]`."""
 
-from txn_engine.postgres.consuming import Consumed, Write, consume_into
-from txn_engine.postgres.errors import DatabaseError, DatabaseOutcomeUnknownError, DatabaseUnavailableError
-from txn_engine.postgres.loading import KeyRange, Loaded, load_query
+from txn_engine.databases.consuming import Consumed
+from txn_engine.databases.errors import DatabaseError, DatabaseOutcomeUnknownError, DatabaseUnavailableError
+from txn_engine.databases.loading import KeyRange, Loaded
+from txn_engine.postgres.consuming import Write, consume_into
+from txn_engine.postgres.loading import load_query
 from txn_engine.postgres.outbox import Drained, load_outbox
-from txn_engine.postgres.writers import TableWriter, append_to, insert_into, upsert_into
+from txn_engine.postgres.writers import append_to, insert_into, upsert_into
 
 __all__ = [
     "Consumed",
@@ -14,7 +16,6 @@ __all__ = [
     "Drained",
     "KeyRange",
     "Loaded",
-    "TableWriter",
     "Write",
     "append_to",
     "consume_into",

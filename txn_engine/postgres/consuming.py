@@ -1,10 +1,9 @@
-"""Out of topics, into tables: records and how far they go, in one transaction of the database."""
+"""Out of topics, into tables of Postgres: records and how far they go, in one transaction of the database."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -12,34 +11,15 @@ import pyarrow as pa
 from psycopg import Connection
 
 from txn_engine.consumer import Consumer
-from txn_engine.errors import InvalidRequestError, TxnEngineError
-from txn_engine.postgres.errors import (
-    DatabaseOutcomeUnknownError,
-    DatabaseUnavailableError,
-    check_idle,
-    database_errors,
-    translated,
-)
-from txn_engine.postgres.positions import TABLE, Position, PositionsTable
-from txn_engine.types import TopicPartition
+from txn_engine.databases.consuming import Consumed, consume
+from txn_engine.databases.errors import DatabaseOutcomeUnknownError, DatabaseUnavailableError
+from txn_engine.postgres.errors import check_idle, translated
+from txn_engine.postgres.positions import PostgresPositions
 
 Write = Callable[[Connection[Any], pa.Table], object]
 """Puts records into tables by this connection, in the transaction that is open; it neither commits nor rolls back."""
 
-_LOGGER: Final = logging.getLogger(__name__)
 _ACTOR: Final = "consume_into"
-
-
-@dataclass(frozen=True, slots=True)
-class Consumed:
-    """What one call did. positions: the next offset of each partition that the database lacks. group_error: why the
-    group in the store did not follow; it does the next time.
-    """
-
-    records: int
-    batches: int
-    positions: dict[TopicPartition, int]
-    group_error: str | None = None
 
 
 def consume_into(
@@ -70,102 +50,34 @@ def consume_into(
         InvalidGroupIdError: a consumer without a group. What `write` raises, after a rollback.
     """
     check_idle(connection, _ACTOR)
-    group_id = consumer.group_metadata().group_id
-    store_id = consumer.store_id
-    run = _Run(connection, consumer, write, PositionsTable(connection, store_id, group_id), group_id)
-    ends = consumer.end_offsets(consumer.assignment())
-    with database_errors(_ACTOR, TABLE):
-        run.table.create()
-        run.known = run.table.read()
-    while max_batches is None or run.batches < max_batches:
-        run.begin_partitions()
-        records = consumer.poll(max_records)
-        if records is None:
-            break
-        if not run.has_begun_all():
-            continue  # a partition came with this poll: it begins where the database is, and all is read again
-        run.commit(records)
-        if progress is not None:
-            progress(run.records)
-        if all(at.offset >= ends.get(tp, 0) for tp, at in consumer.positions().items()):
-            break  # what came meanwhile is the next call's: under steady writers this one would never end
-    return Consumed(
-        run.records, run.batches, {tp: run.known[tp].offset for tp in sorted(run.known)}, run.group_error
+    database = _Database(connection, consumer.store_id, consumer.group_metadata().group_id)
+    return consume(
+        database,
+        consumer,
+        lambda records: write(connection, records),
+        max_records=max_records,
+        max_batches=max_batches,
+        progress=progress,
     )
 
 
-class _Run:
-    """One call. known: what the database has; of partitions that it has nothing of, nothing."""
+class _Database:
+    """A Postgres that takes records."""
 
-    def __init__(
-        self,
-        connection: Connection[Any],
-        consumer: Consumer,
-        write: Write,
-        table: PositionsTable,
-        group_id: str,
-    ) -> None:
-        self.table = table
-        self.known: dict[TopicPartition, Position] = {}
-        self.records = self.batches = 0
-        self.group_error: str | None = None
-        self._connection, self._consumer, self._write = connection, consumer, write
-        self._group_id = group_id
-        self._begun: dict[TopicPartition, int] = {}
+    def __init__(self, connection: Connection[Any], store_id: str, group_id: str) -> None:
+        self._connection = connection
+        self.positions = PostgresPositions(connection, store_id, group_id, _ACTOR)
 
-    def begin_partitions(self) -> None:
-        """Where the database is, in each partition; all of them where one is new."""
-        found = self._consumer.incarnations()
-        if found == self._begun:
-            return
-        for tp, incarnation in found.items():
-            known = self.known.get(tp)
-            if known is None:
-                self._consumer.seek_to_reset([tp])
-            elif known.incarnation == incarnation:
-                self._consumer.seek(tp, known.offset)
-            else:
-                raise InvalidRequestError(
-                    f"topic {tp.topic!r} was made again (its incarnation {incarnation})",
-                    actor=f"group {self._group_id!r}",
-                    place=TABLE,
-                    expected=f"incarnation {known.incarnation}, of which records up to {tp}@{known.offset} are there",
-                    action="choose another group, or delete the rows of that topic there to begin with the new one",
-                )
-        self._begun = found
-
-    def has_begun_all(self) -> bool:
-        """Whether what was read is of these partitions alone."""
-        return self._consumer.incarnations() == self._begun
-
-    def commit(self, records: pa.Table) -> None:
-        """The records and their positions, or neither; then the group, as far as that goes."""
-        after = {
-            tp: Position(self._begun[tp], at.offset)
-            for tp, at in self._consumer.positions().items()
-            if tp not in self.known or self.known[tp].offset != at.offset
-        }
-        written = False
+    @contextmanager
+    def transaction(self, place: str) -> Iterator[None]:
+        """One; lost at its commit, its outcome is unknown."""
+        done = False
         try:
             with self._connection.transaction():
-                self.table.move(self.known, after)
-                self._write(self._connection, records)
-                written = True
+                yield
+                done = True
         except psycopg.Error as error:
-            found = translated(error, _ACTOR, f"group {self._group_id!r}, {records.num_rows} records")
-            if written and isinstance(found, DatabaseUnavailableError):
+            found = translated(error, _ACTOR, place)
+            if done and isinstance(found, DatabaseUnavailableError):
                 found = DatabaseOutcomeUnknownError(found.seen, actor=found.actor, place=found.place)
             raise found from error
-        self.known |= after
-        self.records += records.num_rows
-        self.batches += 1
-        self._follow()
-
-    def _follow(self) -> None:
-        """The group's offsets, for its lag. Nobody reads from there."""
-        try:
-            self._consumer.commit()
-            self.group_error = None
-        except TxnEngineError as error:
-            self.group_error = str(error)
-            _LOGGER.warning("the group does not follow the database: %s", error)

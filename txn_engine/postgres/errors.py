@@ -1,43 +1,19 @@
-"""What can go wrong with a database, in one line that quotes no value; the driver's own error stays in `__cause__`."""
+"""psycopg's errors as ours, in one line that quotes no value."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
 
 import psycopg
 from psycopg import Connection, errors
 from psycopg.pq import TransactionStatus
 
-from txn_engine.errors import IllegalStateError, TxnEngineError
+from txn_engine.databases.errors import DatabaseError, DatabaseUnavailableError, require_idle
 
 _NAMES_ALONE = ("3F000", "42501", "42702", "42703", "42704", "42P01", "42P07", "42P10", "25006")
 """Conditions whose text names schemas, tables, columns; that of a trigger, or of a bad value, may hold anything."""
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError)
-
-
-class DatabaseError(TxnEngineError):
-    """The database refused a statement. Its transaction was rolled back: nothing of it is there."""
-
-    code: ClassVar[str] = "DATABASE_REFUSED"
-    is_refusal = True
-
-
-class DatabaseUnavailableError(DatabaseError):
-    """The connection is lost, or the server is. What was not committed is rolled back by the server."""
-
-    code: ClassVar[str] = "DATABASE_UNAVAILABLE"
-    retry_helps = True
-    is_refusal = False
-    default_action = "nothing of this batch is there; run it again when the server answers"
-
-
-class DatabaseOutcomeUnknownError(DatabaseUnavailableError):
-    """The connection was lost at the commit: the batch may be there, with its positions, or not."""
-
-    code: ClassVar[str] = "DATABASE_OUTCOME_UNKNOWN"
-    default_action = "run it again: it goes on from where the database is, and repeats nothing"
 
 
 @contextmanager
@@ -85,15 +61,8 @@ def _said(error: psycopg.Error) -> str:
 
 def check_idle(connection: Connection[object], actor: str) -> None:
     """Raise `IllegalStateError` for one that is in a transaction: what is done here would end with that one."""
-    if connection.closed:
-        raise IllegalStateError("a closed connection", actor=actor, expected="an open one")
-    if connection.info.transaction_status is not TransactionStatus.IDLE:
-        raise IllegalStateError(
-            "a connection with a transaction open",
-            actor=actor,
-            expected="one that is idle: each batch is committed by itself",
-            action="commit or roll back before, or connect with autocommit",
-        )
+    status = connection.info.transaction_status
+    require_idle(actor, is_open=not connection.closed, is_idle=status is TransactionStatus.IDLE)
 
 
 LockedError = errors.LockNotAvailable

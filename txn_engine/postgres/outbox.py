@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from psycopg import Connection, sql
 
+from txn_engine.databases.loading import RowLoad, load_run
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.ids import new_write_id
@@ -21,7 +22,7 @@ from txn_engine.loading import DeadLetters
 from txn_engine.loading.load import dead_letters_for
 from txn_engine.log.topics import Topic
 from txn_engine.postgres.errors import check_idle, database_errors
-from txn_engine.postgres.loading import RowLoad, Source, load_run
+from txn_engine.postgres.loading import Source
 from txn_engine.producer import Producer
 
 _ACTOR: Final = "load_outbox"

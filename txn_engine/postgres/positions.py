@@ -1,24 +1,16 @@
-"""How far a group's records have come into a database: a table there, moved in the transaction of the rows.
-
-CREATE TABLE txn_engine_positions (
-    store_id text, group_id text, topic text, partition integer,   -- the primary key
-    incarnation bigint, next_offset bigint, updated_at timestamptz
-)
-"""
+"""The table of positions in a Postgres, which has its own ways to make it, and to keep others from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 from psycopg import Connection
 
-from txn_engine.errors import InvalidRequestError, OffsetsMovedError
-from txn_engine.postgres.errors import LockedError
+from txn_engine.databases.positions import READ, TABLE, Position, PositionsTable
+from txn_engine.errors import InvalidRequestError
+from txn_engine.postgres.errors import LockedError, database_errors
 from txn_engine.types import TopicPartition
-
-TABLE: Final = "txn_engine_positions"
 
 _EXISTS = "SELECT to_regclass(%s) IS NOT NULL"
 _ELSEWHERE = (
@@ -36,38 +28,19 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
     updated_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (store_id, group_id, topic, partition)
 )"""
-_READ = f"""
-SELECT topic, partition, incarnation, next_offset FROM {TABLE} WHERE store_id = %s AND group_id = %s"""
-_LOCK = f"{_READ} ORDER BY topic, partition FOR UPDATE NOWAIT"
-_MOVE = f"""
-UPDATE {TABLE} SET next_offset = %s, updated_at = now()
-WHERE store_id = %s AND group_id = %s AND topic = %s AND partition = %s AND incarnation = %s AND next_offset = %s"""
-_BEGIN = f"""
-INSERT INTO {TABLE} (store_id, group_id, topic, partition, incarnation, next_offset)
-VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"""
+_LOCK = f"{READ} ORDER BY topic, partition FOR UPDATE NOWAIT"
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """The next offset that the database lacks, of this incarnation of the topic."""
+class PostgresPositions(PositionsTable):
+    """Locked row by row: another run is refused at once."""
 
-    incarnation: int
-    offset: int
-
-
-Positions = Mapping[TopicPartition, Position]
-
-
-class PositionsTable:
-    """Those of one group of one store."""
-
-    def __init__(self, connection: Connection[Any], store_id: str, group_id: str) -> None:
-        self._connection = connection
-        self._whose = (store_id, group_id)
+    def __init__(self, connection: Connection[Any], store_id: str, group_id: str, actor: str) -> None:
+        super().__init__(store_id, group_id)
+        self._connection, self._actor = connection, actor
 
     def create(self) -> None:
-        """Make the table where there is none; who may not make tables needs one that is there."""
-        with self._connection.transaction():
+        """Make the table where there is none; of two at once one waits."""
+        with database_errors(self._actor, TABLE), self._connection.transaction():
             found = self._connection.execute(_EXISTS, (TABLE,)).fetchone()
             if found is not None and found[0]:
                 return
@@ -76,7 +49,7 @@ class PositionsTable:
             if elsewhere is not None:
                 raise InvalidRequestError(
                     f"{TABLE} is in schema {elsewhere[0]!r}, which is not on this connection's search_path",
-                    actor=f"group {self._whose[1]!r}",
+                    actor=f"group {self.whose[1]!r}",
                     expected="one table of positions: two would each say that nothing was read yet",
                     action="add the schema to the search_path; or make a table here by hand, for other groups",
                 )
@@ -84,49 +57,16 @@ class PositionsTable:
 
     def read(self) -> dict[TopicPartition, Position]:
         """As of now."""
-        with self._connection.transaction():
-            return self._rows(_READ)
+        with database_errors(self._actor, TABLE), self._connection.transaction():
+            return self.rows(READ)
 
-    def move(self, before: Positions, after: Positions) -> None:
-        """In the transaction that is open: from where this run has read on to where it is now.
-
-        Raises:
-            OffsetsMovedError: another run is at it, or has been. Nothing of this one may be committed then.
-        """
+    def held(self) -> dict[TopicPartition, Position]:
+        """Locked until the end of the transaction that is open."""
         try:
-            held = self._rows(_LOCK)
+            return self.rows(_LOCK)
         except LockedError as error:
-            raise self._refused("another run is writing now") from error
-        for tp, position in after.items():
-            known = before.get(tp)
-            if held.get(tp) != known:
-                raise self._refused(f"{tp} stands at {_shown(held.get(tp))}, and was at {_shown(known)}")
-            if known is None:
-                words = (*self._whose, *tp, position.incarnation, position.offset)
-                done = self._connection.execute(_BEGIN, words)
-            else:
-                done = self._connection.execute(
-                    _MOVE, (position.offset, *self._whose, *tp, known.incarnation, known.offset)
-                )
-            if done.rowcount != 1:
-                raise self._refused(f"{tp} was moved by another run")
+            raise self.refused("another run is writing now") from error
 
-    def _rows(self, query: str) -> dict[TopicPartition, Position]:
-        rows = self._connection.execute(query, self._whose).fetchall()
-        return {
-            TopicPartition(topic, at): Position(incarnation, offset)
-            for topic, at, incarnation, offset in rows
-        }
-
-    def _refused(self, seen: str) -> OffsetsMovedError:
-        return OffsetsMovedError(
-            seen,
-            actor=f"group {self._whose[1]!r}",
-            place=TABLE,
-            expected="one run at a time into one database",
-            action="nothing of this batch is there; run it again, and it goes on from where the database is",
-        )
-
-
-def _shown(position: Position | None) -> str:
-    return "no position" if position is None else f"offset {position.offset}"
+    def execute(self, statement: str, words: Sequence[Any]) -> Any:
+        """As psycopg runs it."""
+        return self._connection.execute(statement, words)

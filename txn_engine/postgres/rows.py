@@ -7,18 +7,16 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.errors import InvalidRecordError
-from txn_engine.exact import cast_exactly
+from txn_engine.databases.rows import Rows, times
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
-from txn_engine.files.layout import BadRow, BadRows, Rejected
+from txn_engine.files.layout import BadRows, Rejected
 from txn_engine.postgres.copying import parsed
 from txn_engine.postgres.kinds import is_bytes, read_as
 
@@ -41,47 +39,9 @@ class ServerText(Conversion):
             found = pc.equal(texts, pa.scalar("t"))
             return found  # type: ignore[no-any-return]
         if pa.types.is_time(kind):
-            day: Any = pa.scalar("1970-01-01")
-            found = pc.binary_join_element_wise(day, texts, pa.scalar(" "))
-            found = cast_exactly(found.cast(pa.timestamp("us")).cast(pa.time64("us")), kind)
+            found = times(texts, kind)
             return found  # type: ignore[no-any-return]
         return super().array(texts, kind)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What the rows are judged as: those of a query."""
-
-    name: str
-    schema: pa.Schema
-    actor: str
-    bad_rows: BadRows | None
-
-    def name_in_file(self, column: str) -> str:
-        return column
-
-    def refused(
-        self,
-        seen: str,
-        *,
-        expected: str,
-        value: str | None = None,
-        line: int | None = None,
-        unit: str | None = None,
-    ) -> InvalidRecordError:
-        return InvalidRecordError(
-            seen,
-            actor=self.actor,
-            place=self.name if line is None else f"{unit or 'row'} {line} of {self.name}",
-            expected=expected,
-            action="mend the row, or cast it in the query; nothing of this load is in the topic",
-            value=value,
-        )
-
-    def reject(self, line: int, error: InvalidRecordError, *, columns: str | None = None) -> None:
-        if self.bad_rows is None:
-            raise error
-        self.bad_rows.add(BadRow(line, error, columns=columns))
 
 
 class RowReader:
@@ -103,7 +63,7 @@ class RowReader:
     ) -> None:
         self._names, self._number = list(kinds), number
         self._fields = [field for field in schema if field.name in kinds]
-        self._rows = _Rows(
+        self._rows = Rows(
             name, pa.schema(self._fields), actor, None if rejected is None else BadRows(rejected)
         )
         self._conversion = ServerText(None, "text")

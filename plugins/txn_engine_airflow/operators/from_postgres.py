@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     import psycopg
 
     from txn_engine import Engine, RecordMetadata
+    from txn_engine.databases.loading import KeyRange, RowLoad
     from txn_engine.log.topics import Topic
-    from txn_engine.postgres import KeyRange
-    from txn_engine.postgres.loading import RowLoad
     from txn_engine.producer import Producer
 
 
@@ -201,8 +200,9 @@ class PostgresToTxnOperator(BaseOperator):
         run_id: str,
         key_range: KeyRange | None,
     ) -> RowLoad:
+        from txn_engine.databases.loading import RowLoad
         from txn_engine.loading.load import dead_letters_for
-        from txn_engine.postgres.loading import RowLoad, source_of
+        from txn_engine.postgres.loading import source_of
 
         source = source_of(
             connection,
@@ -235,7 +235,7 @@ class PostgresToTxnOperator(BaseOperator):
 
     def _key_range(self, context: Context) -> KeyRange | None:
         """The data interval."""
-        from txn_engine.postgres import KeyRange
+        from txn_engine.databases.loading import KeyRange
 
         if self.interval_column is None:
             return None

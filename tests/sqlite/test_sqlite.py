@@ -1,0 +1,385 @@
+"""Rows out of topics into a file of SQLite, and back, each once and exactly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import txn_engine
+from tests.postgres.every_type import RECORDS
+from txn_engine import Engine
+from txn_engine.consumer import Consumer
+from txn_engine.databases import consuming
+from txn_engine.errors import (
+    IllegalStateError,
+    InvalidRecordError,
+    InvalidRequestError,
+    OffsetsMovedError,
+    TxnEngineError,
+)
+from txn_engine.loading import DEAD_LETTERS, replay
+from txn_engine.sqlite import (
+    DatabaseError,
+    DatabaseUnavailableError,
+    append_to,
+    consume_into,
+    insert_into,
+    load_query,
+    upsert_into,
+)
+
+SCHEMA = pa.schema(
+    [
+        pa.field("account_id", pa.int64(), nullable=False),
+        pa.field("amount", pa.decimal128(18, 2)),
+        pa.field("note", pa.string()),
+    ]
+)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    with txn_engine.connect(f"file://{tmp_path}/ledger") as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account_id")
+        yield engine
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "shop.db"
+
+
+@pytest.fixture
+def connection(file: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(file, timeout=0)
+    yield connection
+    connection.close()
+
+
+def payments(*accounts: int, amount: str | None = "1.50", note: str | None = "paid") -> pa.Table:
+    price = None if amount is None else Decimal(amount)
+    columns = {"account_id": accounts, "amount": [price] * len(accounts), "note": [note] * len(accounts)}
+    return pa.table(columns, schema=SCHEMA)
+
+
+def produce(engine: Engine, table: pa.Table, topic: str = "payments") -> None:
+    with engine.producer(transactional_id="load") as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.produce(topic, table)
+
+
+def consumer_of(engine: Engine, topic: str = "payments") -> Consumer:
+    consumer = engine.consumer({"group.id": "to-sqlite", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    return consumer
+
+
+def accounts(connection: sqlite3.Connection, table: str = "payments") -> list[int]:
+    return [row[0] for row in connection.execute(f"SELECT account_id FROM {table} ORDER BY 1")]
+
+
+# --- out ----------------------------------------------------------------------------------------------------
+
+
+def test_each_record_is_there_once(engine: Engine, connection: sqlite3.Connection) -> None:
+    """Batch by batch; a second call takes what came since, whatever the group says; exact as texts."""
+    produce(engine, payments(*range(100)))
+    write = insert_into("payments", create=True)
+    first = consume_into(connection, consumer_of(engine), write, max_records=30)
+    assert (first.records, first.batches >= 4, first.group_error) == (100, True, None)
+    assert consume_into(connection, consumer_of(engine), write).records == 0
+    produce(engine, payments(*range(100, 120)))
+    with consumer_of(engine) as ahead:
+        ahead.poll()
+        ahead.commit()
+    assert consume_into(connection, consumer_of(engine), write).records == 20
+    assert accounts(connection) == list(range(120))
+    assert connection.execute("SELECT DISTINCT amount, typeof(amount), note FROM payments").fetchall() == [
+        ("1.50", "text", "paid")
+    ]
+
+
+@pytest.mark.parametrize("moment", ["write", "follow"])
+def test_a_process_that_is_killed(
+    engine: Engine, connection: sqlite3.Connection, file: Path, tmp_path: Path, moment: str
+) -> None:
+    """SIGKILL with the second batch written and not committed, or committed and not told: each record once."""
+    produce(engine, payments(*range(20)))
+    child = os.fork()
+    if child == 0:
+        calls = 0
+
+        def dying(*_: Any) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        insert = insert_into("payments", create=True)
+
+        def write(own: sqlite3.Connection, records: pa.Table) -> None:
+            insert(own, records)
+            if moment == "write":
+                dying()
+
+        if moment == "follow":
+            consuming._Run._follow = dying  # type: ignore[method-assign]
+        try:
+            with txn_engine.connect(f"file://{tmp_path}/ledger") as own:
+                consume_into(sqlite3.connect(file), consumer_of(own), write, max_records=6)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    there = len(accounts(connection))
+    done = consume_into(connection, consumer_of(engine), insert_into("payments"))
+    assert 0 < there < 20
+    assert done.records == 20 - there
+    assert accounts(connection) == list(range(20))
+
+
+def test_two_at_once_one_is_refused(engine: Engine, connection: sqlite3.Connection, file: Path) -> None:
+    """While the first writes, and behind it: its range was written since."""
+    produce(engine, payments(*range(10)))
+    insert = insert_into("payments", create=True)
+    refused: list[type[BaseException]] = []
+
+    def overtaken(own: sqlite3.Connection, records: pa.Table) -> None:
+        other = sqlite3.connect(file, timeout=0)
+        try:
+            consume_into(other, consumer_of(engine), insert)
+        except TxnEngineError as error:
+            refused.append(type(error))
+        other.close()
+        insert(own, records)
+
+    consume_into(connection, consumer_of(engine), overtaken)
+    assert refused == [DatabaseUnavailableError]
+    produce(engine, payments(*range(10, 20)))
+    slow = consumer_of(engine)
+    poll = slow.poll
+
+    def poll_late(*words: Any) -> pa.Table | None:
+        found = poll(*words)
+        if not refused[1:]:
+            refused.append(OffsetsMovedError)
+            other = sqlite3.connect(file)
+            consume_into(other, consumer_of(engine), insert)
+            other.close()
+        return found
+
+    slow.poll = poll_late  # type: ignore[method-assign,assignment]
+    with pytest.raises(OffsetsMovedError):
+        consume_into(connection, slow, insert)
+    assert accounts(connection) == list(range(20))
+
+
+def test_upserts_tombstones_and_a_history(engine: Engine, connection: sqlite3.Connection) -> None:
+    produce(engine, payments(1, 2, 3, amount="1.00"))
+    produce(engine, payments(2, amount="2.00"))
+    produce(engine, payments(3, amount=None, note=None))
+    latest = upsert_into("latest", ["account_id"], create=True, delete_tombstones=True)
+
+    def both(own: sqlite3.Connection, records: pa.Table) -> None:
+        latest(own, records)
+        append_to("history", create=True)(own, records)
+
+    consume_into(connection, consumer_of(engine), both)
+    assert connection.execute("SELECT account_id, amount FROM latest ORDER BY 1").fetchall() == [
+        (1, "1.00"),
+        (2, "2.00"),
+    ]
+    assert accounts(connection, "history") == [1, 2, 2, 3, 3]
+    assert connection.execute(
+        "SELECT count(DISTINCT _partition || '@' || _offset) FROM history"
+    ).fetchone() == (5,)
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("account_id INTEGER, amount DECIMAL(18,2), note TEXT", "column 'amount' of type DECIMAL(18,2)"),
+        ("account_id REAL, amount TEXT, note TEXT", "column 'account_id' of type REAL"),
+        ("account_id INTEGER, amount TEXT", "no column 'note'"),
+        ("account_id INTEGER, amount TEXT, note TEXT, more TEXT NOT NULL", "column 'more' takes no null"),
+        ("account_id INTEGER, amount TEXT, note TEXT NOT NULL", "column 'note' takes no null"),
+        ("account_id INTEGER, amount TEXT, note TEXT AS (amount)", "column 'note' is generated"),
+    ],
+)
+def test_a_table_that_would_lose_something(
+    engine: Engine, connection: sqlite3.Connection, columns: str, said: str
+) -> None:
+    """By its affinities: one line before the first row, and no position moves."""
+    produce(engine, payments(1, note=None))
+    connection.execute(f"CREATE TABLE payments ({columns})")
+    with pytest.raises(DatabaseError) as caught:
+        consume_into(connection, consumer_of(engine), insert_into("payments"))
+    assert said in str(caught.value)
+    assert connection.execute("SELECT count(*) FROM txn_engine_positions").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(pa.uint64(), 2**63), (pa.float64(), float("nan")), (pa.float32(), float("nan"))]
+)
+def test_a_value_that_sqlite_does_not_have(
+    engine: Engine, connection: sqlite3.Connection, kind: pa.DataType, value: Any
+) -> None:
+    """Is named by its place; it would be a null, or another number."""
+    engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("value", kind)]))
+    produce(engine, pa.table({"value": pa.array([1, value], kind)}), "odd")
+    with pytest.raises(InvalidRecordError, match="the record at 0@1 has a number that SQLite does not have"):
+        consume_into(connection, consumer_of(engine, "odd"), insert_into("odd", create=True))
+
+
+def test_every_type_comes_back_as_it_was(engine: Engine, connection: sqlite3.Connection) -> None:
+    """Out of a topic and into another one; but for numbers above 64 bits."""
+    names = [name for name in RECORDS.column_names if name != "counted"]
+    records = RECORDS.select(names)
+    for topic in ("every", "again"):
+        engine.admin.create_topic(topic, partitions=1, schema=records.schema)
+    produce(engine, records, "every")
+    consume_into(connection, consumer_of(engine, "every"), insert_into("every", create=True))
+    load_query(engine, connection, "SELECT * FROM every", "again", run_id="1")
+    assert engine.scan("again").to_table(names).to_pylist() == records.to_pylist()
+
+
+# --- in -----------------------------------------------------------------------------------------------------
+
+QUERY = "SELECT account_id, amount, note FROM incoming"
+
+
+@pytest.fixture
+def table(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """A thousand payments."""
+    connection.execute("CREATE TABLE incoming (account_id INTEGER, amount, note TEXT)")
+    rows = [(n, f"{n // 100}.{n % 100:02}", (None, "", "x")[n % 3]) for n in range(1_000)]
+    connection.executemany("INSERT INTO incoming VALUES (?, ?, ?)", rows)
+    connection.commit()
+    return connection
+
+
+def loaded(engine: Engine) -> list[int]:
+    return sorted(engine.scan("payments").to_table(["account_id"])["account_id"].to_pylist())
+
+
+def test_a_query_is_loaded_once(engine: Engine, table: sqlite3.Connection) -> None:
+    """By run id, or by range; nulls apart from empty texts."""
+    for start in (0, 500, 0):
+        load_query(engine, table, QUERY + ";", "payments", key_range=("account_id", start, start + 500))
+    named = load_query(
+        engine, table, QUERY + " WHERE account_id < :below", "payments", run_id="1", parameters={"below": 3}
+    )
+    again = load_query(engine, table, QUERY, "payments", run_id="1")
+    assert (named.records, again.committed_before) == (3, True)
+    marked = load_query(engine, table, QUERY + " WHERE account_id >= ?", "payments",
+                        key_range=("account_id", 0, 999), parameters=[998], transactional_id="other")  # fmt: skip
+    assert marked.records == 1
+    assert loaded(engine) == sorted([*range(1_000), 0, 1, 2, 998])
+    first = engine.scan("payments").to_table(SCHEMA.names).to_pylist()
+    assert {(row["amount"], row["note"]) for row in first if row["account_id"] == 7} == {
+        (Decimal("0.07"), "")
+    }
+
+
+def test_one_moment_of_the_file(engine: Engine, table: sqlite3.Connection, file: Path) -> None:
+    """What others write while it is read is not seen by half."""
+    table.execute("PRAGMA journal_mode = WAL")
+    table.execute("INSERT INTO incoming SELECT account_id + 1000, amount, note FROM incoming")
+    for _ in range(4):
+        table.execute("INSERT INTO incoming SELECT account_id, amount, note FROM incoming")
+    table.commit()
+    calls: list[int] = []
+
+    def meddle(records: int) -> None:
+        if not calls:
+            other = sqlite3.connect(file)
+            other.execute("DELETE FROM incoming")
+            other.commit()
+            other.close()
+        calls.append(records)
+
+    assert load_query(engine, table, QUERY, "payments", run_id="1", progress=meddle).records == 32_000
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("'x', '1.00', 'x'", "account_id is a str"),
+        ("1.5, '1.00', 'x'", "account_id is a float"),
+        ("NULL, '1.00', 'x'", "account_id is empty"),
+        ("1, 0.5, 'x'", "amount is a float"),
+        ("1, '0.005', 'x'", "amount does not fit"),
+        ("1, 'abc', 'x'", "amount does not fit"),
+        ("1, '1.00', x'00'", "note is a bytes"),
+        ("1, '1.00', 5", "note is a int"),
+    ],
+)
+def test_a_value_that_does_not_fit(engine: Engine, table: sqlite3.Connection, value: str, said: str) -> None:
+    """SQLite takes any value in any column: each is judged, and named by its row."""
+    query = f"{QUERY} UNION ALL SELECT {value}"
+    with pytest.raises(InvalidRecordError, match=rf"{said} \(at row 1001 of the query"):
+        load_query(engine, table, query, "payments", run_id="1")
+    assert loaded(engine) == []
+    assert not table.in_transaction
+    engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
+    done = load_query(engine, table, query, "payments", run_id="1", dead_letter_topic="dead")
+    assert (done.records, done.dead_letters) == (1_000, 1)
+    (letter,) = engine.scan("dead").to_table().to_pylist()
+    assert letter["source_file"].startswith("SQLite shop.db, query ")
+    assert letter["source_line"] == 1_001
+    mended = json.loads(letter["columns"]) | {"account_id": "7", "amount": "1.00"}
+    assert replay(engine, "dead", repaired={(0, letter["_offset"]): json.dumps(mended)}).records == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("SELECT account_id, amount, note, 1 AS day FROM incoming", "unknown column 'day'"),
+        ("SELECT amount, note FROM incoming", "no column 'account_id'"),
+        ("SELECT nowhere FROM incoming", "no such column"),
+        ("SELECT * FROM nowhere", "no such table"),
+        ("DELETE FROM incoming", "syntax error"),
+    ],
+)
+def test_a_query_that_does_not_fit(engine: Engine, table: sqlite3.Connection, query: str, said: str) -> None:
+    """Is one line, and nothing is seen."""
+    with pytest.raises(TxnEngineError) as caught:
+        load_query(engine, table, query, "payments", run_id="1")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert loaded(engine) == []
+
+
+def test_what_cannot_be_done(engine: Engine, table: sqlite3.Connection, file: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="no run id"):
+        load_query(engine, table, QUERY, "payments")
+    with pytest.raises(InvalidRequestError, match="a start below the end"):
+        load_query(engine, table, QUERY, "payments", key_range=("account_id", 5, 5))
+    table.execute("BEGIN")
+    with pytest.raises(IllegalStateError, match="transaction open"):
+        load_query(engine, table, QUERY, "payments", run_id="1")
+    table.rollback()
+    closed = sqlite3.connect(file)
+    closed.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        consume_into(closed, consumer_of(engine), insert_into("payments"))
+    produce(engine, payments(1))
+    with pytest.raises(DatabaseError, match="no unique index on account_id"):
+        consume_into(table, consumer_of(engine), upsert_into("incoming", ["account_id"]))
+
+    def broken(own: sqlite3.Connection, _: pa.Table) -> None:
+        own.execute("SELECT 'deepest secret' FROM (")
+
+    with pytest.raises(DatabaseError) as caught:
+        consume_into(table, consumer_of(engine), broken)
+    assert "secret" not in str(caught.value)

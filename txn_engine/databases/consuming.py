@@ -1,0 +1,141 @@
+"""Out of topics, into tables: records and how far they go, in one transaction of the database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from txn_engine.consumer import Consumer
+from txn_engine.databases.positions import TABLE, Position, PositionsTable
+from txn_engine.errors import InvalidRequestError, TxnEngineError
+from txn_engine.types import TopicPartition
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class Database(Protocol):
+    """A connection to a database that takes records."""
+
+    @property
+    def positions(self) -> PositionsTable:
+        """How far it is."""
+
+    def transaction(self, place: str) -> AbstractContextManager[object]:
+        """A transaction, committed when the block ends. What the driver raises in it is a `DatabaseError`; where it
+        went at the commit, and nobody knows what became of that, a `DatabaseOutcomeUnknownError`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """What one call did. positions: the next offset of each partition that the database lacks. group_error: why the
+    group in the store did not follow; it does the next time.
+    """
+
+    records: int
+    batches: int
+    positions: dict[TopicPartition, int]
+    group_error: str | None = None
+
+
+def consume(
+    database: Database,
+    consumer: Consumer,
+    write: Callable[[pa.Table], object],
+    *,
+    max_records: int | None,
+    max_batches: int | None,
+    progress: Callable[[int], None] | None,
+) -> Consumed:
+    """What the dialects' `consume_into` do, which say what is promised."""
+    run = _Run(database, consumer, write, consumer.group_metadata().group_id)
+    ends = consumer.end_offsets(consumer.assignment())
+    database.positions.create()
+    run.known = database.positions.read()
+    while max_batches is None or run.batches < max_batches:
+        run.begin_partitions()
+        records = consumer.poll(max_records)
+        if records is None:
+            break
+        if not run.has_begun_all():
+            continue  # a partition came with this poll: it begins where the database is, and all is read again
+        run.commit(records)
+        if progress is not None:
+            progress(run.records)
+        if all(at.offset >= ends.get(tp, 0) for tp, at in consumer.positions().items()):
+            break  # what came meanwhile is the next call's: under steady writers this one would never end
+    return Consumed(
+        run.records, run.batches, {tp: run.known[tp].offset for tp in sorted(run.known)}, run.group_error
+    )
+
+
+class _Run:
+    """One call. known: what the database has; of partitions that it has nothing of, nothing."""
+
+    def __init__(
+        self,
+        database: Database,
+        consumer: Consumer,
+        write: Callable[[pa.Table], object],
+        group_id: str,
+    ) -> None:
+        self.known: dict[TopicPartition, Position] = {}
+        self.records = self.batches = 0
+        self.group_error: str | None = None
+        self._database, self._consumer, self._write = database, consumer, write
+        self._group_id = group_id
+        self._begun: dict[TopicPartition, int] = {}
+
+    def begin_partitions(self) -> None:
+        """Where the database is, in each partition; all of them where one is new."""
+        found = self._consumer.incarnations()
+        if found == self._begun:
+            return
+        for tp, incarnation in found.items():
+            known = self.known.get(tp)
+            if known is None:
+                self._consumer.seek_to_reset([tp])
+            elif known.incarnation == incarnation:
+                self._consumer.seek(tp, known.offset)
+            else:
+                raise InvalidRequestError(
+                    f"topic {tp.topic!r} was made again (its incarnation {incarnation})",
+                    actor=f"group {self._group_id!r}",
+                    place=TABLE,
+                    expected=f"incarnation {known.incarnation}, of which records up to {tp}@{known.offset} are there",
+                    action="choose another group, or delete the rows of that topic there to begin with the new one",
+                )
+        self._begun = found
+
+    def has_begun_all(self) -> bool:
+        """Whether what was read is of these partitions alone."""
+        return self._consumer.incarnations() == self._begun
+
+    def commit(self, records: pa.Table) -> None:
+        """The records and their positions, or neither; then the group, as far as that goes."""
+        after = {
+            tp: Position(self._begun[tp], at.offset)
+            for tp, at in self._consumer.positions().items()
+            if tp not in self.known or self.known[tp].offset != at.offset
+        }
+        with self._database.transaction(f"group {self._group_id!r}, {records.num_rows} records"):
+            self._database.positions.move(self.known, after)
+            self._write(records)
+        self.known |= after
+        self.records += records.num_rows
+        self.batches += 1
+        self._follow()
+
+    def _follow(self) -> None:
+        """The group's offsets, for its lag. Nobody reads from there."""
+        try:
+            self._consumer.commit()
+            self.group_error = None
+        except TxnEngineError as error:
+            self.group_error = str(error)
+            _LOGGER.warning("the group does not follow the database: %s", error)

@@ -1,0 +1,43 @@
+"""What can go wrong with a database, in one line that quotes no value; the driver's own error stays in `__cause__`."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from txn_engine.errors import IllegalStateError, TxnEngineError
+
+
+class DatabaseError(TxnEngineError):
+    """The database refused a statement. Its transaction was rolled back: nothing of it is there."""
+
+    code: ClassVar[str] = "DATABASE_REFUSED"
+    is_refusal = True
+
+
+class DatabaseUnavailableError(DatabaseError):
+    """The connection is lost, or the server is. What was not committed is rolled back by the server."""
+
+    code: ClassVar[str] = "DATABASE_UNAVAILABLE"
+    retry_helps = True
+    is_refusal = False
+    default_action = "nothing of this batch is there; run it again when the server answers"
+
+
+class DatabaseOutcomeUnknownError(DatabaseUnavailableError):
+    """The connection was lost at the commit: the batch may be there, with its positions, or not."""
+
+    code: ClassVar[str] = "DATABASE_OUTCOME_UNKNOWN"
+    default_action = "run it again: it goes on from where the database is, and repeats nothing"
+
+
+def require_idle(actor: str, *, is_open: bool, is_idle: bool) -> None:
+    """Raise `IllegalStateError` for a connection in a transaction: what is done here would end with that one."""
+    if not is_open:
+        raise IllegalStateError("a closed connection", actor=actor, expected="an open one")
+    if not is_idle:
+        raise IllegalStateError(
+            "a connection with a transaction open",
+            actor=actor,
+            expected="one that is idle: each batch is committed by itself",
+            action="commit or roll back before, or connect with autocommit",
+        )

@@ -1,0 +1,59 @@
+"""Rows of a query, judged: those that do not fit their topic are named, or handed on as dead letters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txn_engine.errors import InvalidRecordError
+from txn_engine.exact import cast_exactly
+from txn_engine.files.layout import BadRow, BadRows
+
+
+def times(texts: Any, kind: pa.DataType) -> Any:
+    """Times of a day, from ISO 8601. ValueError where any does not fit: Arrow reads such texts as moments alone."""
+    day: Any = pa.scalar("1970-01-01")
+    moments = pc.binary_join_element_wise(day, texts, pa.scalar(" ")).cast(pa.timestamp("us"))
+    return cast_exactly(moments.cast(pa.time64("us")), kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What the rows are judged as: those of a query."""
+
+    name: str
+    schema: pa.Schema
+    actor: str
+    bad_rows: BadRows | None
+
+    def name_in_file(self, column: str) -> str:
+        """Its own."""
+        return column
+
+    def refused(
+        self,
+        seen: str,
+        *,
+        expected: str,
+        value: str | None = None,
+        line: int | None = None,
+        unit: str | None = None,
+    ) -> InvalidRecordError:
+        """The error for a row, or for all of them."""
+        return InvalidRecordError(
+            seen,
+            actor=self.actor,
+            place=self.name if line is None else f"{unit or 'row'} {line} of {self.name}",
+            expected=expected,
+            action="mend the row, or cast it in the query; nothing of this load is in the topic",
+            value=value,
+        )
+
+    def reject(self, line: int, error: InvalidRecordError, *, columns: str | None = None) -> None:
+        """Taken, or raised where nobody takes it."""
+        if self.bad_rows is None:
+            raise error
+        self.bad_rows.add(BadRow(line, error, columns=columns))

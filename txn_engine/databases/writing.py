@@ -1,0 +1,244 @@
+"""What `consume_into` writes with, whatever the database: rows inserted, upserted by a key, or a history."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txn_engine.databases.errors import DatabaseError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.exact import InexactError
+
+PLACE: Final = ("_topic", "_partition", "_offset", "_timestamp")
+Connection = TypeVar("Connection")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table, and its type as the database calls it. optional: it need not be given."""
+
+    kind: str
+    takes_null: bool
+    optional: bool
+    is_generated: bool = False
+
+
+class TableWriter(ABC, Generic[Connection]):
+    """Puts records into one table, whose columns are compared with theirs before the first row is."""
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        key: Sequence[str] = (),
+        create: bool = False,
+        delete_tombstones: bool = False,
+        with_places: bool = False,
+    ) -> None:
+        self.table = table
+        self.key = list(key)
+        self._creates = create
+        self._deletes = delete_tombstones
+        self._with_places = with_places
+
+    def __call__(self, connection: Connection, records: pa.Table) -> None:
+        """Write them, in the transaction that is open.
+
+        Raises:
+            DatabaseError: the table lacks a column, has another type for it, or takes no null where one may come.
+            InvalidRecordError: a value that the column would change.
+        """
+        rows = (
+            records
+            if self._with_places
+            else records.drop_columns([name for name in PLACE if name in records.column_names])
+        )
+        self._check(connection, rows)
+        try:
+            rows = self.as_kept(rows)
+        except InexactError as error:
+            raise InvalidRecordError(
+                f"the record at {_place_of(records, error.index)} has {self.not_kept}",
+                actor=f"table {self.table!r}",
+                expected="values that the column keeps as they are",
+                action="round them before, or keep them as whole numbers",
+            ) from error
+        if not self.key:
+            self.insert(connection, rows)
+            return
+        latest, dead = self._latest(rows)
+        if latest.num_rows:
+            self.upsert(connection, latest)
+        if dead is not None and dead.num_rows:
+            self.delete(connection, dead.select(self.key))
+
+    # --- the dialect's ---------------------------------------------------------------------------------------
+
+    not_kept = "a value that the column does not keep"
+    """What a value is that `as_kept` refuses."""
+
+    @abstractmethod
+    def columns_of(self, connection: Connection) -> dict[str, Column]:
+        """The table's columns by their names; empty where there is no such table."""
+
+    @abstractmethod
+    def unique_keys(self, connection: Connection) -> list[tuple[str, ...]]:
+        """By which columns a row is the only one, sorted."""
+
+    @abstractmethod
+    def make_table(self, connection: Connection, kinds: Mapping[str, str]) -> None:
+        """With columns of these types, and the key for a primary one."""
+
+    @abstractmethod
+    def type_for(self, kind: pa.DataType) -> str | None:
+        """The type that is made for an Arrow type; None where there is none."""
+
+    @abstractmethod
+    def holds(self, kind: pa.DataType, found: str) -> bool:
+        """Whether a column of the database's type holds every value of the Arrow type as it is."""
+
+    def check_values(self, rows: pa.Table, columns: Mapping[str, Column]) -> None:
+        """Raise `DatabaseError` for values that a column's type leaves out, though it holds others."""
+
+    @abstractmethod
+    def as_kept(self, rows: pa.Table) -> pa.Table:
+        """The rows in the database's types. Raises `InexactError` for a value that has no equal there."""
+
+    @abstractmethod
+    def insert(self, connection: Connection, rows: pa.Table) -> None:
+        """Each a row more."""
+
+    @abstractmethod
+    def upsert(self, connection: Connection, rows: pa.Table) -> None:
+        """Each in the place of the row with its key; no key is there twice."""
+
+    @abstractmethod
+    def delete(self, connection: Connection, keys: pa.Table) -> None:
+        """The rows with these keys."""
+
+    # --- the table -------------------------------------------------------------------------------------------
+
+    def _check(self, connection: Connection, rows: pa.Table) -> None:
+        """At every batch: a table that was made in a transaction that was rolled back is gone with it."""
+        columns = self.columns_of(connection)
+        if not columns and self._creates:
+            self._check_key(rows.column_names)
+            self.make_table(
+                connection,
+                {
+                    field.name: kind
+                    for field in rows.schema
+                    if (kind := self.type_for(field.type)) is not None
+                },
+            )
+            columns = self.columns_of(connection)
+        if not columns:
+            raise self.refused("no such table", expected="one that is there, or create=True")
+        for field in rows.schema:
+            self._check_column(field, columns.get(field.name), rows[field.name].null_count)
+        self.check_values(rows, columns)
+        lacking = [
+            name
+            for name, column in columns.items()
+            if name not in rows.column_names and not column.optional and not column.takes_null
+        ]
+        if lacking:
+            raise self.refused(
+                f"column {lacking[0]!r} takes no null", expected="a default, or records that have it"
+            )
+        if self.key and tuple(sorted(self.key)) not in self.unique_keys(connection):
+            raise self.refused(
+                f"no unique index on {', '.join(sorted(self.key))}",
+                expected="one: it says which row is replaced",
+            )
+
+    def _check_column(self, field: pa.Field[Any], found: Column | None, nulls: int) -> None:
+        wanted = self.type_for(field.type)
+        if wanted is None:
+            raise self.refused(
+                f"column {field.name!r} of type {field.type}",
+                expected="flat types: leave it out, or write it by yourself",
+            )
+        if found is None:
+            raise self.refused(f"no column {field.name!r}", expected=f"one of type {wanted}")
+        if found.is_generated:
+            raise self.refused(f"column {field.name!r} is generated", expected="one that can be written")
+        if not self.holds(field.type, found.kind):
+            raise self.refused(
+                f"column {field.name!r} of type {found.kind}",
+                expected=f"{wanted}, or a wider type, for {field.type}",
+            )
+        if nulls and not found.takes_null:
+            raise self.refused(
+                f"column {field.name!r} takes no null",
+                expected=f"one that does: {nulls} of these records have none",
+            )
+
+    def _check_key(self, names: Sequence[str]) -> None:
+        unknown = [name for name in self.key if name not in names]
+        if unknown:
+            raise InvalidRequestError(
+                f"key column {unknown[0]!r}",
+                actor=f"table {self.table!r}",
+                expected=f"one of {', '.join(names)}",
+            )
+
+    def refused(self, seen: str, *, expected: str) -> DatabaseError:
+        """The error for a table that cannot hold the records."""
+        return DatabaseError(
+            seen,
+            actor=f"table {self.table!r}",
+            expected=expected,
+            action="nothing was written; alter the table, or read other columns",
+        )
+
+    def _latest(self, rows: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+        """The last record of each key, in the order in which they were read; and those that delete their row."""
+        for name in self.key:
+            if rows[name].null_count:
+                raise InvalidRecordError(
+                    f"null in key column {name!r}",
+                    actor=f"table {self.table!r}",
+                    expected="a key in every record: a null equals none, so that no row would be replaced",
+                    action="leave such records out, or append them to a history",
+                )
+        latest = rows.take(pa.array(_last_of_each(rows.select(self.key))))
+        others = [name for name in rows.column_names if name not in self.key]
+        if not self._deletes or not others:
+            return latest, None
+        is_dead = _all_null(latest.select(others))
+        return latest.filter(pc.invert(is_dead)), latest.filter(is_dead)
+
+
+def checked_key(table: str, key: Sequence[str]) -> list[str]:
+    """The key of an upsert. Raises `InvalidRequestError` for none."""
+    if isinstance(key, str) or not key:
+        raise InvalidRequestError(f"key={key!r}", actor=f"table {table!r}", expected="a list of columns")
+    return list(key)
+
+
+def _last_of_each(keys: pa.Table) -> Any:
+    """The indices of the last row of each key, in order."""
+    names = [f"key {number}" for number in range(keys.num_columns)]
+    numbered = keys.rename_columns(names).append_column("at", pa.array(np.arange(keys.num_rows)))
+    last = numbered.group_by(names).aggregate([("at", "max")])
+    return np.sort(last["at_max"].to_numpy())
+
+
+def _all_null(rows: pa.Table) -> Any:
+    found = pc.is_null(rows.column(0))
+    for column in rows.columns[1:]:
+        found = pc.and_(found, pc.is_null(column))
+    return found
+
+
+def _place_of(records: pa.Table, index: int) -> str:
+    if not {"_partition", "_offset"} <= set(records.column_names) or index >= records.num_rows:
+        return f"row {index}"
+    return f"{records['_partition'][index].as_py()}@{records['_offset'][index].as_py()}"

@@ -1,0 +1,74 @@
+"""sqlite3's errors as ours, in one line that quotes no value."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from txn_engine.databases.errors import DatabaseError, DatabaseUnavailableError, require_idle
+
+_NAMES_ALONE: Final = (
+    "no such table",
+    "no such column",
+    "UNIQUE constraint failed",
+    "NOT NULL constraint failed",
+    "CHECK constraint failed",
+    "FOREIGN KEY constraint failed",
+    "cannot store",
+    "attempt to write a readonly database",
+    "Incorrect number of bindings",
+)
+"""Beginnings of what names tables and columns; that of a trigger, or of a statement, may hold anything."""
+_BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_AWAY: Final = (
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_PROTOCOL,
+)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, begin: str, actor: str, place: str) -> Iterator[None]:
+    """One, committed when the block ends, rolled back where it raises; errors of the driver's are ours."""
+    try:
+        connection.execute(begin)
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                with suppress(sqlite3.Error):  # the error to tell is the one that came first
+                    connection.execute("ROLLBACK")
+            raise
+    except sqlite3.Error as error:
+        raise translated(error, actor, place) from error
+
+
+def translated(error: sqlite3.Error, actor: str, place: str) -> DatabaseError:
+    """In one line."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    if code in _BUSY:
+        return DatabaseUnavailableError(f"{name}: others are at work there", actor=actor, place=place)
+    if code in _AWAY:
+        return DatabaseUnavailableError(
+            f"{name}: the file cannot be read or written", actor=actor, place=place
+        )
+    text = str(error)
+    said = text if text.startswith(_NAMES_ALONE) else "syntax error" if "syntax error" in text else name
+    return DatabaseError(said, actor=actor, place=place, action="mend it and run it again")
+
+
+def check_idle(connection: sqlite3.Connection, actor: str) -> None:
+    """Raise `IllegalStateError` for a connection that is closed, or in a transaction."""
+    try:
+        is_idle = not connection.in_transaction
+        connection.total_changes  # noqa: B018 -- which a closed one refuses
+    except sqlite3.ProgrammingError:
+        require_idle(actor, is_open=False, is_idle=True)
+        raise
+    require_idle(actor, is_open=True, is_idle=is_idle)

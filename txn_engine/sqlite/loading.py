@@ -1,0 +1,215 @@
+"""Into topics, out of tables of SQLite: what a query gives, exactly and once, in one transaction of the topic."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from base64 import b64encode
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from txn_engine.databases.loading import (
+    ACTOR,
+    KeyRange,
+    Loaded,
+    Run,
+    checked_range,
+    digest_of,
+    load,
+)
+from txn_engine.databases.rows import Rows, times
+from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRequestError
+from txn_engine.files import Rejected
+from txn_engine.files.batches import Faults, batch_of
+from txn_engine.files.columns import converted
+from txn_engine.files.conversion import Conversion
+from txn_engine.files.kinds import is_binary
+from txn_engine.files.layout import BadRows
+from txn_engine.log.topics import Topic
+from txn_engine.producer import ForgottenRuns
+from txn_engine.sqlite.errors import check_idle, transaction
+from txn_engine.sqlite.kinds import expected_storage, texts_of, type_for
+from txn_engine.sqlite.writers import quoted
+
+_ROWS: Final = 10_000
+
+
+def load_query(
+    engine: Engine,
+    connection: sqlite3.Connection,
+    query: str,
+    topic: str,
+    *,
+    run_id: str | None = None,
+    key_range: KeyRange | tuple[str, Any, Any] | None = None,
+    parameters: Sequence[Any] | Mapping[str, Any] | None = None,
+    transactional_id: str | None = None,
+    timeout_ms: int | None = None,
+    forgotten_runs: ForgottenRuns = "refuse",
+    dead_letter_topic: str | None = None,
+    max_dead_letters: int | str | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Loaded:
+    """Load what a query gives into a topic: all of it in one transaction, and once for each run id.
+
+    Guarantee and arguments: as `txn_engine.postgres.load_query`; `parameters` are for the query's `?` or `:name`. All
+    rows are of one moment of the file. A column of SQLite takes values of any type, so that each value is judged: whole
+    numbers are to be INTEGER, floats REAL or INTEGER, text, dates and times TEXT (ISO 8601), bytes BLOB, and exact
+    decimals TEXT or INTEGER: a REAL is a binary fraction, so say what is meant by it, as `printf('%.2f', amount)`.
+
+    Raises:
+        InvalidRequestError: no run id, or one that the log may have forgotten; a column is missing, unknown, or of a
+        type that SQLite has not; a dead-letter topic of other columns.
+        InvalidRecordError: a value that does not fit, with its row; or too many of them. DatabaseError,
+        DatabaseUnavailableError: SQLite's answer; nothing of the load is seen. ProducerFencedError: another load has
+        this transactional id.
+        OutcomeUnknownError: it may be committed; the same call with the same run id finds out.
+    """
+    check_idle(connection, ACTOR)
+    chosen = checked_range(key_range)
+    run = Run(run_id, chosen, digest_of(query, parameters), transactional_id, timeout_ms, forgotten_runs)
+
+    def source(into: Topic) -> _Source:
+        return _Source(connection, query, parameters, chosen, into)
+
+    return load(
+        engine,
+        topic,
+        run,
+        source,
+        dead_letter_topic=dead_letter_topic,
+        max_dead_letters=max_dead_letters,
+        progress=progress,
+    )
+
+
+class _StoredText(Conversion):
+    """Texts of what SQLite stores, where that is not as files have it."""
+
+    __slots__ = ()
+
+    def array(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+        """The texts in a type. ValueError when any does not fit; it does not say which."""
+        found: Any
+        if is_binary(kind):
+            return pa.array(
+                [None if text is None else bytes.fromhex(text) for text in texts.to_pylist()], kind
+            )
+        if pa.types.is_boolean(kind) and not {"true", "false"} >= set(texts.drop_null().to_pylist()):
+            raise ValueError("neither 0 nor 1")
+        if pa.types.is_float64(kind):
+            found = texts.cast(kind)  # the shortest text of a double is that double
+            return found  # type: ignore[no-any-return]
+        if pa.types.is_time(kind):
+            found = times(texts, kind)
+            return found  # type: ignore[no-any-return]
+        return super().array(texts, kind)
+
+
+class _Source:
+    """A query, and the topic that its rows go into."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        query: str,
+        parameters: Sequence[Any] | Mapping[str, Any] | None,
+        key_range: KeyRange | None,
+        topic: Topic,
+    ) -> None:
+        self.topic = topic
+        self._connection, self._schema = connection, topic.schema
+        text = query.strip().rstrip(";")
+        self._query, self._words = f"SELECT * FROM ({text}\n) AS q", _words(parameters, key_range)
+        if key_range is not None:
+            name = quoted(key_range.column)
+            marks = (":txn_engine_start", ":txn_engine_end") if isinstance(self._words, dict) else ("?", "?")
+            self._query += f" WHERE q.{name} >= {marks[0]} AND q.{name} < {marks[1]}"
+        self._place = f"the query for topic {topic.name!r}"
+        file = connection.execute("PRAGMA database_list").fetchone()[2]
+        self.name = f"SQLite {Path(file).name or 'in memory'}, query {digest_of(query, parameters)}"
+
+    def tables(self, rejected: Rejected | None = None) -> Generator[pa.Table]:
+        """The rows, in parts, as the topic has them. Rows that cannot be used go to `rejected`."""
+        with transaction(self._connection, "BEGIN", ACTOR, self._place):
+            cursor = self._connection.execute(self._query, self._words)
+            names = [column[0] for column in cursor.description]
+            self._check(names)
+            fields = [field for field in self._schema if field.name in names]
+            rows = Rows(
+                self._place, pa.schema(fields), ACTOR, None if rejected is None else BadRows(rejected)
+            )
+            first = 1
+            while part := cursor.fetchmany(_ROWS):
+                yield pa.Table.from_batches([_batch(rows, names, part, first)])
+                first += len(part)
+
+    def _check(self, names: list[str]) -> None:
+        known = ", ".join(self._schema.names)
+        for name in names:
+            if names.count(name) > 1:
+                raise self._refused(f"column {name!r} twice", "each column once")
+            if name not in self._schema.names:
+                raise self._refused(f"unknown column {name!r}", f"the columns {known}")
+            if type_for(self._schema.field(name).type) is None:
+                kind = self._schema.field(name).type
+                raise self._refused(f"column {name!r}, of the topic's type {kind}", "a type that SQLite has")
+        missing = [field.name for field in self._schema if field.name not in names and not field.nullable]
+        if missing:
+            raise self._refused(f"no column {missing[0]!r}", f"the columns {known}")
+
+    def _refused(self, seen: str, expected: str) -> InvalidRequestError:
+        return InvalidRequestError(
+            seen, actor=ACTOR, place=self._place, expected=expected, action="mend the query"
+        )
+
+
+def _words(
+    parameters: Sequence[Any] | Mapping[str, Any] | None, key_range: KeyRange | None
+) -> Sequence[Any] | dict[str, Any]:
+    bounds = () if key_range is None else (key_range.start, key_range.end)
+    if isinstance(parameters, Mapping):
+        return dict(parameters) | dict(zip(("txn_engine_start", "txn_engine_end"), bounds, strict=False))
+    return (*(parameters or ()), *bounds)
+
+
+def _batch(rows: Rows, names: list[str], part: list[tuple[Any, ...]], first: int) -> pa.RecordBatch:
+    values = dict(zip(names, zip(*part, strict=True), strict=True))
+    numbers = range(first, first + len(part))
+    conversion = _StoredText(None, "text")
+
+    def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
+        texts, bad = texts_of(values[field.name], field.type)
+        for index in bad:
+            error = rows.refused(
+                f"{field.name} is a {type(values[field.name][index]).__name__}",
+                expected=f"{expected_storage(field.type)}, for {field.type}",
+                line=numbers[index],
+            )
+            faults.add(index, error)
+        return converted(rows, conversion, field, pa.array(texts, pa.string()), numbers, faults)
+
+    batch = batch_of(rows, numbers, column, lambda index: _as_json(rows.schema, values, index))
+    if rows.bad_rows is not None:
+        rows.bad_rows.hand_on()
+    return batch
+
+
+def _as_json(schema: pa.Schema, values: Mapping[str, Sequence[Any]], index: int) -> str:
+    """A row as a dead letter has it: text, but for nulls, true and false."""
+    found: dict[str, Any] = {}
+    for field in schema:
+        value = values[field.name][index]
+        if isinstance(value, bytes):
+            found[field.name] = b64encode(value).decode()
+        elif pa.types.is_boolean(field.type) and value in (0, 1):
+            found[field.name] = bool(value)
+        else:
+            found[field.name] = (
+                None if value is None else repr(value) if isinstance(value, float) else str(value)
+            )
+    return json.dumps(found, ensure_ascii=False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
 
 import pyarrow as pa
@@ -28,12 +29,22 @@ from txn_engine.coordinator.coordinator import Coordinator
 from txn_engine.coordinator.groups import GroupCoordinator
 from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
 from txn_engine.cuts import CutChanges, CutMaker, changes_between
-from txn_engine.erasing import ErasureReport, Finished, Matcher, StillHeld, TopicEraser, held_by_backups
+from txn_engine.erasing import (
+    ErasureReport,
+    Finished,
+    FormerEraser,
+    Matcher,
+    StillHeld,
+    TopicEraser,
+    held_by_backups,
+    refuse_constant,
+)
 from txn_engine.errors import (
     CorruptObjectError,
     InvalidRequestError,
     StoreUnavailableError,
     TxnEngineError,
+    UnknownTopicOrPartitionError,
 )
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.altering import store_begun_with
@@ -333,21 +344,41 @@ class Engine:
         live, replaced, aborted or kept for a cut, but for what the report names; other records are as they were, at
         their offsets. Neither the condition nor a value is written anywhere. What is read as of a cut, or by an earlier
         version of a table, is without them too. It may be killed anywhere: whoever erases next, or cleans up, goes on.
+        What the topic has left from before it was deleted goes whole where it holds any; the topic may be deleted.
 
         `everything`: also where no record would be left. `backups`: where this store's backups are: those that hold any
         are named. Needs `txn-engine[sql]`. Raises `InvalidRequestError` for what
         is no condition on the topic's columns; nothing was written then.
         """
-        info = self.logs.topics.look_up(topic)
-        with self._matcher(where, info) as matcher:
+        info, is_deleted = self._erasable(topic)
+        matcher_of = partial(self._matcher, where)
+        former = FormerEraser(self.logs, topic, self._cuts, self._pins)
+        with matcher_of(info) as matcher:
+            if execute and not everything:
+                refuse_constant(matcher)
             held: list[StillHeld] = []
             if backups is not None:  # before anything is done: the place may be the wrong one
                 with store_errors():
                     place = open_store(backups, create=False) if isinstance(backups, str) else backups
-                held = held_by_backups(self._objects, place, self.config.store_id, info, matcher)
-            eraser = self._topic_eraser(info, progress)
-            report = eraser.erase(matcher, everything=everything) if execute else eraser.look(matcher)
-        return replace(report, still_held=(*report.still_held, *held))
+                held = held_by_backups(self.logs, place, info, matcher_of)
+            report = ErasureReport(topic, info.incarnation, execute, ())
+            if not is_deleted:
+                eraser = self._topic_eraser(info, progress)
+                report = eraser.erase(matcher, everything=everything) if execute else eraser.look(matcher)
+            before, written = former.erase(matcher_of) if execute else (former.look(matcher_of), [])
+        return replace(report, former=tuple(before), still_held=(*report.still_held, *written, *held))
+
+    def _erasable(self, topic: str) -> tuple[Topic, bool]:
+        """The topic, or the last one of this name, and whether that was deleted."""
+        try:
+            return self.logs.topics.look_up(topic), False
+        except UnknownTopicOrPartitionError:
+            if not (deleted := self.logs.topics.deleted(topic)):
+                raise
+            last = deleted[-1]
+        with suppress(CorruptObjectError):  # half removed: it is as it was made then
+            last = self.logs.topics.as_left(last)
+        return last, True
 
     def _matcher(self, where: str | Matcher, topic: Topic) -> AbstractContextManager[Matcher]:
         if not isinstance(where, str):

@@ -73,7 +73,7 @@ def commit(engine: Engine, *accounts: int, partition: int = 0, ends: str = "comm
 
 def upload(engine: Engine, *accounts: int, partition: int = 0) -> EncodedFile:
     """A data file as a writer leaves it that dies before its entry."""
-    log = engine.logs.get(TOPIC, 0, partition)
+    log = engine.logs.get(TOPIC, engine.logs.topics.look_up(TOPIC).incarnation, partition)
     return upload_records(
         engine.logs.tools.objects, engine.logs.tools.new_id, log.keys.prefix, rows(*accounts),
         original(SCHEMA),

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 import txn_engine
 from tests.erasing.persons import PERSON, SCHEMA, TOPIC, WHERE, objects_with, rows
+from txn_engine import RenameColumn
 from txn_engine.cli.main import cli
 
 
@@ -44,6 +45,26 @@ def test_shown_then_done(url: str, tmp_path: Path) -> None:
     assert objects_with(store) == []
     again = json.loads(run("--topic", TOPIC, "--where", WHERE, "--execute", "--json").stdout)
     assert (again["records"], again["erasures"], again["is_complete"]) == (0, [], True)
+
+
+def test_all_that_goes_with_it_is_told(url: str) -> None:
+    """Before and after: a table that cannot be published, the topic of before."""
+    with txn_engine.connect(url) as engine:
+        engine.admin.delete_topic(TOPIC)
+        engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
+        engine.partition(TOPIC, 0).append(rows(1, PERSON))
+        engine.tables.publish(TOPIC, "delta")
+        engine.admin.alter_topic(TOPIC, RenameColumn("name", "full_name"))
+    for done, told in (
+        ([], ("it would go whole", "would be withdrawn")),
+        (["--execute"], ("it is gone whole", "was withdrawn")),
+    ):
+        shown = run("--topic", TOPIC, "--where", WHERE, *done)
+        assert shown.exit_code == 0
+        assert all(words in shown.output for words in told)
+        assert "incarnation 0 of the topic, deleted" in shown.output
+    again = json.loads(run("--topic", TOPIC, "--where", WHERE, "--execute", "--json").stdout)
+    assert (again["former"], again["withdrawn"]) == ([], {})
 
 
 @pytest.mark.parametrize(

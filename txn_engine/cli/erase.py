@@ -11,9 +11,12 @@ from txn_engine.cli.backup import backups_endpoint, open_backups
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
 from txn_engine.cli.failures import CommandFailed
 from txn_engine.cli.output import Output, columns
+from txn_engine.value_text import time_text
 
 if TYPE_CHECKING:
-    from txn_engine.erasing import ErasureReport
+    from collections.abc import Sequence
+
+    from txn_engine.erasing import ErasureReport, FormerFound
 
 _FOUND = columns(
     "PARTITION>", "SEARCHED-TO>", "RECORDS>", "ALL-RECORDS>", "LIVE-FILES>", "DEAD-FILES>", "UNNAMED-FILES>"
@@ -65,7 +68,8 @@ def erase(
 
     Without --execute it says what there is, and writes nothing. The condition and what it looks at are written nowhere:
     the store keeps offsets and files. Cuts and older versions of tables are without the records from then on. What was
-    cut off goes on when the command runs again, or at the next clean-up. Exit code 1 where something holds some still.
+    cut off goes on when the command runs again, or at the next clean-up. What the topic has left from before it was
+    deleted goes whole where it holds any. Exit code 1 where something holds some still.
     """
     name = topic or topic_name
     if name is None or (topic is not None and topic_name is not None):
@@ -110,14 +114,14 @@ def _tell(report: ErasureReport, out: Output) -> None:
         )
     for what, named in (("cuts", report.cuts), ("pins of", report.pins)):
         if named:
-            more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
-            shown = ", ".join(map(str, named[:_NAMED_MAX]))
             verb = "are without them now" if report.executed else "would be without them"
-            out.note(f"{what} {shown}{more} {verb}")
+            out.note(f"{what} {_some(named)} {verb}")
     for table, version in report.tables.items():
         out.note(
             f"the {table} table is without them from version {version} on; files of earlier ones are gone"
         )
+    for former in report.former:
+        _tell_former(former, report, out)
     for table, why in report.withdrawn.items():
         verb = "was withdrawn" if report.executed else "would be withdrawn"
         out.note(
@@ -129,3 +133,20 @@ def _tell(report: ErasureReport, out: Output) -> None:
         out.note(f"still held: {held.place}: {count} of the records, until {held.until}")
     if not report.executed:
         out.note("nothing was written: --execute does it")
+
+
+def _tell_former(former: FormerFound, report: ErasureReport, out: Output) -> None:
+    """What the topic has left of before it was deleted."""
+    seen = f"incarnation {former.incarnation} of the topic, deleted {time_text(former.deleted_ms)}"
+    if not former.records:
+        out.note(f"{seen}: holds none of the records")
+        return
+    count = "some, or cannot be searched" if former.records < 0 else f"{former.records:,} of the records"
+    done = f"it is gone whole, {former.removed:,} objects" if report.executed else "it would go whole"
+    cuts = f"; cuts {_some(former.cuts)} are without it" if former.cuts else ""
+    out.note(f"{seen}: holds {count}; {done}{cuts}")
+
+
+def _some(named: Sequence[object]) -> str:
+    more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+    return ", ".join(map(str, named[:_NAMED_MAX])) + more

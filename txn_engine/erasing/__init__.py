@@ -1,8 +1,19 @@
 """Erasing records for good: looked for once, named by their offsets, taken out of everything (docs/ERASURE.md)."""
 
 from txn_engine.erasing.backups import held_by_backups
+from txn_engine.erasing.former import FormerEraser
 from txn_engine.erasing.matching import Matcher
-from txn_engine.erasing.report import ErasureReport, StillHeld
-from txn_engine.erasing.topic_eraser import Finished, TopicEraser
+from txn_engine.erasing.report import ErasureReport, FormerFound, StillHeld
+from txn_engine.erasing.topic_eraser import Finished, TopicEraser, refuse_constant
 
-__all__ = ["ErasureReport", "Finished", "Matcher", "StillHeld", "TopicEraser", "held_by_backups"]
+__all__ = [
+    "ErasureReport",
+    "Finished",
+    "FormerEraser",
+    "FormerFound",
+    "Matcher",
+    "StillHeld",
+    "TopicEraser",
+    "held_by_backups",
+    "refuse_constant",
+]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import groupby
 from typing import Final
 
 from storage import ObjectStore
 from txn_engine.backup.copying import data_files
-from txn_engine.backup.manifest import LogRef, in_generation
+from txn_engine.backup.manifest import LogRef, Manifest, in_generation
 from txn_engine.backup.place import BackupPlace
+from txn_engine.erasing.former import CANNOT_TELL, SOME, MatcherOf, searchable
 from txn_engine.erasing.matching import Matcher
 from txn_engine.erasing.report import StillHeld
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import read_data_file
-from txn_engine.log.objects import Objects
+from txn_engine.log.logs import Logs
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import LogFile
 from txn_engine.schemas.layout import OFFSET
@@ -22,48 +26,84 @@ _UNTIL: Final = "a newer one is made, and this one removed: "
 _PRUNE: Final = "backup prune --keep 1 --execute"
 
 
-def held_by_backups(
-    objects: Objects, store: ObjectStore, store_id: str, topic: Topic, matcher: Matcher
-) -> list[StillHeld]:
-    """The backups in this place that hold some of the records, and how many; and files there that no backup names: of
-    one that was cut off or is under way. Raises `InvalidRequestError` where another store's backups are, and
-    `CorruptObjectError` where one cannot be read.
+def held_by_backups(logs: Logs, store: ObjectStore, topic: Topic, matcher_of: MatcherOf) -> list[StillHeld]:
+    """The backups in this place that hold some of the records, and how many, also of the topic from before it was
+    deleted; and files there that no backup names: of one that was cut off or is under way. Raises
+    `InvalidRequestError` where another store's backups are, and `CorruptObjectError` where one cannot be read.
     """
-    place = BackupPlace.open(objects.beside(store))
-    if place.store_id != store_id:
+    place = BackupPlace.open(logs.tools.objects.beside(store))
+    if place.store_id != logs.config.store_id:
         raise InvalidRequestError(
             f"backups of store {place.store_id}",
             actor="erase",
             place=place.url,
-            expected=f"those of this store, {store_id}",
+            expected=f"those of this store, {logs.config.store_id}",
             action="name the place of its own backups",
         )
-    counts: dict[str, int] = {}  # by the file's key in the place
-    counted = _Counting(place, topic, matcher, counts)
-    until = _UNTIL + command(_PRUNE, place.url)
     found = place.look()
     if found.damaged:
         raise next(iter(found.damaged.values()))
-    held = []
-    for number, manifest in sorted(found.backups.items()):
-        logs = [
-            log for log in manifest.logs if (log.topic, log.incarnation) == (topic.name, topic.incarnation)
-        ]
-        count = sum(map(counted.records, logs))
-        if count:
-            held.append(StillHeld(f"backup {number} in {place.url}", count, until))
-    loose = [
-        info
-        for info, _, key in place.copies(topic.name, topic.incarnation)
-        if "/data/" in key and info.key not in counts
-    ]
-    if loose:
-        held.append(
-            StillHeld(
-                f"{len(loose)} data files in {place.url} that no backup names, may hold some", -1, until
+    with ExitStack() as stack:
+        looking = _Looking(logs, place, topic, matcher_of, stack)
+        return list(looking.held(found.backups))
+
+
+class _Looking:
+    """One look at the backups of a place. `counts`: of each file, by its key there, once for all of them."""
+
+    def __init__(
+        self, logs: Logs, place: BackupPlace, topic: Topic, matcher_of: MatcherOf, stack: ExitStack
+    ) -> None:
+        self._logs = logs
+        self._place = place
+        self._topic = topic
+        self._matcher_of = matcher_of
+        self._stack = stack
+        self._counting: dict[int, _Counting] = {}
+        self._counts: dict[str, int] = {}
+
+    def held(self, backups: Mapping[int, Manifest]) -> Iterator[StillHeld]:
+        """The backups with any of the records, and files that none of them names."""
+        name, place = self._topic.name, self._place
+        until = _UNTIL + command(_PRUNE, place.url)
+        for number, manifest in sorted(backups.items()):
+            logs = sorted(
+                (log for log in manifest.logs if log.topic == name), key=lambda log: log.incarnation
             )
-        )
-    return held
+            for incarnation, same in groupby(logs, key=lambda log: log.incarnation):
+                records = self._records(incarnation, list(same))
+                was = "" if incarnation == self._topic.incarnation else f" (incarnation {incarnation})"
+                if records:
+                    yield StillHeld(f"backup {number} in {place.url}{was}", records, until)
+        loose = [
+            info
+            for incarnation in range(self._topic.incarnation + 1)
+            for info, _, key in place.copies(name, incarnation)
+            if "/data/" in key and info.key not in self._counts
+        ]
+        if loose:
+            seen = f"{len(loose)} data files in {place.url} that no backup names, may hold some"
+            yield StillHeld(seen, SOME, until)
+
+    def _records(self, incarnation: int, logs: Sequence[LogRef]) -> int:
+        """How many; -1: some perhaps, of a topic that was deleted and that cannot be searched any more."""
+        try:
+            return sum(map(self._counter(incarnation).records, logs))
+        except CANNOT_TELL:
+            if incarnation == self._topic.incarnation:
+                raise
+            return SOME if any(self._place.state(log).live for log in logs) else 0
+
+    def _counter(self, incarnation: int) -> _Counting:
+        found = self._counting.get(incarnation)
+        if found is None:
+            if incarnation == self._topic.incarnation:
+                topic, matcher = self._topic, self._stack.enter_context(self._matcher_of(self._topic))
+            else:
+                opened = searchable(self._logs, self._topic.name, incarnation, self._matcher_of)
+                topic, matcher = self._stack.enter_context(opened)
+            found = self._counting[incarnation] = _Counting(self._place, topic, matcher, self._counts)
+        return found
 
 
 class _Counting:

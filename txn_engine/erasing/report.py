@@ -33,15 +33,32 @@ class PartitionFound:
 
 
 @dataclass(frozen=True, slots=True)
+class FormerFound:
+    """What the topic has left of an incarnation that was deleted, at `deleted_ms`.
+
+    records: how many of the records it holds, -1: some, or nobody can tell; one that holds any goes whole. cuts: that
+    are without the deleted topic then. removed: the objects that are gone.
+    """
+
+    incarnation: int
+    deleted_ms: int
+    records: int
+    cuts: tuple[int, ...] = ()
+    removed: int = 0
+    removed_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """What was asked for, found and done in one topic.
+    """What was asked for, found and done in one topic. incarnation: the present one; the last one of a topic that was
+    deleted.
 
     executed: False: nothing was written. erasures: the numbers of those begun and finished for it. finished_before:
     those that somebody else had begun, and that were finished first. files: of which records were erased; deleted: data
     files that are gone, and their bytes. cuts, pins: those that named one of these files; reading as of them goes on
     without the records. tables: by format the version that shows what is left, and those before it, whose own files are
     gone. withdrawn: by format the tables that cannot show what is left, and why: they are published no more, or would
-    not be. still_held: what holds records still.
+    not be. former: of the topic from before it was deleted. still_held: what holds records still.
     """
 
     topic: str
@@ -57,6 +74,7 @@ class ErasureReport:
     pins: tuple[str, ...] = ()
     tables: dict[str, int] = field(default_factory=dict)
     withdrawn: dict[str, str] = field(default_factory=dict)
+    former: tuple[FormerFound, ...] = ()
     still_held: tuple[StillHeld, ...] = ()
 
     @property

@@ -318,6 +318,27 @@ class TopicRegistry:
             raise _lost(key, f"something that names incarnation {incarnation}")
         return _decode(data, key, name, incarnation)
 
+    def deleted(self, name: str) -> list[Topic]:
+        """The incarnations that were deleted, oldest first, each as its own object says. None of a topic that never was
+        one.
+        """
+        found: list[Topic] = []
+        topic: Topic | None = None
+        number = 0
+        while (data := self._find(key := topic_key(name, number))) is not None:
+            before, topic = topic, _decode(data, key, name, number)
+            if topic is None and before is not None:
+                found.append(before)
+            number += 1
+        return found
+
+    def as_left(self, deleted: Topic) -> Topic:
+        """What an incarnation had become when it was deleted, by what is left of it. Raises `CorruptObjectError` where
+        only some of that is.
+        """
+        ahead = ReadAhead(self._find, self._readers)
+        return self._changed(self._grown(deleted, ahead)[0], ahead, None)
+
     def is_current(self, name: str, incarnation: int) -> bool:
         """Whether this incarnation is still the topic of its name, as of now: one look at the store."""
         if self._find(topic_key(name, incarnation + 1)) is None:

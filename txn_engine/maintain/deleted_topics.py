@@ -2,7 +2,7 @@
 
 Nobody reads an incarnation that was deleted. What is appended to it by those who began before is lost with it, and a
 marker for it counts as done, so that a slot that is free again there decides nothing. The topic's own objects stay:
-incarnations are counted by them.
+incarnations are counted by them. Clean-up leaves it 24 hours, for who reads still; an erasure does not.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from txn_engine.protocol.controls import GRACE_MS
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _BESIDE = (
-    ("partitions", re.compile(r"[0-9]{20}\.json")),
-    ("changes", re.compile(r"[0-9]{20}\.json")),
     ("erasures", re.compile(r"[0-9]{20}(?:-done)?\.json")),
     ("published", re.compile(r"(?:delta|iceberg)/[0-9]{20}-[0-9]{20}\.json")),
     (
@@ -30,16 +28,19 @@ _BESIDE = (
         ),
     ),
     ("_delta_log", re.compile(r"_last_checkpoint|[0-9]{20}\.(?:json|checkpoint\.parquet)")),
+    ("partitions", re.compile(r"[0-9]{20}\.json")),
+    ("changes", re.compile(r"[0-9]{20}\.json")),
 )
-"""Beside the partitions' folders."""
+"""Beside the partitions' folders. What the topic's columns were goes last: an erasure looks for records by them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadIncarnation:
-    """An incarnation whose tombstone has been there for 24 hours, as long as any dead file stays."""
+    """An incarnation that was deleted, and has left something. deleted_ms: when, as its tombstone says."""
 
     topic: str
     incarnation: int
+    deleted_ms: int
 
     @property
     def folder(self) -> str:
@@ -47,24 +48,32 @@ class DeadIncarnation:
         return f"topics/{self.topic}/{self.incarnation}"
 
 
-def dead_incarnations(objects: Objects, topic: str, now_ms: int) -> list[DeadIncarnation]:
-    """Those of this topic that may go and have left something, by the tombstones read now."""
+def dead_incarnations(objects: Objects, topic: str) -> list[DeadIncarnation]:
+    """Those of this topic that have left something, by the tombstones read now."""
     left = {int(name) for name in objects.folders(f"topics/{topic}") if _NUMBER.fullmatch(name)}
-    return [
-        DeadIncarnation(topic, incarnation)
-        for incarnation in sorted(left)
-        if _is_long_dead(objects, topic, incarnation, now_ms)
-    ]
+    found = (_dead(objects, topic, incarnation) for incarnation in sorted(left))
+    return [each for each in found if each is not None]
 
 
-def _is_long_dead(objects: Objects, topic: str, incarnation: int, now_ms: int) -> bool:
+def is_long_dead(dead: DeadIncarnation, now_ms: int) -> bool:
+    """Whether its tombstone has been there for 24 hours, as long as any dead file stays."""
+    return now_ms - dead.deleted_ms >= GRACE_MS
+
+
+def _dead(objects: Objects, topic: str, incarnation: int) -> DeadIncarnation | None:
     key = topic_key(topic, incarnation + 1)
     data = objects.find(key, max_bytes=JSON_BYTES_MAX)
     if data is None:
-        return False
+        return None
     held = decode_json(data, key=key, kind="topic", needed=TOPIC_FIELDS)
-    is_its_own = (held["topic"], held["incarnation"], held["deleted"]) == (topic, incarnation + 1, True)
-    return is_its_own and now_ms - checked_number(held, "created_ms", 0, 2**63 - 1, key=key) >= GRACE_MS
+    if (held["topic"], held["incarnation"], held["deleted"]) != (topic, incarnation + 1, True):
+        return None
+    return DeadIncarnation(topic, incarnation, checked_number(held, "created_ms", 0, 2**63 - 1, key=key))
+
+
+def partitions_of(objects: Objects, dead: DeadIncarnation) -> list[int]:
+    """The partitions of which something is left."""
+    return sorted(int(name) for name in objects.folders(dead.folder) if _NUMBER.fullmatch(name))
 
 
 def remove(objects: Objects, dead: DeadIncarnation, *, dry_run: bool) -> Removed | None:
@@ -82,11 +91,10 @@ def remove(objects: Objects, dead: DeadIncarnation, *, dry_run: bool) -> Removed
 
 
 def _objects_of(objects: Objects, dead: DeadIncarnation) -> Iterator[tuple[str, int]]:
-    for name in objects.folders(dead.folder):
-        if _NUMBER.fullmatch(name):
-            yield from _objects_of_log(
-                objects, LogKeys(partition_prefix(dead.topic, dead.incarnation, int(name)))
-            )
+    for partition in partitions_of(objects, dead):
+        yield from _objects_of_log(
+            objects, LogKeys(partition_prefix(dead.topic, dead.incarnation, partition))
+        )
     for folder, pattern in _BESIDE:
         below = f"{dead.folder}/{folder}/"
         for info in objects.infos(below):

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from storage import stored_checksum
+from storage import ObjectInfo, stored_checksum
 from txn_engine.errors import ConcurrentTransactionsError, CorruptObjectError, InvalidRequestError
 from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.cuts import Holds
@@ -216,11 +216,17 @@ class PartitionEraser:
 
 def delete_erased(target: Target, done: ErasedFrom) -> None:
     """Delete the files of which records were erased: the log says what stands for them."""
+    for info in erased_files(target):
+        target.objects.remove(info.key)
+        done.deleted += 1
+        done.deleted_bytes += info.size
+
+
+def erased_files(target: Target) -> Iterator[ObjectInfo]:
+    """The files of which records were erased, as the log says, and that are there still."""
     erased = target.read_back().erased
     if not erased:
         return
     for info, segment in target.objects.ours(target.keys.data_prefix, target.keys.parse_data):
         if f"data/{segment}" in erased:
-            target.objects.remove(info.key)
-            done.deleted += 1
-            done.deleted_bytes += info.size
+            yield info

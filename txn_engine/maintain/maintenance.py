@@ -15,7 +15,7 @@ from txn_engine.log.pins import PinStore
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic, is_topic_name
 from txn_engine.maintain import compaction, idle_producers, retention, sealing
-from txn_engine.maintain.deleted_topics import dead_incarnations, remove
+from txn_engine.maintain.deleted_topics import dead_incarnations, is_long_dead, remove
 from txn_engine.maintain.deleting import Cleaner
 from txn_engine.maintain.in_process import InProcess
 from txn_engine.maintain.outcomes import Outcomes, Overtaken
@@ -186,8 +186,9 @@ class Maintenance:
         for name in filter(is_topic_name, folders):  # what is under any other name is not ours
             try:
                 with one_place(name):
-                    for dead in dead_incarnations(objects, name, now_ms):
-                        outcomes.note(remove(objects, dead, dry_run=dry_run))
+                    for dead in dead_incarnations(objects, name):
+                        if is_long_dead(dead, now_ms):
+                            outcomes.note(remove(objects, dead, dry_run=dry_run))
             except StoreUnavailableError:
                 raise
             except TxnEngineError as error:

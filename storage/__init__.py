@@ -57,7 +57,7 @@ from storage.parquet_limits import DATA_LIMITS, LimitError, ParquetLimits
 from storage.proof import PutIfAbsentProof, prove_put_if_absent
 from storage.row_groups import ROW_BYTES_MAX, ROW_NULLS_MAX, row_too_large
 from storage.settle import PutOutcome, settle_put_if_absent
-from storage.store import FolderStore, MappableStore, ObjectInfo, ObjectStore, SpoolingStore
+from storage.store import FolderStore, MappableStore, ObjectInfo, ObjectStore, SpoolingStore, StagingStore
 
 __all__ = [
     "BACKENDS",
@@ -107,6 +107,7 @@ __all__ = [
     "PutOutcome",
     "PutOutcomeUnknownError",
     "SpoolingStore",
+    "StagingStore",
     "StorageError",
     "StoreNotWritableError",
     "StoreUnreachableError",

@@ -27,7 +27,7 @@ from storage.errors import (
 from storage.keys import TEMPORARY_FOLDER, validate_key, validate_prefix
 from storage.ranges import check_size, short_range, validate_range
 from storage.store import ObjectInfo
-from storage.temporary import sweep_temporary, temporary_name
+from storage.temporary import Swept, sweep_strangers, sweep_temporary, temporary_name
 
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 # No link is followed, and a FIFO has no say in when the call returns.
@@ -44,10 +44,15 @@ _CHUNK_BYTES: Final = 1 << 30  # Linux moves at most 2 GiB in one call
 # A file's change time comes from a clock that ticks every few milliseconds and so runs behind.
 _CLOCK_TICK_NS: Final = 20_000_000
 _CONFIRMED_MAX: Final = 4_096
+_TRIES: Final = 3
 _UNSURE: Final[set[str]] = set()
 """Folders with a sync that failed in this process. The system reports that once and may then drop what it could not
 write: a later sync that succeeds proves nothing of what came before it.
 """
+
+
+class _SweptError(Exception):
+    """A temporary file is gone that had no name yet."""
 
 
 class LocalStore:
@@ -97,32 +102,41 @@ class LocalStore:
         final = self._path(key)
         if _is_file(final):
             return False  # without a file written and synced for nothing
-        temporary, inode = self._write_temporary(key, data)
-        try:
-            linked = self._link(temporary, final, key)
-        finally:
-            _unlink(temporary)
-        if linked:
-            self._confirm(key, inode)
-        return linked
+        for _ in range(_TRIES):
+            temporary, inode = self._write_temporary(key, data)
+            try:
+                linked = self._link(temporary, final, key)
+            except _SweptError:
+                continue
+            finally:
+                _unlink(temporary)
+            if linked:
+                self._confirm(key, inode)
+            return linked
+        raise self._swept_each_time(key)
 
     def put(self, key: str, data: bytes) -> None:
         """Write a temporary file, sync it, rename it over the name, sync the folder."""
         final = self._path(key)
         folder = final.rpartition("/")[0]
-        temporary, inode = self._write_temporary(key, data)
-        try:
-            self._ensure_folder(folder, key)
+        for _ in range(_TRIES):
+            temporary, inode = self._write_temporary(key, data)
             try:
-                os.replace(temporary, final)
-            except FileNotFoundError:
-                self._folders.clear()
                 self._ensure_folder(folder, key)
-                os.replace(temporary, final)
-        except OSError as error:
-            _unlink(temporary)
-            self._refuse_write(error, key)
-        self._confirm(key, inode)
+                try:
+                    os.replace(temporary, final)
+                except FileNotFoundError:
+                    self._folders.clear()
+                    self._ensure_folder(folder, key)
+                    os.replace(temporary, final)
+            except OSError as error:
+                if _was_swept(temporary, error):
+                    continue
+                _unlink(temporary)
+                self._refuse_write(error, key)
+            self._confirm(key, inode)
+            return
+        raise self._swept_each_time(key)
 
     def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Return the whole object."""
@@ -256,6 +270,12 @@ class LocalStore:
         """The absolute path."""
         return f"{self._root}/{key}"
 
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        """Remove what writers have left in `.tmp`: those that are dead, and those that cannot be judged from here (in
+        another namespace of process ids, or of before a restart) where they wrote nothing more for a minute.
+        """
+        return sweep_strangers(self._temporary, dry_run=dry_run)
+
     def close(self) -> None:
         """Forget the cached folders."""
         self._folders.clear()
@@ -376,8 +396,19 @@ class LocalStore:
                 self._refuse_write(IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)), key)
             return False
         except OSError as error:
+            if _was_swept(temporary, error):
+                raise _SweptError from error
             self._refuse_write(error, key)
         return True
+
+    def _swept_each_time(self, key: str) -> StorageError:
+        return StorageError(
+            f"what was written was removed {_TRIES} times before it got its name",
+            actor="local store",
+            place=self.uri(key),
+            expected="temporary files that nobody removes but the store itself",
+            action=f"find out who removes files from {self._temporary}, then try again",
+        )
 
     def _ensure_folder(self, folder: str, key: str) -> None:
         """Make the folder and those above it, each one's name synced.
@@ -681,6 +712,11 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
+
+
+def _was_swept(temporary: str, error: OSError) -> bool:
+    """Whether it failed since the temporary file is gone: somebody took it for a leftover."""
+    return isinstance(error, FileNotFoundError) and not os.path.lexists(temporary)
 
 
 def _is_file(path: str) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from storage.temporary import Swept
+
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
@@ -114,6 +116,17 @@ class SpoolingStore(ObjectStore, Protocol):
     def spool(self, key: str, *, max_bytes: int) -> memoryview:
         """Return the whole object read-only: in memory, or, where it is large, mapped from a file without a name, so
         that only what is looked at takes memory. OversizedObjectError for more than `max_bytes`.
+        """
+        ...
+
+
+@runtime_checkable
+class StagingStore(ObjectStore, Protocol):
+    """A store where bytes are somewhere before they are an object: an optional capability, as mapping is."""
+
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        """Remove what writes that came to no end have left, and tell what cannot be. A writer that was slow, and not
+        dead, writes anew: no put that returned is undone.
         """
         ...
 

@@ -12,11 +12,23 @@ import os
 import re
 import stat
 import time
+from dataclasses import dataclass
 from typing import Final
 
 _SEQUENCE = itertools.count()
 _NAME = re.compile(r"put-(?P<host>[0-9a-f]{12})-(?P<pid>\d+)-(?P<started>\d+)-\d+")
 _AGE_MAX_NS: Final = 24 * 3600 * 1_000_000_000
+_WRITE_MAX_NS: Final = 60 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """How many leftovers are gone, or would be, and the paths of what stays: whose it is, or that it may go, nobody
+    here can tell.
+    """
+
+    gone: int
+    left: tuple[str, ...]
 
 
 def temporary_name() -> str:
@@ -44,17 +56,59 @@ def sweep_temporary(folder: str) -> int:
     return removed
 
 
-def _is_leftover(folder: str, name: str) -> bool:
+def sweep_strangers(folder: str, *, dry_run: bool = False) -> Swept:
+    """As `sweep_temporary`, for who may leave nothing: also what a writer that cannot be judged from here wrote to for
+    the last time more than a minute ago. One that is only slow finds its file gone, and writes another. Files of
+    writers that are alive are theirs, and are not told.
+    """
+    try:
+        if stat.S_ISLNK(os.lstat(folder).st_mode):
+            return Swept(0, (folder,))
+        names = sorted(os.listdir(folder))
+    except FileNotFoundError:
+        return Swept(0, ())
+    except OSError:
+        return Swept(0, (folder,))
+    gone, left = 0, []
+    for name in names:
+        if _is_alive(name):
+            continue
+        if _is_leftover(folder, name, _WRITE_MAX_NS):
+            try:
+                if not dry_run:
+                    os.unlink(f"{folder}/{name}")
+            except FileNotFoundError:
+                continue
+            except OSError:
+                left.append(f"{folder}/{name}")
+            else:
+                gone += 1
+        elif os.path.lexists(f"{folder}/{name}"):
+            left.append(f"{folder}/{name}")
+    return Swept(gone, tuple(left))
+
+
+def _is_leftover(folder: str, name: str, age_max_ns: int = _AGE_MAX_NS) -> bool:
     parts = _NAME.fullmatch(name)
     if parts is None:
         return False
-    if parts["host"] == _host() and _start_time(int(parts["pid"])) != int(parts["started"]):
+    if parts["host"] == _host() and not _is_alive(name):
         return True
     try:
         age_ns = time.time_ns() - os.stat(f"{folder}/{name}").st_mtime_ns  # noqa: TID251 -- litter only
     except OSError:
         return False
-    return age_ns > _AGE_MAX_NS
+    return age_ns > age_max_ns
+
+
+def _is_alive(name: str) -> bool:
+    """Whether the file's writer is a process that can be seen from here, and is there."""
+    parts = _NAME.fullmatch(name)
+    return (
+        parts is not None
+        and parts["host"] == _host()
+        and _start_time(int(parts["pid"])) == int(parts["started"])
+    )
 
 
 @functools.lru_cache(maxsize=2)

@@ -38,6 +38,7 @@ from txn_engine.erasing import (
     TopicEraser,
     held_by_backups,
     refuse_constant,
+    take_leftovers,
 )
 from txn_engine.errors import (
     CorruptObjectError,
@@ -357,16 +358,24 @@ class Engine:
             if execute and not everything:
                 refuse_constant(matcher)
             held: list[StillHeld] = []
+            stores = [self._objects.store]
             if backups is not None:  # before anything is done: the place may be the wrong one
                 with store_errors():
                     place = open_store(backups, create=False) if isinstance(backups, str) else backups
                 held = held_by_backups(self.logs, place, info, matcher_of)
+                stores.append(place)
             report = ErasureReport(topic, info.incarnation, execute, ())
             if not is_deleted:
                 eraser = self._topic_eraser(info, progress)
                 report = eraser.erase(matcher, everything=everything) if execute else eraser.look(matcher)
             before, written = former.erase(matcher_of) if execute else (former.look(matcher_of), [])
-        return replace(report, former=tuple(before), still_held=(*report.still_held, *written, *held))
+            leftovers, staged = take_leftovers(stores, execute=execute)
+        return replace(
+            report,
+            former=tuple(before),
+            leftovers=leftovers,
+            still_held=(*report.still_held, *written, *staged, *held),
+        )
 
     def _erasable(self, topic: str) -> tuple[Topic, bool]:
         """The topic, or the last one of this name, and whether that was deleted."""

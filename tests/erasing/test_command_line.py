@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -47,24 +50,29 @@ def test_shown_then_done(url: str, tmp_path: Path) -> None:
     assert (again["records"], again["erasures"], again["is_complete"]) == (0, [], True)
 
 
-def test_all_that_goes_with_it_is_told(url: str) -> None:
-    """Before and after: a table that cannot be published, the topic of before."""
+def test_all_that_goes_with_it_is_told(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after: a table that cannot be published, the topic of before, what a killed writer left."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with txn_engine.connect(url) as engine:
         engine.admin.delete_topic(TOPIC)
         engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
         engine.partition(TOPIC, 0).append(rows(1, PERSON))
         engine.tables.publish(TOPIC, "delta")
         engine.admin.alter_topic(TOPIC, RenameColumn("name", "full_name"))
+    left = tmp_path / "store" / ".tmp" / "put-0123456789ab-1-1-0"
+    left.write_bytes(b"of somebody")
+    os.utime(left, (time.time() - 61,) * 2)
     for done, told in (
-        ([], ("it would go whole", "would be withdrawn")),
-        (["--execute"], ("it is gone whole", "was withdrawn")),
+        ([], ("it would go whole", "would be withdrawn", "killed would go")),
+        (["--execute"], ("it is gone whole", "was withdrawn", "killed are gone")),
     ):
         shown = run("--topic", TOPIC, "--where", WHERE, *done)
         assert shown.exit_code == 0
         assert all(words in shown.output for words in told)
         assert "incarnation 0 of the topic, deleted" in shown.output
+        assert left.exists() is not bool(done)
     again = json.loads(run("--topic", TOPIC, "--where", WHERE, "--execute", "--json").stdout)
-    assert (again["former"], again["withdrawn"]) == ([], {})
+    assert (again["former"], again["withdrawn"], again["leftovers"]["gone"]) == ([], {}, 0)
 
 
 @pytest.mark.parametrize(

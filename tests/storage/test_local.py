@@ -31,7 +31,7 @@ from storage import (
     StoreNotWritableError,
     settle_put_if_absent,
 )
-from storage.temporary import sweep_temporary, temporary_name
+from storage.temporary import Swept, sweep_temporary, temporary_name
 from tests.damage import nested
 from tests.faults import keys_of, no_pause
 from tests.storage.conformance import StoreConformance, run_race_in_processes
@@ -700,6 +700,66 @@ def test_what_the_sweep_leaves_alone(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == sorted(
         [elsewhere, "somebody-s.txt", f"put-{host}-{pid}-{started}-9"]
     )
+
+
+def test_an_eager_sweep(tmp_path: Path) -> None:
+    """What nobody can judge goes a minute after its last write; what is younger, or foreign, is told, and what is a
+    living writer's is not.
+    """
+    store = LocalStore(tmp_path)
+    store.put("a", b"x")
+    host, pid, started = temporary_name().removeprefix("put-").split("-")[:3]
+    dead_here, alive = f"put-{host}-{pid}-{int(started) + 1}-0", f"put-{host}-{pid}-{started}-99"
+    young, old = "put-0123456789ab-1-1-0", "put-0123456789ab-1-1-1"
+    folder = tmp_path / ".tmp"
+    for name in (dead_here, alive, young, old, "somebody-s.txt"):
+        (folder / name).write_bytes(b"x")
+    for name in (old, alive, "somebody-s.txt"):
+        os.utime(folder / name, (time.time() - 61,) * 2)
+    left = tuple(f"{folder}/{name}" for name in (young, "somebody-s.txt"))
+    assert store.sweep(dry_run=True) == Swept(2, left)
+    assert len(os.listdir(folder)) == 5
+    assert store.sweep() == Swept(2, left)
+    assert sorted(os.listdir(folder)) == sorted((alive, young, "somebody-s.txt"))
+
+
+@pytest.mark.parametrize("call", ["put", "put_if_absent"])
+def test_a_slow_writer_whose_file_was_swept_writes_anew(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """Nothing is acknowledged that has no name, and nothing fails that could be done."""
+    name = "replace" if call == "put" else "link"
+    real, swept = getattr(os, name), []
+
+    def slow(source: str, target: str) -> None:
+        if not swept:
+            swept.append(source)
+            os.unlink(source)
+        real(source, target)
+
+    monkeypatch.setattr(os, name, slow)
+    assert getattr(store, call)("a/1", b"bytes") in (None, True)
+    assert store.get("a/1") == b"bytes"
+    assert len(swept) == 1
+
+
+@pytest.mark.parametrize("call", ["put", "put_if_absent"])
+def test_a_writer_whose_file_is_swept_each_time_says_so(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """And has written nothing."""
+    name = "replace" if call == "put" else "link"
+    real = getattr(os, name)
+
+    def slow(source: str, target: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(source)
+        real(source, target)
+
+    monkeypatch.setattr(os, name, slow)
+    with pytest.raises(StorageError, match="removed 3 times before it got its name"):
+        getattr(store, call)("a/1", b"bytes")
+    assert list(store.list("")) == []
 
 
 def test_temporary_files_are_no_objects(store: LocalStore) -> None:

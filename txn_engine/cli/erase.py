@@ -122,6 +122,14 @@ def _tell(report: ErasureReport, out: Output) -> None:
         )
     for former in report.former:
         _tell_former(former, report, out)
+    if report.leftovers.gone:
+        verb = "are gone" if report.executed else "would go"
+        out.note(f"{report.leftovers.gone:,} temporary files and folders of programs that were killed {verb}")
+    if report.leftovers.folders:
+        out.note(
+            f"on this machine {_some(report.leftovers.folders)} may hold some: "
+            "they go with the program that has them, or by hand"
+        )
     for table, why in report.withdrawn.items():
         verb = "was withdrawn" if report.executed else "would be withdrawn"
         out.note(

@@ -2,6 +2,7 @@
 
 from txn_engine.erasing.backups import held_by_backups
 from txn_engine.erasing.former import FormerEraser
+from txn_engine.erasing.leftovers import take_leftovers
 from txn_engine.erasing.matching import Matcher
 from txn_engine.erasing.report import ErasureReport, FormerFound, StillHeld
 from txn_engine.erasing.topic_eraser import Finished, TopicEraser, refuse_constant
@@ -16,4 +17,5 @@ __all__ = [
     "TopicEraser",
     "held_by_backups",
     "refuse_constant",
+    "take_leftovers",
 ]

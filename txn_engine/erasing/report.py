@@ -49,6 +49,16 @@ class FormerFound:
 
 
 @dataclass(frozen=True, slots=True)
+class Leftovers:
+    """Temporary files and folders that programs have left: how many are gone, or would be; the paths of folders on this
+    machine that may hold some of the records, of programs that are at work, or of nobody knows whom.
+    """
+
+    gone: int = 0
+    folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ErasureReport:
     """What was asked for, found and done in one topic. incarnation: the present one; the last one of a topic that was
     deleted.
@@ -58,7 +68,8 @@ class ErasureReport:
     files that are gone, and their bytes. cuts, pins: those that named one of these files; reading as of them goes on
     without the records. tables: by format the version that shows what is left, and those before it, whose own files are
     gone. withdrawn: by format the tables that cannot show what is left, and why: they are published no more, or would
-    not be. former: of the topic from before it was deleted. still_held: what holds records still.
+    not be. former: of the topic from before it was deleted. leftovers: of programs that were killed.
+    still_held: what holds records still.
     """
 
     topic: str
@@ -75,6 +86,7 @@ class ErasureReport:
     tables: dict[str, int] = field(default_factory=dict)
     withdrawn: dict[str, str] = field(default_factory=dict)
     former: tuple[FormerFound, ...] = ()
+    leftovers: Leftovers = Leftovers()
     still_held: tuple[StillHeld, ...] = ()
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -12,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from storage.scratch import ScratchFolder
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import (
@@ -196,8 +196,8 @@ class FileReader:
                     yield from read_records(_path_of(uri), self.schema, **self.reading)
 
     def _copied(self, uri: str, content: Any) -> Iterator[pa.RecordBatch]:
-        with tempfile.TemporaryDirectory(prefix="txn-engine-load-") as folder:
-            path = Path(folder, uri.rpartition("/")[2])
+        with ScratchFolder("load") as scratch:
+            path = Path(scratch.path, uri.rpartition("/")[2])
             path.write_bytes(content.as_buffer())
             try:
                 yield from read_records(path, self.schema, **self.reading)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+from storage.scratch import ScratchFolder
 from storage.store import ObjectStore
 from txn_engine.errors import InvalidRequestError
 from txn_engine.quality.declaration import ACTOR
@@ -68,7 +67,7 @@ class SparkReducer:
         self._store = store
         self._kept: dict[str, list[DataFrame]] = {}
         self._views: set[str] = set()
-        self._folder = Path(tempfile.mkdtemp(prefix="txn-engine-check-"))
+        self._scratch = ScratchFolder("check")
 
     def __enter__(self) -> Self:
         return self
@@ -84,12 +83,12 @@ class SparkReducer:
             self.drop(name)
         for name in self._views:
             self._spark.catalog.dropTempView(name)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.close()
 
     @property
     def folder(self) -> Path:
         """Where Parquet files may be put that views are to be made of."""
-        return self._folder
+        return self._scratch.path
 
     def look_at(
         self, schemas: Schemas, parts: Sequence[FilePart], progress: Callable[[int, int], None]

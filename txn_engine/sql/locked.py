@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,6 +12,7 @@ from typing import Any, Final, Self
 import duckdb
 import pyarrow.parquet as pq
 
+from storage.scratch import ScratchFolder
 from storage.store import ObjectStore
 from txn_engine.schemas.layout import Layout, Schemas
 from txn_engine.sql.file_parts import FilePart
@@ -48,11 +47,12 @@ class LockedDuckDB:
         self._empty: dict[Layout, str] = {}
         self._root = store.uri("")
         self._is_local = self._root.startswith("/") and not _PATTERN_CHARS & set(self._root)
-        self.folder = Path(tempfile.mkdtemp(prefix="txn-engine-sql-", dir=spill))
+        self._scratch = ScratchFolder("sql", parent=spill)
+        self.folder = self._scratch.path
         try:
             self.connection = self._connected(memory, threads, settings or {})
         except BaseException:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._scratch.close()
             raise
 
     def _connected(self, memory: str, threads: int, settings: Mapping[str, Any]) -> duckdb.DuckDBPyConnection:
@@ -89,7 +89,7 @@ class LockedDuckDB:
         if not self._is_local:
             self.connection.unregister_filesystem(PROTOCOL)
         self.connection.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._scratch.close()
 
     def select_from(
         self, parts: Sequence[FilePart], schemas: Schemas, own: Sequence[str], *, topic: str

@@ -47,6 +47,7 @@ class SqlPredicate:
             "autoinstall_known_extensions": False,
             "autoload_known_extensions": False,
             "python_enable_replacements": False,
+            "temp_directory": "",  # what is searched is put nowhere
             "threads": 1,
         }
         self._connection = duckdb.connect(config=config)

@@ -186,6 +186,22 @@ def test_a_value_that_does_not_fit(engine: Engine, table: Connection[Any], value
     assert rows(engine) == []
 
 
+@pytest.mark.parametrize("row", [0, 900])
+def test_a_bad_value_before_much_more(engine: Engine, table: Connection[Any], row: int) -> None:
+    """Ends the query where it is: the connection can be used at once, and each row has its own number."""
+    from txn_engine.loading import DEAD_LETTERS
+
+    big = f"""SELECT account_id, CASE account_id WHEN {row} THEN 0.001 ELSE amount::numeric END AS amount,
+              repeat('x', 40000) AS note FROM payments ORDER BY account_id"""
+    with pytest.raises(InvalidRecordError, match=f"at row {row + 1} of"):
+        load_query(engine, table, big, "payments", run_id="1")
+    assert rows(engine) == []
+    engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
+    done = load_query(engine, table, big, "payments", run_id="1", dead_letter_topic="dead")
+    assert (done.records, done.dead_letters) == (999, 1)
+    assert engine.scan("dead").to_table(["source_line"])["source_line"].to_pylist() == [row + 1]
+
+
 def test_a_server_that_goes_away(engine: Engine, table: Connection[Any], dsn: str) -> None:
     """In the middle of the query: nothing is seen, and the same run loads all of it later."""
 

@@ -66,7 +66,7 @@ CASES: list[tuple[pa.DataType, str, tuple[str, ...]]] = [
 
 def outcome(reader: RowReader, text: bytes) -> str:
     try:
-        return repr(reader.read(text, 0)[0].to_pylist())  # NaN is not equal to itself
+        return repr(reader.read(text)[0].to_pylist())  # NaN is not equal to itself
     except InvalidRecordError as error:
         return str(error)
 
@@ -77,7 +77,7 @@ def test_at_once_or_one_by_one(kind: pa.DataType, found: str, texts: tuple[str, 
     assert reads(kind, found)
     schema = pa.schema([("value", kind), ("beside", pa.string())])
     kinds = {"value": found, "beside": "text"}
-    quick, slow = (RowReader("the query", "test", schema, kinds, None, None) for _ in range(2))
+    quick, slow = (RowReader("the query", "test", schema, kinds, None, with_bad=False) for _ in range(2))
     slow._quick = {}
     at_once = 0
     for text in (*(f'"{text}","x"\n' for text in texts), ',"x"\n'):
@@ -109,9 +109,14 @@ def test_a_row_is_named_by_its_number() -> None:
     """Of a column, or by its place; the first bad one of all columns."""
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.int64())])
     text = b"1,1,71\n2,x,72\n,3,73\n"
-    for number, said in (("at", "row 72 of the query"), (None, "row 12 of the query")):
-        reader = RowReader(
-            "the query", "test", schema, {"a": "bigint", "b": "bigint", "at": "bigint"}, number, None
-        )
+    kinds = {"a": "bigint", "b": "bigint", "at": "bigint"}
+    for number, said in (("at", "row 72 of the query"), (None, "row 3 of the query")):
+        reader = RowReader("the query", "test", schema, kinds, number, with_bad=False)
+        reader.read(b"1,1,70\n")
         with pytest.raises(InvalidRecordError, match=f"b does not fit .at {said}"):
-            reader.read(text, 10)
+            reader.read(text)
+    reader = RowReader("the query", "test", schema, kinds, None, with_bad=True)
+    for first in (1, 4):
+        records, bad = reader.read(text)
+        assert records["a"].to_pylist() == [1]
+        assert [row.line for row in bad] == [first + 1, first + 2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,20 +30,19 @@ def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Tabl
             copy.write(text.getbuffer())
 
 
-def copy_out(connection: Connection[Any], query: sql.Composable) -> Iterator[bytes]:
+def copy_out(connection: Connection[Any], query: sql.Composable) -> Generator[bytes]:
     """What the query gives, as the server's text, in parts of whole rows, in the transaction that is open."""
     command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')").format(query)
-    held: list[Any] = []
+    part = io.BytesIO()
     size = 0
     with connection.cursor() as cursor, cursor.copy(command) as copy:
         for row in copy:  # libpq hands on one row at a time, whole
-            held.append(row)
-            size += len(row)
+            size += part.write(row)
             if size >= PART_BYTES:
-                yield b"".join(held)
-                held, size = [], 0
-        if held:
-            yield b"".join(held)
+                yield part.getvalue()
+                part, size = io.BytesIO(), 0
+        if size:
+            yield part.getvalue()
 
 
 def parsed(text: bytes, names: Sequence[str], kinds: Mapping[str, pa.DataType]) -> pa.Table:

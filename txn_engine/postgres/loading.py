@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from txn_engine.databases.loading import (
 )
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
-from txn_engine.files import Rejected
+from txn_engine.files import BadRow, Rejected
 from txn_engine.log.topics import Topic
 from txn_engine.postgres.copying import copy_out
 from txn_engine.postgres.errors import check_idle, database_errors
@@ -135,6 +136,9 @@ def _composed(
     return whole + bounds.format(column, sql.Literal(key_range.start), sql.Literal(key_range.end))
 
 
+_Part = tuple[pa.Table, list[BadRow]]
+
+
 class Source:
     """A query, and the topic that its rows go into.
 
@@ -169,14 +173,19 @@ class Source:
 
     def tables(self, rejected: Rejected | None = None) -> Generator[pa.Table]:
         """The rows, in parts, as the topic has them. Rows that cannot be used go to `rejected`."""
-        with self._reading():
+        with (
+            self._reading(),
+            ThreadPoolExecutor(1, "txn-engine-rows") as pool,  # the server's rows come meanwhile
+            closing(copy_out(self._connection, self._query)) as texts,
+        ):
             kinds = self._checked_columns()
-            reader = RowReader(self._place, ACTOR, self._schema, kinds, self._number, rejected)
-            first = 0
-            for text in copy_out(self._connection, self._query):
-                table, rows = reader.read(text, first)
-                first += rows
-                yield table
+            reader = RowReader(
+                self._place, ACTOR, self._schema, kinds, self._number, with_bad=rejected is not None
+            )
+            for records, bad in _while_the_next_comes(pool.submit(reader.read, text) for text in texts):
+                if rejected is not None and bad:
+                    rejected(bad)
+                yield records
 
     def _checked_columns(self) -> dict[str, str]:
         """The query's columns, each of which the topic has and can hold, by the server's types."""
@@ -210,3 +219,14 @@ class Source:
         return InvalidRequestError(
             seen, actor=ACTOR, place=self._place, expected=expected, action="mend the query"
         )
+
+
+def _while_the_next_comes(work: Iterator[Future[_Part]]) -> Iterator[_Part]:
+    """What comes of each piece of work, once the next one is begun."""
+    ahead: Future[_Part] | None = None
+    for begun in work:
+        if ahead is not None:
+            yield ahead.result()
+        ahead = begun
+    if ahead is not None:
+        yield ahead.result()

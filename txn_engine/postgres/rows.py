@@ -16,7 +16,7 @@ from txn_engine.databases.rows import Rows, times
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
-from txn_engine.files.layout import BadRows, Rejected
+from txn_engine.files.layout import BadRow, BadRows
 from txn_engine.postgres.copying import parsed
 from txn_engine.postgres.kinds import is_bytes, read_as
 
@@ -48,8 +48,8 @@ class RowReader:
     """Parts of what a query gives, as the topic has it.
 
     kinds: the query's columns in their order, by the server's types. number: one of them, of whole numbers, by which
-    rows are named; else it is their place in the query. rejected: takes rows that cannot be used; without it the first
-    is an error.
+    rows are named; else it is their place in the query. with_bad: rows that cannot be used are handed on; else the
+    first is an error.
     """
 
     def __init__(
@@ -59,30 +59,33 @@ class RowReader:
         schema: pa.Schema,
         kinds: Mapping[str, str],
         number: str | None,
-        rejected: Rejected | None,
+        *,
+        with_bad: bool,
     ) -> None:
         self._names, self._number = list(kinds), number
         self._fields = [field for field in schema if field.name in kinds]
-        self._rows = Rows(
-            name, pa.schema(self._fields), actor, None if rejected is None else BadRows(rejected)
-        )
+        self._bad: list[BadRow] = []
+        taken = BadRows(self._bad.extend) if with_bad else None
+        self._rows = Rows(name, pa.schema(self._fields), actor, taken)
+        self._first = 1
         self._conversion = ServerText(None, "text")
         quick = {field.name: read_as(field.type, kinds[field.name]) for field in self._fields}
         self._quick = {name: kind for name, kind in quick.items() if kind is not None}
 
-    def read(self, text: bytes, first: int) -> tuple[pa.Table, int]:
-        """The records of a part that begins with the row of this number, from 0, and how many rows it has.
+    def read(self, text: bytes) -> tuple[pa.Table, list[BadRow]]:
+        """The records of the next part, and its rows that cannot be used.
 
-        Raises `InvalidRecordError` for a value that does not fit, where nobody takes such rows.
+        Raises `InvalidRecordError` for a value that does not fit, where such rows are not wanted.
         """
+        self._bad.clear()
         try:
-            return self._at_once(text)
-        except ValueError:
-            return self._judged(
-                text, first
-            )  # an error of pyarrow's quotes the text, and names no row of ours
+            records = self._at_once(text)
+        except ValueError:  # of pyarrow's: it quotes the text, and names no row of ours
+            records = self._judged(text)
+        self._first += records.num_rows + len(self._bad)
+        return records, list(self._bad)
 
-    def _at_once(self, text: bytes) -> tuple[pa.Table, int]:
+    def _at_once(self, text: bytes) -> pa.Table:
         """ValueError where any value does not fit."""
         texts = parsed(text, self._names, self._quick)
         columns = []
@@ -93,12 +96,12 @@ class RowReader:
             if field.name not in self._quick:
                 column = self._conversion.array(_whole(column), field.type)
             columns.append(column)
-        return pa.Table.from_arrays(columns, schema=self._rows.schema), texts.num_rows
+        return pa.Table.from_arrays(columns, schema=self._rows.schema)
 
-    def _judged(self, text: bytes, first: int) -> tuple[pa.Table, int]:
+    def _judged(self, text: bytes) -> pa.Table:
         texts = parsed(text, self._names, {})
         arrays = {name: _whole(texts[name]) for name in self._names}
-        numbers = self._numbers(arrays, first, texts.num_rows)
+        numbers = self._numbers(arrays, texts.num_rows)
 
         def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
             return converted(self._rows, self._conversion, field, arrays[field.name], numbers, faults)
@@ -106,13 +109,13 @@ class RowReader:
         batch = batch_of(self._rows, numbers, column, lambda index: self._as_json(arrays, index))
         if self._rows.bad_rows is not None:
             self._rows.bad_rows.hand_on()
-        return pa.Table.from_batches([batch]), texts.num_rows
+        return pa.Table.from_batches([batch])
 
-    def _numbers(self, arrays: Mapping[str, Any], first: int, rows: int) -> Sequence[int]:
+    def _numbers(self, arrays: Mapping[str, Any], rows: int) -> Sequence[int]:
         if self._number is None:
-            return range(first + 1, first + rows + 1)
+            return range(self._first, self._first + rows)
         found = arrays[self._number].cast(pa.int64()).to_pylist()
-        return [first + at + 1 if number is None else number for at, number in enumerate(found)]
+        return [self._first + at if number is None else number for at, number in enumerate(found)]
 
     def _as_json(self, arrays: Mapping[str, Any], index: int) -> str:
         """A row as a dead letter has it: text, but for nulls, true and false."""

@@ -161,7 +161,8 @@ def _judge(number: int, found: Version, before: Version) -> None:
         wrong = wrong or not (column.type == old.type or _is_wider(old.type, column.type))
     wrong = wrong or not set(found.retired).isdisjoint(found.columns.names)
     wrong = wrong or any(owner >= found.free for owner in found.retired.values())
-    wrong = wrong or any(found.owners.get(name) != owner for name, owner in before.owners.items())
+    owners = found.owners
+    wrong = wrong or any(owners.get(name) != owner for name, owner in before.owners.items())
     if wrong:
         raise MalformedError(f"version {number} of the schema, which no change makes of the one before it")
 

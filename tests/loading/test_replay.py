@@ -206,14 +206,16 @@ def test_letters_that_do_not_say_their_version(engine: Engine, write: Write, unk
 
 
 def test_letters_of_a_topic_that_was_made_again(engine: Engine, write: Write) -> None:
-    """Go by the names of now: a version of another life says nothing."""
+    """Go by the names of now: a version of another life says nothing, though there is one of that number."""
     engine.admin.alter_topic(TOPIC, RenameColumn("amount", "value"))
-    load(engine, write("f.csv", "id,value,day,paid\n1,x,,\n"))
+    load(engine, write("f.csv", "id,value,day,paid,note\n1,x,,,other\n"), unknown_columns="ignore")
     engine.admin.delete_topic(TOPIC)
     engine.admin.create_topic(TOPIC, schema=SCHEMA, key="id")
-    engine.admin.alter_topic(TOPIC, RenameColumn("paid", "value"))
-    row = {"id": "1", "amount": "1", "day": "", "value": "true"}
+    engine.admin.alter_topic(TOPIC, AddColumn(pa.field("note", pa.string())))
+    engine.admin.alter_topic(TOPIC, RenameColumn("note", "remark"))
+    row = {"id": "1", "amount": "1", "day": "", "paid": "true", "note": "other"}
     assert replay(engine, DEAD, repaired={(0, 0): json.dumps(row)}).records == 1
+    assert engine.scan(TOPIC).to_table()["remark"].to_pylist() == [None]
 
 
 def test_a_topic_that_is_gone_and_letters_that_are_damaged(engine: Engine, write: Write) -> None:

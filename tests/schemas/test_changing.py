@@ -489,6 +489,13 @@ def test_tombstones_stay_what_they_were_whatever_the_policy_was_in_between(engin
                 engine.admin.alter_configs({"cleanup.policy": policy}, topic="table", dry_run=dry_run)
             assert "\n" not in str(refused.value)
     assert not engine.logs.topics.look_up("table").is_compacted
+    engine.admin.create_topic("later", partitions=1, schema=SCHEMA, key="id")
+    engine.admin.alter_topic("later", DropColumn("note"))
+    for policy in ("compact", "delete"):
+        engine.admin.alter_configs({"cleanup.policy": policy}, topic="later")
+    engine.admin.alter_topic("later", AddColumn(pa.field("more", pa.int8()), default=1))
+    with pytest.raises(InvalidConfigError, match="of version 1"):
+        engine.admin.alter_configs({"cleanup.policy": "compact"}, topic="later")
     engine.admin.create_topic("never", partitions=1, schema=SCHEMA, key="id")
     engine.admin.alter_topic("never", DropColumn("note"))  # no record of it was ever judged
     engine.admin.alter_configs({"cleanup.policy": "compact"}, topic="never")

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark.conftest import SCHEMA, payments
+from txn_engine import AddColumn
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import read_records
@@ -59,7 +60,10 @@ def test_files_are_loaded_once(
 
 
 def test_every_format(spark: SparkSession, ledger: Engine, tmp_path: Path) -> None:
-    """Csv, jsonl and Parquet give the same records, as `read_records` takes them: no cast of Spark's touches money."""
+    """Csv, jsonl and Parquet give the same records, as `read_records` takes them: no cast of Spark's touches money. A
+    column that was added is filled where a file lacks it.
+    """
+    ledger.admin.alter_topic("payments", AddColumn(pa.field("currency", pa.string()), default="EUR"))
     row = {"trans_id": 1, "account_id": 2, "date": "2026-01-31", "type": "PRIJEM"}
     amount = "9999999999999999.99"
     (tmp_path / "a.csv").write_text(f"{','.join(row)},amount\n{','.join(map(str, row.values()))},{amount}\n")
@@ -71,6 +75,7 @@ def test_every_format(spark: SparkSession, ledger: Engine, tmp_path: Path) -> No
     for name in ("a.csv", "b.jsonl", "c.parquet"):
         load_files(spark, ledger, "payments", str(tmp_path / name), run_id=name)
     assert loaded(ledger) == table.to_pylist() * 3
+    assert ledger.scan("payments").to_table(["currency"])["currency"].to_pylist() == ["EUR"] * 3
     assert table.column("amount").to_pylist() == [Decimal(amount)]
 
 

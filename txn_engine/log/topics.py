@@ -483,8 +483,8 @@ class TopicRegistry:
         if not found:
             return created
         key = key_of(changes - 1)
-        last = decoded_change(found[-1], key, created.name, created.incarnation, changes - 1)
-        changed = replace(created.with_settings(last.settings), changes=changes)
+        change = decoded_change(found[-1], key, created.name, created.incarnation, changes - 1)
+        changed = replace(created.with_settings(change.settings), changes=changes)
         layouts = _layouts(created, seen, [*enumerate(found, changes - len(found))])
         if len(layouts) > 1:
             changed = changed.with_layouts(layouts)

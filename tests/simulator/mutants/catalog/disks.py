@@ -21,8 +21,8 @@ MUTANTS = (
         (
             Edit(
                 _LOCAL,
-                "        if linked:\n            self._confirm(key, inode)\n",
-                "        if linked:\n            self._confirmed[key] = inode\n",
+                "            if linked:\n                self._confirm(key, inode)\n",
+                "            if linked:\n                self._confirmed[key] = inode\n",
             ),
         ),
         _WORKLOADS,

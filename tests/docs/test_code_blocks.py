@@ -30,7 +30,7 @@ RUN = {
     "docs/AIRFLOW.md": 1,
     "docs/FIRST_PIPELINE.md": 4,
     "docs/KAFKA.md": 1,
-    "docs/POSTGRES.md": 4,
+    "docs/POSTGRES.md": 5,
     "docs/SCHEMAS.md": 1,
     "docs/SPARK.md": 5,
     "docs/TABLES.md": 1,

@@ -27,7 +27,7 @@ def test_each_block(
     )
     connection.execute("INSERT INTO outbox (account_id, amount) SELECT account_id + 10, amount FROM incoming")
     connection.commit()
-    out, query, outbox, sqlite = blocks("docs/POSTGRES.md", "python")
+    out, query, outbox, _, sqlite = blocks("docs/POSTGRES.md", "python")
     names = run_block(out, "", {"engine": engine, "dsn": dsn})
     run_block(query, "", names)
     assert (names["first"].records, names["again"].committed_before) == (3, True)

@@ -23,6 +23,7 @@ from tests.servers import REPOSITORY
 WHEELS = ("runtime", "dev", "build", "java", "go", "uv", "readers-tables", "readers-delta", "readers-iceberg")
 JARS = (
     "txn_engine/spark/s3a-jars.txt",
+    "txn_engine/spark/postgres-jars.txt",
     *(f"requirements/{name}-jars.txt" for name in ("kafka", "readers-delta", "readers-iceberg")),
 )
 MODULES = ("requirements/minio.txt",)

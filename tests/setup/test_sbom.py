@@ -16,6 +16,7 @@ from tests.setup.sbom import main
 PINS = (
     *sorted((REPOSITORY / "requirements").glob("*.txt")),
     REPOSITORY / "txn_engine/spark/s3a-jars.txt",
+    REPOSITORY / "txn_engine/spark/postgres-jars.txt",
     REPOSITORY / "docker-compose.yml",
     REPOSITORY / "deploy/Dockerfile",
 )

@@ -1,5 +1,6 @@
-"""The jars of the connectors by which Spark reads and writes buckets: fetched once, and each the one whose SHA-256 the
-connector's list names (`storage.Hadoop`). Versions belong together: pyspark 4.3 carries Hadoop 3.5.0.
+"""The jars of the connectors by which Spark reads and writes buckets, and of Postgres' driver: fetched once, and each
+the one whose SHA-256 its list names (a connector's: `storage.Hadoop`). Versions belong together: pyspark 4.3 carries
+Hadoop 3.5.0.
 """
 
 from __future__ import annotations
@@ -49,6 +50,17 @@ def jar_settings(url: str) -> dict[str, str]:
     return {
         "spark.jars": ",".join(map(str, checked_jars(listed_jars(backend.hadoop), cache_folder() / "jars")))
     }
+
+
+def postgres_jar_settings() -> dict[str, str]:
+    """The Spark settings that bring the driver by which Spark's JDBC reads and writes Postgres, for `spark_session`'s
+    `extra`; to be set before the session's JVM starts.
+
+    Raises:
+        SparkSessionError: the jar is missing and could not be fetched, or is not the one that the list names.
+    """
+    listed = Path(__file__).with_name("postgres-jars.txt")
+    return {"spark.jars": ",".join(map(str, checked_jars(listed, cache_folder() / "jars")))}
 
 
 def listed_jars(connector: Hadoop) -> Path:
@@ -118,4 +130,5 @@ def _fetch(jars: list[Jar], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    checked_jars(Path(sys.argv[1]), Path(sys.argv[2]))
+    for each in sys.argv[1:-1]:
+        checked_jars(Path(each), Path(sys.argv[-1]))

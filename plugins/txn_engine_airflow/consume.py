@@ -61,9 +61,14 @@ def consume_with_spark(
                 run_id=run_id,
                 checks=params.get("checks"),
                 report_folder=report_folder if params.get("checks") is not None else None,
+                dead_letter_topic=params.get("dead_letter_topic"),
+                max_dead_letters=params.get("max_dead_letters"),
             )
         committed_before = result.skipped and _has_committed(engine, params["transactional_id"], run_id)
         done = _described(result, params, committed_before)
+        for topic, write in result.writes.items():
+            if write.dead_letters:
+                log.info("%d dead letters of %s: %s", write.dead_letters, topic, write.told_reasons)
         log.info("%s", _sentence(done))
         if committed_before or not result.skipped:
             shared = {name: done[name] for name in ("committed_before", "input")} | {"run_id": run_id}
@@ -190,6 +195,8 @@ def _described(result: ConsumeResult, params: Mapping[str, Any], committed_befor
             "end": _by_partition(read.end if read else {}),
         },
     }
+    if params.get("dead_letter_topic") is not None:
+        shared["dead_letters"] = result.dead_letters
     if vote := next((write.checks for write in result.writes.values()), None):
         shared["checks"] = vote_told(vote)
     if isinstance(params["output_topic"], str):

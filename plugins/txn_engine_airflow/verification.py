@@ -139,7 +139,7 @@ def verify_exactly_once(
     if others:
         log.warning("passed, and not announced: %s of this run differ from the DAG's own", ", ".join(others))
     else:
-        proved = check.topics[-1]
+        proved = (check.topic, *check.output_topics)[-1]
         emit(verified_asset(proved, StoreConnection.load(conn_id)), {"topic": proved, **told})
     return told | {"announced": not others}
 

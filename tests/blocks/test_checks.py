@@ -124,9 +124,9 @@ def test_a_consumer_s_output_is_voted_on(
     assert str(SECRET) not in good.log
 
 
-def test_checks_are_for_spark() -> None:
-    """A load without Spark has none, and is refused where the DAG is parsed."""
+def test_checks_without_spark() -> None:
+    """Need a place for the rows that fail: refused where the DAG is parsed."""
     from txn_engine_airflow import TxnProduceOperator
 
-    with pytest.raises(ValueError, match="checks and report_folder are for engine='spark'"):
+    with pytest.raises(ValueError, match="checks without a dead_letter_topic are for engine='spark'"):
         TxnProduceOperator(task_id="load", topic="payments", path="x.csv", checks="suite.json")

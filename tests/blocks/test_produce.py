@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from tests.blocks.conftest import DAY, PAYMENTS, RunTasks
 from tests.blocks.payments import accounts, commit, events, leave_open, payments, states
 from tests.faults import Fault, FaultyStore, no_pause
 from txn_engine import Engine
+from txn_engine.loading import DEAD_LETTERS
 
 pytestmark = pytest.mark.airflow
 
@@ -83,8 +85,6 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     engine: Engine, tmp_path: Path, run_tasks: RunTasks
 ) -> None:
     """In the same transaction; above the limit the task fails, and nothing is loaded."""
-    from txn_engine.loading import DEAD_LETTERS
-
     engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
     landing = tmp_path / "landing"
     landing.mkdir()
@@ -101,13 +101,24 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     assert [row["source_line"] for row in letters] == [3, 4]
     assert run.xcom("load", "dead_letters") == 2
     assert {row["run_id"] for row in letters} == {run.xcom("load")["run_id"]}
+    check = {
+        "type": "expect_column_values_to_be_between",
+        "kwargs": {"column": "account_id", "max_value": 1},
+        "meta": {"on_failure": "dead_letter"},
+    }
+    (tmp_path / "suite.json").write_text(json.dumps({"name": "accounts", "expectations": [check]}))
+    make_checked = lambda: load(  # noqa: E731
+        path=str(landing), dead_letter_topic="dead", checks=str(tmp_path / "suite.json")
+    )
+    run = run_tasks(make_checked, date=DAY + timedelta(days=2))
+    assert run.state == "success", run.errors
+    assert (accounts(engine), run.xcom("load", "dead_letters")) == ([1, 1, 4], 3)
 
 
 @pytest.mark.parametrize(
     "settings",
     [
         {"path": "f.csv", "max_dead_letters": 1},
-        {"path": "f.csv", "dead_letter_topic": "dead", "engine": "spark"},
         {"python_callable": payments, "dead_letter_topic": "dead"},
     ],
 )
@@ -624,6 +635,16 @@ def test_spark_loads_files_once_for_a_run(engine: Engine, run_tasks: RunTasks, t
     assert any("1.csv line 2" in error for error in failed.errors), failed.errors
     assert not any("1.2345" in error for error in failed.errors)
     assert accounts(engine) == [0, 1]
+    engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
+    run = run_tasks(
+        lambda: load(path=files, engine="spark", dead_letter_topic="dead", max_dead_letters="50%"),
+        date=DAY + timedelta(days=2),
+    )
+    assert run.state == "success", run.errors
+    assert (run.xcom("load")["records"], run.xcom("load", "dead_letters")) == (1, 1)
+    (letter,) = engine.scan("dead").to_table().to_pylist()
+    assert letter["source_line"] == 2
+    assert letter["run_id"] == run.xcom("load")["run_id"]
 
 
 @pytest.mark.parametrize("settings", [{"python_callable": payments}, {"path": "x.csv", "partition": 0}])

@@ -141,6 +141,7 @@ def test_a_dead_letter_topic_of_other_columns(run: Run, payments: str, write: Wr
     [
         (["--dead-letter-topic", "d"], "--dead-letter-topic needs --transactional-id"),
         (["--engine", "spark", "--run-id", "r", "--dry-run"], "not for --engine spark"),
+        (["--checks", "suite.json"], "--checks needs --dead-letter-topic"),
         (["--no-header", "--header", "a"], "give one of them"),
         (["--decimal", ";"], "--decimal"),
     ],
@@ -164,6 +165,26 @@ def test_a_call_that_is_refused(run: Run, payments: str, good: Path, options: li
     """Exit code 1, one line."""
     answer = run("produce", payments, str(good), *options)
     assert (answer.code, words in answer.error) == (1, True), answer.error
+
+
+def test_checks_of_rows(run: Run, url: str, dead: str, write: Write) -> None:
+    """Tried dry, loaded, and replayed with the checks and without."""
+    check = {
+        "type": "expect_column_values_to_be_between",
+        "kwargs": {"column": "id", "max_value": 2},
+        "meta": {"on_failure": "dead_letter", "name": "small"},
+    }
+    suite = write("suite.json", json.dumps({"name": "ids", "expectations": [check]}))
+    path = write("f.csv", GOOD)
+    dry = run("produce", "payments", str(path), "--dry-run", "--checks", str(suite), "--json").json
+    assert (dry["records"], dry["dead_letters"]) == (2, 1)
+    assert dry["rejected"][0]["reason"].startswith("check small failed; expected")
+    answer = load(run, dead, path, "--checks", str(suite), "--json")
+    assert (answer.json["records"], answer.json["dead_letters"]) == (2, 1), answer.stderr
+    assert run("dead-letters", "replay", dead, "--json").json["failed_again"] == 1
+    assert run("dead-letters", "replay", dead, "--without-checks", "--json").json["records"] == 1
+    with connect(url) as engine:
+        assert sorted(engine.scan("payments").to_table().column("id").to_pylist()) == [1, 2, 3]
 
 
 def test_making_a_dead_letter_topic(run: Run, dead: str) -> None:

@@ -21,6 +21,7 @@ from tests.docs.test_references import tracked
 from tests.servers import REPOSITORY
 from txn_engine.cli.main import cli
 from txn_engine.engine import connect
+from txn_engine.loading import DEAD_LETTERS
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _SHOWN_URL = "s3://ledger/prod"
@@ -32,7 +33,7 @@ RUN = {
     "docs/KAFKA.md": 1,
     "docs/POSTGRES.md": 5,
     "docs/SCHEMAS.md": 1,
-    "docs/SPARK.md": 5,
+    "docs/SPARK.md": 6,
     "docs/TABLES.md": 1,
 }
 """Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules, POSTGRES.md's
@@ -118,8 +119,9 @@ def test_readme_spark(store_url: str) -> None:
 def test_spark_page(store_url: str, tmp_path: Path) -> None:
     """The batch, files, what is checked, and each stream twice over what the topic holds: each record once."""
     with connect(store_url) as engine:
-        for topic in ("payments", "copies"):
+        for topic in ("payments", "copies", "narrow"):
             engine.admin.create_topic(topic, partitions=2, schema=PAYMENTS, key="account_id")
+        engine.admin.create_topic("narrow-dead", partitions=1, schema=DEAD_LETTERS)
         with engine.producer() as producer:
             producer.produce("payments", payments(1, 2, 3)).result()
     (tmp_path / "more.csv").write_text("account_id,amount\n4,2.50\n5,2.50\n")
@@ -129,7 +131,7 @@ def test_spark_page(store_url: str, tmp_path: Path) -> None:
     for number, (code, copied) in enumerate(
         zip(
             others,
-            ([], [1, 2, 3], sorted([1, 2, 3] * 2 + [4, 5]), sorted([1, 2, 3] * 3 + [4, 5] * 2)),
+            ([], [1, 2, 3], [1, 2, 3], sorted([1, 2, 3] * 2 + [4, 5]), sorted([1, 2, 3] * 3 + [4, 5] * 2)),
             strict=True,
         )
     ):

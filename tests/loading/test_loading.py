@@ -30,9 +30,18 @@ from tests.loading.ledgers import (
 from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.files import read_records
-from txn_engine.loading import DEAD_LETTERS, DeadLetterLimit, DeadLetters, FileLoad, counts, load_files
+from txn_engine.loading import (
+    DEAD_LETTERS,
+    DeadLetterLimit,
+    DeadLetters,
+    FileLoad,
+    counts,
+    load_files,
+    replay,
+)
 from txn_engine.log.topics import Topic
 from txn_engine.producer import run_into
+from txn_engine.row_checks import RowCheck
 
 Write = Callable[..., Path]
 
@@ -198,6 +207,34 @@ def test_columns_that_were_added_may_be_missing(engine: Engine, write: Write, tm
     ours = HEADER.replace("paid", "paid,fee")
     assert load(engine, write("h.csv", f"{ours}6,6,,,7\n"), run_id="h").records == 1
     assert added_to(engine)[-1] == WITHOUT | {"fee": Decimal("7.00")}
+
+
+POSITIVE = RowCheck("expect_column_values_to_be_between", {"column": "amount", "min_value": 0}, "positive")
+
+
+def test_rows_that_fail_a_check(engine: Engine, write: Write) -> None:
+    """Are dead letters as those that do not fit; a replay holds them against the check again, unless told."""
+    path = write("f.csv", HEADER + "1,1.00,,\n2,-2.00,,\n3,x,,\n4,-4.00,,\n5,5.00,,\n")
+    found = load(engine, path, row_checks=[POSITIVE])
+    assert (found.records, found.dead_letters, ids(engine)) == (2, 3, [1, 5])
+    letters = {row["source_line"]: row for row in dead(engine)}
+    assert letters[3]["reason"].startswith(
+        "check positive failed; expected expect_column_values_to_be_between"
+    )
+    assert "-2.00" not in letters[3]["reason"]
+    mended = {(0, letters[3]["_offset"]): json.dumps({"id": "2", "amount": "2.00", "day": "", "paid": ""})}
+    done = replay(engine, DEAD, repaired=mended)
+    assert (done.letters, done.records, done.failed_again) == (3, 1, 2)
+    done = replay(engine, DEAD, without_checks=True)
+    assert (done.records, done.failed_again, ids(engine)) == (1, 1, [1, 2, 4, 5])
+    with pytest.raises(InvalidRecordError, match=r"check positive failed .*line 3"):
+        load_files(
+            engine, TOPIC, write("g.csv", HEADER + "1,1,,\n2,-2.00,,\n"), run_id="2", row_checks=[POSITIVE]
+        )
+    with pytest.raises(InvalidRequestError, match="no column 'none'"):
+        load(
+            engine, path, run_id="2", row_checks=[RowCheck(POSITIVE.type, {"column": "none", "min_value": 0})]
+        )
 
 
 def test_counts_by_topic_and_reason(engine: Engine, write: Write) -> None:

@@ -183,20 +183,26 @@ def _source(letter: dict[str, Any]) -> str:
     metavar="FILE",
     help="Mended rows: lines of `dead-letters show --repair`. A letter without one is tried as it is.",
 )
+@click.option(
+    "--without-checks", is_flag=True, help="Load rows too that fail a check of `produce --checks` alone."
+)
 @click.option("--dry-run", is_flag=True, help="Say what would be loaded, and what would fail again.")
 @common_options
-def replay(topic: str, repaired: Path | None, dry_run: bool, place: Place, out: Output) -> None:
+def replay(
+    topic: str, repaired: Path | None, without_checks: bool, dry_run: bool, place: Place, out: Output
+) -> None:
     """Load the letters of TOPIC that wait into the topics that they were meant for, and move on, in one transaction.
 
-    Each is read as its file was. One that fails again comes back as a new letter, with one try more. Run again it loads
-    nothing twice: a letter that was replayed does not wait any more, whatever became of the answer.
+    Each is read as its file was, and has to pass the same checks. One that fails again comes back as a new letter, with
+    one try more. Run again it loads nothing twice: a letter that was replayed does not wait any more, whatever became
+    of the answer.
     """
     from txn_engine.loading import read_repaired
     from txn_engine.loading import replay as replay_letters
 
     mended = None if repaired is None else read_repaired(repaired)
     with place.open() as engine:
-        done = replay_letters(engine, topic, repaired=mended, dry_run=dry_run)
+        done = replay_letters(engine, topic, repaired=mended, without_checks=without_checks, dry_run=dry_run)
     if not dry_run:
         out.done()
     if done.before:

@@ -96,13 +96,22 @@ _WITH_VALUES = columns("Rows>", "Reason", "First", "Value")
     metavar="TOPIC",
     help=(
         "Put rows that cannot be used there, in the same transaction (`topics create TOPIC --dead-letters` "
-        "makes one). Needs --transactional-id."
+        "makes one). Needs --transactional-id, or --engine spark."
     ),
 )
 @click.option(
     "--max-dead-letters",
     metavar="N|N%",
     help="Load nothing where more rows than that cannot be used: a count, or a share of all.",
+)
+@click.option(
+    "--checks",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=(
+        "A suite of Great Expectations (JSON, YAML): rows that fail an expectation whose meta says on_failure: "
+        "dead_letter go to the dead-letter topic. With --engine spark others vote before the commit."
+    ),
 )
 @click.option(
     "--manifest",
@@ -152,6 +161,7 @@ def produce(
     partition: int | None,
     dead_letter_topic: str | None,
     max_dead_letters: str | None,
+    checks: Path | None,
     manifest: str | None,
     again: bool,
     dry_run: bool,
@@ -177,9 +187,13 @@ def produce(
     With --engine spark, FILE... is what Spark can list, with its patterns (s3a://bucket/day/*.csv), each file a task's,
     and the load is one transaction; its id is load-files/TOPIC unless told.
     """
-    takes_dead = bool(dead_letter_topic or max_dead_letters or manifest or again or dry_run)
     if loader == "spark":
-        _check_for_spark(run_id, partition, show_values, takes_dead)
+        _check_for_spark(run_id, partition, show_values, bool(manifest or again or dry_run))
+        rejecting = {
+            "dead_letter_topic": dead_letter_topic,
+            "max_dead_letters": max_dead_letters,
+            "checks": checks,
+        }
         load_by_spark(
             place,
             out,
@@ -191,6 +205,7 @@ def produce(
             timeout_s,
             spark_conf,
             reading,
+            rejecting,
         )
         return
     if spark_conf:
@@ -202,8 +217,14 @@ def produce(
     if (dead_letter_topic or manifest) and transactional_id is None and not dry_run:
         option = "--dead-letter-topic" if dead_letter_topic else "--manifest"
         raise click.UsageError(f"{option} needs --transactional-id")
+    if checks is not None and dead_letter_topic is None and not dry_run:
+        raise click.UsageError("--checks needs --dead-letter-topic, or --engine spark")
     from txn_engine.loading.load import FileLoad, dead_letters_for
 
+    if checks is not None:
+        from txn_engine.quality import row_checks
+
+        reading = {**reading, "row_checks": row_checks(checks)}
     with place.open() as engine:
         info = engine.logs.topics.look_up(topic)
         if partition is not None:
@@ -248,11 +269,9 @@ def _sources(files: Sequence[str], file_format: FileFormat | None, out: Output) 
     return found
 
 
-def _check_for_spark(run_id: str | None, partition: int | None, show_values: bool, takes_dead: bool) -> None:
-    if takes_dead:
-        raise click.UsageError(
-            "--dead-letter-topic, --max-dead-letters, --manifest, --again, --dry-run are not for --engine spark"
-        )
+def _check_for_spark(run_id: str | None, partition: int | None, show_values: bool, is_other: bool) -> None:
+    if is_other:
+        raise click.UsageError("--manifest, --again and --dry-run are not for --engine spark")
     if run_id is None:
         raise click.UsageError("--engine spark needs --run-id")
     if partition is not None or show_values:

@@ -387,8 +387,11 @@ def explain(check: str | None, place: Place, out: Output) -> None:  # noqa: ARG0
     from txn_engine.quality.suite import named_checks
 
     sums = declared.Totals(by={"KEY": "KEY"}, sums={"SUM": declared.Amount("AMOUNT")}, count="COUNT")
-    output = declared.Output("OUTPUT", sums)
-    example = declared.Declaration("TOPIC", ("ID",), (output,), group_id="GROUP")
+    copy = declared.Output("COPY", declared.SameRows({"ID": "ID"}), dead_letter_topic="DEAD_LETTERS")
+    outputs = declared.Output("OUTPUT", sums), copy
+    example = declared.Declaration(
+        "TOPIC", ("ID",), outputs, group_id="GROUP", dead_letter_topic="DEAD_LETTERS"
+    )
     checks = named_checks(example, has_input=True, has_chain=True)
     chosen = [each for each in checks if check in (None, each.name)]
     if not chosen:

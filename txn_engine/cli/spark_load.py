@@ -26,6 +26,7 @@ def load_by_spark(
     timeout_s: int,
     spark_conf: Sequence[str],
     reading: dict[str, Any],
+    rejecting: dict[str, Any],
 ) -> None:
     """Load them in one transaction of the run, and say where the records went."""
     settings = spark_settings(spark_conf)
@@ -49,9 +50,16 @@ def load_by_spark(
                 transactional_id=name,
                 forgotten_runs=forgotten_runs,
                 transaction_timeout_ms=min(timeout_s * 1_000, limit_ms),
+                **rejecting,
                 **reading,
             )
     if result.already_committed:
         tell_committed_before(out, name, run_id)
     else:
-        tell_produced(out, result.batches, transactional_id=name, run_id=run_id, committed_before=False)
+        told: dict[str, Any] = {"transactional_id": name, "run_id": run_id, "committed_before": False}
+        if rejecting["dead_letter_topic"] is not None:
+            told |= {
+                "dead_letters": result.dead_letters,
+                "dead_letter_topic": rejecting["dead_letter_topic"],
+            }
+        tell_produced(out, result.batches, **told)

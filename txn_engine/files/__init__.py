@@ -9,10 +9,13 @@ from txn_engine.files.layout import READ_COLUMNS, BadRow, Missing, Progress, Rej
 from txn_engine.files.named import files_named
 from txn_engine.files.records import read_records
 from txn_engine.files.source import COMPRESSIONS, FORMATS, Compression, FileFormat, format_of
+from txn_engine.files.typed import fit_records, is_convertible
 from txn_engine.value_text import BinaryText
 
 __all__ = [
     "read_records",
+    "fit_records",
+    "is_convertible",
     "files_named",
     "infer_schema",
     "BadRow",

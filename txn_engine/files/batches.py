@@ -11,6 +11,7 @@ import pyarrow as pa
 from txn_engine.errors import InvalidRecordError
 from txn_engine.files.layout import Judged
 from txn_engine.files.text import Text
+from txn_engine.row_checks import Passes, RowCheck, failing
 
 Record = TypeVar("Record")
 
@@ -68,21 +69,56 @@ def until(rows: Iterator[tuple[int, Record]], text: Text, chars: int) -> Iterato
 
 
 def batch_of(
-    layout: Judged, lines: Sequence[int], column: Column, columns_of: Callable[[int], str]
+    layout: Judged,
+    lines: Sequence[int],
+    column: Column,
+    columns_of: Callable[[int], str],
+    *,
+    checks: Sequence[tuple[RowCheck, Passes]] = (),
 ) -> pa.RecordBatch:
     """A batch, column by column, without the rows that cannot be used.
 
     Where nobody takes those, what is wrong on the first line is raised. `column` gives a whole column, with nulls in
-    the rows that it adds to the faults; `columns_of` a row as JSON.
+    the rows that it adds to the faults; `columns_of` a row as JSON. `checks`: what each row has to pass that fits.
     """
     faults = Faults(every=layout.bad_rows is not None)
     arrays = [column(field, faults) for field in layout.schema]
+    batch, places = _without_faults(layout, arrays, faults)
+    if checks and (layout.bad_rows is not None or not faults.found):
+        _check(layout, checks, batch, [lines[place] for place in places], places, faults)
+        batch, _ = _without_faults(layout, arrays, faults)
+    if faults.found and layout.bad_rows is None:
+        raise faults.found[min(faults.found)]
+    for index in sorted(faults.found):
+        layout.reject(lines[index], faults.found[index], columns=columns_of(index))
+    return batch
+
+
+def _without_faults(
+    layout: Judged, arrays: Sequence[pa.Array[Any]], faults: Faults
+) -> tuple[pa.RecordBatch, Sequence[int]]:
+    """The rows that can be used, and where each stood."""
+    places = np.arange(len(arrays[0]))
     if faults.found:
-        if layout.bad_rows is None:
-            raise faults.found[min(faults.found)]
-        for index in sorted(faults.found):
-            layout.reject(lines[index], faults.found[index], columns=columns_of(index))
-        good = np.ones(len(lines), bool)
+        good = np.ones(len(places), bool)
         good[list(faults.found)] = False
+        places = places[good]
         arrays = [array.filter(pa.array(good)) for array in arrays]
-    return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
+    return pa.RecordBatch.from_arrays(list(arrays), schema=layout.schema), places.tolist()
+
+
+def _check(
+    layout: Judged,
+    checks: Sequence[tuple[RowCheck, Passes]],
+    batch: pa.RecordBatch,
+    lines: Sequence[int],
+    places: Sequence[int],
+    faults: Faults,
+) -> None:
+    """Add the rows that fail a check to the faults; one that fails several has the first."""
+    for check, passes in checks:
+        for row in failing(passes, batch):
+            faults.add(
+                places[row],
+                layout.refused(f"check {check.name} failed", expected=check.expected, line=lines[row]),
+            )

@@ -224,7 +224,7 @@ class _Columns:
             row = {name: column[index].as_py() for name, column in zip(self.names, texts, strict=True)}
             return json.dumps(row, ensure_ascii=False)
 
-        return batch_of(self.layout, lines, column, columns_of)
+        return batch_of(self.layout, lines, column, columns_of, checks=self.layout.checks)
 
     def headers_again(self, block: Block) -> Any:
         """Which of the rows of a block that are cut are the header, by their indexes."""

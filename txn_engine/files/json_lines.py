@@ -83,7 +83,7 @@ def _quick_batch(layout: Layout, conversion: Conversion, block: JsonBlock, rows:
             return found
         return converted(layout, conversion, _nullable(field), found, lines, faults)
 
-    return batch_of(layout, lines, column, lambda index: block.text(rows.start + index))
+    return batch_of(layout, lines, column, lambda index: block.text(rows.start + index), checks=layout.checks)
 
 
 def _json_rows(layout: Layout, text: Text, known: set[str]) -> Iterator[tuple[int, Record]]:
@@ -175,7 +175,7 @@ def _json_batch(
         whole: pa.Array[Any] = pc.if_else(lacks, layout.fill[field.name], found)
         return whole
 
-    return batch_of(layout, lines, column, lambda index: records[index][1].strip())
+    return batch_of(layout, lines, column, lambda index: records[index][1].strip(), checks=layout.checks)
 
 
 def _nullable(field: pa.Field[Any]) -> pa.Field[Any]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files.source import Compression
+from txn_engine.row_checks import Passes, RowCheck
 from txn_engine.schemas.defaults import filled
 
 Progress = Callable[[int], None]
@@ -99,7 +100,9 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A file, and the schema that its records are to have. Without `bad_rows` a row that cannot be used is an error."""
+    """A file, the schema that its records are to have, and what each row has to pass. Without `bad_rows` a row that
+    cannot be used is an error.
+    """
 
     source: Path | BinaryIO
     schema: pa.Schema
@@ -111,6 +114,7 @@ class Layout:
     unknown: Unknown = "refuse"
     bad_rows: BadRows | None = field(default=None, compare=False)
     fill: Mapping[str, Any] = field(default_factory=dict)
+    checks: Sequence[tuple[RowCheck, Passes]] = ()
 
     @property
     def name(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -12,14 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txn_engine.errors import InvalidRecordError, InvalidRequestError
-from txn_engine.exact import InexactError, cast_exactly, every_bad, require_whole
-from txn_engine.files.batches import Faults, batch_of
-from txn_engine.files.columns import null_refused, nulls_of, without
-from txn_engine.files.kinds import is_binary, is_nested, is_string, unit_and_zone
-from txn_engine.files.layout import ACTOR, Layout, shown
+from txn_engine.errors import InvalidRequestError
+from txn_engine.files.kinds import is_binary, is_string
+from txn_engine.files.layout import ACTOR, Layout
 from txn_engine.files.text import BATCH_CHARS, BATCH_ROWS
-from txn_engine.value_text import json_records
+from txn_engine.files.typed import fitting, is_convertible
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -60,7 +56,7 @@ def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
             if old_times:
                 batch = _with_whole_times(layout, batch, _next(layout, coarse, first_row), first_row)
             for part in _written_out(batch):
-                yield _fitting(layout, part, first_row)
+                yield fitting(layout, part, first_row)
                 first_row += part.num_rows
             done = size * first_row // max(file.metadata.num_rows, 1)
             layout.progress(min(done, size))
@@ -140,109 +136,11 @@ def _next(layout: Layout, batches: Iterator[pa.RecordBatch], first_row: int) -> 
     )
 
 
-def _fitting(layout: Layout, batch: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
-    """The columns, in the file's types and the schema's order, as a batch of the schema."""
-    rows = range(first_row, first_row + batch.num_rows)
-
-    def fitting(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
-        name = layout.name_in_file(field.name)
-        if name not in batch.schema.names:
-            return layout.absent(field, batch.num_rows)
-        column: Any = batch.column(name)
-        if not field.nullable and column.null_count:
-            for index in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
-                faults.add(index, null_refused(layout, field, rows[index], unit="row"))
-                if not faults.every:
-                    return nulls_of(field, batch.num_rows)
-        try:
-            return _exactly(column, field.type)
-        except InexactError as error:
-            bad = [error.index]
-        if not faults.every:
-            faults.add(bad[0], _bad_row(layout, field, column, bad[0], rows[bad[0]]))
-            return nulls_of(field, batch.num_rows)
-        bad = every_bad(column, lambda part: _exactly(_alone(part), field.type))
-        for index in bad:
-            faults.add(index, _bad_row(layout, field, column, index, rows[index]))
-        return _exactly(without(column, bad), field.type)
-
-    return batch_of(
-        layout,
-        rows,
-        fitting,
-        lambda index: _as_json(batch.slice(index, 1)),
-    )
-
-
-def _as_json(row: pa.RecordBatch) -> str:
-    """A row as JSON. What is no text though its type says so is an object, which no column of text takes for one."""
-    try:
-        return json_records(pa.Table.from_batches([row]), "base64")[0]
-    except UnicodeDecodeError:
-        pass  # one of its columns
-    parts = []
-    for name, column in zip(row.schema.names, row.columns, strict=True):
-        try:
-            part = json_records(pa.Table.from_arrays([column], [name]), "base64")[0]
-        except UnicodeDecodeError:
-            bytes_of = column.cast(_with_bytes(column.type))
-            part = json_records(pa.Table.from_arrays([bytes_of], ["not_utf8"]), "base64")[0]
-            part = f"{{{json.dumps(name, ensure_ascii=False)}: {part}}}"
-        parts.append(part[1:-1])
-    return "{" + ", ".join(parts) + "}"
-
-
-def _with_bytes(kind: Any) -> Any:
-    """The type, with bytes in place of text."""
-    if is_string(kind):
-        return pa.large_binary()
-    if pa.types.is_dictionary(kind):
-        return _with_bytes(kind.value_type)
-    if pa.types.is_map(kind):
-        return pa.map_(_with_bytes(kind.key_type), _with_bytes(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(_with_bytes(kind.value_type))
-    if pa.types.is_large_list(kind):
-        return pa.large_list(_with_bytes(kind.value_type))
-    if pa.types.is_struct(kind):
-        inner = [kind.field(place) for place in range(kind.num_fields)]
-        return pa.struct([(field.name, _with_bytes(field.type)) for field in inner])
-    return kind
-
-
-def _alone(part: Any) -> Any:
-    """The values without others of their column: a list's slice still has all that is in the lists around it."""
-    return part.take(pa.array(range(len(part)))) if is_nested(part.type) else part
-
-
-def _exactly(column: Any, kind: pa.DataType) -> pa.Array[Any]:
-    require_whole(column)
-    kept: pa.Array[Any] = cast_exactly(column, kind)
-    return kept
-
-
-def _bad_row(layout: Layout, field: pa.Field[Any], column: Any, index: int, row: int) -> InvalidRecordError:
-    return layout.refused(
-        f"{layout.name_in_file(field.name)} does not fit",
-        value=_shown(column, index),
-        expected=str(field.type),
-        line=row,
-        unit="row",
-    )
-
-
 def _told(kind: pa.DataType) -> str:
     """The type without what a file may write into it: names of fields, and a zone."""
     if kind.num_fields or pa.types.is_dictionary(kind):
         return str(kind).partition("<")[0]
     return f"timestamp[{kind.unit}] with a zone" if pa.types.is_timestamp(kind) and kind.tz else str(kind)
-
-
-def _shown(column: Any, index: int) -> str:
-    try:
-        return shown(str(column[index]))
-    except (ValueError, OverflowError):  # bytes that are no text, a moment that Python has none for
-        return f"a {column.type} that cannot be shown"
 
 
 # --- times of 96 bits -------------------------------------------------------------------------------------
@@ -306,26 +204,3 @@ _MICROS_MAX = 2**63 // 1_000 - 1
 
 def _counts(times: Any) -> Any:
     return pc.fill_null(times.cast(pa.int64()), 0).to_numpy()
-
-
-# --- types ------------------------------------------------------------------------------------------------
-
-
-def is_convertible(kind: Any, wanted: pa.DataType) -> bool:
-    """Whether a Parquet column's values may stand in a column of another type, where each of them fits."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    if kind == wanted:
-        return True
-    if pa.types.is_integer(kind):
-        return bool(pa.types.is_integer(wanted) or pa.types.is_decimal(wanted))
-    if pa.types.is_decimal(kind):
-        return bool(pa.types.is_decimal(wanted))
-    if pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted):
-        return bool(unit_and_zone(kind)[1]) == bool(unit_and_zone(wanted)[1])
-    return (
-        (is_string(kind) and is_string(wanted))
-        or (is_binary(kind) and is_binary(wanted))
-        or (pa.types.is_date(kind) and pa.types.is_date(wanted))
-        or (kind == pa.float32() and wanted == pa.float64())
-    )

@@ -16,6 +16,7 @@ from txn_engine.files.layout import ACTOR, BadRows, Layout, Missing, Progress, R
 from txn_engine.files.parquet import read_parquet
 from txn_engine.files.source import COMPRESSIONS, FORMATS, Compression, FileFormat, compression_of, format_of
 from txn_engine.files.text import checked_encoding
+from txn_engine.row_checks import RowCheck, checks_on
 from txn_engine.value_text import BinaryText
 
 
@@ -37,6 +38,7 @@ def read_records(
     decimal: DecimalMark = ".",
     binary: BinaryText = "text",
     fill: Mapping[str, Any] | None = None,
+    row_checks: Sequence[RowCheck] = (),
     rejected: Rejected | None = None,
     progress: Progress | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -68,6 +70,7 @@ def read_records(
     date_format: of dates and timestamps in csv and jsonl, as `datetime.strptime` takes it; ISO 8601 unless told.
     decimal: the mark of numbers in text; there is none between thousands. JSON's own numbers have a point always.
     binary: what text in a binary column stands for: its UTF-8 bytes, or base64.
+    row_checks: what each row has to pass by itself; one that fails is a fault of that row.
     progress: called with the number of bytes read so far.
     """
     path = Path(source) if isinstance(source, str) else source
@@ -85,6 +88,7 @@ def read_records(
         _one_of("unknown_columns", unknown_columns, ("refuse", "ignore")),
         bad_rows,
         dict(fill or {}),
+        checks_on(row_checks, schema),
     )
     conversion = Conversion(
         checked_date_format(date_format, schema), binary, _one_of("decimal", decimal, (".", ","))

@@ -98,6 +98,8 @@ def reading_of(
         kept["encoding"] = encoding
     if partition is not None:
         kept["partition"] = partition
+    if reading.get("row_checks"):
+        kept["row_checks"] = [check.plain for check in reading["row_checks"]]
     said = {"format": "csv" if file_format == "csv" else "jsonl", **kept}
     said |= {"incarnation": topic.incarnation, "schema_version": topic.version}
     return json.dumps(said, ensure_ascii=False, sort_keys=True, default=list)
@@ -128,8 +130,14 @@ class DeadLetters:
             for row in rows:
                 self._count(row.error)
             if self.producer is not None and self.dead_letter_topic is not None:
+                source = {"source_file": file, "source_line": [row.line for row in rows]}
                 letters = letters_of(
-                    rows, file, reading, topic=self.topic, run_id=self.run_id, failed_at_ms=self.clock()
+                    rows,
+                    source,
+                    reading,
+                    topic=self.topic,
+                    run_id=self.run_id,
+                    failed_at_ms=self.clock(),
                 )
                 self.held.append(letters)
                 if sum(table.nbytes for table in self.held) >= SENT_BYTES:
@@ -153,7 +161,7 @@ class DeadLetters:
 
     def told(self) -> str:
         """How many of each reason, for a log: no value of a file is in it."""
-        return "; ".join(f"{count:,} of: {reason}" for reason, (count, _) in self.reasons.items())
+        return told_reasons({reason: count for reason, (count, _) in self.reasons.items()})
 
     @property
     def first(self) -> InvalidRecordError | None:
@@ -170,21 +178,32 @@ class DeadLetters:
         self.limit.check_count(self.count, self.first or error)
 
 
+def told_reasons(reasons: Mapping[str, int]) -> str:
+    """How many of each, for a log."""
+    return "; ".join(f"{count:,} of: {reason}" for reason, count in reasons.items())
+
+
 def letters_of(
-    rows: Sequence[BadRow], file: str, reading: str, *, topic: str, run_id: str | None, failed_at_ms: int
+    rows: Sequence[BadRow],
+    source: Mapping[str, Any],
+    reading: str,
+    *,
+    topic: str,
+    run_id: str | None,
+    failed_at_ms: int,
 ) -> pa.Table:
-    """Rows of a file as dead letters, tried once."""
+    """Rows as dead letters, tried once. `source`: the columns that say where they are from, as lists or one for all."""
     count = len(rows)
     shared: dict[str, Any] = {
         "topic": topic,
-        "source_file": file,
         "reading": reading,
         "run_id": run_id,
         "failed_at": failed_at_ms,
         "tries": 1,
     }
+    shared |= {name: value for name, value in source.items() if not isinstance(value, list)}
     columns: dict[str, Any] = {
-        "source_line": [row.line for row in rows],
+        **{name: value for name, value in source.items() if isinstance(value, list)},
         "raw": [row.raw for row in rows],
         "columns": [row.columns for row in rows],
         "reason": [reason_of(row.error) for row in rows],

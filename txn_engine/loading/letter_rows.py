@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from txn_engine.loading.dead_letters import REPLAYED_WITH, reason_of
 from txn_engine.loading.letter_names import OF_THE_TOPIC, Names, Row, is_count
 from txn_engine.loading.written import WrittenNumber, dumped, object_of
 from txn_engine.names import json_printable
+from txn_engine.row_checks import RowCheck
 from txn_engine.schemas.defaults import fills
 
 if TYPE_CHECKING:
@@ -113,7 +115,13 @@ class Letter:
 def _reading(text: str | None) -> Mapping[str, Any]:
     """What a letter says of its reading, judged; empty where it cannot be."""
     found = object_of(text or '{"format": "jsonl"}')
-    if found is None or not set(found) <= {"format", *OF_THE_LOAD, *OF_THE_TOPIC, *REPLAYED_WITH}:
+    if found is None or not set(found) <= {
+        "format",
+        "row_checks",
+        *OF_THE_LOAD,
+        *OF_THE_TOPIC,
+        *REPLAYED_WITH,
+    }:
         return {}
     texts = ("format", "date_format", "decimal", "binary", "missing_columns", "unknown_columns")
     columns, nulls = found.get("columns", {}), found.get("null_values", [])
@@ -128,7 +136,17 @@ def _reading(text: str | None) -> Mapping[str, Any]:
         and all(is_count(found[name]) for name in (*OF_THE_TOPIC, "partition") if name in found)
         and _is_encoding(found.get("encoding", "utf-8"))
     )
-    return found if sound else {}
+    checks = _checks(text) if sound and "row_checks" in found else ()
+    return {**found, "row_checks": checks} if sound and checks is not None else {}
+
+
+def _checks(text: str | None) -> tuple[RowCheck, ...] | None:
+    """The checks that a letter's row has to pass; None where they are none."""
+    held = json.loads(text or "{}", parse_float=Decimal)["row_checks"]
+    try:
+        return tuple(RowCheck(each["type"], each["arguments"], each["name"]) for each in held)
+    except (InvalidRequestError, TypeError, LookupError):
+        return None
 
 
 def _is_encoding(name: object) -> bool:
@@ -161,14 +179,21 @@ class ReadAgain:
     failed: list[Failed]
 
 
-def read_again(letters: Sequence[Letter], topics: Mapping[str, Topic]) -> Iterator[ReadAgain]:
-    """The letters as records, group by group in their order."""
+def read_again(
+    letters: Sequence[Letter], topics: Mapping[str, Topic], *, has_checks: bool = True
+) -> Iterator[ReadAgain]:
+    """The letters as records, group by group in their order.
+
+    `has_checks`: whether rows have to pass the checks that they were read with.
+    """
     for (name, _, _), grouped in groupby(letters, key=lambda letter: letter.group):
         group = list(grouped)
-        yield ReadAgain(name, group[0].target, *_group_again(group, topics.get(name)))
+        yield ReadAgain(name, group[0].target, *_group_again(group, topics.get(name), has_checks))
 
 
-def _group_again(letters: Sequence[Letter], topic: Topic | None) -> tuple[list[pa.RecordBatch], list[Failed]]:
+def _group_again(
+    letters: Sequence[Letter], topic: Topic | None, has_checks: bool
+) -> tuple[list[pa.RecordBatch], list[Failed]]:
     if topic is None:
         return [], [(letter, "no such topic") for letter in letters]
     target, reading = letters[0].target, letters[0].reading()
@@ -184,6 +209,8 @@ def _group_again(letters: Sequence[Letter], topic: Topic | None) -> tuple[list[p
     text, lines = _as_csv(rows) if letters[0].is_csv else _as_json_lines(rows)
     by_line = dict(zip(lines, (letter for letter, _ in cut), strict=True))
     kept = {name: value for name, value in reading.items() if name not in (*OF_THE_LOAD, *OF_THE_TOPIC)}
+    if not has_checks:
+        kept.pop("row_checks", None)
     bad: list[BadRow] = []
     try:
         batches = list(

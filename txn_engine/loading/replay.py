@@ -106,12 +106,18 @@ def _repaired_row(line: str) -> tuple[tuple[int, int] | None, str]:
 
 
 def replay(
-    engine: Engine, dead_letter_topic: str, *, repaired: Repaired | None = None, dry_run: bool = False
+    engine: Engine,
+    dead_letter_topic: str,
+    *,
+    repaired: Repaired | None = None,
+    without_checks: bool = False,
+    dry_run: bool = False,
 ) -> Replayed:
     """Replay every letter that waits, and move the group's position over them, in one transaction.
 
     Each is read again as its file was, with the repaired row in place of its own where there is one; so what a change
-    of the topic's columns has made possible goes through by itself. Those that fail again come back as new letters with
+    of the topic's columns has made possible goes through by itself. It has to pass the checks of rows that its file
+    was loaded with, unless `without_checks`. Those that fail again come back as new letters with
     one try more. Done again it finds nothing that waits; two at once: one is refused. What comes back waits for the
     next replay.
 
@@ -124,11 +130,15 @@ def replay(
     name = group_of(dead_letter_topic)
     with engine.consumer(group_id=name) as consumer:
         if dry_run:
-            return _replay(engine, dead_letter_topic, consumer, None, dict(repaired or {}))
+            return _replay(
+                engine, dead_letter_topic, consumer, None, dict(repaired or {}), not without_checks
+            )
         timeout_ms = engine.limits.max_transaction_timeout_ms
         with engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer:
             producer.init_transactions()
-            return _replay(engine, dead_letter_topic, consumer, producer, dict(repaired or {}))
+            return _replay(
+                engine, dead_letter_topic, consumer, producer, dict(repaired or {}), not without_checks
+            )
 
 
 def _replay(
@@ -137,6 +147,7 @@ def _replay(
     consumer: Consumer,
     producer: Producer | None,
     repaired: dict[tuple[int, int], str],
+    has_checks: bool,
 ) -> Replayed:
     consumer.subscribe([dead_letter_topic])
     start = {at: found.offset for at, found in consumer.positions().items()}
@@ -147,12 +158,12 @@ def _replay(
     if all(end[at] <= offset for at, offset in start.items()):
         return Replayed(dead_letter_topic, before=True)
     if producer is None:
-        return _sent(engine, dead_letter_topic, scan.to_batches(), None, repaired, "")
+        return _sent(engine, dead_letter_topic, scan.to_batches(), None, repaired, "", has_checks)
     run_id = "replay@" + ",".join(f"{at.partition}:{offset}" for at, offset in sorted(end.items()))
     with producer.transaction():
         offsets = {at: OffsetAndMetadata(offset) for at, offset in end.items()}
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
-        return _sent(engine, dead_letter_topic, scan.to_batches(), producer, repaired, run_id)
+        return _sent(engine, dead_letter_topic, scan.to_batches(), producer, repaired, run_id, has_checks)
 
 
 def _all_before(
@@ -187,6 +198,7 @@ def _sent(
     producer: Producer | None,
     repaired: dict[tuple[int, int], str],
     run_id: str,
+    has_checks: bool,
 ) -> Replayed:
     count = records = back = 0
     topics = _Topics(engine, dead_letter_topic)
@@ -194,7 +206,7 @@ def _sent(
         found = [_letter(values, repaired) for values in batch.to_pylist()]
         count += len(found)
         topics.know(found)
-        for group in read_again(found, topics.known):
+        for group in read_again(found, topics.known, has_checks=has_checks):
             records += sum(each.num_rows for each in group.records)
             back += len(group.failed)
             if producer is not None and group.records:

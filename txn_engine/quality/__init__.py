@@ -18,6 +18,7 @@ from txn_engine.quality.declaration import (
 from txn_engine.quality.declaration_file import read_declaration
 from txn_engine.quality.exactly_once import check_exactly_once
 from txn_engine.quality.result import CheckResult, QualityResult
+from txn_engine.quality.row_checks import row_checks
 from txn_engine.quality.suite_report import check_rows
 from txn_engine.quality.suite_run import SuiteCheck, SuiteResult, SuitesRun
 from txn_engine.quality.suites import NamedResult, Suite, load_suite
@@ -27,6 +28,7 @@ __all__ = [
     "check_rows",
     "load_suite",
     "read_declaration",
+    "row_checks",
     "Amount",
     "CheckResult",
     "Declaration",

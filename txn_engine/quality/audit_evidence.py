@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from txn_engine.loading import group_of
 from txn_engine.quality.declaration import Declaration
 from txn_engine.quality.evidence import (
     AbortedRange,
@@ -78,7 +79,8 @@ class AuditReader:
 
     def _verified(self) -> VerifyReport:
         """The whole store, or, behind an earlier proof, these topics and the data files that it did not read."""
-        topics, groups = self._check.topics, [self._check.group_id] if self._check.group_id else []
+        topics, groups = self._check.topics, [*map(group_of, self._check.dead_letter_topics)]
+        groups += [self._check.group_id] if self._check.group_id else []
         if not self._since:
             return self._engine.admin.verify(files_of=topics, groups_of=groups)
         return self._engine.admin.verify(
@@ -201,8 +203,11 @@ class AuditReader:
             return GroupHistory()
         topic = self._engine.admin.describe_topic(self._check.topic)
         mine = (topic.topic, topic.incarnation)
+        # A replay of dead letters moves a group of its own, with the records that it writes.
+        replays = [replay.groups.get(group_of(name)) for name in self._check.dead_letter_topics]
+        groups = [found, *(each for each in replays if each is not None)]
         return GroupHistory(
-            found.is_whole,
+            all(each.is_whole for each in groups),
             tuple(
                 CommittedOffset(
                     each.place.partition,
@@ -216,7 +221,7 @@ class AuditReader:
                 for each in found.commits
                 if (each.place.topic, each.place.incarnation) == mine
             ),
-            frozenset((each.producer_id, each.producer_epoch) for each in found.commits),
+            frozenset((each.producer_id, each.producer_epoch) for group in groups for each in group.commits),
         )
 
 

@@ -9,7 +9,7 @@ from txn_engine.quality import positions, visibility
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError
 from txn_engine.quality.records import Reductions
 from txn_engine.quality.result import EXAMPLES_MAX, Counted
-from txn_engine.quality.suite import named_checks, output_checks
+from txn_engine.quality.suite import INPUT_ACCOUNTED, accounted_checks, named_checks, output_checks
 
 
 def count(evidence: Evidence, reductions: Reductions) -> Mapping[str, Counted | EvidenceMissingError]:
@@ -27,6 +27,9 @@ def count(evidence: Evidence, reductions: Reductions) -> Mapping[str, Counted | 
     }
     for name, output in output_checks(evidence.check):
         counters[name] = partial(reductions.output, name, output)
+    for name, output in accounted_checks(evidence.check):
+        counters[name] = partial(reductions.output_accounted, output)
+    counters[INPUT_ACCOUNTED] = reductions.input_accounted
     for counter in (
         visibility.nothing_aborted_visible,
         visibility.nothing_undecided_visible,

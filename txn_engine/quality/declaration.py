@@ -77,10 +77,15 @@ Relation = Totals | SameSet | SameRows | LatestByKey | SqlReduction
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A topic that a consumer wrote, and what it has to be."""
+    """A topic that a consumer wrote, and what it has to be.
+
+    `dead_letter_topic`: where the consumer put, in place of its row, a record of the topic that did not fit. Of an
+    identity alone, which has a row for each record.
+    """
 
     topic: str
     relation: Relation
+    dead_letter_topic: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,8 @@ class Declaration:
     everything is, and whatever is under way makes checks fail.
 
     `input_delimiter` and `input_date_format` describe the input file (the Berka file's by default). `suites`: checks of
-    the user's own, which count in the verdict.
+    the user's own, which count in the verdict. `dead_letter_topic`: where loads put rows of the input file that could
+    not be used.
     """
 
     topic: str
@@ -133,12 +139,21 @@ class Declaration:
     input_delimiter: str = ";"
     input_date_format: str = "%y%m%d"
     suites: tuple[SuiteOn, ...] = ()
+    dead_letter_topic: str | None = None
 
     def __post_init__(self) -> None:
         if not self.record_id:
             raise _refused("no record_id", "the columns that tell one record from another")
         for output in self.outputs:
             _check_output(output)
+            if output.dead_letter_topic is not None and not isinstance(output.relation, SameRows):
+                raise _refused(
+                    f"output {output.topic!r} has dead_letter_topic and no identity",
+                    "a row for each record, by `identity`",
+                )
+        for name in self.dead_letter_topics:
+            if name in (self.topic, *self.output_topics):
+                raise _refused(f"dead_letter_topic {name!r}", "a topic of its own")
         for suite in self.suites:
             if suite.topic is not None and suite.topic not in self.topics:
                 raise _refused(f"a suite for {suite.topic}", f"one for {' or '.join(self.topics)}")
@@ -154,8 +169,25 @@ class Declaration:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The topics that are read: the one checked, then its outputs."""
-        return tuple(dict.fromkeys((self.topic, *(output.topic for output in self.outputs))))
+        """The topics that are read: the one checked, its outputs, those of dead letters."""
+        return tuple(dict.fromkeys((self.topic, *self.output_topics, *self.dead_letter_topics)))
+
+    @property
+    def output_topics(self) -> tuple[str, ...]:
+        """What consumers wrote, without dead letters."""
+        return tuple(dict.fromkeys(output.topic for output in self.outputs))
+
+    @property
+    def written_topics(self) -> tuple[str, ...]:
+        """What consumers wrote, dead letters among it."""
+        dead = (output.dead_letter_topic for output in self.outputs)
+        return tuple(dict.fromkeys((*self.output_topics, *(each for each in dead if each is not None))))
+
+    @property
+    def dead_letter_topics(self) -> tuple[str, ...]:
+        """Where rows went that could not be used."""
+        named = (self.dead_letter_topic, *(output.dead_letter_topic for output in self.outputs))
+        return tuple(dict.fromkeys(each for each in named if each is not None))
 
     @property
     def topic_columns(self) -> tuple[str, ...]:
@@ -196,9 +228,12 @@ def columns_of_output(relation: Relation) -> tuple[str, ...]:
             return tuple(relation.columns)
 
 
-def is_of_input(relation: Relation) -> bool:
-    """Whether the input file, where there is one, takes the topic's place: it has no offsets, and no query knows it."""
-    return isinstance(relation, Totals | SameSet | SameRows)
+def is_of_input(check: Declaration, output: Output) -> bool:
+    """Whether the input file, where there is one, takes the topic's place: it has no offsets, no query knows it, and it
+    does not have what a replay of dead letters has mended.
+    """
+    has_letters = check.dead_letter_topic is not None or output.dead_letter_topic is not None
+    return isinstance(output.relation, Totals | SameSet | SameRows) and not has_letters
 
 
 def _check_output(output: Output) -> None:

@@ -61,6 +61,7 @@ def declaration_from(held: object, place: str, folder: Path = Path()) -> Declara
         ),
         "group_id": at.optional_text("group_id"),
         "up_to_position": at.flag("up_to_position"),
+        "dead_letter_topic": at.optional_text("dead_letter_topic"),
     }
     for field, name in (("input_delimiter", "delimiter"), ("input_date_format", "date_format")):
         if (value := given.optional_text(name)) is not None:
@@ -119,8 +120,9 @@ def _output(held: object, place: str) -> Output:
         seen = ", ".join(kinds) or "none of them"
         raise _refused(place, seen, f"one of {', '.join(_KINDS)} (sum and count go together)")
     relation = _relation(kinds[0], at, place)
+    dead_letter_topic = at.optional_text("dead_letter_topic")
     at.nothing_left()
-    return Output(topic, relation)
+    return Output(topic, relation, dead_letter_topic)
 
 
 def _relation(kind: str, at: _Fields, place: str) -> Relation:

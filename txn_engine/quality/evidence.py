@@ -234,6 +234,7 @@ class Evidence:
 
     `as_of`: the cut that it is about; None for the store as it was when it was looked at. `replayed_positions`: as of a
     cut, by partition of the checked topic, where the group stood by the raw objects; None where they do not say.
+    `replayed_letters`: by dead-letter topic and partition, from which offset on letters wait to be replayed.
 
     `chain`: where records that were proved before differ now; None where none were looked at again. `chain_unjudged`:
     partitions of which that cannot be told, at least of a part.
@@ -242,8 +243,8 @@ class Evidence:
     topic, the producer whose commit for the group is pending by them. `fates`: the keys of visible files that by the
     coordinator's own rows, whatever a marker says, are not committed: `aborted` or `undecided`.
     A part that could not be had is absent, and `failures` says why, under the part's name: `rows:<topic>`,
-    `log:<topic>` (read_uncommitted), `offsets`, `group`, `transactions`, `audit`. Checks that need it error; they
-    never pass.
+    `log:<topic>` (read_uncommitted), `offsets`, `group`, `letters`, `transactions`, `audit`. Checks that need it
+    error; they never pass.
     """
 
     check: Declaration
@@ -265,6 +266,7 @@ class Evidence:
     chain_unjudged: int = 0
     as_of: AsOf | None = None
     replayed_positions: Mapping[int, int] | None = None
+    replayed_letters: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -280,6 +280,7 @@ def _statistics(
         "input_rows": -1 if evidence.input is None else evidence.input.count,
         "committed_records": -1 if committed is None else committed,
         "aborted_records": -1 if aborted is None else aborted,
+        "dead_letters": sum(check.account.dead_letters for check in checks if check.account is not None),
         "findings": len(evidence.findings),
         "seconds": round(seconds, 3),
     }

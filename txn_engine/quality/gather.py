@@ -20,6 +20,8 @@ from txn_engine.errors import (
     TransactionalIdNotFoundError,
     TxnEngineError,
 )
+from txn_engine.loading import group_of
+from txn_engine.loading.dead_letters import is_dead_letter_schema
 from txn_engine.quality.audit_evidence import AuditReader, fates_of
 from txn_engine.quality.declaration import ACTOR, Declaration
 from txn_engine.quality.evidence import (
@@ -167,6 +169,7 @@ class _Reader:
         else:
             topics = self.consumed_rows() if self._at.cut is None else self.consumed_by_then()
         group = self.part("group", self.group) if self._check.group_id is not None else None
+        letters = self.part("letters", self.replayed_letters)
         partitions = self.part("offsets", self.partitions)
         transactions = self.part("transactions", self.transactions)
         audit = self.part("audit", self._audit.read)
@@ -188,6 +191,7 @@ class _Reader:
             group_history=audit.group_history if audit else GroupHistory(),
             as_of=self._at.cut,
             replayed_positions=audit.positions if audit else None,
+            replayed_letters=letters or {},
             failures=self.failures,
         )
 
@@ -293,7 +297,7 @@ class _Reader:
             if at.topic == topic and at.last_stable_offset != NOT_KNOWN:
                 committed[at.partition] = at.committed_offset
         ends: list[int] = []
-        for output in self._check.topics[1:]:
+        for output in self._check.written_topics:
             for place, offsets in sorted(self._engine.admin.list_offsets(output).items()):
                 ends.append(offsets.high_watermark)
                 if offsets.last_stable_offset < offsets.high_watermark:
@@ -375,6 +379,17 @@ class _Reader:
         self._tell("looking at offsets and transactions")
         return self._at.group(self._check.group_id or "")
 
+    def replayed_letters(self) -> Mapping[str, Mapping[int, int]]:
+        """Up to where dead letters were replayed, by their topic and partition; what was not is not there."""
+        return {
+            topic: {
+                at.partition: at.committed_offset
+                for at in self._at.group(group_of(topic))
+                if at.topic == topic and at.committed_offset != NOT_KNOWN
+            }
+            for topic in self._check.dead_letter_topics
+        }
+
     def partitions(self) -> tuple[PartitionEvidence, ...]:
         """Offsets and open transactions of every partition, and whether compaction by key has been there."""
         return tuple(
@@ -419,6 +434,13 @@ def _check_columns(engine: Engine, check: Declaration, at: Standpoint) -> Mappin
     """The topics' columns. Raises for an unknown topic, a missing column, or what does not compare exactly."""
     schemas = {topic: _schemas(engine, topic, at) for topic in check.topics}
     need_columns(check.topic, schemas[check.topic].arrow, check.topic_columns)
+    for topic in check.dead_letter_topics:
+        if not is_dead_letter_schema(schemas[topic].arrow):
+            raise InvalidRequestError(
+                f"topic {topic!r} as dead_letter_topic",
+                actor=ACTOR,
+                expected="the columns of dead letters: `topics create NAME --dead-letters` makes such a topic",
+            )
     for output in check.outputs:
         check_columns(output, schemas[check.topic].arrow, schemas[output.topic].arrow, check.topic)
     return schemas

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from txn_engine.quality.declaration import LatestByKey, is_of_input
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError, rows_of
 from txn_engine.quality.result import Counted
-from txn_engine.quality.suite import output_checks
+from txn_engine.quality.suite import INPUT_ACCOUNTED, accounted_checks, output_checks
 
 PARTITIONS_NAMED_MAX = 20
 
@@ -29,9 +29,20 @@ def not_applicable(
     reasons: dict[str, str] = {}
     if evidence.input is not None:
         reasons["no_input_row_missing"] = _missing(evidence, counted["no_input_row_missing"])
+    if evidence.input is not None and check.dead_letter_topic is not None:
+        letters_gone = _gone(evidence, check.dead_letter_topic)
+        for name in ("no_input_row_missing", "no_record_beyond_input"):
+            reasons[name] = letters_gone or reasons.get(name, "")
+        whole = _gone(evidence, check.topic)
+        reasons[INPUT_ACCOUNTED] = "; ".join(filter(None, (whole, letters_gone)))
+    for name, output in accounted_checks(check):
+        topics = [check.topic, output.topic, str(output.dead_letter_topic)]
+        reasons[name] = "; ".join(reason for topic in topics if (reason := _gone(evidence, topic)))
     for name, output in output_checks(check):
-        from_file = evidence.input is not None and is_of_input(output.relation)
+        from_file = evidence.input is not None and is_of_input(check, output)
         topics = [output.topic] if from_file else [check.topic, output.topic]
+        if output.dead_letter_topic is not None:
+            topics.append(output.dead_letter_topic)
         by_key = isinstance(output.relation, LatestByKey)
         reasons[name] = "; ".join(
             reason for topic in topics if (reason := _gone(evidence, topic, by_key=by_key))

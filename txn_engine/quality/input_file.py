@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from txn_engine.quality.evidence import InputRows
 LINE, UNFIT, UNFIT_ID = "_line", "_unfit", "_unfit_id"
 _EMPTY: Final[Any] = pa.scalar("")
 _CHUNK_ROWS: Final = 50_000
+_NEVER_CLOSED: Final = "unexpected end of data"
 
 
 def read_input(
@@ -36,7 +38,8 @@ def read_input(
     """Every row of the file, in the Parquet file `target`. `schema`: the topic's.
 
     Raises InvalidRequestError, naming file and line, where the file cannot be read, has no rows, lacks a column, or a
-    row has more or fewer cells than the header; InvalidRecordError for an amount that does not fit.
+    row has more or fewer cells than the header; InvalidRecordError for an amount that does not fit. Where loads have
+    dead letters such rows are some, or are missing: they are kept as rows whose id does not fit.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as stream:
@@ -63,14 +66,12 @@ def _read(
     compared = tuple(name for name in header if name in schema.names)
     fields = [pa.field(LINE, pa.int64()), *(schema.field(name) for name in compared)]
     fields += [pa.field(UNFIT, pa.string()), pa.field(UNFIT_ID, pa.bool_())]
-    kept = pa.schema([field.with_nullable(True) for field in fields])
+    kept = pa.schema([each.with_nullable(True) for each in fields])
     count = 0
     with pq.ParquetWriter(target, kept) as writer:
-        for lines, cells in _chunks(path, reader, header):
-            writer.write_table(
-                _typed(path, lines, dict(zip(header, cells, strict=True)), check, kept, compared)
-            )
-            count += len(lines)
+        for rows in _chunks(path, reader, header, has_letters=check.dead_letter_topic is not None):
+            writer.write_table(_typed(path, rows, header, check, kept, compared))
+            count += len(rows.lines)
             if progress is not None:
                 progress(f"reading {path.name}: {count:,} rows")
     if not count:
@@ -94,39 +95,63 @@ def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
     return header
 
 
-def _chunks(
-    path: Path, reader: Any, header: Sequence[str]
-) -> Iterator[tuple[list[int], list[tuple[str, ...]]]]:
-    """Rows by the thousand, column by column, with the number of each row's (last) line."""
-    rows: list[list[str]] = []
-    lines: list[int] = []
-    try:
-        for row in reader:
-            if len(row) == len(header):
-                rows.append(row)
-                lines.append(reader.line_num)
-            elif row:  # a blank line is no row
-                raise _refused(path, reader.line_num, f"{len(row)} cells", f"{len(header)}, as in the header")
-            if len(rows) == _CHUNK_ROWS:
-                yield lines, list(zip(*rows, strict=True))
-                rows, lines = [], []
-    except csv.Error as error:
-        raise _no_text(path, reader.line_num, error) from error
-    if rows:
-        yield lines, list(zip(*rows, strict=True))
+@dataclass(slots=True)
+class _Rows:
+    """Rows, the line that each begins on, and what is wrong with those that could not be cut into cells."""
+
+    cells: list[list[str]] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    uncut: list[str] = field(default_factory=list)
+
+    def add(self, row: list[str], line: int, uncut: str = "") -> None:
+        self.cells.append(row)
+        self.lines.append(line)
+        self.uncut.append(uncut)
+
+
+def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool) -> Iterator[_Rows]:
+    """Rows by the thousand."""
+    rows = _Rows()
+    line = reader.line_num + 1
+    while True:
+        uncut = ""
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            if not has_letters or str(error) == _NEVER_CLOSED:
+                raise _no_text(path, reader.line_num, error) from error
+            row, uncut = [], str(error)
+        if row is None:
+            break
+        if not uncut and row and len(row) != len(header):
+            uncut = f"{len(row)} cells"
+            if not has_letters:
+                raise _refused(path, line, uncut, f"{len(header)}, as in the header")
+        if uncut:
+            rows.add([""] * len(header), line, uncut)
+        elif row:  # a blank line is no row
+            rows.add(row, line)
+        line = reader.line_num + 1
+        if len(rows.lines) == _CHUNK_ROWS:
+            yield rows
+            rows = _Rows()
+    if rows.lines:
+        yield rows
 
 
 def _typed(
     path: Path,
-    lines: Sequence[int],
-    cells: dict[str, tuple[str, ...]],
+    rows: _Rows,
+    header: Sequence[str],
     check: Declaration,
     kept: pa.Schema,
     compared: Sequence[str],
 ) -> pa.Table:
+    lines = rows.lines
+    cells = dict(zip(header, zip(*rows.cells, strict=True), strict=True))
     columns: dict[str, Any] = {LINE: pa.array(lines, pa.int64())}
-    unfit: Any = pa.array([""] * len(lines), pa.string())
-    unfit_id: Any = pa.array([False] * len(lines))
+    unfit: Any = pa.array(rows.uncut, pa.string())
+    unfit_id: Any = pc.not_equal(unfit, _EMPTY)
     amounts = amount_columns(check)
     for name in compared:
         columns[name], odd = typed_cells(cells[name], kept.field(name).type, check.input_date_format)
@@ -151,7 +176,7 @@ def amount_columns(check: Declaration) -> frozenset[str]:
     return frozenset(
         amount.column
         for output in check.outputs
-        if isinstance(output.relation, Totals) and is_of_input(output.relation)
+        if isinstance(output.relation, Totals) and is_of_input(check, output)
         for amount in output.relation.sums.values()
     )
 

@@ -163,6 +163,7 @@ def _read(check: NamedCheck, counted: Counted, result: ExpectationValidationResu
         action=check.action,
         examples=counted.examples if counted.wrong else (),
         anomalies=_anomalies(check, counted),
+        account=counted.account,
     )
 
 
@@ -219,4 +220,5 @@ def _left_out(check: NamedCheck, why: str) -> CheckResult:
 def _observed(check: NamedCheck, counted: Counted) -> str:
     if not check.noun:  # the audit: nobody knows how many rules might have been broken
         return f"{counted.wrong:,} {'rule' if counted.wrong == 1 else 'rules'} broken"
-    return f"{counted.wrong:,} of {counted.total:,} {check.noun} {check.fault}"
+    found = f"{counted.wrong:,} of {counted.total:,} {check.noun} {check.fault}"
+    return found if counted.account is None else f"{found}: {counted.account}"

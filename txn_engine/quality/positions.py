@@ -150,7 +150,7 @@ def output_with_offsets(evidence: Evidence) -> Counted:
         first[writer] = min(its_epoch, first.get(writer, its_epoch))
     total = wrong = 0
     examples: list[Example] = []
-    for topic in evidence.check.topics[1:]:
+    for topic in evidence.check.output_topics:
         for file in rows_of(evidence, topic).inside:
             producer_id, epoch = file.producer_id, file.producer_epoch
             if producer_id is None or epoch is None:

@@ -6,7 +6,7 @@ All is reduced by queries, whatever the number of rows: counts, and at most 20 e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ from txn_engine.quality.evidence import Evidence, EvidenceMissingError, need, ro
 from txn_engine.quality.input_file import LINE, UNFIT, UNFIT_ID
 from txn_engine.quality.reducer import Reducer
 from txn_engine.quality.relations import Sides, differing, sides_of
-from txn_engine.quality.result import EXAMPLES_MAX, Counted, Example
+from txn_engine.quality.result import EXAMPLES_MAX, Account, Counted, Example
 from txn_engine.quality.visibility import may_repeat
 from txn_engine.sql.file_parts import OFFSET, PARTITION
 
@@ -44,6 +44,20 @@ class Compared:
     anomalies: tuple[str, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """The dead letters of a topic: in the view of that name; of how many rows they are; how many wait."""
+
+    view: str
+    rows: int
+    waiting: int
+
+    @property
+    def replayed(self) -> int:
+        """How many of the rows have become records."""
+        return self.rows - self.waiting
+
+
 class Reductions:
     """What queries say of this evidence; each is asked once."""
 
@@ -53,6 +67,7 @@ class Reductions:
         self._views: dict[str, str] = {}
         self._extra: set[str] = set()
         self._compared: dict[str, Compared | EvidenceMissingError] = {}
+        self._counted_letters: dict[str, Letters] = {}
 
     # --- records ------------------------------------------------------------------------------------------------
 
@@ -131,7 +146,11 @@ class Reductions:
             "records_beyond",
             f"SELECT {columns} FROM {view} AS r ANTI JOIN {self._fit_input} AS i ON {self._same_ids('i', 'r')}",
         )
-        return self._counted_table("records_beyond", self._records, columns, f"{PARTITION}, {OFFSET}")
+        found = self._counted_table("records_beyond", self._records, columns, f"{PARTITION}, {OFFSET}")
+        if self._evidence.check.dead_letter_topic is None:
+            return found
+        # What a replay has mended is no row of the file as it stands.
+        return replace(found, wrong=max(found.wrong - self._letters(None).replayed, 0))
 
     def row_values_equal(self) -> Counted:
         """Committed records that differ from their row of the file: the first one of that id."""
@@ -183,6 +202,99 @@ class Reductions:
             examples += [{"topic": topic, **example} for example in _examples(places)]
         return Counted(total, wrong, tuple(examples[:EXAMPLES_MAX]))
 
+    # --- dead letters -------------------------------------------------------------------------------------------
+
+    def input_accounted(self) -> Counted:
+        """Rows of the file that are neither a record nor a dead letter that waits, or both."""
+        letters, input_rows = self._letters(None), self._input_count
+        need(self._evidence, "offsets")
+        beyond = self._lines_beyond(letters)
+        return _accounted(
+            input_rows, rows_of(self._evidence, self._evidence.check.topic).records, letters, beyond
+        )
+
+    def output_accounted(self, output: Output) -> Counted:
+        """Records that are neither in the output nor a dead letter that waits, or both."""
+        need(self._evidence, "offsets")
+        source, target = (
+            rows_of(self._evidence, topic).records for topic in (self._evidence.check.topic, output.topic)
+        )
+        return _accounted(source, target, self._letters(output))
+
+    def _letters(self, output: Output | None) -> Letters:
+        """The dead letters of an output, or of the topic's own loads. They are looked up once, all of them: few."""
+        check = self._evidence.check
+        dead, topic = (
+            (check.dead_letter_topic, check.topic)
+            if output is None
+            else (
+                output.dead_letter_topic,
+                output.topic,
+            )
+        )
+        name = f"letters_{topic}"
+        if name not in self._counted_letters:
+            self._counted_letters[name] = self._count_letters(str(dead), topic, is_of_file=output is None)
+        return self._counted_letters[name]
+
+    def _count_letters(self, dead: str, topic: str, *, is_of_file: bool) -> Letters:
+        need(self._evidence, "letters")
+        reducer, view = self._reducer, f"letters_{len(self._counted_letters)}"
+        reducer.keep(
+            view,
+            f"SELECT source_file, source_line, source_topic, source_partition, source_offset, tries, "
+            f"{self._waits(dead)} AS waits FROM {self._whole_view(dead)} "
+            f"WHERE topic = {reducer.dialect.text(topic)}",
+        )
+        source = "source_line" if is_of_file else "source_offset"
+        (found,) = reducer.query(
+            "SELECT count(CASE WHEN tries = 1 THEN 1 END) AS rows, count(CASE WHEN waits THEN 1 END) AS waiting, "
+            f"count(CASE WHEN {source} IS NULL THEN 1 END) AS placeless FROM {view}"
+        ).to_pylist()
+        if found["placeless"] and not is_of_file:
+            raise EvidenceMissingError(
+                f"{found['placeless']:,} dead letters for {topic} do not say of which record: keep _partition and "
+                "_offset in what is written"
+            )
+        return Letters(view, int(found["rows"]), int(found["waiting"]))
+
+    def _waits(self, dead: str) -> str:
+        """Which letters were not replayed yet."""
+        positions = self._evidence.replayed_letters.get(dead, {})
+        done = " OR ".join(
+            f"({PARTITION} = {int(partition)} AND {OFFSET} < {int(offset)})"
+            for partition, offset in sorted(positions.items())
+        )
+        return f"NOT ({done})" if done else "TRUE"
+
+    def _without_letters(self, view: str, output: Output) -> str:
+        """The view without the records that became dead letters."""
+        if output.dead_letter_topic is None:
+            return view
+        letters = self._letters(output)
+        name = f"{view}_but_{letters.view}"
+        topic = self._reducer.dialect.text(self._evidence.check.topic)
+        self._reducer.keep_view(
+            name,
+            f"SELECT r.* FROM {view} AS r ANTI JOIN (SELECT * FROM {letters.view} WHERE source_topic = {topic}) AS l "
+            f"ON r.{PARTITION} = l.source_partition AND r.{OFFSET} = l.source_offset",
+        )
+        return name
+
+    def _lines_beyond(self, letters: Letters) -> int:
+        """Letters that are of no row of the file."""
+        (found,) = self._reducer.query(
+            f"SELECT count(*) AS beyond FROM {letters.view} AS l ANTI JOIN {self._all_input} AS i "
+            f"ON l.source_line = i.{LINE} AND {self._of_this_file('l.source_file')}"
+        ).to_pylist()
+        return int(found["beyond"])
+
+    def _of_this_file(self, column: str) -> str:
+        """Whether a letter's file is the input file, by its name: the path may be another now."""
+        name = self._evidence.input.path.name if self._evidence.input else ""
+        text = self._reducer.dialect.text(name)
+        return f"({column} = {text} OR substr({column}, -{len(name) + 1}) = concat('/', {text}))"
+
     # --- rows for suites ----------------------------------------------------------------------------------------
 
     def frame(self, topic: str, where: str, *, new_only: bool) -> tuple[Any, int]:
@@ -218,14 +330,20 @@ class Reductions:
         need(self._evidence, "offsets")  # they say whether the histories are whole
         topic = self._evidence.check.topic
         if self._is_part and not isinstance(output.relation, SqlReduction):
-            found = self._compare_views(output, self._view(topic), self._view(output.topic))
+            source = self._without_letters(self._view(topic), output)
+            found = self._compare_views(output, source, self._view(output.topic))
             if not found.wrong:
                 return found
-        return self._compare_views(output, self._whole_view(topic), self._whole_view(output.topic))
+        source = self._without_letters(self._whole_view(topic), output)
+        letters = None if output.dead_letter_topic is None else self._letters(output)
+        return self._compare_views(output, source, self._whole_view(output.topic), letters)
 
-    def _compare_views(self, output: Output, source: str, target: str) -> Compared:
+    def _compare_views(
+        self, output: Output, source: str, target: str, letters: Letters | None = None
+    ) -> Compared:
+        """`letters`: of both views' whole histories; records that replays of them have made are not the source's."""
         check, reducer = self._evidence.check, self._reducer
-        if self._evidence.input is not None and is_of_input(output.relation):
+        if self._evidence.input is not None and is_of_input(check, output):
             source = self._input
         sides = sides_of(
             output.relation,
@@ -248,10 +366,23 @@ class Reductions:
             largest = self._largest(sides)
         else:
             wrong, found = self._differing_keys(sides), self._some_differing(sides)
+        if letters is not None:
+            wrong = self._wrong_beyond(letters.replayed, wrong)
         signs = self._signs() if wrong and isinstance(output.relation, SameRows | SameSet) else None
         for name in ("side_topic", "side_output", "differing_rows"):
             reducer.drop(name)
         return Compared(output, sides, rows, wrong, found, largest, signs)
+
+    def _wrong_beyond(self, replayed: int, differing: int) -> int:
+        """How many rows are not as often on both sides, but for as many more in the output as replays have made."""
+        (found,) = self._reducer.query(
+            "SELECT coalesce(sum(CASE WHEN in_topic > in_output THEN in_topic - in_output ELSE 0 END), 0) AS missing, "
+            "coalesce(sum(CASE WHEN in_output > in_topic THEN in_output - in_topic ELSE 0 END), 0) AS more "
+            "FROM differing_rows"
+        ).to_pylist()
+        if not found["missing"] and found["more"] == replayed:
+            return 0
+        return max(differing, 1)
 
     def _signs(self) -> tuple[str, ...]:
         """Rows that the output lacks, has more often, or has and the topic has not."""
@@ -375,6 +506,18 @@ class Reductions:
 
     @cached_property
     def _input(self) -> str:
+        """The rows of the file, but for those that became dead letters."""
+        if self._evidence.check.dead_letter_topic is None:
+            return self._all_input
+        self._reducer.keep_view(
+            "kept_input",
+            f"SELECT i.* FROM {self._all_input} AS i ANTI JOIN {self._letters(None).view} AS l "
+            f"ON i.{LINE} = l.source_line AND {self._of_this_file('l.source_file')}",
+        )
+        return "kept_input"
+
+    @cached_property
+    def _all_input(self) -> str:
         found = self._evidence.input
         if found is None:
             raise EvidenceMissingError("no input file was given")
@@ -457,6 +600,14 @@ class Reductions:
                 }
             )
         return tuple(found)
+
+
+def _accounted(rows: int, records: int, letters: Letters, beyond: int = 0) -> Counted:
+    """Rows = records + letters that wait; `beyond`: letters of no row."""
+    account = Account(rows, records, letters.waiting)
+    example = {name.replace("_", " "): f"{number:,}" for name, number in asdict(account).items()}
+    wrong = max(abs(rows - records - letters.waiting), beyond)
+    return Counted(rows, wrong, (example,), account=account)
 
 
 def _texts(rows: pa.Table) -> Mapping[str, list[str]]:

@@ -21,7 +21,7 @@ from txn_engine.quality.log_strip import HEIGHT, WIDTH, LogStrip, draw_topic
 from txn_engine.quality.proof import Proof
 from txn_engine.quality.records import Compared, Reductions
 from txn_engine.quality.result import CheckResult
-from txn_engine.quality.suite import SECTIONS, SUITES, output_checks
+from txn_engine.quality.suite import INPUT_ACCOUNTED, SECTIONS, SUITES, accounted_checks, output_checks
 from txn_engine.quality.visibility import hidden_files
 
 FINDINGS_MAX = 50
@@ -155,7 +155,7 @@ def make_page(
         verdict=_verdict(checks),
         lede=_lede(checks, counts),
         facts=_facts(evidence, run_name, proof, seconds),
-        headlines=_headlines(evidence, compared, counts, len(checks)),
+        headlines=_accounts(evidence, checks) + _headlines(evidence, compared, counts, len(checks)),
         troubles=_troubles(checks),
         left_out=_left_out(checks),
         sections=_sections(checks),
@@ -235,7 +235,9 @@ def _facts(
     check = evidence.check
     facts = [("Run", run_name), ("Topic", check.topic)]
     if check.outputs:
-        facts.append(("Output", ", ".join(check.topics[1:])))
+        facts.append(("Output", ", ".join(check.output_topics)))
+    if check.dead_letter_topics:
+        facts.append(("Dead letters", ", ".join(check.dead_letter_topics)))
     if check.group_id is not None:
         facts.append(("Group", check.group_id))
     facts.append(("Store", shown_url(evidence.store)))
@@ -275,6 +277,23 @@ def _headlines(
     applying = total - counts["not_applicable"]
     of = f"of {total}" if applying == total else f"of {applying} that apply"
     lines.append(Headline("Checks passed", _number(counts["passed"]), of))
+    return tuple(lines)
+
+
+def _accounts(evidence: Evidence, checks: Sequence[CheckResult]) -> tuple[Headline, ...]:
+    """Input = output + dead letters, of each topic that has some: the three numbers beside one another."""
+    sides = {name: (evidence.check.topic, each.topic) for name, each in accounted_checks(evidence.check)}
+    sides[INPUT_ACCOUNTED] = ("the file", evidence.check.topic)
+    lines = []
+    for check in checks:
+        if check.name in sides and check.account is not None:
+            source, target = sides[check.name]
+            sign = "=" if check.status == "passed" else "\u2260"
+            lines += [
+                Headline("Input", _number(check.account.rows), f"of {source}"),
+                Headline("Output", f"{sign} {_number(check.account.records)}", f"of {target}"),
+                Headline("Dead letters", f"+ {_number(check.account.dead_letters)}", "that wait"),
+            ]
     return tuple(lines)
 
 

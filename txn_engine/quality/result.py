@@ -22,6 +22,18 @@ good by the topics' own rules, and that is no fault.
 
 
 @dataclass(frozen=True, slots=True)
+class Account:
+    """Input = output + dead letters, in numbers."""
+
+    rows: int
+    records: int
+    dead_letters: int
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} in, {self.records:,} out, {self.dead_letters:,} dead letters"
+
+
+@dataclass(frozen=True, slots=True)
 class Counted:
     """What a check came to, before it is judged: of `total` things that were looked at, `wrong` are."""
 
@@ -31,6 +43,7 @@ class Counted:
     anomalies: tuple[str, ...] | None = (
         None  # where that is told by what was found, and not by the check alone
     )
+    account: Account | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +53,8 @@ class CheckResult:
     Of `total` things that were looked at `wrong` are. `examples` are up to 20 rows that broke it, with their values:
     for the report, which is guarded. `detail` is one line for logs and alerts, which quotes no record and no file:
     where the first of them is, or why the check could not be made or does not apply. `anomalies`: by their names
-    (`txn_engine.quality.anomalies`), those that it may be a sign of; of a check that failed.
+    (`txn_engine.quality.anomalies`), those that it may be a sign of; of a check that failed. `account`: the three
+    numbers of input = output + dead letters.
     """
 
     name: str
@@ -56,6 +70,7 @@ class CheckResult:
     action: str = ""
     examples: tuple[Mapping[str, str], ...] = ()
     anomalies: tuple[str, ...] = ()
+    account: Account | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,10 +60,13 @@ def named_checks(
     nothing is under way.
     """
     checks = _record_checks(check, has_input=has_input)
+    if has_input and check.dead_letter_topic is not None:
+        checks += (_input_accounted(check.topic),)
     if has_chain:
         checks += _chain_checks()
     for name, output in output_checks(check):
         checks += (_output_check(name, check, output, has_input=has_input),)
+    checks += tuple(_accounted_check(name, check.topic, output) for name, output in accounted_checks(check))
     checks += _visibility_checks()
     if not check.up_to_position:
         found = _partition_checks()
@@ -95,6 +98,14 @@ def output_checks(check: Declaration) -> tuple[tuple[str, Output], ...]:
     return tuple(found)
 
 
+def accounted_checks(check: Declaration) -> tuple[tuple[str, Output], ...]:
+    """The outputs that have dead letters, each topic once, with the name of the check that counts them."""
+    found = {output.topic: output for output in check.outputs if output.dead_letter_topic is not None}
+    return tuple((f"input_is_{topic}_and_dead_letters", output) for topic, output in found.items())
+
+
+INPUT_ACCOUNTED = "input_is_records_and_dead_letters"
+
 _KINDS = {
     Totals: "totals",
     SameSet: "set",
@@ -113,6 +124,8 @@ def skipped_checks(check: Declaration, *, has_input: bool, cut: int | None = Non
         )
     if not has_input:
         skipped.append("The records were not compared with an input file: none was given.")
+        if check.dead_letter_topic is not None:
+            skipped.append(f"Neither were the dead letters of {check.dead_letter_topic}.")
     if not check.outputs:
         skipped.append("No output was compared: none was declared.")
     skipped += [
@@ -194,6 +207,34 @@ def _record_checks(check: Declaration, *, has_input: bool) -> tuple[NamedCheck, 
     )
 
 
+def _input_accounted(topic: str) -> NamedCheck:
+    return NamedCheck(
+        name=INPUT_ACCOUNTED,
+        section="Records",
+        title=f"Rows of the input file = records of {topic} + dead letters that wait",
+        noun="input rows",
+        fault="neither, or both",
+        meaning="A row of the file was lost, or is there twice: as a record, as a dead letter, or as both.",
+        action="Look at the rows that are missing or repeated; `txn-engine dead-letters list` counts the letters by "
+        "reason. Give loads a run id, and their dead letters the same transaction.",
+        anomalies=(LOST, DUPLICATE),
+    )
+
+
+def _accounted_check(name: str, topic: str, output: Output) -> NamedCheck:
+    return NamedCheck(
+        name=name,
+        section="Outputs",
+        title=f"Records of {topic} = records of {output.topic} + dead letters that wait",
+        noun="records",
+        fault="neither, or both",
+        meaning="The consumer lost a record, or it is there twice: in the output, as a dead letter, or as both.",
+        action="Compare the rows below; `txn-engine dead-letters list` counts the letters by reason. Let the consumer "
+        "write output, letters and offsets in one transaction (`write_topic(dead_letter_topic=, offsets=)`).",
+        anomalies=(LOST, DUPLICATE),
+    )
+
+
 def _chain_checks() -> tuple[NamedCheck, ...]:
     return (
         NamedCheck(
@@ -210,7 +251,9 @@ def _chain_checks() -> tuple[NamedCheck, ...]:
 
 
 def _output_check(name: str, check: Declaration, output: Output, *, has_input: bool) -> NamedCheck:
-    source = "the input file" if has_input and is_of_input(output.relation) else check.topic
+    source = "the input file" if has_input and is_of_input(check, output) else check.topic
+    if output.dead_letter_topic is not None:
+        source += ", less its dead letters"
     title, noun, fault = _said(output, source)
     return NamedCheck(
         name=name,

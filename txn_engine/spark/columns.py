@@ -7,12 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kinds
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark_types
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructField, StructType
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.exact import InexactError, cast_exactly
+from txn_engine.files import is_convertible
 from txn_engine.log.data_files import conform
 from txn_engine.scan import TOPIC
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP, Schemas
@@ -116,12 +119,23 @@ def read_schema(schema: StructType, *, with_topic: bool) -> StructType:
     return StructType([*schema.fields, *(own if with_topic else own[:-1])])
 
 
-def check_columns(seen: StructType, schema: pa.Schema, *, topic: str) -> None:
-    """Raise `InvalidRecordError` unless these are the topic's columns, by name, of Spark's types for them."""
+_READ_TYPES: dict[str, str] = {TOPIC: "string", PARTITION: "int", OFFSET: "bigint", TIMESTAMP: "timestamp"}
+"""Columns that a read adds, by which a dead letter says where its row is from."""
+
+
+def check_columns(seen: StructType, schema: pa.Schema, *, topic: str, has_letters: bool = False) -> None:
+    """Raise `InvalidRecordError` unless these are the topic's columns, by name, of Spark's types for them.
+
+    `has_letters`: rows that do not fit have a place to go, so a column may have a type of which some values may; and
+    those that a read adds may be there too.
+    """
     actor = f"write_topic to {topic!r}"
     wanted = spark_schema(schema, topic=topic)
     missing = [name for name in wanted.names if name not in seen.names]
-    extra = [name for name in seen.names if name not in wanted.names]
+    read = {
+        field.name for field in seen if has_letters and _READ_TYPES.get(field.name) == _told(field.dataType)
+    }
+    extra = [name for name in seen.names if name not in wanted.names and name not in read]
     twice = sorted({name for name in seen.names if seen.names.count(name) > 1})
     if missing or extra or twice:
         raise InvalidRecordError(
@@ -131,14 +145,27 @@ def check_columns(seen: StructType, schema: pa.Schema, *, topic: str) -> None:
         )
     for field in wanted:
         # simpleString leaves nullability out: whether there are nulls is seen in the rows
-        given = seen[field.name].dataType.simpleString()
-        if given != field.dataType.simpleString():
+        given = _told(seen[field.name].dataType)
+        is_wider = has_letters and _may_fit(seen[field.name].dataType, schema.field(field.name).type)
+        if given != _told(field.dataType) and not is_wider:
             raise InvalidRecordError(
                 f"column {field.name!r} of type {given}",
                 actor=actor,
-                expected=field.dataType.simpleString(),
+                expected=_told(field.dataType),
                 action="cast it; nothing was written",
             )
+
+
+def _told(kind: DataType) -> str:
+    return kind.simpleString()
+
+
+def _may_fit(kind: DataType, wanted: pa.DataType) -> bool:
+    """Whether a topic's type may hold values of a type of Spark's."""
+    try:
+        return is_convertible(to_arrow_type(kind, timezone="UTC"), wanted)
+    except PySparkException:  # of which Arrow has none
+        return False
 
 
 def conform_to_topic(records: pa.Table, schemas: Schemas, *, topic: str) -> pa.Table:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, UnstableOffsetCommitError
 from txn_engine.producer import Producer
+from txn_engine.spark.dead_letters import dead_letters_to
 from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, opened
 from txn_engine.spark.reading import ReadOffsets, TopicRead, read_topic
@@ -32,7 +33,8 @@ class ConsumeResult:
 
     `skipped`: no record was written, because there was none to read or because this run id had committed before. The
     position moves all the same, over what markers and aborted transactions have left. `writes`: what went into each
-    output topic, and nothing of a run that found no record to read.
+    output topic, and nothing of a run that found no record to read. `dead_letters`: rows that went to the dead-letter
+    topic in place of their own.
     """
 
     read_offsets: ReadOffsets
@@ -40,6 +42,7 @@ class ConsumeResult:
     records_out: int
     skipped: bool
     writes: Mapping[str, WriteResult] = field(default_factory=Map)
+    dead_letters: int = 0
 
 
 def run_consume_job(
@@ -59,6 +62,8 @@ def run_consume_job(
     by_partition: bool | None = None,
     checks: Checks | None = None,
     report_folder: str | os.PathLike[str] | None = None,
+    dead_letter_topic: str | None = None,
+    max_dead_letters: int | str | None = None,
     **connect_kwargs: Any,
 ) -> ConsumeResult:
     """Consume, transform, produce: all output and the group's new position commit together, or nothing does.
@@ -84,7 +89,22 @@ def run_consume_job(
         ) as producer,
     ):
         outputs_known = None if output_topic is None else (output_topic,)
-        vote = vote_of(checks, report_folder, engine=engine, outputs=outputs_known, actor="run_consume_job")
+        letters = dead_letters_to(
+            engine,
+            dead_letter_topic,
+            max_dead_letters,
+            actor="run_consume_job",
+            source_topic=topic,
+            run_id=run_id,
+        )
+        vote = vote_of(
+            checks,
+            report_folder,
+            engine=engine,
+            outputs=outputs_known,
+            actor="run_consume_job",
+            letters=letters,
+        )
         read, initialised = _read(spark, engine, producer, topic, group_id)
         if not read.record_count:
             if read.offsets.start != read.offsets.end:
@@ -94,7 +114,7 @@ def run_consume_job(
             return ConsumeResult(read.offsets, 0, 0, skipped=True)
         outputs = outputs_of(transform(read.df), output_topic, "run_consume_job")
         if outputs:
-            check_write(engine, outputs, read.offsets, layout)
+            check_write(engine, outputs, read.offsets, layout, letters=letters)
         if not initialised:
             producer.init_transactions()
         if not outputs:
@@ -111,11 +131,15 @@ def run_consume_job(
             layout=layout,
             before_commit=before_commit,
             vote=vote,
+            letters=letters,
         )
     if any(result.already_committed for result in written.values()):
         return ConsumeResult(read.offsets, 0, 0, skipped=True, writes=written)
     records = sum(result.records for result in written.values())
-    return ConsumeResult(read.offsets, read.record_count, records, skipped=False, writes=written)
+    dead = sum(result.dead_letters for result in written.values())
+    return ConsumeResult(
+        read.offsets, read.record_count, records, skipped=False, writes=written, dead_letters=dead
+    )
 
 
 def outputs_of(output: Output, output_topic: str | None, actor: str) -> Mapping[str, DataFrame]:

@@ -152,10 +152,11 @@ def _estimated_bytes(df: DataFrame) -> int:
 def _task_of(key: Column, topic: Topic, tasks_each: int) -> Column:
     """A number of a task for each row: `tasks_each` for a partition, and all of a key in one.
 
-    Only where a row is written depends on it: what partition a record belongs to, the executor computes anew.
+    Only where a row is written depends on it: what partition a record belongs to, the executor computes anew. A key of
+    a wider type than the topic's, which may not fit, is that of a dead letter.
     """
     partition = sf.coalesce(
-        partition_of(key, topic.schema.field(str(topic.key)).type, topic.partitions),
+        partition_of(key.try_cast("long"), topic.schema.field(str(topic.key)).type, topic.partitions),
         (sf.spark_partition_id() % topic.partitions).cast("long"),
     )
     among = sf.pmod(sf.xxhash64(key), sf.lit(tasks_each).cast("long"))

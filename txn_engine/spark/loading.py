@@ -25,9 +25,12 @@ from txn_engine.files import (
     format_of,
     read_records,
 )
+from txn_engine.loading.dead_letters import reading_of
+from txn_engine.loading.manifest import text_of_path
 from txn_engine.log.topics import Topic
 from txn_engine.producer.runs import ForgottenRuns, run_into
 from txn_engine.schemas.defaults import fills
+from txn_engine.spark.dead_letters import Taker, dead_letters_to
 from txn_engine.spark.errors import SPARK_FAILURES, reason
 from txn_engine.spark.listing import listed_files
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, read_options
@@ -65,6 +68,8 @@ def load_files(
     markers: MarkerMode = "inline",
     checks: Checks | None = None,
     report_folder: str | os.PathLike[str] | None = None,
+    dead_letter_topic: str | None = None,
+    max_dead_letters: int | str | None = None,
     **connect_kwargs: Any,
 ) -> WriteResult:
     """Load the files that `paths` name, in one transaction of the run: run again after it committed, it loads nothing.
@@ -72,9 +77,13 @@ def load_files(
     `paths` are what Spark can list: files, folders, patterns (`s3a://bucket/day/*.csv`), no file twice; the store's
     own bucket with the engine's credentials, other places with the session's. Each executor reads whole files with
     `txn_engine.files.read_records`, whose arguments the others are. So every value is taken exactly, or the file is
-    refused by its name, line and column, and the load with it: there is nowhere else to put a bad row. No cast of
-    Spark's touches a value. A file is one task's; where it is not on a local disk it may have 2 GiB, and is copied to
-    the executor's disk for the time of its reading.
+    refused by its name, line and column, and the load with it. No cast of Spark's touches a value. A file is one
+    task's; where it is not on a local disk it may have 2 GiB, and is copied to the executor's disk for the time of its
+    reading.
+
+    With a `dead_letter_topic` rows that cannot be used go there, in the same transaction, so that records and dead
+    letters are all rows of the files; above `max_dead_letters` (a count, or a share as "1%") the load fails and nothing
+    of it is visible.
 
     `checks` and `report_folder` are `write_topic`'s, held against what the files have become.
 
@@ -83,13 +92,18 @@ def load_files(
     "load".
 
     Raises:
-        InvalidRequestError: no file, one of no known format, or a run that the log may have forgotten; before anything
-            is written. SparkJobError: a file does not fit the topic; nothing of the load is visible.
+        InvalidRequestError: no file, one of no known format, a dead-letter topic of other columns, or a run that the
+            log may have forgotten; before anything is written.
+        SparkJobError: a file does not fit the topic; nothing of the load is visible.
+        InvalidRecordError: too many rows do not.
     """
     check_classic(spark, _ACTOR)
     with opened(url_or_engine, **connect_kwargs) as engine:
         info = engine.logs.topics.look_up(topic)
-        vote = vote_of(checks, report_folder, engine=engine, outputs=(topic,), actor=_ACTOR)
+        letters = dead_letters_to(engine, dead_letter_topic, max_dead_letters, actor=_ACTOR, run_id=run_id)
+        if letters is not None:
+            letters.check_none_of((topic,))
+        vote = vote_of(checks, report_folder, engine=engine, outputs=(topic,), actor=_ACTOR, letters=letters)
         name = transactional_id or f"load-files/{topic}"
         stored = engine.coordinator.current(name)
         run = run_into(run_id, info)
@@ -109,6 +123,7 @@ def load_files(
             "date_format": date_format,
             "decimal": decimal,
             "binary": binary,
+            "row_checks": () if vote is None else vote.row_checks_of(topic),
         }
         rows = files_of(spark, engine, info, paths, reading)
         with engine.producer(
@@ -123,6 +138,7 @@ def load_files(
                 run_id=run,
                 forgotten_runs=forgotten_runs,
                 vote=vote,
+                letters=letters,
             )[topic]
 
 
@@ -147,9 +163,7 @@ def files_of(
                 )
     files = _opened(handing_over_one_by_one(spark), names, options)
     listed = files.select("path") if all(map(_is_local, names)) else files.select("path", "content")
-    return FileRows(
-        _spread(listed, len(names)), FileReader(topic.schema, {**reading, "fill": fills(topic.schemas)})
-    )
+    return FileRows(_spread(listed, len(names)), FileReader(topic, reading))
 
 
 def _opened(spark: SparkSession, names: list[str], options: Mapping[str, str]) -> DataFrame:
@@ -182,28 +196,45 @@ def _spread(files: DataFrame, count: int) -> DataFrame:
 class FileReader:
     """A task's files to rows of the topic; it pickles."""
 
-    schema: pa.Schema
+    topic: Topic
     reading: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(
+        self, batches: Iterator[pa.RecordBatch], taker: Taker | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """`batches`: of a file's name, and of its content where it is no file of this machine's."""
         for batch in batches:
             uris, *contents = batch.columns
             for number, uri in enumerate(map(str, uris.to_pylist())):
                 if contents:
-                    yield from self._copied(uri, contents[0][number])
+                    yield from self._copied(uri, contents[0][number], taker)
                 else:
-                    yield from read_records(_path_of(uri), self.schema, **self.reading)
+                    path = _path_of(uri)
+                    yield from self._read(Path(path), path, taker)
 
-    def _copied(self, uri: str, content: Any) -> Iterator[pa.RecordBatch]:
+    def _copied(self, uri: str, content: Any, taker: Taker | None) -> Iterator[pa.RecordBatch]:
         with ScratchFolder("load") as scratch:
             path = Path(scratch.path, uri.rpartition("/")[2])
             path.write_bytes(content.as_buffer())
             try:
-                yield from read_records(path, self.schema, **self.reading)
+                yield from self._read(path, uri, taker)
             except (InvalidRecordError, InvalidRequestError) as error:
                 error.place = (error.place or "").replace(str(path), uri)
                 raise
+
+    def _read(self, path: Path, name: str, taker: Taker | None) -> Iterator[pa.RecordBatch]:
+        """`name`: what letters call the file."""
+        rejected = None
+        if taker is not None:
+            known = self.reading.get("format") or format_of(path.name) or ""
+            rejected = taker(text_of_path(name), reading_of(known, self.reading, self.topic))
+        yield from read_records(
+            path,
+            self.topic.schema,
+            fill=fills(self.topic.schemas),
+            rejected=rejected,
+            **self.reading,
+        )
 
 
 def _is_local(name: str) -> bool:

@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +20,7 @@ from storage import BucketStore, ObjectStore
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError, OffsetsMovedError, UnknownTopicOrPartitionError
 from txn_engine.producer import Producer
+from txn_engine.spark.dead_letters import DeadLettersTo, dead_letters_to
 from txn_engine.spark.job import Output, outputs_of
 from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened
@@ -63,6 +64,8 @@ def stream_topic(
     by_partition: bool | None = None,
     checks: Checks | None = None,
     report_folder: str | os.PathLike[str] | None = None,
+    dead_letter_topic: str | None = None,
+    max_dead_letters: int | str | None = None,
     **connect_kwargs: Any,
 ) -> StreamingQuery:
     """Start a query over a topic: `each(df, batch)` makes a micro-batch's output, or a mapping from topic to output; an
@@ -76,7 +79,8 @@ def stream_topic(
 
     `checks` and `report_folder` are `write_topic`'s, held against each micro-batch's output: what is red ends the query
     with `ChecksFailedError`, nothing of that micro-batch is visible, and a query that is started again does it again.
-    The report is that of the last vote.
+    The report is that of the last vote. `dead_letter_topic` and `max_dead_letters` (of each micro-batch) are
+    `run_consume_job`'s; letters have the run id `<transactional id>/<number of the micro-batch>`.
 
     It needs a classic session.
 
@@ -93,7 +97,17 @@ def stream_topic(
     with ExitStack() as held:
         engine = held.enter_context(opened(url_or_engine, **connect_kwargs))
         outputs = None if output_topic is None else (output_topic,)
-        vote = vote_of(checks, report_folder, engine=engine, outputs=outputs, actor="stream_topic")
+        letters = dead_letters_to(
+            engine,
+            dead_letter_topic,
+            max_dead_letters,
+            actor="stream_topic",
+            source_topic=topic,
+            run_id=transactional_id,
+        )
+        vote = vote_of(
+            checks, report_folder, engine=engine, outputs=outputs, actor="stream_topic", letters=letters
+        )
         producer = held.enter_context(
             engine.producer(
                 transactional_id=transactional_id,
@@ -104,7 +118,9 @@ def stream_topic(
         producer.init_transactions()
         layout = FileLayout(sort_within_files, by_partition)
         group = group_id or transactional_id
-        work = _Work(spark, engine, producer, topic, group, each, output_topic, layout, before_commit, vote)
+        work = _Work(
+            spark, engine, producer, topic, group, each, output_topic, layout, before_commit, vote, letters
+        )
         options = _source_options(engine, topic, group, max_offsets_per_trigger)
         options |= _access_options(engine.store, held)
         ranges = spark.readStream.format(NAME).options(**options).load()
@@ -168,6 +184,7 @@ class _Work:
     layout: FileLayout
     before_commit: Callable[[], None] | None
     vote: Vote | None
+    letters: DeadLettersTo | None
 
     def process(self, ranges: DataFrame, batch_id: int) -> None:
         """For `foreachBatch`: its rows are offsets."""
@@ -187,7 +204,7 @@ class _Work:
         if not outputs:
             commit_offsets(self.producer, read.offsets)
             return
-        check_write(self.engine, outputs, read.offsets, self.layout)
+        check_write(self.engine, outputs, read.offsets, self.layout, letters=self.letters)
         write_with(
             self.engine,
             self.producer,
@@ -197,7 +214,14 @@ class _Work:
             layout=self.layout,
             before_commit=self.before_commit,
             vote=self.vote,
+            letters=self._letters_of(batch_id),
         )
+
+    def _letters_of(self, batch_id: int) -> DeadLettersTo | None:
+        """With the micro-batch as their run."""
+        if self.letters is None:
+            return None
+        return replace(self.letters, run_id=f"{self.letters.run_id}/{batch_id}")
 
     def _bounds(self, rows: list[Row], side: str) -> dict[TopicPartition, int]:
         return {TopicPartition(row["topic"], row["partition"]): row[side] for row in rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from txn_engine.producer.partitioner import split_by_key
 from txn_engine.protocol.batches import FileRef
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.spark.columns import conform_to_topic, spark_schema
+from txn_engine.spark.dead_letters import LetterTarget, TaskLetters
 from txn_engine.spark.open_files import OpenFiles
 
 PART_BYTES = 4 << 20
@@ -31,16 +33,20 @@ _UPLOADED_COLUMNS: list[tuple[str, pa.DataType]] = [
     ("record_count", pa.int64()),
     ("first_timestamp", pa.int64()),
     ("max_timestamp", pa.int64()),
+    ("reasons", pa.string()),
 ]
 _UPLOADED_ARROW = pa.schema(_UPLOADED_COLUMNS)
 UPLOADED = spark_schema(_UPLOADED_ARROW, topic="")
 
-RowsOf = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What comes to a task, as rows of the topic."""
+RowsOf = Callable[..., Iterator[pa.RecordBatch]]
+"""What comes to a task, as rows of the topic; of files that may have bad rows it is also given what takes them."""
 
 
 class UploadedFile(NamedTuple):
-    """One data file that a task has put on the store: what it tells the driver."""
+    """One data file that a task has put on the store: what it tells the driver.
+
+    reasons: of a file of dead letters, why, and how many: those that no file before it has told, as JSON.
+    """
 
     partition: int
     data_path: str
@@ -49,6 +55,7 @@ class UploadedFile(NamedTuple):
     record_count: int
     first_timestamp: int
     max_timestamp: int
+    reasons: str | None = None
 
     def encoded(self) -> EncodedFile:
         """As the producer names it."""
@@ -63,7 +70,8 @@ class Uploader:
     A task that is lost, repeated or speculated leaves files that nobody names; Spark gives the driver the rows of one
     attempt of each task. A file's name carries the driver's producer id and epoch, and the log end that the driver
     saw before any upload, so no other transaction can name it. `columns`: the names of the rows' columns, by place;
-    `rows_of`: makes the rows of what comes in, where that is something else.
+    `rows_of`: makes the rows of what comes in, where that is something else. `letters`: where rows go that do not fit;
+    without it they fail the task.
     """
 
     store: ObjectStore
@@ -74,41 +82,79 @@ class Uploader:
     timestamp_ms: int
     columns: tuple[str, ...]
     rows_of: RowsOf | None = None
+    letters: LetterTarget | None = None
 
     def upload(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """For `mapInArrow`: a task's rows in, one row out for each data file that it put on the store."""
         topic = self.topic
-        turn = _task_partition() % topic.partitions
+        turn = _task_partition()
         try:
-            with self._open_files() as files:
-                for records in _parts(batches if self.rows_of is None else self.rows_of(batches)):
-                    named = records.rename_columns(list(self.columns))
-                    conformed = conform_to_topic(named, topic.schemas, topic=topic.name)
-                    split = split_by_key(conformed, topic.key, topic.partitions, turn)
-                    yield from _told(files.write(split, records.nbytes))
+            with ExitStack() as stack:
+                files = stack.enter_context(self._open_files(topic, self.log_ends))
+                letters = self._task_letters(turn, stack)
+                for records in _parts(self._rows(batches, letters)):
+                    fitting = self._fitting(records, letters)
+                    if fitting.num_rows:
+                        split = split_by_key(fitting, topic.key, topic.partitions, turn % topic.partitions)
+                        yield from _told(files.write(split, records.nbytes))
+                    if letters is not None:
+                        yield from _told_letters(letters.told())
+                        if letters.are_too_many:
+                            break
                 yield from _told(files.finish())
+                if letters is not None:
+                    yield from _told_letters(letters.finish())
+            for _ in batches:  # Spark waits until all of it is taken
+                pass
         finally:
             self.store.close()
 
-    def _open_files(self) -> OpenFiles:
-        return OpenFiles(
-            self.topic.partitions,
-            self.topic.schemas.layout,
-            self._new_name,
-            self.timestamp_ms,
-            self._put,
-            most_bytes=self.topic.max_message_bytes,
-            topic=self.topic.name,
+    def _rows(
+        self, batches: Iterator[pa.RecordBatch], letters: TaskLetters | None
+    ) -> Iterator[pa.RecordBatch]:
+        if self.rows_of is None:
+            return batches
+        return self.rows_of(batches) if letters is None else self.rows_of(batches, letters.taker)
+
+    def _fitting(self, records: pa.Table, letters: TaskLetters | None) -> pa.Table:
+        named = records.rename_columns(list(self.columns))
+        if letters is not None and self.rows_of is None:
+            named = letters.fit(named)
+        return conform_to_topic(named, self.topic.schemas, topic=self.topic.name)
+
+    def _task_letters(self, turn: int, stack: ExitStack) -> TaskLetters | None:
+        if self.letters is None:
+            return None
+        to = self.letters.to
+        files = stack.enter_context(self._open_files(to.topic, self.letters.log_ends))
+        return TaskLetters(
+            self.letters, files, for_topic=self.topic, failed_at_ms=self.timestamp_ms, turn=turn
         )
 
-    def _new_name(self, partition: int) -> DataFileName:
-        return DataFileName(self.log_ends[partition], self.producer_id, self.producer_epoch, new_write_id())
+    def _open_files(self, topic: Topic, log_ends: tuple[int, ...]) -> OpenFiles:
+        def new_name(partition: int) -> DataFileName:
+            return DataFileName(log_ends[partition], self.producer_id, self.producer_epoch, new_write_id())
 
-    def _put(self, partition: int, data: bytes, encoded: EncodedFile) -> None:
-        put_data_file(Objects(self.store), self.topic.prefix(partition), data, encoded)
+        def put(partition: int, data: bytes, encoded: EncodedFile) -> None:
+            put_data_file(Objects(self.store), topic.prefix(partition), data, encoded)
+
+        return OpenFiles(
+            topic.partitions,
+            topic.schemas.layout,
+            new_name,
+            self.timestamp_ms,
+            put,
+            most_bytes=topic.max_message_bytes,
+            topic=topic.name,
+        )
 
 
-def _told(files: Iterator[tuple[int, EncodedFile]]) -> Iterator[pa.RecordBatch]:
+def _told_letters(files: Iterator[tuple[tuple[int, EncodedFile], str]]) -> Iterator[pa.RecordBatch]:
+    for file, reasons in files:
+        yield from _told(iter([file]), reasons)
+
+
+def _told(files: Iterator[tuple[int, EncodedFile]], reasons: str | None = None) -> Iterator[pa.RecordBatch]:
     """A row for the driver for each file."""
     for partition, encoded in files:
         file = encoded.file
@@ -120,6 +166,7 @@ def _told(files: Iterator[tuple[int, EncodedFile]]) -> Iterator[pa.RecordBatch]:
             encoded.record_count,
             encoded.first_timestamp,
             encoded.max_timestamp,
+            reasons,
         )
         yield pa.RecordBatch.from_pylist([row._asdict()], schema=_UPLOADED_ARROW)
 

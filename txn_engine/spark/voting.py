@@ -18,9 +18,12 @@ from pyspark.sql import SparkSession
 from txn_engine.engine import Engine
 from txn_engine.errors import ChecksErroredError, ChecksFailedError, InvalidRequestError
 from txn_engine.log.topics import Topic
+from txn_engine.quality.row_checks import parted
 from txn_engine.quality.suite_report import run_with_report
 from txn_engine.quality.suite_run import Asked, SuiteCheck, SuitesRun
 from txn_engine.quality.suites import Suite, load_suite
+from txn_engine.row_checks import RowCheck
+from txn_engine.spark.dead_letters import DeadLettersTo
 from txn_engine.spark.reading import uploaded_rows
 from txn_engine.spark.uploading import UploadedFile
 
@@ -28,20 +31,31 @@ log = logging.getLogger(__name__)
 
 _NAMED_MAX = 5
 
+_Parted = tuple[tuple[RowCheck, ...], Suite | None]
+"""Checks of rows, and the suite of the others."""
 Checks = Any
 """What `checks=` takes: what `txn_engine.quality.load_suite` does, for every output; or that by topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """The suites that an output has to pass, by topic or for every one, and where their report goes."""
+    """The suites that an output has to pass, by topic or for every one, and where their report goes; what is left of
+    them without the checks of rows, which are made before.
+    """
 
-    suites: Suite | Mapping[str, Suite]
+    suites: _Parted | Mapping[str, _Parted]
     report_folder: Path | None = None
 
     def suite_of(self, topic: str) -> Suite | None:
         """The suite that votes on this topic; None where none does."""
-        return self.suites if isinstance(self.suites, Suite) else self.suites.get(topic)
+        return self._of(topic)[1]
+
+    def row_checks_of(self, topic: str) -> tuple[RowCheck, ...]:
+        """What each row of this topic has to pass, or is a dead letter."""
+        return self._of(topic)[0]
+
+    def _of(self, topic: str) -> _Parted:
+        return self.suites.get(topic, ((), None)) if isinstance(self.suites, Mapping) else self.suites
 
     def hold(
         self,
@@ -82,11 +96,13 @@ def vote_of(
     engine: Engine,
     outputs: Collection[str] | None,
     actor: str,
+    letters: DeadLettersTo | None,
 ) -> Vote | None:
     """The vote that `checks=` asks for. `outputs`: the topics that may be written to, where that is known by now.
 
-    Raises `InvalidRequestError` in one line for checks that are none, and for those of a topic that is no output: a
-    mistyped one would be let through unchecked. `UnknownTopicOrPartitionError` for a topic that is not there.
+    Raises `InvalidRequestError` in one line for checks that are none, for those of a topic that is no output (a
+    mistyped one would be let through unchecked), and for rows that are to be dead letters where there are none.
+    `UnknownTopicOrPartitionError` for a topic that is not there.
     """
     if checks is None:
         if report_folder is not None:
@@ -96,7 +112,7 @@ def vote_of(
         return None
     folder = None if report_folder is None else Path(os.fspath(report_folder))
     if not isinstance(checks, Mapping):
-        return Vote(load_suite(checks), folder)
+        return Vote(_parted(checks, actor, letters), folder)
     for topic in checks:
         if outputs is not None and topic not in outputs:
             raise InvalidRequestError(
@@ -105,7 +121,18 @@ def vote_of(
                 expected=f"those of {', '.join(sorted(outputs))}",
             )
         engine.logs.topics.look_up(topic)
-    return Vote({topic: load_suite(suite) for topic, suite in checks.items()}, folder)
+    return Vote({topic: _parted(suite, actor, letters) for topic, suite in checks.items()}, folder)
+
+
+def _parted(checks: Checks, actor: str, letters: DeadLettersTo | None) -> _Parted:
+    found = parted(load_suite(checks))
+    if found[0] and letters is None:
+        raise InvalidRequestError(
+            f"check {found[0][0].name}, whose rows are to be dead letters",
+            actor=actor,
+            expected="a dead_letter_topic",
+        )
+    return found
 
 
 def _red(run: SuitesRun, actor: str) -> ChecksFailedError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,10 +19,13 @@ from txn_engine.errors import (
     OffsetsPendingError,
     TxnEngineError,
 )
+from txn_engine.loading.dead_letters import told_reasons
 from txn_engine.log.topics import Topic
 from txn_engine.producer import MAX_BLOCK_MS, ForgottenRuns, Producer, run_into
 from txn_engine.quality.suite_run import SuitesRun
+from txn_engine.row_checks import RowCheck, checks_on
 from txn_engine.spark.columns import check_columns
+from txn_engine.spark.dead_letters import DeadLettersTo, LetterTarget, counted_reasons, dead_letters_to
 from txn_engine.spark.errors import SPARK_FAILURES, SparkJobError, reason
 from txn_engine.spark.layout import FileLayout
 from txn_engine.spark.opening import UrlOrEngine, check_classic, opened, store_for_executors
@@ -48,7 +52,8 @@ class WriteResult:
     """What one transaction wrote: `batches` are its files, in the order of the DataFrame, and where they went.
 
     `already_committed`: a transaction with this run id had been committed before, so nothing was written now. `checks`:
-    the vote that was held on all outputs of the transaction, where checks were asked for.
+    the vote that was held on all outputs of the transaction, where checks were asked for. `dead_letters`: rows for this
+    topic that went to the dead-letter topic; `reasons`: why, and how many, for a log: no value of a row is in it.
     """
 
     topic: str
@@ -57,6 +62,13 @@ class WriteResult:
     offsets: Mapping[TopicPartition, int] = field(default_factory=Map)
     already_committed: bool = False
     checks: SuitesRun | None = None
+    dead_letters: int = 0
+    reasons: Mapping[str, int] = field(default_factory=Map)
+
+    @property
+    def told_reasons(self) -> str:
+        """How many dead letters of each reason, for a log."""
+        return told_reasons(self.reasons)
 
     @property
     def files(self) -> int:
@@ -84,6 +96,8 @@ def write_topic(
     by_partition: bool | None = None,
     checks: Checks | None = None,
     report_folder: str | os.PathLike[str] | None = None,
+    dead_letter_topic: str | None = None,
+    max_dead_letters: int | str | None = None,
     **connect_kwargs: Any,
 ) -> WriteResult:
     """Append a DataFrame's rows to a topic, and commit `offsets` of the read that it came from, all or nothing.
@@ -108,8 +122,17 @@ def write_topic(
     critical check fails or cannot be made nothing is ever visible; a warning is logged. A run that was committed before
     is not checked again. With `report_folder` a page, `validation.json` and Data Docs are left there; they quote rows.
 
+    With a `dead_letter_topic` rows that do not fit (a null in a column that takes none, a value that the topic's type
+    does not hold) go there, in the same transaction: records and dead letters are all rows of the DataFrame. Columns
+    may then have wider types than the topic's, whose values may fit: integers, decimals, times of a finer unit. Where
+    the DataFrame has columns `_topic`, `_partition`, `_offset` of a read, letters say by them where a row is from, and
+    they are not written. Above `max_dead_letters` (a count, or a share as "1%" of all rows of the transaction) nothing
+    is ever visible. An expectation of `checks` whose meta says `on_failure: dead_letter` is made row by row, before the
+    vote: rows that fail it are dead letters. A vote sees the others.
+
     Raises:
-        InvalidRecordError: columns do not fit; before anything is written. SparkJobError: the job failed.
+        InvalidRecordError: columns do not fit; before anything is written. Or too many rows do not. SparkJobError: the
+            job failed.
         ChecksFailedError: a check was red; it names checks and counts. ChecksErroredError: none could be made.
         OffsetsMovedError: another run has committed this range; final. OffsetsPendingError: it is about to.
         ProducerFencedError: a newer run of this transactional id took over.
@@ -127,6 +150,8 @@ def write_topic(
         by_partition=by_partition,
         checks=checks,
         report_folder=report_folder,
+        dead_letter_topic=dead_letter_topic,
+        max_dead_letters=max_dead_letters,
         **connect_kwargs,
     )
     return written[topic]
@@ -146,6 +171,8 @@ def write_topics(
     by_partition: bool | None = None,
     checks: Checks | None = None,
     report_folder: str | os.PathLike[str] | None = None,
+    dead_letter_topic: str | None = None,
+    max_dead_letters: int | str | None = None,
     **connect_kwargs: Any,
 ) -> dict[str, WriteResult]:
     """As `write_topic`, of a DataFrame for each of several topics: all of them and the offsets are one transaction.
@@ -157,8 +184,23 @@ def write_topics(
     """
     layout = FileLayout(sort_within_files, by_partition)
     with opened(url_or_engine, **connect_kwargs) as engine:
-        check_write(engine, outputs, offsets, layout)
-        vote = vote_of(checks, report_folder, engine=engine, outputs=outputs, actor=_actor(outputs))
+        letters = dead_letters_to(
+            engine,
+            dead_letter_topic,
+            max_dead_letters,
+            actor=_actor(outputs),
+            source_topic=source_of(offsets),
+            run_id=run_id,
+        )
+        vote = vote_of(
+            checks,
+            report_folder,
+            engine=engine,
+            outputs=outputs,
+            actor=_actor(outputs),
+            letters=letters,
+        )
+        check_write(engine, outputs, offsets, layout, letters=letters)
         with engine.producer(
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
@@ -176,7 +218,13 @@ def write_topics(
                 forgotten_runs="load" if offsets is not None else forgotten_runs,
                 layout=layout,
                 vote=vote,
+                letters=letters,
             )
+
+
+def source_of(offsets: ReadOffsets | None) -> str | None:
+    """The topic that rows come from; None where there are several, or none that is known."""
+    return offsets.topics[0] if offsets is not None and len(offsets.topics) == 1 else None
 
 
 def check_write(
@@ -184,16 +232,20 @@ def check_write(
     outputs: Mapping[str, DataFrame],
     offsets: ReadOffsets | None,
     layout: FileLayout = _AS_IT_COMES,
+    *,
+    letters: DeadLettersTo | None = None,
 ) -> None:
-    """Refuse what can be refused before anything is written."""
+    """Refuse what can be refused before anything is written; `letters`: where rows go that do not fit."""
     if not outputs:
         raise InvalidRequestError(
             "no outputs", actor="write_topics", expected="a DataFrame for one topic or more"
         )
+    if letters is not None:
+        letters.check_none_of(outputs)
     for topic, df in outputs.items():
         check_classic(df.sparkSession, _actor(outputs))
         info = engine.logs.topics.look_up(topic)
-        check_columns(df.schema, info.schema, topic=topic)
+        check_columns(df.schema, info.schema, topic=topic, has_letters=letters is not None)
         layout.check(info)
     if offsets is not None and offsets.group is None:
         raise InvalidGroupIdError(
@@ -214,6 +266,7 @@ def write_with(
     layout: FileLayout = _AS_IT_COMES,
     before_commit: Callable[[], None] | None = None,
     vote: Vote | None = None,
+    letters: DeadLettersTo | None = None,
 ) -> dict[str, WriteResult]:
     """The write, by a producer that has been initialised. The vote is held before the transaction begins.
 
@@ -222,19 +275,36 @@ def write_with(
     if run_id is not None and producer.committed_before(run_id, forgotten_runs=forgotten_runs):
         return {topic: WriteResult(topic, 0, (), already_committed=True) for topic in outputs}
     topics = {topic: engine.logs.topics.look_up(topic) for topic in outputs}
+    row_checks = {topic: () if vote is None else vote.row_checks_of(topic) for topic in outputs}
+    for topic, checks in row_checks.items():
+        checks_on(checks, topics[topic].schema)
     uploaded = {
-        topic: _upload(engine, producer, rows, topics[topic], layout) for topic, rows in outputs.items()
+        topic: _upload(
+            engine,
+            producer,
+            rows,
+            topics[topic],
+            layout,
+            letters,
+            row_checks[topic],
+        )
+        for topic, rows in outputs.items()
     }
-    checked = _vote(engine, vote, outputs, {topics[topic]: files for topic, files in uploaded.items()})
-    has_files = any(uploaded.values())
+    if letters is not None:
+        letters.check_count(*_totals(uploaded.values()))
+    files = {topics[topic]: each.files for topic, each in uploaded.items()}
+    checked = _vote(engine, vote, outputs, files)
+    if letters is not None:
+        files[letters.topic] = [file for each in uploaded.values() for file in each.letters]
+    has_files = any(files.values())
     if not has_files and offsets is None:
         return {topic: WriteResult(topic, 0, (), checks=checked) for topic in outputs}
 
     def send() -> dict[str, tuple[RecordMetadata, ...]]:
         sent = {
-            topic: producer.produce_files(topics[topic], [(file.partition, file.encoded()) for file in files])
-            for topic, files in uploaded.items()
-            if files
+            topic.name: producer.produce_files(topic, [(file.partition, file.encoded()) for file in named])
+            for topic, named in files.items()
+            if named
         }
         return {topic: tuple(future.result()) for topic, future in sent.items()}
 
@@ -242,10 +312,47 @@ def write_with(
     end: Mapping[TopicPartition, int] = Map() if offsets is None else offsets.end
     return {
         topic: WriteResult(
-            topic, sum(file.record_count for file in files), batches.get(topic, ()), end, checks=checked
+            topic,
+            each.records,
+            batches.get(topic, ()),
+            end,
+            checks=checked,
+            dead_letters=each.dead_letters,
+            reasons=Map(each.reasons),
         )
-        for topic, files in uploaded.items()
+        for topic, each in uploaded.items()
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Uploaded:
+    """What an output's tasks put on the store: files for its topic, and for the dead-letter topic."""
+
+    files: list[UploadedFile]
+    letters: list[UploadedFile]
+
+    @property
+    def records(self) -> int:
+        return sum(file.record_count for file in self.files)
+
+    @property
+    def dead_letters(self) -> int:
+        return sum(file.record_count for file in self.letters)
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        return counted_reasons(file.reasons or "{}" for file in self.letters)
+
+
+def _totals(uploaded: Iterable[_Uploaded]) -> tuple[int, int, dict[str, int]]:
+    """Of all outputs: the dead letters, all rows, and the reasons."""
+    dead = rows = 0
+    reasons: Counter[str] = Counter()
+    for each in uploaded:
+        dead += each.dead_letters
+        rows += each.records + each.dead_letters
+        reasons.update(each.reasons)
+    return dead, rows, reasons
 
 
 def _vote(
@@ -271,11 +378,15 @@ def _actor(topics: Iterable[str]) -> str:
 
 
 def _upload(
-    engine: Engine, producer: Producer, rows: DataFrame | FileRows, topic: Topic, layout: FileLayout
-) -> list[UploadedFile]:
+    engine: Engine,
+    producer: Producer,
+    rows: DataFrame | FileRows,
+    topic: Topic,
+    layout: FileLayout,
+    letters: DeadLettersTo | None,
+    row_checks: Sequence[RowCheck],
+) -> _Uploaded:
     """Run the job; the files of the task attempts that count."""
-    logs = [engine.logs.get(topic.name, topic.incarnation, number) for number in range(topic.partitions)]
-    log_ends = tuple(state.log_end_offset for state in engine.logs.refresh_all(logs))
     columns, rows_of = (
         (topic.schema.names, rows.rows_of) if isinstance(rows, FileRows) else (rows.columns, None)
     )
@@ -284,10 +395,13 @@ def _upload(
         topic,
         producer.producer_id,
         producer.producer_epoch,
-        log_ends,
+        _log_ends(engine, topic),
         engine.clock(),
         tuple(columns),
         rows_of,
+        None
+        if letters is None
+        else LetterTarget(letters, _log_ends(engine, letters.topic), tuple(row_checks)),
     )
     try:
         if isinstance(rows, FileRows):
@@ -296,7 +410,17 @@ def _upload(
             uploaded = _sent(rows, uploader, layout)
     except SPARK_FAILURES as error:
         raise SparkJobError(reason(error), actor=_actor([topic.name])) from error
-    return [UploadedFile(*row) for row in uploaded]
+    files = [UploadedFile(*row) for row in uploaded]
+    return _Uploaded(
+        [file for file in files if file.reasons is None],
+        [file for file in files if file.reasons is not None],
+    )
+
+
+def _log_ends(engine: Engine, topic: Topic) -> tuple[int, ...]:
+    """Where the logs end: no upload has begun."""
+    logs = [engine.logs.get(topic.name, topic.incarnation, number) for number in range(topic.partitions)]
+    return tuple(state.log_end_offset for state in engine.logs.refresh_all(logs))
 
 
 def _sent(df: DataFrame, uploader: Uploader, layout: FileLayout) -> list[Row]:

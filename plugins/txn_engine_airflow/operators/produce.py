@@ -73,7 +73,9 @@ class TxnProduceOperator(BaseOperator):
     (`TXN_ENGINE_SPARK_CONF`); they are code, as all arguments are: ask `deployment.permitted_spark_settings` for those
     that come from a DAG's params. `checks` (a suite, a path of one or a function, as `write_topic` takes them) vote
     before the commit: where a critical one fails or cannot be made the task fails and nothing is visible. The report
-    goes to `report_folder`, else below `$AIRFLOW_HOME/txn_engine_reports/checks~/`, for the worker's user alone.
+    goes to `report_folder`, else below `$AIRFLOW_HOME/txn_engine_reports/checks~/`, for the worker's user alone. Rows
+    that fail an expectation whose meta says `on_failure: dead_letter` go to the `dead_letter_topic`, and the others are
+    loaded; with `engine="local"` all of `checks` have to say so.
 
     Exactly once. The transaction is of the id `<dag>/<task>[/<map index>]` unless `transactional_id` says another, and
     of the run `<dag>/<task>[/<map index>]@<logical date in UTC>` (the DAG run's id where it has no date). A try fences
@@ -156,14 +158,16 @@ class TxnProduceOperator(BaseOperator):
             )
         if dead_letter_topic is None and max_dead_letters is not None:
             raise ValueError(f"task {self.task_id!r}: max_dead_letters without a dead_letter_topic")
-        if dead_letter_topic is not None and (path is None or engine == "spark"):
-            raise ValueError(
-                f"task {self.task_id!r}: dead_letter_topic is for a path that engine='local' reads"
-            )
+        if dead_letter_topic is not None and path is None:
+            raise ValueError(f"task {self.task_id!r}: dead_letter_topic is for a path")
         if engine == "spark" and (path is None or partition is not None):
             raise ValueError(f"task {self.task_id!r}: engine='spark' takes a path, and no partition")
-        if engine != "spark" and (checks is not None or report_folder is not None):
-            raise ValueError(f"task {self.task_id!r}: checks and report_folder are for engine='spark'")
+        if engine != "spark" and report_folder is not None:
+            raise ValueError(f"task {self.task_id!r}: report_folder is for engine='spark'")
+        if engine != "spark" and checks is not None and dead_letter_topic is None:
+            raise ValueError(
+                f"task {self.task_id!r}: checks without a dead_letter_topic are for engine='spark'"
+            )
         self.topic = topic
         self.path = path
         self.python_callable = python_callable
@@ -268,7 +272,12 @@ class TxnProduceOperator(BaseOperator):
             run_id=run_id,
             is_dry=False,
         )
-        load = FileLoad(engine, topic, self.read_options, self.partition, dead)
+        reading = dict(self.read_options)
+        if self.checks is not None:
+            from txn_engine.quality import row_checks
+
+            reading["row_checks"] = row_checks(self.checks)
+        load = FileLoad(engine, topic, reading, self.partition, dead)
         load.send_with(producer)
         paths = [self.path] if isinstance(self.path, str) else self.path or ()
         files = files_named(paths, self.read_options.get("format"))
@@ -281,29 +290,50 @@ class TxnProduceOperator(BaseOperator):
 
         commit_run(producer, run_id, send)
         if dead is not None:
-            context["ti"].xcom_push("dead_letters", dead.count)
-            self.log.info("%d dead letters to %s: %s", dead.count, self.dead_letter_topic, dead.told())
+            self._tell_dead_letters(context, dead.count, dead.told())
         return answered(load.sent)
+
+    def _tell_dead_letters(self, context: Context, count: int, reasons: str) -> None:
+        context["ti"].xcom_push("dead_letters", count)
+        self.log.info("%d dead letters to %s: %s", count, self.dead_letter_topic, reasons)
 
     def _load_by_spark(
         self, engine: Engine, producer: Producer, topic: Topic, run_id: str, context: Context
     ) -> Sequence[RecordMetadata]:
+        from txn_engine.spark.dead_letters import dead_letters_to
         from txn_engine.spark.loading import files_of
         from txn_engine.spark.voting import vote_of
         from txn_engine.spark.writing import write_with
 
         settings = deployment_spark_conf() | self.spark_settings
         folder = None if self.checks is None else report_folder_of(context, self.report_folder)
-        vote = vote_of(self.checks, folder, engine=engine, outputs=(self.topic,), actor=self.task_id)
+        letters = dead_letters_to(
+            engine, self.dead_letter_topic, self.max_dead_letters, actor=self.task_id, run_id=run_id
+        )
+        if letters is not None:
+            letters.check_none_of((self.topic,))
+        vote = vote_of(
+            self.checks, folder, engine=engine, outputs=(self.topic,), actor=self.task_id, letters=letters
+        )
+        row_checks = () if vote is None else vote.row_checks_of(self.topic)
         # What is wrong with a file is told by its name, line and column alone.
         with (
             task_spark(engine.url, settings, app_name=self.task_id) as spark,
             kind_of_failure_alone(told=("InvalidRecordError", "InvalidRequestError")),
         ):
-            files = files_of(spark, engine, topic, self.path or (), self.read_options)
+            reading = {**self.read_options, "row_checks": row_checks}
+            files = files_of(spark, engine, topic, self.path or (), reading)
             written = write_with(
-                engine, producer, {self.topic: files}, offsets=None, run_id=run_id, vote=vote
+                engine,
+                producer,
+                {self.topic: files},
+                offsets=None,
+                run_id=run_id,
+                vote=vote,
+                letters=letters,
             )[self.topic]
+        if letters is not None:
+            self._tell_dead_letters(context, written.dead_letters, written.told_reasons)
         if written.checks is not None:
             vote_told(written.checks)
         return written.batches

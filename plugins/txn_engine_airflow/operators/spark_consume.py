@@ -28,6 +28,9 @@ class TxnSparkConsumeOperator(BaseOperator):
     `checks` vote before the commit: a suite, {topic: suite}, a path of one or a function, as `write_topic` takes them.
     Where a critical one fails or cannot be made the task fails, nothing is visible and the group stays. The report goes
     to `report_folder`, else below `$AIRFLOW_HOME/txn_engine_reports/checks~/`, for the worker's user alone.
+    With a `dead_letter_topic` rows of the output that do not fit their topic, or fail an expectation of `checks` whose
+    meta says `on_failure: dead_letter`, go there, in the same transaction; above
+    `max_dead_letters` (a count, or a share as "1%") the task fails, nothing is visible and the group stays.
     Returns, and sends as the event of each output topic's asset, what was read and written.
     """
 
@@ -36,6 +39,8 @@ class TxnSparkConsumeOperator(BaseOperator):
         "group_id",
         "output_topic",
         "transactional_id",
+        "dead_letter_topic",
+        "max_dead_letters",
         "spark_settings",
         "conn_id",
     )
@@ -53,6 +58,8 @@ class TxnSparkConsumeOperator(BaseOperator):
         spark_settings: Mapping[str, str] | None = None,
         checks: Any = None,
         report_folder: str | None = None,
+        dead_letter_topic: str | None = None,
+        max_dead_letters: int | str | None = None,
         conn_id: str = DEFAULT_CONN_ID,
         **kwargs: Any,
     ) -> None:
@@ -62,6 +69,8 @@ class TxnSparkConsumeOperator(BaseOperator):
         super().__init__(**kwargs)
         if not output_topic:
             raise ValueError(f"task {self.task_id!r}: no output_topic; expected one topic or more")
+        if dead_letter_topic is None and max_dead_letters is not None:
+            raise ValueError(f"task {self.task_id!r}: max_dead_letters without a dead_letter_topic")
         self.topic = topic
         self.group_id = group_id
         self.output_topic = output_topic if isinstance(output_topic, str) else list(output_topic)
@@ -70,6 +79,8 @@ class TxnSparkConsumeOperator(BaseOperator):
         self.spark_settings = dict(spark_settings or {})
         self.checks = checks
         self.report_folder = report_folder
+        self.dead_letter_topic = dead_letter_topic
+        self.max_dead_letters = max_dead_letters
         self.conn_id = conn_id
 
     def execute(self, context: Context) -> dict[str, Any]:
@@ -92,6 +103,8 @@ class TxnSparkConsumeOperator(BaseOperator):
             "transform": self.transform,
             "spark_settings": self.spark_settings,
             "checks": self.checks,
+            "dead_letter_topic": self.dead_letter_topic,
+            "max_dead_letters": self.max_dead_letters,
             "conn_id": self.conn_id,
         }
         folder = report_folder_of(context, self.report_folder)

@@ -1,0 +1,74 @@
+"""Expectations whose rows are to be dead letters: which they are, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from txn_engine.errors import InvalidRequestError
+from txn_engine.quality import load_suite, row_checks
+from txn_engine.quality.row_checks import parted
+
+DEAD = {"on_failure": "dead_letter"}
+
+
+def suite(tmp_path: Path, *expectations: dict[str, Any]) -> Path:
+    path = tmp_path / "amounts.json"
+    path.write_text(json.dumps({"name": "amounts", "expectations": list(expectations)}))
+    return path
+
+
+POSITIVE = {
+    "type": "expect_column_values_to_be_between",
+    "kwargs": {"column": "amount", "min_value": 0, "mostly": 1},
+    "meta": {**DEAD, "name": "positive"},
+}
+NAMED = {"type": "expect_column_values_to_not_be_null", "kwargs": {"column": "id"}, "meta": DEAD}
+VOTES = {"type": "expect_table_row_count_to_be_between", "kwargs": {"min_value": 1}}
+
+
+def test_rows_and_votes_are_parted(tmp_path: Path) -> None:
+    """By what each says; names are those that a vote has."""
+    found, rest = parted(load_suite(suite(tmp_path, POSITIVE, VOTES, NAMED)))
+    assert [(check.name, dict(check.arguments)) for check in found] == [
+        ("positive", {"column": "amount", "min_value": 0}),
+        ("expect_column_values_to_not_be_null(id)", {"column": "id"}),
+    ]
+    assert rest is not None
+    assert [each.expectation_type for each in rest.expectations] == [VOTES["type"]]
+    only = row_checks(suite(tmp_path, POSITIVE, NAMED))
+    assert only == found
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kwargs": {"column": "amount", "min_value": 0, "mostly": 0.9}}, "mostly"),
+        ({"meta": {"on_failure": "dead_letters"}}, "on_failure 'dead_letters'; expected dead_letter"),
+        (
+            {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "id"}},
+            "of each row; expected one of",
+        ),
+        ({"meta": {}}, "does not say on_failure: dead_letter"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    """In one line."""
+    with pytest.raises(InvalidRequestError, match=words) as refused:
+        row_checks(suite(tmp_path, {**POSITIVE, **changes}))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_function_is_a_vote() -> None:
+    """Of all rows: it says nothing of each."""
+
+    def holds(_rows: Any) -> bool:
+        return True
+
+    found, rest = parted(load_suite(holds))
+    assert (found, rest) == ((), load_suite(holds))
+    with pytest.raises(InvalidRequestError, match="check holds, which does not say"):
+        row_checks(holds)

@@ -206,6 +206,23 @@ def test_mapped_tasks_have_ids_of_their_own(engine: Engine, run_tasks: RunTasks)
 # --- run again --------------------------------------------------------------------------------------------
 
 
+def test_a_topic_made_again_is_loaded_again(engine: Engine, run_tasks: RunTasks) -> None:
+    """The run is known to have been committed into the one that is gone."""
+    description = engine.admin.describe_topic("payments")
+    for number in (0, 2):
+        for committed_before in (False, True):
+            run = run_tasks(lambda: load(python_callable=payments), dag_id="again")
+            assert run.state == "success", run.errors
+            told = run.xcom("load")
+            assert (told["committed_before"], told["run_id"].partition("@incarnation=")[2]) == (
+                committed_before,
+                str(number or ""),
+            )
+        assert accounts(engine).count(0) == 1
+        engine.admin.delete_topic("payments")
+        engine.admin.create_topic("payments", partitions=2, schema=description.schema, key=description.key)
+
+
 def test_a_cleared_task_run_again_does_not_load_twice(engine: Engine, run_tasks: RunTasks) -> None:
     """The callable is not even called, and the event is sent again."""
     calls: list[int] = []

@@ -56,6 +56,18 @@ def test_ranges_are_runs(engine: Engine, table: Connection[Any]) -> None:
     assert [account for account, _, _ in rows(engine)] == list(range(1_000))
 
 
+def test_a_topic_made_again_has_loaded_nothing(engine: Engine, table: Connection[Any]) -> None:
+    """The same run, and the same range, go into the new one, once; also under an id of the caller's own."""
+    for _ in range(2):
+        for name in ({"run_id": "monday"}, {"key_range": ("account_id", 0, 5)}):
+            for committed_before in (False, True):
+                done = load_query(engine, table, QUERY, "payments", transactional_id="mine", **name)
+                assert (done.committed_before, "incarnation" in done.run_id) == (committed_before, False)
+        assert len(rows(engine)) == 1_005
+        engine.admin.delete_topic("payments")
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA)
+
+
 def test_a_run_that_the_log_has_forgotten(engine: Engine, table: Connection[Any]) -> None:
     """Is refused: it may have been loaded, whatever its range."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from tests.field_ids import field_ids
 from tests.spark.conftest import balances_of, load, payments, sums
-from txn_engine.engine import Engine
+from txn_engine.engine import Engine, connect
 from txn_engine.errors import (
     InvalidGroupIdError,
     InvalidRecordError,
@@ -73,6 +74,29 @@ def test_rows_and_offsets_go_together(spark: SparkSession, ledger: Engine) -> No
     assert again.already_committed
     assert again.records == 0
     assert balances_of(ledger) == sums(payments(0, 200))
+
+
+def test_runs_that_are_forgotten_and_topics_made_again(
+    spark: SparkSession, ledger: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run without offsets that the log may have forgotten is refused; a topic made again has none yet."""
+    monkeypatch.setattr("txn_engine.protocol.transactions.MAX_RUN_IDS", 1)
+    made = ledger.admin.describe_topic("balances")
+    with connect(f"file://{tmp_path}/own") as engine:
+        engine.admin.create_topic("balances", partitions=2, schema=made.schema, key=made.key)
+
+        def write(run_id: str, **more: Any) -> int:
+            options = {"transactional_id": "job", "run_id": run_id, **more}
+            return write_topic(small(spark), engine, "balances", **options).records
+
+        assert min(write("monday"), write("tuesday")) > 0
+        with pytest.raises(InvalidRequestError, match="run 'monday' is none of the last 100"):
+            write("monday")
+        assert write("wednesday", forgotten_runs="load") > 0
+        engine.admin.delete_topic("balances")
+        engine.admin.create_topic("balances", partitions=2, schema=made.schema, key=made.key)
+        assert write("wednesday", forgotten_runs="load") > 0
+        assert write("wednesday") == 0
 
 
 def test_large_writes_roll_over_to_several_files(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 _ENTRY = re.compile(r"(topics/.+/[0-9]+)/log/([0-9]{20})\.parquet")
 _SNAPSHOT = re.compile(r"(topics/.+/[0-9]+)/snapshots/([0-9]{20})\.parquet")
+_INCARNATION = re.compile(r"topics/([^/]+)/([0-9]+)/")
+_TOPIC = re.compile(r"topics/([^/]+)/([0-9]+)\.json")
 _SNAPSHOTS_KEPT = 2
 _COORDINATOR = "topics/__transaction_state/"
 
@@ -20,7 +23,9 @@ def check_landed(landed: Sequence[tuple[int, str, bytes, str]]) -> list[str]:
 
     An entry lands exactly at the end of its log as it is then; once there it stays as it is, unless a seal takes its
     place. A snapshot is deleted only where two newer ones are. A producer id that an id begins to use nobody has used.
+    What lands or goes behind the tombstone of its topic is nobody's concern.
     """
+    landed = list(_of_the_living(landed))
     found = _check_snapshots(landed)
     owners = _Owners()
     ends: dict[str, int] = {}
@@ -49,6 +54,19 @@ def check_landed(landed: Sequence[tuple[int, str, bytes, str]]) -> list[str]:
         if partition.startswith(_COORDINATOR):
             found += [f"log: {finding} in {key} {when}" for finding in owners.add(file)]
     return found
+
+
+Landed = tuple[int, str, bytes, str]
+
+
+def _of_the_living(landed: Sequence[Landed]) -> Iterator[Landed]:
+    dead: set[tuple[str, str]] = set()
+    for each in landed:
+        below, tombstone = _INCARNATION.match(each[1]), _TOPIC.fullmatch(each[1])
+        if tombstone is not None and json.loads(each[2])["deleted"]:
+            dead.add((tombstone[1], str(int(tombstone[2]) - 1)))
+        if below is None or below.groups() not in dead:
+            yield each
 
 
 class _Owners:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -151,6 +152,25 @@ def test_what_landed_in_a_log() -> None:
     assert "overwritten" in _only(check_landed([*sound, (3, at(4), _entry(4, 6), "put")]))
     assert "deleted" in _only(check_landed([*sound, (3, at(4), b"", "delete")]))
     assert "no entry was" in _only(check_landed([*sound, (3, at(5), _entry(5, 5, "seal"), "put")]))
+
+
+def test_what_landed_in_a_topic_that_was_deleted() -> None:
+    """Behind its tombstone entries and snapshots go; before it, or of the one that was made anew, they do not."""
+
+    def at(incarnation: int, part: str) -> str:
+        return f"topics/t/{incarnation}/0/{part}/{0:020d}.parquet"
+
+    def topic(incarnation: int, *, deleted: bool) -> tuple[int, str, bytes, str]:
+        data = json.dumps({"deleted": deleted}).encode()
+        return 0, f"topics/t/{incarnation}.json", data, "put_if_absent"
+
+    entries = [(1, at(life, "log"), _entry(0, 3), "put_if_absent") for life in (0, 2)]
+    made = [topic(0, deleted=False), *entries, (2, at(0, "snapshots"), b"", "put_if_absent")]
+    gone = [(3, at(0, part), b"", "delete") for part in ("log", "snapshots")]
+    anew = [topic(1, deleted=True), topic(2, deleted=False)]
+    assert check_landed([*made, *anew, *gone]) == []
+    assert len(check_landed([*made, *gone, *anew])) == 2
+    assert "deleted" in _only(check_landed([*made, *anew, (4, at(2, "log"), b"", "delete")]))
 
 
 def test_a_producer_id_is_taken_once() -> None:

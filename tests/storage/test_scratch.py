@@ -68,5 +68,5 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     inside = parent / "txn-engine-sql-inside"
     inside.mkdir()
     os.symlink(target / ".held", inside / ".held")
-    sweep_scratch(parent)
+    assert sweep_scratch(parent) == Swept(0, (str(inside),))
     assert (target / "values").exists()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import suppress
 
+import pyarrow as pa
+
 from tests.simulator.applications import Application, create_topics, records
 from tests.simulator.history import RecordId, Writing
 from tests.simulator.kernel import MINUTE, MS, SECOND, sleep
@@ -18,17 +20,17 @@ from txn_engine.producer import Producer
 from txn_engine.types import MarkerMode, TopicPartition
 
 TOPICS = ("stays",)
-_GOES = "goes"
+GOES = "goes"
 _GROUP = "followers"
 
 
 def set_up(world: World) -> None:
     """Clients that write into a topic that stays and one that does not, and somebody who deletes and makes it."""
-    world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS, _GOES))
+    world.run_alone("setup", lambda _, engine: create_topics(engine, world.knobs.partitions, *TOPICS, GOES))
     each = max(world.knobs.transactions // 3, 1)
     for number in range(3):
         world.client(f"writer{number}", _writer(number, each))
-    world.client("maker", _maker, worker=False)
+    world.client("maker", maker, worker=False)
     read: defaultdict[str, set[RecordId]] = defaultdict(set)
     for number in range(2):
         world.client(f"follower{number}", _follower(read), worker=False)
@@ -52,23 +54,23 @@ def _write(app: Application, producer: Producer, writing: Writing) -> None:
     draw = app.world.chance.random("remade", writing.name)
     app.write(producer, writing, TOPICS[0], draw.randrange(app.world.knobs.partitions), 1)
     if draw.random() < 0.3:
-        _write_as_spark_does(app, producer, writing)
+        write_as_spark_does(app, producer, records([(writing.name, -1)]))
     else:
-        producer.produce(_GOES, records([(writing.name, -1)]), partition=0)
+        producer.produce(GOES, records([(writing.name, -1)]), partition=0)
     if draw.random() < 0.3:
         app.rest(high=MINUTE)
 
 
-def _write_as_spark_does(app: Application, producer: Producer, writing: Writing) -> None:
+def write_as_spark_does(app: Application, producer: Producer, found: pa.Table) -> None:
     """Executors upload, and some time later the driver names their files."""
     process, engine = app.process, app.engine
-    topic = engine.logs.topics.look_up(_GOES)
-    log = engine.logs.get(_GOES, topic.incarnation, 0)
+    topic = engine.logs.topics.look_up(GOES)
+    log = engine.logs.get(GOES, topic.incarnation, 0)
     file = upload_records(
         engine.logs.tools.objects,
         process.new_id,
         log.keys.prefix,
-        records([(writing.name, -1)]),
+        found,
         topic.schemas.layout,
         log_end=log.refresh().log_end_offset,
         producer_id=producer.producer_id,
@@ -92,7 +94,7 @@ def _follower(read: defaultdict[str, set[RecordId]]) -> Body:
             alone = world.chance.at("alone", process.name, rounds) < 0.5
             group = f"{process.name}-{rounds}" if alone else _GROUP
             with suppress(TxnEngineError), engine.consumer(group_id=group) as consumer:
-                consumer.subscribe([_GOES])
+                consumer.subscribe([GOES])
                 for turn in range(4):
                     before = _life(engine)
                     batch = consumer.poll(max_records=3)
@@ -111,7 +113,7 @@ def _follower(read: defaultdict[str, set[RecordId]]) -> Body:
 
 
 def _life(engine: Engine) -> str:
-    return str(engine.logs.topics.look_up(_GOES).incarnation)
+    return str(engine.logs.topics.look_up(GOES).incarnation)
 
 
 def _check_nothing_skipped(process: Process, engine: Engine, group: str, read: set[RecordId]) -> None:
@@ -119,7 +121,7 @@ def _check_nothing_skipped(process: Process, engine: Engine, group: str, read: s
     note of a position says which one it was read in.
     """
     before = _life(engine)
-    at = TopicPartition(_GOES, 0)
+    at = TopicPartition(GOES, 0)
     with engine.consumer(group_id=group) as consumer:
         committed = consumer.committed([at]).get(at)
     if committed is None or not committed.offset:
@@ -128,7 +130,7 @@ def _check_nothing_skipped(process: Process, engine: Engine, group: str, read: s
         process.world.history.complain(
             f"group {group}: offset {committed.offset} of incarnation {committed.metadata} is its offset in {before}"
         )
-    passed = engine.scan(_GOES, partitions=[0], end={at: committed.offset}).to_table(["txn", "n"])
+    passed = engine.scan(GOES, partitions=[0], end={at: committed.offset}).to_table(["txn", "n"])
     if _life(engine) != before:
         return
     skipped = {*zip(passed["txn"].to_pylist(), passed["n"].to_pylist(), strict=True)} - read
@@ -138,13 +140,13 @@ def _check_nothing_skipped(process: Process, engine: Engine, group: str, read: s
         )
 
 
-def _maker(process: Process, engine: Engine) -> None:
+def maker(process: Process, engine: Engine) -> None:
     world, rounds = process.world, 0
     while not world.stopping:
         rounds += 1
         with suppress(TxnEngineError):
-            engine.admin.delete_topic(_GOES)
+            engine.admin.delete_topic(GOES)
         sleep(world.chance.spread(SECOND, 20 * SECOND, "gone", process.name, rounds))
         with suppress(TxnEngineError):
-            create_topics(engine, world.knobs.partitions, _GOES)
+            create_topics(engine, world.knobs.partitions, GOES)
         sleep(world.chance.spread(10 * SECOND, 3 * MINUTE, "made", process.name, rounds))

@@ -6,12 +6,14 @@ from tests.simulator.mutants.mutation import Edit, Mutant
 
 _AS_OF = "txn_engine/log/as_of.py"
 _CONTROLS = "txn_engine/protocol/controls.py"
+_FORMER = "txn_engine/erasing/former.py"
 _ERASING = "txn_engine/maintain/erasing.py"
 _RULES = "txn_engine/protocol/control_rules.py"
 _SNAPSHOTS = "txn_engine/log/snapshot_format.py"
 _TARGET = "txn_engine/maintain/target.py"
 _TOPIC = "txn_engine/erasing/topic_eraser.py"
 _WORKLOADS = ("erasure",)
+_OF_FORMER = ("former",)
 
 MUTANTS = (
     Mutant(
@@ -101,5 +103,47 @@ MUTANTS = (
         "what was uploaded and is named by no entry is let be",
         (Edit(_TOPIC, "        if not found.unnamed:\n", "        if True or not found.unnamed:\n"),),
         _WORKLOADS,
+    ),
+    Mutant(
+        "a-former-incarnation-is-let-be",
+        "what a topic has left from before it was deleted stays, whatever it holds",
+        (Edit(_FORMER, "            if found.records:\n", "            if False:\n"),),
+        _OF_FORMER,
+    ),
+    Mutant(
+        "a-former-incarnations-uploads-are-not-searched",
+        "of a topic that was deleted only what its log names is searched",
+        (
+            Edit(
+                _FORMER,
+                "        if any(found.unnamed or found.unread for found in founds):\n",
+                "        if False:\n",
+            ),
+        ),
+        _OF_FORMER,
+    ),
+    Mutant(
+        "a-deleted-topics-erasure-is-taken-for-done",
+        "files that the log of a deleted topic calls erased are taken for gone, though nobody deletes them any more",
+        (
+            Edit(
+                _FORMER,
+                "                if any(any(erased_files(target)) for target in targets):\n",
+                "                if False:\n",
+            ),
+        ),
+        _OF_FORMER,
+    ),
+    Mutant(
+        "what-cannot-be-searched-holds-nothing",
+        "of a topic that was deleted, and is half removed, nothing more is removed",
+        (
+            Edit(
+                _FORMER,
+                "        except CANNOT_TELL:\n            return SOME\n",
+                "        except CANNOT_TELL:\n            return 0\n",
+            ),
+        ),
+        _OF_FORMER,
     ),
 )

@@ -1,7 +1,7 @@
 # The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: docs help setup demo airflow airflow-numbers test check-fast live readers simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
+.PHONY: docs help setup demo airflow postgres airflow-numbers test check-fast live readers simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
@@ -19,6 +19,9 @@ demo: setup ## Real payments through the whole platform, on an embedded store
 
 airflow: setup ## A whole Airflow on 127.0.0.1 with the DAGs, the pages and payments that flow; Ctrl-C stops all of it
 	@$(ENV) $(BIN)/python -m txn_engine_airflow.standalone --home .cache/standalone $(ARGS)
+
+postgres: setup ## A Postgres on 127.0.0.1 to try things with, for docs/POSTGRES_PIPELINE.md; Ctrl-C stops it and removes its data
+	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.live.postgres --environment .cache/postgres.env $(ARGS)
 
 live: setup minio ## The long real runs: SIGKILL of the scheduler, Postgres, `make airflow` itself (ARGS="-k postgres")
 	@$(ENV) $(BIN)/pytest -m live -s tests/live tests/dags tests/spark $(ARGS)

@@ -32,12 +32,13 @@ RUN = {
     "docs/FIRST_PIPELINE.md": 4,
     "docs/KAFKA.md": 1,
     "docs/POSTGRES.md": 5,
+    "docs/POSTGRES_PIPELINE.md": 3,
     "docs/SCHEMAS.md": 1,
     "docs/SPARK.md": 6,
     "docs/TABLES.md": 1,
 }
 """Pages whose Python is run by a test, and how many blocks: below, KAFKA.md's in tests/kafka_rules, POSTGRES.md's
-in tests/postgres, README's last three in tests/readers.
+in tests/postgres, POSTGRES_PIPELINE.md's in test_postgres_pipeline.py, README's last three in tests/readers.
 """
 
 

@@ -1,22 +1,29 @@
-"""A Postgres of the tests' own, on 127.0.0.1."""
+"""A Postgres of the tests' own, on 127.0.0.1; to try things with, as a command: `make postgres`."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import pwd
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Self
 
 import psycopg2
+from psycopg import conninfo
 
+from tests.blocks.database import VARIABLE, connection_text
 from tests.servers import FOUND, free_port
+from txn_engine_airflow.standalone.home import write_private
+from txn_engine_airflow.standalone.processes import Guard
 
 _READY_S = 30.0
 
@@ -130,3 +137,52 @@ class PostgresServer:
         known = {entry.pw_name: entry for entry in pwd.getpwall()}
         other = known.get("postgres") or known["nobody"]
         return {"user": other.pw_uid, "group": other.pw_gid, "extra_groups": []}
+
+
+def environment_file(dsn: str) -> str:
+    """What a shell reads: libpq's own variables, and Airflow's connection `postgres_default`."""
+    words = conninfo.conninfo_to_dict(dsn)
+    values = {
+        "PGHOST": words["host"],
+        "PGPORT": words["port"],
+        "PGUSER": words["user"],
+        "PGPASSWORD": words["password"],
+        "PGDATABASE": words["dbname"],
+        VARIABLE: connection_text(dsn),
+    }
+    lines = [f"export {name}={shlex.quote(str(value))}" for name, value in values.items()]
+    return "\n".join(["# New at each start.", *lines, ""])
+
+
+def main() -> int:
+    """A server until a person or a signal asks for the end; then it is gone, and its data."""
+    parser = argparse.ArgumentParser(
+        prog="postgres", description="A Postgres on 127.0.0.1, to try things with."
+    )
+    parser.add_argument("--environment", type=Path, required=True, help="the file for a shell to read")
+    file: Path = parser.parse_args().environment
+    binaries = postgres_binaries()
+    if binaries is None:
+        print("postgres: there is none; install Debian's `postgresql`, or run .ci/setup-debian")
+        return 1
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), Guard() as guard, PostgresServer(binaries) as server:
+        guard.watch(server.pid)
+        write_private(file, environment_file(server.dsn))
+        print(
+            f"postgres: runs; for a shell: . {file}\npostgres: Ctrl-C stops it, and removes its data",
+            flush=True,
+        )
+        try:
+            while not server.is_down:
+                time.sleep(0.5)
+        finally:
+            file.unlink(missing_ok=True)
+        print("postgres: ended by itself")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

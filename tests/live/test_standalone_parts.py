@@ -134,6 +134,21 @@ def test_a_shell_takes_the_stores_keys_from_the_file(tmp_path: Path, monkeypatch
     assert not (tmp_path / "pwned").exists()
 
 
+def test_airflow_gets_the_connections_of_the_shell_and_no_other_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store's connection is its own; another Airflow's database or home is not taken over."""
+    monkeypatch.setenv("AIRFLOW_CONN_POSTGRES_DEFAULT", "the database")
+    monkeypatch.setenv("AIRFLOW_CONN_TXN_ENGINE_DEFAULT", "another store")
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor")
+    monkeypatch.setenv("AIRFLOW_VAR_OTHER", "another's")
+    store = {"AIRFLOW_CONN_TXN_ENGINE_DEFAULT": "own store"}
+    found = Airflow(Home(tmp_path / "home"), Guard(), project=tmp_path, port=1, store=store).environment
+    names = ("AIRFLOW_CONN_POSTGRES_DEFAULT", "AIRFLOW_CONN_TXN_ENGINE_DEFAULT", "AIRFLOW__CORE__EXECUTOR")
+    assert [found[name] for name in names] == ["the database", "own store", "LocalExecutor"]
+    assert "AIRFLOW_VAR_OTHER" not in found
+
+
 def test_the_line_to_paste_is_short_where_the_home_is_near(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,8 @@ adds that to the table `example_balances`. Kill a worker, clear a task, run a da
     CREATE TABLE example_outbox (
         id bigserial PRIMARY KEY, account_id bigint, amount numeric, txn_engine_run text);
     CREATE INDEX ON example_outbox (txn_engine_run);
+
+Step by step: docs/POSTGRES_PIPELINE.md.
 """
 
 from __future__ import annotations

@@ -165,9 +165,13 @@ def _found(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _inherited() -> dict[str, str]:
-    """Our environment without another Airflow's settings, or another store's."""
+    """Our environment without another Airflow's settings, or another store's; with the connections that it names."""
     others = ("AIRFLOW_", "TXN_ENGINE_URL", *(name for kind in kinds() for name in kind.environment))
-    return {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("AIRFLOW_CONN_") or not name.startswith(others)
+    }
 
 
 def places(home: Home, project: Path, database_url: str | None) -> dict[str, str]:

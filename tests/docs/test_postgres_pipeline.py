@@ -1,0 +1,132 @@
+"""docs/POSTGRES_PIPELINE.md from top to bottom, as a newcomer does it; a run of the DAG in place of each *Trigger*."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.blocks.bundles import use_bundle
+from tests.conftest import missing_server
+from tests.dags.airflow_home import REPO, make_database
+from tests.docs.test_code_blocks import blocks, run_block
+from tests.live.postgres import postgres_binaries
+from txn_engine import connect
+from txn_engine_airflow.standalone.command_line import environment_file
+
+pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.slow]
+
+PAGE = "docs/POSTGRES_PIPELINE.md"
+DAG_ID = "example_txn_postgres"
+EXAMPLES = REPO / "plugins" / "txn_engine_airflow" / "example_dags"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, store_url: str) -> Iterator[Path]:
+    """A checkout in which `make postgres` and `make airflow` run, as far as a shell can see."""
+    if postgres_binaries() is None:
+        missing_server("no Postgres: install Debian's `postgresql`, or run .ci/setup-debian")
+    (tmp_path / ".cache" / "standalone").mkdir(parents=True)
+    (tmp_path / ".venv").symlink_to(Path(sys.prefix))
+    (tmp_path / ".cache" / "standalone" / "cli.env").write_text(
+        environment_file({"extra": {"url": store_url}})
+    )
+    with make_postgres(tmp_path / ".cache" / "postgres.env"):
+        yield tmp_path
+
+
+@contextmanager
+def make_postgres(environment: Path) -> Iterator[None]:
+    """What `make postgres` runs, until Ctrl-C."""
+    command = [sys.executable, "-m", "tests.live.postgres", "--environment", environment]
+    with subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            said = server.stdout.readline()
+            assert said == f"postgres: runs; for a shell: . {environment}\n"
+            assert environment.stat().st_mode & 0o777 == 0o600
+            yield
+        finally:
+            server.send_signal(signal.SIGINT)
+            ended = server.wait(60)
+    assert ended == 0
+    assert not environment.exists()
+
+
+class Terminal:
+    """A shell in the checkout: each block after `first`, in an environment without another store's names."""
+
+    def __init__(self, checkout: Path, first: str) -> None:
+        self._checkout, self._first = checkout, first
+
+    def run(self, block: str) -> str:
+        """What it printed; each of its commands must succeed."""
+        environment = {name: value for name, value in os.environ.items() if name != "TXN_ENGINE_URL"}
+        done = subprocess.run(
+            ["bash", "-ec", f"{self._first}\n{block}"],
+            cwd=self._checkout,
+            env=environment | {"PYTHONPATH": f"{REPO}:{REPO / 'plugins'}"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def variables(self) -> dict[str, str]:
+        """What the first block leaves in the environment."""
+        code = "import json, os; print(json.dumps(dict(os.environ)))"
+        return dict(json.loads(self.run(f"python -c '{code}'").splitlines()[-1]))
+
+
+def trigger() -> None:
+    """Run the DAG to its end, as the Airflow of the second terminal does."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    run: Any = DagBag(dag_folder=EXAMPLES / f"{DAG_ID}.py").dags[DAG_ID].test()
+    assert run.state == "success"
+
+
+def test_from_top_to_bottom(checkout: Path, store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sums differ by the dead letters, and once these are mended and replayed they do not."""
+    make_database()
+    use_bundle(EXAMPLES, monkeypatch)
+    postgres, airflow, first, listed, repair, replay, verify = blocks(PAGE, "sh")
+    tables, sums, mend = blocks(PAGE, "python")
+    assert postgres == "make postgres\n"
+    known = Terminal(checkout, airflow.replace("make airflow", "")).variables()
+    for name, value in known.items():
+        if name.startswith(("PG", "AIRFLOW_CONN_")):
+            monkeypatch.setenv(name, value)
+    monkeypatch.chdir(checkout)
+    terminal = Terminal(checkout, first)
+    run_block(tables, "", {})
+    trigger()
+    found = run_block(sums, "", {})
+    told = terminal.run(listed)
+    with connect(store_url) as engine:
+        letters = engine.scan("example_shop_payments_dead").to_table(["source_line"])
+    assert letters["source_line"].to_pylist() == [*range(7, 10_000, 100)]
+    assert "100" in told
+    with psycopg.connect() as database:
+        (lacking,) = database.execute("SELECT sum(amount) FROM shop_payments WHERE id % 100 = 7").fetchall()
+    assert (found["paid"] - found["counted"],) == lacking
+    terminal.run(repair)
+    run_block(mend, "", {})
+    told = terminal.run(replay)
+    assert "100 letters: 100 loaded in one transaction, 0 failed again" in told
+    assert "nothing to replay" in told
+    trigger()
+    found = run_block(sums, "", {})
+    assert found["paid"] == found["counted"] > 0
+    terminal.run(verify)

@@ -44,7 +44,10 @@ class RecordSchema:
 
     def __init__(self, topic_schema: pa.Schema, changes: Sequence[Mapping[str, Any]] = ()) -> None:
         self.versions = versions_of(topic_schema, changes)
-        self._files: dict[int, _FileColumns] = {}  # by version, of those that some file has
+        # by version: the first and the last, which files must be able to have, and those that files say
+        self._files: dict[int, _FileColumns] = {}
+        for version in (0, len(self.versions) - 1):
+            self._columns_of(version)
         whole = [each.columns.serialize().to_pybytes() for each in self.versions]
         self.digest = xxhash.xxh3_128_hexdigest(b"".join(whole))
 

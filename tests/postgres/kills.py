@@ -162,7 +162,15 @@ def _query(engine: Engine, connection: Connection[Any], run: str) -> None:
     first = int(run) * ROWS
     query = "SELECT account_id, amount, note FROM rows"
     key_range = ("account_id", first, first + ROWS)
-    load_query(engine, connection, query, "queried", key_range=key_range, dead_letter_topic="queried-dead")
+    load_query(
+        engine,
+        connection,
+        query,
+        "queried",
+        key_range=key_range,
+        transactional_id=f"load-query/{int(run) // 50}",  # an id knows its last hundred runs
+        dead_letter_topic="queried-dead",
+    )
 
 
 def _outbox(engine: Engine, connection: Connection[Any], _: str) -> None:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.conftest import S3Bucket, fresh_bucket
+from tests.live import shop
 from tests.live.rest import Rest, overhead_s
 from tests.live.traffic import Traffic
 from tests.numbers import Run
@@ -30,6 +31,7 @@ START_S = 400.0
 SEED_DATABASE = REPOSITORY / ".cache" / "airflow" / "airflow.db"
 SETTINGS = {"AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15"}
 """Where nothing is said, what a dead scheduler left is looked for every 5 minutes; dead it is after 30 s, here too."""
+BUNDLES = "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST"
 _Found = TypeVar("_Found")
 
 
@@ -43,6 +45,11 @@ class Stack:
         self.engine = engine
         self.rest = rest
         self.traffic = Traffic(engine, open_store)
+
+    @property
+    def shop(self) -> Path:
+        """The folder of the pipeline whose workers die."""
+        return self.airflow.home.path / "shop"
 
     def service(self, name: str) -> Service:
         return self.airflow.services[name]
@@ -104,6 +111,7 @@ def running_stack(server: S3Server, *, database_url: str | None = None) -> Itera
     with contextlib.ExitStack() as opened:
         opened.callback(shutil.rmtree, folder, ignore_errors=True)
         opened.callback(_keep_logs, folder, kept)
+        shop.make_bundle(folder / "shop")
         airflow = Airflow(
             Home(folder),
             opened.enter_context(Guard()),
@@ -111,7 +119,7 @@ def running_stack(server: S3Server, *, database_url: str | None = None) -> Itera
             port=free_port(),
             store={"AIRFLOW_CONN_TXN_ENGINE_DEFAULT": json.dumps(_connection(bucket))},
             database_url=database_url,
-            settings=SETTINGS,
+            settings=SETTINGS | {BUNDLES: _bundles(folder / "shop")},
         )
         opened.callback(airflow.stop)
         open_store = partial(
@@ -132,6 +140,17 @@ def running_stack(server: S3Server, *, database_url: str | None = None) -> Itera
         rest = Rest(airflow.url, USER, airflow.secrets.password)
         opened.callback(rest.close)
         yield Stack(airflow, rest, engine, open_store)
+
+
+def _bundles(shop_folder: Path) -> str:
+    """Airflow's own folder, and the shop's."""
+    local = {"classpath": "airflow.dag_processing.bundles.local.LocalDagBundle"}
+    return json.dumps(
+        [
+            {"name": "dags-folder", "kwargs": {}, **local},
+            {"name": "shop", "kwargs": {"path": str(shop_folder)}, **local},
+        ]
+    )
 
 
 def _connection(bucket: S3Bucket) -> dict[str, object]:

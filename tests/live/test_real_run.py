@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from tests.conftest import missing_server
+from tests.live import shop
 from tests.live.postgres import PostgresServer, postgres_binaries
 from tests.live.stack import Stack, running_stack
 from tests.numbers import Run
@@ -62,6 +65,48 @@ def test_transactions_become_final_and_payments_are_summed_up(stack: Stack) -> N
     wait_until_all_is_well(stack, patience_s=500)
     failed = [task for task in stack.rest.tasks() if task["state"] in ("failed", "upstream_failed")]
     assert failed == []
+
+
+def test_an_outbox_becomes_balances_though_workers_are_killed(stack: Stack, dsn: str, tmp_path: Path) -> None:
+    """A worker dies in each place of each task. The balances are the source's sums less the dead letters; once these
+    are mended and replayed, they are the source's sums.
+    """
+    shop.make_tables(dsn)
+    stack.rest.post("/connections", shop.connection(dsn))
+    shop.pay(dsn, 2_000)
+    shop.doom(stack.shop)
+    tries = run_shop(stack)
+    assert not list((stack.shop / "deaths").iterdir())
+    assert tries == {"make_topics": 1, "load": 3, "sum_up": 3, "store": 3}
+    letters = shop.dead(stack.engine)
+    assert sorted(letter["source_line"] for letter in letters) == [*range(7, 2_000, 100)]
+    assert shop.balances(dsn) == shop.paid(dsn, without=[letter["source_line"] for letter in letters])
+    assert shop.balances(dsn) != shop.paid(dsn)
+
+    assert shop.mend_and_replay(stack.engine, tmp_path / "mended.jsonl") == len(letters)
+    assert set(run_shop(stack).values()) == {1}
+    assert shop.balances(dsn) == shop.paid(dsn)
+    assert (shop.in_outbox(dsn), shop.dead(stack.engine)) == (0, [])
+    assert stack.engine.admin.verify().findings == ()
+
+
+def run_shop(stack: Stack) -> dict[str, int]:
+    """Run the pipeline to its good end; how often each of its tasks was tried."""
+    stack.wait_for("the pipeline parsed", lambda: is_parsed(stack, shop.DAG_ID), patience_s=300)
+    run_id = stack.rest.trigger(shop.DAG_ID)
+
+    def ended() -> str:
+        (state,) = (run["state"] for run in stack.rest.runs(shop.DAG_ID) if run["dag_run_id"] == run_id)
+        return state if state in ("success", "failed") else ""
+
+    assert stack.wait_for("the pipeline's end", ended, patience_s=900) == "success"
+    return {
+        task["task_id"]: task["try_number"] for task in stack.rest.tasks() if task["dag_run_id"] == run_id
+    }
+
+
+def is_parsed(stack: Stack, dag_id: str) -> bool:
+    return any(dag["dag_id"] == dag_id for dag in stack.rest.get("/dags", limit=100)["dags"])
 
 
 @pytest.mark.live

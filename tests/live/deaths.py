@@ -1,0 +1,51 @@
+"""Workers that die (SIGKILL) in the middle of their task: beside the pipeline of tests/live/shop.py, which imports it.
+
+Each place is a file in the folder `deaths`; who comes there and removes it dies, so each place has one death.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from airflow.sdk import get_current_context
+
+from txn_engine.databases import consuming
+from txn_engine.postgres import outbox
+from txn_engine.producer import Producer
+
+FOLDER = Path(__file__).parent / "deaths"
+
+
+def mortal(owner: type, method: str) -> None:
+    """Let who calls the method die before it, and after it."""
+    work = getattr(owner, method)
+
+    @functools.wraps(work)
+    def dying(*args: Any, **settings: Any) -> Any:
+        die(f"before {method}")
+        found = work(*args, **settings)
+        die(f"after {method}")
+        return found
+
+    setattr(owner, method, dying)
+
+
+def die(moment: str) -> None:
+    """Unless this is no place to die, or somebody has before."""
+    place = FOLDER / f"{get_current_context()['ti'].task_id} {moment}"
+    try:
+        place.unlink()
+    except FileNotFoundError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+mortal(outbox._Outbox, "claim")
+mortal(Producer, "commit_transaction")
+mortal(psycopg.Cursor, "executemany")
+mortal(consuming._Run, "_follow")

@@ -552,6 +552,21 @@ def failing(fault: str, at: int) -> Callable[[Operation, str, int], Fault | None
 # --- what is kept -----------------------------------------------------------------------------------------------
 
 
+def test_a_publish_reads_the_newest_version_once(clock: ManualClock) -> None:
+    """Its metadata is the largest object of a publish; the one that it put itself it knows."""
+    store = FaultyStore(MemoryStore(f"iceberg-{next(_STORES)}"))
+    with engine_on(store, clock) as engine:
+        engine.admin.create_topic("payments", partitions=2, schema=SCHEMA, key="account")
+        for account in range(3):
+            append(engine, account)
+            store.calls.clear()
+            publish(engine)
+        read = [
+            key for operation, key, _ in store.calls if operation == "get" and key.endswith(".metadata.json")
+        ]
+    assert read == [f"{METADATA}v2.metadata.json"]
+
+
 def test_metadata_does_not_grow_without_bound(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old versions are sealed, and what only they needed is deleted; what is kept can be read."""
     monkeypatch.setattr("txn_engine.tables.iceberg.metadata.VERSIONS_KEPT", 10)

@@ -18,7 +18,7 @@ from txn_engine.protocol.log_time import bounded_time
 from txn_engine.tables.iceberg.schema import iceberg_schemas, name_mapping, partition_spec, reader_properties
 from txn_engine.tables.views import Published
 
-VERSIONS_KEPT: Final = 500
+VERSIONS_KEPT: Final = 100
 KEPT_MS: Final = 7 * 86_400_000
 """A version stays readable until so many are newer, or the next one is so old."""
 WITHDRAWN_FORMAT: Final = 1000

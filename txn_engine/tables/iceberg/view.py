@@ -92,7 +92,10 @@ class IcebergView:
         goes. It costs a look for each doubling of the way from what the hint says.
         """
         version = self._newest_version()
-        self._newest = None if version is None else self._read(version)
+        if version is None:
+            self._newest = None
+        elif self._newest is None or self._newest.version != version:  # a version never becomes another
+            self._newest = self._read(version)
         return None if self._newest is None else self._newest.published
 
     def batches(self, steps: Sequence[Step]) -> list[tuple[Step, ...]]:
@@ -143,6 +146,8 @@ class IcebergView:
         key = metadata_key(self._folder, version)
         won = self._objects.create(key, data, max_bytes=METADATA_BYTES_MAX).won
         if won:
+            created_ms, sequence = fields["last-updated-ms"], fields["last-sequence-number"]
+            self._newest = TableState(version, at, created_ms, sequence, fields)
             self._hint(version)
         return won
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from itertools import count
 
+import pyarrow as pa
 import pytest
 
 from storage import MemoryStore
@@ -23,7 +24,7 @@ from tests.backup.conftest import (
     restored,
     write,
 )
-from txn_engine import Engine
+from txn_engine import AddColumn, DropColumn, Engine
 from txn_engine.cuts import CutMaker
 from txn_engine.errors import (
     InvalidProducerIdMappingError,
@@ -306,6 +307,35 @@ def test_a_file_that_the_cut_goes_through_is_shortened(
     with restored(place, clock) as again:
         assert places_in(again) == [(0, 0, 1), (0, 1, 2)]
         assert has_committed(again, "second", "two") == [False]
+
+
+@pytest.mark.parametrize("when", ["before the merge", "behind it", "both"])
+def test_a_file_that_the_cut_goes_through_keeps_its_columns(
+    engine: Engine, place: MemoryStore, clock: ManualClock, when: str
+) -> None:
+    """Of a topic whose columns were changed: what is inside is as it was, a column that was dropped later included."""
+    if when != "behind it":
+        engine.admin.alter_topic("payments", AddColumn(pa.field("note", pa.string()), "none"))
+    first, second = begun(engine, "first", "one"), begun(engine, "second", "two")
+    write(first, 1, 2)
+    write(second, 3, 4, 5, 6)
+    write(second, 3, partition=1)
+    first.commit_transaction()
+    second.commit_transaction()
+    mark(engine, "first", 0)
+    mark(engine, "second", 0)
+    assert engine.maintenance.compact(policy=EAGER).partitions
+    version = engine.logs.topics.look_up("payments").version
+    if when != "before the merge":
+        engine.admin.alter_topic("payments", DropColumn("amount"))
+    made = engine.backup(place)
+    assert engine.find_cut(made.cut).offsets == {P0: 2, P1: 0}
+    with restored(place, clock) as again:
+        found = again.scan("payments", schema_version=version).to_table()
+        assert found.column("account_id").to_pylist() == [1, 2]
+        assert found.column("amount").to_pylist() == [1, 1]
+        assert again.scan("payments").to_table().column("account_id").to_pylist() == [1, 2]
+        assert not again.admin.verify().findings
 
 
 def test_positions_and_output_agree(engine: Engine, place: MemoryStore, clock: ManualClock) -> None:

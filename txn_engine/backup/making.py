@@ -195,7 +195,7 @@ class _Run:
                 place=f"topic {inside.topic}, incarnation {inside.incarnation}",
                 expected="the topic",
             )
-        return found
+        return self._logs.topics.as_left(found)
 
     def _put_file(self, ref: ObjectRef, data: bytes) -> None:
         key = replace(ref, generation=self._generation).place_key

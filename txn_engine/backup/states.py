@@ -60,7 +60,8 @@ class StatesAsOf:
         self, topic: Topic, number: int, file: LogFile, offset: int, put: Callable[[ObjectRef, bytes], None]
     ) -> LogFile | None:
         """The records below the offset as a file of their own, under a name that nobody else has."""
-        merger = FileMerger(self._tools.objects, self._tools.executor, topic, number)
+        tools = self._tools
+        merger = FileMerger.of_its_columns(tools.objects, tools.executor, topic, number, file)
         tables = (table for _, tables in merger.read([file], [OFFSET]) for table in tables)
         inside = np.concatenate([table.column(OFFSET).to_numpy() < offset for table in tables])
         if not inside.any():

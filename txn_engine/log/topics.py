@@ -332,12 +332,12 @@ class TopicRegistry:
             number += 1
         return found
 
-    def as_left(self, deleted: Topic) -> Topic:
-        """What an incarnation had become when it was deleted, by what is left of it. Raises `CorruptObjectError` where
-        only some of that is.
+    def as_left(self, created: Topic) -> Topic:
+        """What an incarnation has become since, or until it was deleted, by what is left of it. Raises
+        `CorruptObjectError` where only some of that is.
         """
         ahead = ReadAhead(self._find, self._readers)
-        return self._changed(self._grown(deleted, ahead)[0], ahead, None)
+        return self._changed(self._grown(created, ahead)[0], ahead, None)
 
     def is_current(self, name: str, incarnation: int) -> bool:
         """Whether this incarnation is still the topic of its name, as of now: one look at the store."""

@@ -18,7 +18,6 @@ from txn_engine.errors import ConcurrentTransactionsError, CorruptObjectError, I
 from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.cuts import Holds
 from txn_engine.log.erasures import Offsets
-from txn_engine.log.file_versions import file_version
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.merging import FileMerger
 from txn_engine.maintain.target import Target
@@ -176,7 +175,11 @@ class PartitionEraser:
 
     def _upload(self, file: LogFile, staying: NDArray[np.bool_], log_end: int) -> LogFile:
         name = DataFileName(log_end, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, self._target.tools.new_id())
-        merged = self._merger_of(file).merge([file], name.write_id, staying)
+        target = self._target
+        merger = FileMerger.of_its_columns(
+            target.objects, target.tools.executor, self._topic, target.partition, file
+        )
+        merged = merger.merge([file], name.write_id, staying)
         key = self._key(name.data_path)
         if not self._target.objects.create(key, merged.data, max_bytes=len(merged.data)).won:
             raise CorruptObjectError("another object", place=key, expected="a fresh name for every data file")
@@ -190,13 +193,6 @@ class PartitionEraser:
             merged.max_timestamp,
             FileRef(name.data_path, len(merged.data), stored_checksum(merged.data)),
         )
-
-    def _merger_of(self, file: LogFile) -> FileMerger:
-        """Who writes the file anew with the columns that it has, those too that were dropped since: cuts read them."""
-        target, key = self._target, self._key(file.file.data_path)
-        version = file_version(target.objects, self._topic, key, file.file.data_bytes)
-        topic = self._topic.at_version(version)
-        return FileMerger(target.objects, target.tools.executor, topic, target.partition)
 
     def _count(
         self,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from storage import encode_parquet_parts
 from txn_engine.log.data_files import begun, file_metadata, large_profile, read_data_file
+from txn_engine.log.file_versions import file_version
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import LogFile
@@ -51,6 +52,15 @@ class FileMerger:
         self._executor = executor
         self._topic = topic
         self._partition = partition
+
+    @classmethod
+    def of_its_columns(
+        cls, objects: Objects, executor: Executor, topic: Topic, partition: int, file: LogFile
+    ) -> FileMerger:
+        """Who writes this file anew with the columns that it has, those too that were dropped since: cuts read them."""
+        key = f"{topic.prefix(partition)}/{file.file.data_path}"
+        version = file_version(objects, topic, key, file.file.data_bytes)
+        return cls(objects, executor, topic.at_version(version), partition)
 
     def merge(
         self, files: Sequence[LogFile], write_id: str, mask: NDArray[np.bool_] | None = None

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from storage import bytes_a_row
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.kinds import is_binary, is_string
 from txn_engine.files.layout import ACTOR, Layout
@@ -45,7 +46,7 @@ def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
                 )
         old_times = _old_times(layout, file, names)
         repeated = _repeated(file, names)
-        batch_rows = _rows_of_a_batch(file, names)
+        batch_rows = _rows_of_a_batch(file)
     first_row, done = 1, 0
     size = layout.source.stat().st_size
     with opened_parquet(layout, read_dictionary=repeated) as file:
@@ -71,20 +72,9 @@ def _repeated(file: pq.ParquetFile, names: list[str]) -> list[str]:
     return [name for name, kind in kinds.items() if is_string(kind) or is_binary(kind)]
 
 
-def _rows_of_a_batch(file: pq.ParquetFile, names: list[str]) -> int:
+def _rows_of_a_batch(file: pq.ParquetFile) -> int:
     """So many that a batch has about `BATCH_CHARS`, as far as the file says how large its rows are."""
-    most, wanted = 1, {*names}
-    for number in range(file.metadata.num_row_groups):
-        group = file.metadata.row_group(number)
-        columns = [group.column(place) for place in range(group.num_columns)]
-        held = sum(each.total_uncompressed_size for each in columns if _column_of(each, wanted) in wanted)
-        most = max(most, held // max(group.num_rows, 1))
-    return max(min(BATCH_CHARS // most, BATCH_ROWS), 1)
-
-
-def _column_of(chunk: Any, wanted: set[str]) -> str:
-    path = str(chunk.path_in_schema)
-    return path if path in wanted else path.partition(".")[0]
+    return max(min(BATCH_CHARS // bytes_a_row(file.metadata), BATCH_ROWS), 1)
 
 
 def _written_out(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

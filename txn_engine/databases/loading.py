@@ -143,6 +143,39 @@ def digest_of(query: str, parameters: object) -> str:
     return xxhash.xxh3_64_hexdigest(f"{' '.join(query.split())} {parameters!r}".encode())
 
 
+def check_columns(
+    names: Sequence[str],
+    schema: pa.Schema,
+    place: str,
+    misfit: Callable[[str, pa.DataType], tuple[str, str] | None],
+    *,
+    beside: str | None = None,
+) -> None:
+    """Raise `InvalidRequestError` unless a query has the topic's columns, each once, and all that may not be null.
+
+    misfit: of a column and the topic's type what is seen and what is expected, where that type does not hold it.
+    beside: a column that is not the topic's.
+    """
+
+    def refused(seen: str, expected: str) -> InvalidRequestError:
+        return InvalidRequestError(seen, actor=ACTOR, place=place, expected=expected, action="mend the query")
+
+    known = f"the columns {', '.join(schema.names)}"
+    for name in names:
+        if names.count(name) > 1:
+            raise refused(f"column {name!r} twice", "each column once")
+        if name == beside:
+            continue
+        if name not in schema.names:
+            raise refused(f"unknown column {name!r}", known)
+        fault = misfit(name, schema.field(name).type)
+        if fault is not None:
+            raise refused(*fault)
+    missing = [field.name for field in schema if field.name not in names and not field.nullable]
+    if missing:
+        raise refused(f"no column {missing[0]!r}", known)
+
+
 def _check_same_query(producer: Producer, run_id: str, key_range: KeyRange, ending: str) -> None:
     if producer.has_committed(run_id):
         return

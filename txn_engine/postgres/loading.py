@@ -15,12 +15,12 @@ from txn_engine.databases.loading import (
     KeyRange,
     Loaded,
     Run,
+    check_columns,
     checked_range,
     digest_of,
     load,
 )
 from txn_engine.engine import Engine
-from txn_engine.errors import InvalidRequestError
 from txn_engine.files import BadRow, Rejected
 from txn_engine.log.topics import Topic
 from txn_engine.postgres.copying import copy_out
@@ -195,30 +195,15 @@ class Source:
         names = [column.name for column in described]
         modifiers = [-1 if result is None else result.fmod(number) for number in range(len(names))]
         kinds = self._connection.execute(_TYPES, ([c.type_code for c in described], modifiers)).fetchall()
-        known = set(self._schema.names)
-        for name, (kind,) in zip(names, kinds, strict=True):
-            if names.count(name) > 1:
-                raise self._refused(f"column {name!r} twice", "each column once")
-            if name == self._number:
-                continue
-            if name not in known:
-                raise self._refused(
-                    f"unknown column {name!r}", f"the columns {', '.join(self._schema.names)}"
-                )
-            field = self._schema.field(name)
-            if not reads(field.type, kind):
-                raise self._refused(
-                    f"column {name!r} of type {kind}", f"one that {field.type} holds; cast it in the query"
-                )
-        missing = [field.name for field in self._schema if field.name not in names and not field.nullable]
-        if missing:
-            raise self._refused(f"no column {missing[0]!r}", f"the columns {', '.join(self._schema.names)}")
-        return {name: kind for name, (kind,) in zip(names, kinds, strict=True)}
+        by_name = {name: kind for name, (kind,) in zip(names, kinds, strict=True)}
 
-    def _refused(self, seen: str, expected: str) -> InvalidRequestError:
-        return InvalidRequestError(
-            seen, actor=ACTOR, place=self._place, expected=expected, action="mend the query"
-        )
+        def misfit(name: str, kind: pa.DataType) -> tuple[str, str] | None:
+            if reads(kind, by_name[name]):
+                return None
+            return f"column {name!r} of type {by_name[name]}", f"one that {kind} holds; cast it in the query"
+
+        check_columns(names, self._schema, self._place, misfit, beside=self._number)
+        return by_name
 
 
 def _while_the_next_comes(work: Iterator[Future[_Part]]) -> Iterator[_Part]:

@@ -16,13 +16,13 @@ from txn_engine.databases.loading import (
     KeyRange,
     Loaded,
     Run,
+    check_columns,
     checked_range,
     digest_of,
     load,
 )
 from txn_engine.databases.rows import Rows, times
 from txn_engine.engine import Engine
-from txn_engine.errors import InvalidRequestError
 from txn_engine.files import Rejected
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
@@ -138,7 +138,7 @@ class _Source:
         with transaction(self._connection, "BEGIN", ACTOR, self._place):
             cursor = self._connection.execute(self._query, self._words)
             names = [column[0] for column in cursor.description]
-            self._check(names)
+            check_columns(names, self._schema, self._place, _misfit)
             fields = [field for field in self._schema if field.name in names]
             rows = Rows(
                 self._place, pa.schema(fields), ACTOR, None if rejected is None else BadRows(rejected)
@@ -148,24 +148,11 @@ class _Source:
                 yield pa.Table.from_batches([_batch(rows, names, part, first)])
                 first += len(part)
 
-    def _check(self, names: list[str]) -> None:
-        known = ", ".join(self._schema.names)
-        for name in names:
-            if names.count(name) > 1:
-                raise self._refused(f"column {name!r} twice", "each column once")
-            if name not in self._schema.names:
-                raise self._refused(f"unknown column {name!r}", f"the columns {known}")
-            if type_for(self._schema.field(name).type) is None:
-                kind = self._schema.field(name).type
-                raise self._refused(f"column {name!r}, of the topic's type {kind}", "a type that SQLite has")
-        missing = [field.name for field in self._schema if field.name not in names and not field.nullable]
-        if missing:
-            raise self._refused(f"no column {missing[0]!r}", f"the columns {known}")
 
-    def _refused(self, seen: str, expected: str) -> InvalidRequestError:
-        return InvalidRequestError(
-            seen, actor=ACTOR, place=self._place, expected=expected, action="mend the query"
-        )
+def _misfit(name: str, kind: pa.DataType) -> tuple[str, str] | None:
+    if type_for(kind) is not None:
+        return None
+    return f"column {name!r}, of the topic's type {kind}", "a type that SQLite has"
 
 
 def _words(

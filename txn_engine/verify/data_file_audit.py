@@ -51,11 +51,6 @@ class RecordSchema:
         whole = [each.columns.serialize().to_pybytes() for each in self.versions]
         self.digest = xxhash.xxh3_128_hexdigest(b"".join(whole))
 
-    @property
-    def topics_columns(self) -> list[str]:
-        """The names of the columns that are the topic's own, as they are now."""
-        return list(self.versions[-1].columns.names)
-
     def number(self, said: str | None) -> int | None:
         """The version that a file says; None where there is none of that number."""
         if said is None:

@@ -22,7 +22,7 @@ from txn_engine_airflow.operators.transactions import (
     end_offsets,
     fenced_means_retry,
     has_committed_before,
-    landed,
+    told_load,
     with_outlets,
 )
 from txn_engine_airflow.postgres import POSTGRES_CONN_ID, open_postgres
@@ -174,23 +174,16 @@ class PostgresToTxnOperator(BaseOperator):
             )
             if not committed_before:
                 self._commit(engine, producer, run_id, load, context)
-        records, offsets = landed(answered(load.sent))
-        done = bool(records or load.dead or committed_before)
-        update = TopicUpdate(
-            topic=self.topic,
-            records=records,
-            offsets=offsets,
-            end_offsets=end_offsets(engine, self.topic),
-            run_id=run_id if done else "",
+        return told_load(
+            self,
+            context,
+            engine,
+            answered(load.sent),
+            transactional_id=name,
+            run_id=run_id,
             committed_before=committed_before,
+            dead=load.dead,
         )
-        if committed_before:
-            self.log.info("run %s of %r was committed by an earlier try: nothing to load", run_id, name)
-        else:
-            self.log.info("%d records committed to %s by %r: %s", records, self.topic, name, offsets)
-        if records or committed_before:
-            emit(context, self.conn_id, update)
-        return {**update, "transactional_id": name}
 
     def _query(
         self,

@@ -10,7 +10,6 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.decorator import determine_kwargs
 from airflow.sdk.exceptions import AirflowFailException
 
-from txn_engine_airflow.assets import TopicUpdate
 from txn_engine_airflow.connection import DEFAULT_CONN_ID
 from txn_engine_airflow.deployment import deployment_spark_conf
 from txn_engine_airflow.hook import open_engine
@@ -20,13 +19,11 @@ from txn_engine_airflow.operators.transactions import (
     ForgottenRuns,
     answered,
     commit_run,
-    emit,
-    end_offsets,
     fenced_means_retry,
     has_committed_before,
-    landed,
     parts_of,
     report_folder_of,
+    told_load,
     with_outlets,
 )
 from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark, vote_told
@@ -210,22 +207,15 @@ class TxnProduceOperator(BaseOperator):
                 )
                 load = self._load_by_spark if self.engine == "spark" else self._load
                 batches = [] if committed_before else load(engine, producer, topic, run_id, context)
-            records, offsets = landed(batches)
-            update = TopicUpdate(
-                topic=self.topic,
-                records=records,
-                offsets=offsets,
-                end_offsets=end_offsets(engine, self.topic),
-                run_id=run_id if records or committed_before else "",
+            return told_load(
+                self,
+                context,
+                engine,
+                batches,
+                transactional_id=name,
+                run_id=run_id,
                 committed_before=committed_before,
             )
-            if committed_before:
-                self.log.info("run %s of %r was committed by an earlier try: nothing to load", run_id, name)
-            else:
-                self.log.info("%d records committed to %s by %r: %s", records, self.topic, name, offsets)
-            if records or committed_before:
-                emit(context, self.conn_id, update)
-        return {**update, "transactional_id": name}
 
     def _arguments(self) -> dict[str, str]:
         """What decides which records this run loads, as it was rendered."""

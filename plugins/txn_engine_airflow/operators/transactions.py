@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 from airflow.sdk import AssetAlias
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
@@ -249,6 +249,53 @@ def with_outlets(
         topics = [topic, COORDINATOR_TOPIC] if is_deferred else [topic]
         outlets += [alias for name in topics if (alias := topic_alias(name, conn_id)) not in outlets]
     return outlets
+
+
+class Loader(Protocol):
+    """An operator that loads a topic."""
+
+    topic: str
+    conn_id: str
+
+    @property
+    def log(self) -> Any:
+        """The task's."""
+
+
+def told_load(
+    loader: Loader,
+    context: Context,
+    engine: Engine,
+    batches: Iterable[RecordMetadata],
+    *,
+    transactional_id: str,
+    run_id: str,
+    committed_before: bool,
+    dead: int = 0,
+) -> dict[str, Any]:
+    """What Airflow is told of a run that is committed, or that committed nothing: the task's own value, and through its
+    outlets where there are new records. dead: how many rows became dead letters.
+    """
+    records, offsets = landed(batches)
+    update = TopicUpdate(
+        topic=loader.topic,
+        records=records,
+        offsets=offsets,
+        end_offsets=end_offsets(engine, loader.topic),
+        run_id=run_id if records or dead or committed_before else "",
+        committed_before=committed_before,
+    )
+    if committed_before:
+        loader.log.info(
+            "run %s of %r was committed by an earlier try: nothing to load", run_id, transactional_id
+        )
+    else:
+        loader.log.info(
+            "%d records committed to %s by %r: %s", records, loader.topic, transactional_id, offsets
+        )
+    if records or committed_before:
+        emit(context, loader.conn_id, update)
+    return {**update, "transactional_id": transactional_id}
 
 
 def emit(context: Context, conn_id: str, update: TopicUpdate) -> None:

@@ -174,15 +174,15 @@ class PostgresToTxnOperator(BaseOperator):
             )
             if not committed_before:
                 self._commit(engine, producer, run_id, load, context)
+            is_committed = producer.has_committed(run_id)
         return told_load(
             self,
             context,
             engine,
             answered(load.sent),
             transactional_id=name,
-            run_id=run_id,
+            run_id=run_id if is_committed else "",
             committed_before=committed_before,
-            dead=load.dead,
         )
 
     def _query(

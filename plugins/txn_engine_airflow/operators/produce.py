@@ -207,13 +207,14 @@ class TxnProduceOperator(BaseOperator):
                 )
                 load = self._load_by_spark if self.engine == "spark" else self._load
                 batches = [] if committed_before else load(engine, producer, topic, run_id, context)
+                is_committed = producer.has_committed(run_id)
             return told_load(
                 self,
                 context,
                 engine,
                 batches,
                 transactional_id=name,
-                run_id=run_id,
+                run_id=run_id if is_committed else "",
                 committed_before=committed_before,
             )
 

@@ -271,10 +271,9 @@ def told_load(
     transactional_id: str,
     run_id: str,
     committed_before: bool,
-    dead: int = 0,
 ) -> dict[str, Any]:
-    """What Airflow is told of a run that is committed, or that committed nothing: the task's own value, and through its
-    outlets where there are new records. dead: how many rows became dead letters.
+    """What Airflow is told of a run that is committed, or that committed nothing (`run_id` ""): the task's own value,
+    and through its outlets where there are new records. A run of dead letters alone is committed.
     """
     records, offsets = landed(batches)
     update = TopicUpdate(
@@ -282,7 +281,7 @@ def told_load(
         records=records,
         offsets=offsets,
         end_offsets=end_offsets(engine, loader.topic),
-        run_id=run_id if records or dead or committed_before else "",
+        run_id=run_id,
         committed_before=committed_before,
     )
     if committed_before:

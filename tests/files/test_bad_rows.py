@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.files import BadRow, files_named, read_records
+from txn_engine.files.days import begin_without_a_day
+from txn_engine.files.numbers import chars, have_others
 
 Write = Callable[..., Path]
 SCHEMA = pa.schema(
@@ -187,6 +190,31 @@ def test_every_bad_row_of_many_is_found(write: Write, monkeypatch: pytest.Monkey
     assert [row["id"] for row in rows] == [number for number in range(600) if number not in bad]
     assert [row.line - 2 for row in found] == sorted(bad)
     assert "id does not fit" in str(found[0].error)
+
+
+def test_what_lies_behind_a_null_is_no_bad_text() -> None:
+    """Bytes of a text that became null, in a part of a longer column, make no row bad, and not the row beside it."""
+    whole = pa.array(["y", "1", "x", "", "-2", "z3", "4"])
+    texts = pc.if_else(pc.equal(whole, "x"), pa.scalar(None, pa.string()), whole)
+    behind = pa.StringArray.from_buffers(7, *whole.buffers()[1:], pa.py_buffer(bytes([0b1111011])))
+    for part in (texts[1:], behind[1:]):
+        assert have_others(part, chars("-0123456789")).tolist() == [False, False, False, False, True, False]
+
+
+def test_days_that_the_calendar_has_not_are_told_at_a_glance() -> None:
+    """As a plain look at each text tells them; what goes on behind a day is left to others, and so is a null."""
+    texts = [
+        *("2026-02-28", "2026-02-29", "2024-02-29", "1900-02-29", "2000-02-29", "2026-13-01", "2026-00-10"),
+        *("2026-04-31", "2026-12-31T23:59", "2026-06-00 x", "2026-1-1", "2026-", "2026", "26-01-01", "", "x"),
+        *(None, "202é-01-01", "2026-01-3é", "9999-12-31", "0000-01-01", "2026/01/01"),
+    ]
+    whole = pa.array(["1999-02-30", *texts, "2026-01-01"])
+    bad = {"2026-02-29", "1900-02-29", "2026-13-01", "2026-00-10", "2026-04-31", "2026-06-00 x"}
+    bad |= {"2026", "26-01-01", "", "x", "202é-01-01", "2026/01/01"}
+    told = begin_without_a_day(whole[1:-1]).tolist()
+    assert [text for text, is_bad in zip(texts, told, strict=True) if is_bad] == [
+        text for text in texts if text in bad
+    ]
 
 
 def test_a_file_of_bad_rows_alone_is_read(write: Write) -> None:

@@ -210,13 +210,15 @@ class RowLoad:
             reading = reading_of("jsonl", {"binary": "base64"}, self.source.topic)
             rejected = letters.taker(self.source.name, reading)
         held: list[pa.Table] = []
+        held_bytes = 0
         with closing(self.source.tables(rejected)) as tables:  # so that its transaction ends with it
             for table in tables:
                 held.append(table)
                 self.records += table.num_rows
-                if sum(part.nbytes for part in held) >= _SENT_BYTES:
+                held_bytes += table.nbytes
+                if held_bytes >= _SENT_BYTES:
                     self._send(producer, held)
-                    held = []
+                    held, held_bytes = [], 0
                 if self.progress is not None:
                     self.progress(self.records)
         self._send(producer, held)

@@ -72,14 +72,14 @@ def batch_of(
     layout: Judged,
     lines: Sequence[int],
     column: Column,
-    columns_of: Callable[[int], str],
+    columns_of: Callable[[Sequence[int]], Sequence[str]],
     *,
     checks: Sequence[tuple[RowCheck, Passes]] = (),
 ) -> pa.RecordBatch:
     """A batch, column by column, without the rows that cannot be used.
 
     Where nobody takes those, what is wrong on the first line is raised. `column` gives a whole column, with nulls in
-    the rows that it adds to the faults; `columns_of` a row as JSON. `checks`: what each row has to pass that fits.
+    the rows that it adds to the faults; `columns_of` some rows as JSON. `checks`: what each row has to pass that fits.
     """
     faults = Faults(every=layout.bad_rows is not None)
     arrays = [column(field, faults) for field in layout.schema]
@@ -89,8 +89,9 @@ def batch_of(
         batch, _ = _without_faults(layout, arrays, faults)
     if faults.found and layout.bad_rows is None:
         raise faults.found[min(faults.found)]
-    for index in sorted(faults.found):
-        layout.reject(lines[index], faults.found[index], columns=columns_of(index))
+    order = sorted(faults.found)
+    for index, columns in zip(order, columns_of(order) if order else (), strict=True):
+        layout.reject(lines[index], faults.found[index], columns=columns)
     return batch
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -48,15 +49,20 @@ def converted(
 
 
 def _every_bad(conversion: Conversion, kind: pa.DataType, texts: Any) -> tuple[list[int], pa.Array[Any]]:
-    """Where the texts do not fit the type, and the others in it. What is surely bad is told at a glance; suspects and
-    others are then converted apart, for that goes by halves, and is quick where nothing, or everything, is bad.
+    """Where the texts do not fit the type, and the others in it.
+
+    What is bad at a glance is told first, by its characters and then by its form, for most often that is all. Suspects
+    and others are then converted apart, for that goes by halves, and is quick where nothing, or everything, is bad.
     """
-    sure = conversion.surely_bad(texts, kind)
-    bad: list[int] = np.flatnonzero(sure).tolist()
-    try:
-        return bad, conversion.array(without(texts, bad), kind)
-    except ValueError:
-        pass  # some are not so sure
+    sure = np.zeros(len(texts), bool)
+    bad: list[int] = []
+    for tell in (conversion.foreign, conversion.surely_bad):
+        more = tell(texts, kind) & ~sure
+        if more.any():
+            sure |= more
+            bad = np.flatnonzero(sure).tolist()
+            with suppress(ValueError):
+                return bad, conversion.array(without(texts, bad), kind)
     suspects = conversion.suspects(texts, kind)
     for places in (np.flatnonzero(suspects & ~sure), np.flatnonzero(~suspects & ~sure)):
         if len(places):

@@ -220,9 +220,13 @@ class _Columns:
                 found = pc.if_else(is_null, pa.scalar(None, pa.string()), found)
             return converted(self.layout, self._conversion, field, found, lines, faults)
 
-        def columns_of(index: int) -> str:
-            row = {name: column[index].as_py() for name, column in zip(self.names, texts, strict=True)}
-            return json.dumps(row, ensure_ascii=False)
+        def columns_of(rows: Sequence[int]) -> Sequence[str]:
+            places = pa.array(rows, pa.int64())
+            columns = [column.take(places).to_pylist() for column in texts]
+            return [
+                json.dumps(dict(zip(self.names, row, strict=True)), ensure_ascii=False)
+                for row in zip(*columns, strict=True)
+            ]
 
         return batch_of(self.layout, lines, column, columns_of, checks=self.layout.checks)
 

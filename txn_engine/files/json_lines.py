@@ -83,7 +83,10 @@ def _quick_batch(layout: Layout, conversion: Conversion, block: JsonBlock, rows:
             return found
         return converted(layout, conversion, _nullable(field), found, lines, faults)
 
-    return batch_of(layout, lines, column, lambda index: block.text(rows.start + index), checks=layout.checks)
+    def columns_of(places: Sequence[int]) -> Sequence[str]:
+        return [block.text(rows.start + place) for place in places]
+
+    return batch_of(layout, lines, column, columns_of, checks=layout.checks)
 
 
 def _json_rows(layout: Layout, text: Text, known: set[str]) -> Iterator[tuple[int, Record]]:
@@ -175,7 +178,10 @@ def _json_batch(
         whole: pa.Array[Any] = pc.if_else(lacks, layout.fill[field.name], found)
         return whole
 
-    return batch_of(layout, lines, column, lambda index: records[index][1].strip(), checks=layout.checks)
+    def columns_of(places: Sequence[int]) -> Sequence[str]:
+        return [records[place][1].strip() for place in places]
+
+    return batch_of(layout, lines, column, columns_of, checks=layout.checks)
 
 
 def _nullable(field: pa.Field[Any]) -> pa.Field[Any]:

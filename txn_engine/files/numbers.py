@@ -94,25 +94,43 @@ def require(texts: pa.Array[Any], pattern: str) -> None:
         raise ValueError("a text of another form")
 
 
-def _chars(allowed: str) -> Any:
+def chars(allowed: str) -> Any:
+    """A table of the bytes: whether each is one of these characters of ASCII."""
     found = np.zeros(256, bool)
     found[list(allowed.encode())] = True
     return found
 
 
-_WHOLE_CHARS, _DECIMAL_CHARS = _chars("-0123456789"), _chars("-.0123456789")
+_WHOLE_CHARS, _DECIMAL_CHARS = chars("-0123456789"), chars("-.0123456789")
 """Of texts of nothing else pyarrow's casts take those that are numbers, and no other."""
+
+
+def have_others(texts: Any, allowed: Any) -> Any:
+    """Which texts have a byte that is none of these, as a mask; none where that cannot be told at a glance."""
+    found = np.zeros(len(texts), bool)
+    if (parts := bytes_of(texts)) is not None:
+        ends, data = parts
+        places = np.flatnonzero(~allowed[data]) + ends[0]
+        found[np.searchsorted(ends, places, side="right") - 1] = True
+        found &= texts.is_valid().to_numpy(zero_copy_only=False)  # what lies behind a null is nobody's
+    return found
 
 
 def _are_of(texts: Any, allowed: Any) -> bool:
     """Whether the texts are of these bytes alone."""
+    parts = bytes_of(texts)
+    return parts is not None and bool(allowed[parts[1]].all())
+
+
+def bytes_of(texts: Any) -> tuple[Any, Any] | None:
+    """Where each text begins and the last ends, and the bytes from the first one's on."""
     if not isinstance(texts, pa.StringArray) or not len(texts):
-        return False
+        return None
     _, offsets, data = texts.buffers()
     if offsets is None or data is None:
-        return False
+        return None
     ends = np.frombuffer(memoryview(offsets), np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return bool(allowed[np.frombuffer(memoryview(data), np.uint8)[ends[0] : ends[-1]]].all())
+    return ends, np.frombuffer(memoryview(data), np.uint8)[ends[0] : ends[-1]]
 
 
 def _is_longer(texts: Any, chars: int) -> bool:

@@ -77,7 +77,7 @@ def fitting(layout: Layout, batch: pa.RecordBatch, first_row: int) -> pa.RecordB
         layout,
         rows,
         column_of,
-        lambda index: _as_json(batch.slice(index, 1)),
+        lambda places: [_as_json(batch.slice(place, 1)) for place in places],
         checks=layout.checks,
     )
 

@@ -121,6 +121,7 @@ class DeadLetters:
     count: int = 0
     reasons: dict[str, tuple[int, InvalidRecordError]] = field(default_factory=dict)
     held: list[pa.Table] = field(default_factory=list)
+    held_bytes: int = 0
     sent: list[Future[list[RecordMetadata]]] = field(default_factory=list)
 
     def taker(self, file: str, reading: str) -> Callable[[Sequence[BadRow]], None]:
@@ -140,7 +141,8 @@ class DeadLetters:
                     failed_at_ms=self.clock(),
                 )
                 self.held.append(letters)
-                if sum(table.nbytes for table in self.held) >= SENT_BYTES:
+                self.held_bytes += letters.nbytes
+                if self.held_bytes >= SENT_BYTES:
                     self._send()
 
         return take
@@ -157,7 +159,7 @@ class DeadLetters:
         """In few parts: each is a file."""
         if self.held and self.producer is not None and self.dead_letter_topic is not None:
             self.sent.append(self.producer.produce(self.dead_letter_topic, pa.concat_tables(self.held)))
-            self.held = []
+            self.held, self.held_bytes = [], 0
 
     def told(self) -> str:
         """How many of each reason, for a log: no value of a file is in it."""

@@ -106,7 +106,9 @@ class RowReader:
         def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
             return converted(self._rows, self._conversion, field, arrays[field.name], numbers, faults)
 
-        batch = batch_of(self._rows, numbers, column, lambda index: self._as_json(arrays, index))
+        batch = batch_of(
+            self._rows, numbers, column, lambda places: [self._as_json(arrays, place) for place in places]
+        )
         if self._rows.bad_rows is not None:
             self._rows.bad_rows.hand_on()
         return pa.Table.from_batches([batch])

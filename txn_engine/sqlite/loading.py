@@ -180,7 +180,9 @@ def _batch(rows: Rows, names: list[str], part: list[tuple[Any, ...]], first: int
             faults.add(index, error)
         return converted(rows, conversion, field, pa.array(texts, pa.string()), numbers, faults)
 
-    batch = batch_of(rows, numbers, column, lambda index: _as_json(rows.schema, values, index))
+    batch = batch_of(
+        rows, numbers, column, lambda places: [_as_json(rows.schema, values, place) for place in places]
+    )
     if rows.bad_rows is not None:
         rows.bad_rows.hand_on()
     return batch

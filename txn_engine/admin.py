@@ -146,14 +146,16 @@ class Admin:
             self._logs.topics.create(topic, partitions=partitions, schema=schema, key=key, settings=settings)
         )
 
-    def add_partitions_to_topic(self, topic: str, total_partitions: int) -> TopicDescription:
+    def add_partitions_to_topic(
+        self, topic: str, total_partitions: int, *, dry_run: bool = False
+    ) -> TopicDescription:
         """Let a topic have so many partitions, all told (Kafka's createPartitions). There is no way back.
 
         Records with a key go by the new number from then on: a key's later records may stand in another partition than
         its earlier ones. Producers and subscribers that are open notice within five seconds. Raises
-        `InvalidPartitionsError` unless the number is above the present one.
+        `InvalidPartitionsError` unless the number is above the present one. `dry_run`: the same, nothing is written.
         """
-        return _described(self._logs.topics.add_partitions(topic, total_partitions))
+        return _described(self._logs.topics.add_partitions(topic, total_partitions, dry_run=dry_run))
 
     def alter_topic(
         self, topic: str, changes: Change | Sequence[Change], *, dry_run: bool = False

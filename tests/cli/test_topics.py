@@ -62,6 +62,11 @@ def test_growing_a_topic(run: Run) -> None:
         "topic": "t",
         "partition_count": 6,
     }
+    shown = run("topics", "alter", "t", "--partitions", "9", "--dry-run")
+    assert shown.stdout == "topic t would have 9 partitions\n"
+    assert run("topics", "describe", "t", "--json").json["partition_count"] == 6
+    refused = run("topics", "alter", "t", "--partitions", "6", "--dry-run")
+    assert (refused.code, "expected 7 to 10000" in refused.error) == (1, True)
     refused = run("topics", "alter", "t", "--partitions", "6")
     assert (refused.code, "expected 7 to 10000" in refused.error) == (1, True)
     assert run("topics", "alter", "t").code == 2
@@ -136,7 +141,14 @@ def test_what_cannot_be_created(
         ("a string 'x\udcff'", 1, ["default 'x\\udcff' of column 'a'", "a value of string"]),
         ("a binary 'x\udcff'", 2, ["--add", "a value of binary"]),
         ("a timestamp 2026-01-01T00:00:00.123456+00:00", 1, ["it would become 2026-01-01 00:00:00.123000"]),
-        ("a decimal(10,2) 1E-10", 1, ["a value of decimal"]),
+        ("a decimal(10,2) 1E-10", 2, ["a value of decimal"]),
+        ("a decimal(10,2) 1_0", 2, ["a value of decimal"]),
+        ("a float64 1e999", 2, ["a value of double"]),
+        ("a float64 9007199254740993", 2, ["a value of double"]),
+        ("a int32 1_000", 2, ["a value of int32"]),
+        ("a int32 \u0663", 2, ["a value of int32"]),
+        ("a string 'x", 2, ["a value of string"]),
+        ("a string 'it's'", 2, ["a value of string"]),
     ],
 )
 def test_what_cannot_be_added(run: Run, payments: str, added: str, code: int, words: list[str]) -> None:

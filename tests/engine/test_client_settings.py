@@ -30,6 +30,7 @@ from txn_engine.configs.client import (
 )
 from txn_engine.errors import (
     InvalidConfigError,
+    InvalidGroupIdError,
     InvalidRequestError,
     OffsetOutOfRangeError,
     OutcomeUnknownError,
@@ -151,6 +152,10 @@ def test_what_kafkas_own_errors_refuse(engine: Engine) -> None:
         engine.consumer(isolation_level="serializable")  # type: ignore[arg-type]
     with pytest.raises(InvalidRequestError):
         engine.producer(transactional_id="")
+    with pytest.raises(InvalidRequestError, match="transactional id 5; expected a text"):
+        engine.producer({"transactional.id": 5}).init_transactions()
+    with pytest.raises(InvalidGroupIdError, match="group id 5"):
+        engine.consumer({"group.id": 5})
 
 
 @pytest.mark.parametrize("name", [*NOT_A_PRODUCERS, *NOT_A_CONSUMERS])

@@ -142,6 +142,7 @@ def test_nothing_is_written_for_nothing(made: Engine, store: MemoryStore) -> Non
     ("topic", "settings", "said"),
     [
         ("t", {"retention.m": 1}, "expected 'retention.ms'"),
+        ("t", {"RETENTION.MS": 1}, "expected 'retention.ms'"),
         ("t", {"no such": 1}, "expected one of cleanup.policy"),
         ("t", {"retention.byte": 1}, "expected 'retention.bytes'"),
         ("t", {"compresion.type": 1}, "expected one of cleanup.policy"),  # there is none that is near

@@ -28,7 +28,7 @@ from txn_engine import (
     TopicPartition,
     WidenColumn,
 )
-from txn_engine.log.topics import TopicRegistry
+from txn_engine.log.topics import Topic, TopicRegistry
 from txn_engine.maintain import MaintenancePolicy
 
 EAGER = MaintenancePolicy(min_files=2, min_dirty_ratio=0.0)
@@ -177,6 +177,55 @@ def test_a_consumer_goes_on_in_the_new_columns_with_its_next_poll(engine: Engine
         engine.producer().produce("payments", pa.table({"id": [4], "text": ["t"]})).result()
         assert seen(theirs.poll()) == [{"id": 4, "text": "t"}]
         assert seen(mine.poll()) == [{"id": 3, "text": "n3"}, {"id": 4, "text": "t"}]
+
+
+@pytest.mark.parametrize("most", [1, 2, 100])
+def test_a_consumer_of_two_topics_goes_on_where_their_columns_part(engine: Engine, most: int) -> None:
+    """A column of one name has one type in a poll: what has another comes in the next one, and nobody waits."""
+    engine.admin.create_topic("refunds", partitions=2, schema=SCHEMA, key="id")
+    with engine.consumer() as consumer, engine.producer() as producer:
+        consumer.subscribe(["payments", "refunds"])
+        engine.admin.alter_topic("payments", [WidenColumn("size", pa.int64()), RenameColumn("note", "text")])
+        wide = pa.table({"id": [1, 2, 3], "text": ["a", "b", "c"], "size": [1, 2**40, 3]})
+        producer.produce("payments", wide).result()
+        producer.produce("refunds", rows(4, 5, 6), partition=0).result()
+        producer.produce("refunds", rows(7), partition=1).result()
+        polls: list[pa.Table] = []
+        while (table := consumer.poll(most)) is not None:
+            polls.append(table)
+    assert sorted(each for table in polls for each in table.column("id").to_pylist()) == [1, 2, 3, 4, 5, 6, 7]
+    assert {len(set(table.column("_topic").to_pylist())) for table in polls} == {1}
+    assert max(map(len, polls)) == min(most, 4)
+    firsts = [table.column("_topic")[0].as_py() for table in polls]
+    assert set(firsts[:3]) == {"payments", "refunds"}
+
+
+def test_partitions_of_a_topic_are_read_by_the_same_columns(engine: Engine, other: Engine) -> None:
+    """Though the five seconds for which its columns are known may end between two of them."""
+    engine.admin.create_topic("refunds", partitions=2, schema=SCHEMA, key="id")
+    get, calls = TopicRegistry.get, count()
+
+    def ending(self: TopicRegistry, name: str) -> Topic:
+        found = get(self, name)
+        if self is other.logs.topics and next(calls) == 1:
+            engine.admin.alter_topic(name, RenameColumn("note", "text"))
+            self.look_up(name)
+        return found
+
+    polls: list[pa.Table | None] = []
+    with other.consumer() as consumer, mock.patch.object(TopicRegistry, "get", ending):
+        consumer.subscribe(["refunds"])
+        for _ in range(3):
+            for number in range(2):
+                names = engine.admin.describe_topic("refunds").schema.names
+                renamed = rows(1).rename_columns(names)
+                engine.producer().produce("refunds", renamed, partition=number).result()
+            polls.append(consumer.poll())
+    assert [seen(table) for table in polls] == [
+        [{"id": 1, "note": "n1", "size": 1}] * 2,
+        [{"id": 1, "note": "n1", "size": 1}] * 2,
+        [{"id": 1, "text": "n1", "size": 1}] * 2,
+    ]
 
 
 def test_a_scan_that_has_given_records_does_not_change_its_columns(engine: Engine, other: Engine) -> None:

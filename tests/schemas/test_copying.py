@@ -132,7 +132,10 @@ def test_alter_shows_first_and_does_it_when_told(engine: Engine, url: str) -> No
     assert engine.logs.topics.look_up("old").layouts == ()
     done = run(url, "alter", "old", *changes, "--execute", "--json")
     assert json.loads(done.output)["version"] == 1
-    assert engine.logs.topics.look_up("old").schema.names == ["id", "text", "kind", "n"]
+    now = engine.logs.topics.look_up("old")
+    assert now.schema.names == ["id", "text", "kind", "n"]
+    defaults = [each.default.as_py() for each in now.schemas.layout.columns if each.default is not None]
+    assert defaults == ["it's", 5]
     assert run(url, "alter", "old", "--widen", "n=int32").exit_code != 0
     assert run(url, "alter", "old").exit_code == 2
     assert run(url, "alter", "old", "--partitions", "3", "--drop", "n").exit_code == 2

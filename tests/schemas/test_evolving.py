@@ -116,6 +116,9 @@ REFUSED: list[tuple[list[Change], str]] = [
     ([WidenColumn("count", "int64")], "a type given as 'int64'"),  # type: ignore[arg-type]
     ([DropColumn(["count"])], r"\['count'\], which is not there"),  # type: ignore[arg-type]
     ([RenameColumn({}, "x")], "which is not there"),  # type: ignore[arg-type]
+    ([AddColumn(pa.field("AMOUNT", pa.string()))], "do not tell from 'amount'"),
+    ([RenameColumn("tags", "Amount")], "do not tell from 'amount'"),
+    ([DropColumn("tags"), AddColumn(pa.field("Tags", pa.string()))], "do not tell from 'tags'"),
     ([RenameColumn("count", 5)], "column 5"),  # type: ignore[arg-type]
 ]
 
@@ -172,13 +175,16 @@ def test_a_default_that_would_become_another_value_is_refused_with_that_value(
         (pa.decimal128(10, 10), Decimal("1E-10")),
         (pa.decimal128(18, 2), Decimal("1E+2")),
         (pa.int64(), pa.scalar(5, pa.int8())),
+        (pa.date32(), pa.scalar(3_000_000, pa.int32()).cast(pa.date32())),
     ],
 )
 def test_a_default_as_it_was_given(kind: pa.DataType, given: object) -> None:
     """Written to an object and read back, too."""
-    column = after(AddColumn(pa.field("c", kind), default=given)).by_name["c"]
+    change = AddColumn(pa.field("c", kind), default=given)
+    column = after(change).by_name["c"]
     again = decoded_value(json.loads(json.dumps(encoded_value(column.default))), kind)
-    assert str(again) == str(column.default)
+    assert again.cast(pa.string()).as_py() == column.default.cast(pa.string()).as_py()
+    assert f"add 'c' {kind} with default " in str(change)
     assert column.default.type == kind
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -71,14 +70,33 @@ def _added(text: str) -> AddColumn:
 
 def _value(text: str, kind: Any) -> Any:
     """The default as Python has it."""
-    bare = text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
+    bare = _QUOTED.fullmatch(text)
     read = _READ.get(str(kind).partition("(")[0].partition("[")[0], str)
     try:
-        return read(bare)
+        if bare is None and text[0] in "'\"":
+            raise ValueError("a quote that is not closed, or closed too soon")
+        if read is None:
+            return _number(text if bare is None else _unquoted(bare), kind)
+        return read(text if bare is None else _unquoted(bare))
     except (ValueError, ArithmeticError, KeyError):
         raise click.BadParameter(
             f"default {text!r}; expected a value of {kind}", param_hint="--add"
         ) from None
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    """What stands between quotes, where two of them are one."""
+    return found["text"].replace(2 * found["quote"], found["quote"])
+
+
+def _number(text: str, kind: Any) -> Any:
+    """Every digit of it, as files of records are read; `ValueError` for what the type does not keep."""
+    import pyarrow as pa
+
+    from txn_engine.files.numbers import decimals, floats, integers
+
+    read = integers if pa.types.is_integer(kind) else floats if pa.types.is_floating(kind) else decimals
+    return read(pa.array([text]), kind)[0].as_py()
 
 
 def _time(text: str) -> datetime:
@@ -88,13 +106,16 @@ def _time(text: str) -> datetime:
     return found
 
 
-_READ: Final[Mapping[str, Callable[[str], Any]]] = {
-    "int32": int,
-    "int64": int,
-    "double": float,
+_QUOTED: Final = re.compile(
+    r"""(?P<quote>['"])(?P<text>((?!(?P=quote)).|(?P=quote){2})*)(?P=quote)""", re.DOTALL
+)
+_READ: Final[Mapping[str, Callable[[str], Any] | None]] = {
+    "int32": None,
+    "int64": None,
+    "double": None,
+    "decimal128": None,
     "bool": lambda text: {"true": True, "false": False}[text.lower()],
     "binary": str.encode,
     "date32": date.fromisoformat,
     "timestamp": _time,
-    "decimal128": Decimal,
 }

@@ -321,10 +321,10 @@ def alter(
 ) -> None:
     """Add partitions to TOPIC, or show what a change of its columns would do; with --execute, do it.
 
-    Partitions are added at once, and there is no way back: records with a key go by the new number from then on, so
-    that a key's later records may stand in another partition than its earlier ones. Columns change all at once or not
-    at all: what is dropped comes first, then what is widened, let hold nulls, renamed and added, the order last. No
-    file is written anew. Producers and consumers that are running notice within five seconds.
+    Partitions are added at once, unless --dry-run is there, and there is no way back: records with a key go by the new
+    number from then on, so that a key's later records may stand in another partition than its earlier ones. Columns
+    change all at once or not at all: what is dropped comes first, then what is widened, let hold nulls, renamed and
+    added, the order last. No file is written anew. Producers and consumers that are running notice within five seconds.
     """
     from txn_engine.cli.alter_text import parse_changes
 
@@ -332,7 +332,7 @@ def alter(
     if bool(changes) == (partitions is not None):
         raise click.UsageError("give --partitions, or changes of the columns: one of the two")
     if partitions is not None:
-        _grow(topic, partitions, place, out)
+        _grow(topic, partitions, place, out, dry_run=click.get_current_context().params["dry_run"])
         return
     with place.open() as engine:
         found = engine.admin.alter_topic(topic, changes, dry_run=not execute)
@@ -364,14 +364,16 @@ def alter(
         out.note("nothing was changed: add --execute to do it")
 
 
-def _grow(topic: str, partitions: int, place: Place, out: Output) -> None:
+def _grow(topic: str, partitions: int, place: Place, out: Output, *, dry_run: bool) -> None:
     with place.open() as engine:
-        grown = engine.admin.add_partitions_to_topic(topic, partitions)
-    out.done()
+        grown = engine.admin.add_partitions_to_topic(topic, partitions, dry_run=dry_run)
+    if not dry_run:
+        out.done()
     out.line(
-        f"topic {grown.topic} has {grown.partitions} partitions",
+        f"topic {grown.topic} {'would have' if dry_run else 'has'} {grown.partitions} partitions",
         topic=grown.topic,
         partition_count=grown.partitions,
+        **({"executed": False} if dry_run else {}),
     )
 
 

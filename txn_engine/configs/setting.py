@@ -112,9 +112,11 @@ def looked_up(
     if isinstance(name, str) and name in known:
         return known[name]
     text = str(name)[:_SHOWN]
-    near = difflib.get_close_matches(text, known, n=1)
+    near = difflib.get_close_matches(text.lower(), known, n=1)
     is_slip = (
-        bool(near) and name not in elsewhere and difflib.SequenceMatcher(a=text, b=near[0]).ratio() > 0.9
+        bool(near)
+        and name not in elsewhere
+        and difflib.SequenceMatcher(a=text.lower(), b=near[0]).ratio() > 0.9
     )
     why = None if is_slip else absence(name, elsewhere)
     if why is not None:

@@ -77,14 +77,19 @@ class Assignment:
         it; read the columns that topics have now. Returns what has changed: partitions that are begun, or gone.
         """
         changed: list[TopicPartition] = []
+        topics: dict[
+            str, Topic
+        ] = {}  # each is asked for once, so that all its partitions have the same columns
+        for name in sorted({*self._subscribed, *(tp.topic for tp in self.cursors)}):
+            topics[name] = self._logs.topics.get(name)
         for name in sorted(self._subscribed):
-            topic = self._logs.topics.get(name)
+            topic = topics[name]
             for number in range(topic.partitions):
                 if (tp := TopicPartition(name, number)) not in self.cursors:
                     self.cursors[tp] = Cursor(topic, number, is_late=True)
                     changed.append(tp)
         for tp, cursor in list(self.cursors.items()):
-            topic = self._logs.topics.get(tp.topic)
+            topic = topics[tp.topic]
             if topic.incarnation == cursor.topic.incarnation:
                 if topic.schemas != cursor.topic.schemas:
                     cursor.topic, cursor.open_file = topic, None

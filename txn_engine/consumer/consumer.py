@@ -180,7 +180,9 @@ class Consumer:
         """The next records, at most so many (None: `max.poll.records`), with `_partition`, `_offset`, `_timestamp` (and
         `_topic` for several topics).
 
-        None when there is nothing to read yet, after waiting for up to `timeout_ms`. Positions move behind what is
+        Of several topics one that lacks a column has nulls there; where a column of one name has another type, its
+        records come in a poll of their own. None when there is nothing to read yet, after waiting for up to
+        `timeout_ms`. Positions move behind what is
         returned, and over the gaps that markers and aborted transactions leave; where it raises they stay.
 
         Raises:

@@ -11,6 +11,7 @@ from txn_engine.consumer.cursors import Cursor, StartPolicy
 from txn_engine.consumer.files_ahead import FilesAhead, NamedFile, OpenFile
 from txn_engine.log.logs import Logs
 from txn_engine.log.reading import FileSlice, choose_files, end_of, present_files
+from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
 
 
@@ -29,8 +30,32 @@ class _Partition:
         return self.end <= self.cursor.position <= self.state.high_watermark
 
 
+class _Columns:
+    """The columns of what one poll gives: one of a name has one type, whatever topics there are."""
+
+    def __init__(self) -> None:
+        self._topics: set[str] = set()
+        self._types: dict[str, pa.DataType] = {}
+
+    def go_with(self, topic: Topic) -> bool:
+        """Whether the topic's may stand beside them."""
+        types = self._types
+        return topic.name in self._topics or all(
+            types.get(each.name, each.type) == each.type for each in topic.schema
+        )
+
+    def add(self, topic: Topic) -> None:
+        """The topic's are among them."""
+        if topic.name not in self._topics:
+            self._topics.add(topic.name)
+            self._types.update((each.name, each.type) for each in topic.schema)
+
+
 class Fetcher:
-    """Reads from cursors on and moves them; each poll begins with another partition, so that none waits for ever."""
+    """Reads from cursors on and moves them; each poll begins with another partition, so that none waits for ever.
+
+    Partitions of a topic whose columns do not go with those of a poll are left for the next one, which begins there.
+    """
 
     def __init__(self, logs: Logs, policy: StartPolicy, ahead_bytes: int) -> None:
         self._objects = logs.tools.objects
@@ -70,13 +95,21 @@ class Fetcher:
         tables: list[pa.Table] = []
         left = max_records
         names_topics = len({at.cursor.topic.name for at in partitions}) > 1
+        columns, left_out = _Columns(), None
         for index in _in_turn(self._next, len(partitions)):
+            cursor = partitions[index].cursor
+            if not columns.go_with(cursor.topic):
+                left_out = index if left_out is None else left_out
+                continue
             for table in self._take(partitions[index], left):
-                tables.append(_with_topic(partitions[index].cursor, table) if names_topics else table)
+                columns.add(cursor.topic)
+                tables.append(_with_topic(cursor, table) if names_topics else table)
                 left -= table.num_rows
             if left <= 0:
                 self._next = index + 1
                 break
+        if left_out is not None:
+            self._next = left_out
         return tables
 
     def _take(self, at: _Partition, limit: int) -> list[pa.Table]:
@@ -122,9 +155,15 @@ class Fetcher:
         first = self._next
         for _ in range(2):
             left = max_records
+            columns, left_out = _Columns(), None
             for index in _in_turn(first, len(partitions)):
                 at, (number, taken) = partitions[index], places[index]
                 parts = self._parts(at)
+                if number < len(parts) and not columns.go_with(at.cursor.topic):
+                    left_out = index if left_out is None else left_out
+                    continue
+                if number < len(parts):
+                    columns.add(at.cursor.topic)
                 while left > 0 and number < len(parts):
                     part = parts[number]
                     is_new = not taken and not part.is_aborted and not _is_open(at.cursor, part)
@@ -138,6 +177,7 @@ class Fetcher:
                 if left <= 0:
                     first = index + 1
                     break
+            first = first if left_out is None else left_out
 
 
 def _in_turn(first: int, count: int) -> list[int]:

@@ -416,6 +416,8 @@ class Coordinator:
 
 
 def _check_id(transactional_id: str) -> None:
+    if not isinstance(transactional_id, str):
+        raise InvalidRequestError(f"transactional id {transactional_id!r:.60}", expected="a text")
     if not transactional_id:
         raise InvalidRequestError("an empty transactional id", expected="1 to 1000 characters")
     if len(transactional_id) > MAX_TRANSACTIONAL_ID_CHARS:

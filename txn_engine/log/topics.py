@@ -419,8 +419,9 @@ class TopicRegistry:
             raise _exists(name)
         return topic
 
-    def add_partitions(self, name: str, total_partitions: int) -> Topic:
-        """Let the topic have so many partitions, all told (`Admin.createPartitions`).
+    def add_partitions(self, name: str, total_partitions: int, *, dry_run: bool = False) -> Topic:
+        """Let the topic have so many partitions, all told (`Admin.createPartitions`). `dry_run`: the same refusals and
+        the same answer, and nothing is written.
 
         Put-if-absent, one growth after the other: of several callers each that succeeds has made the topic larger.
         Raises `InvalidPartitionsError` unless the number is above the present one.
@@ -428,6 +429,8 @@ class TopicRegistry:
         while True:  # at most MAX_PARTITIONS times: each race that is lost has made the topic larger
             topic, latest = self._look_up(name)
             _check_count(name, total_partitions, topic.partitions + 1)
+            if dry_run:
+                return replace(topic, partitions=total_partitions)
             if not self._put_growth(topic, latest.growths, Growth(total_partitions, is_gate=False)):
                 continue
             if not self.is_current(name, topic.incarnation):

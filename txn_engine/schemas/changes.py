@@ -18,8 +18,16 @@ class AddColumn:
 
     def __str__(self) -> str:
         kind = f"{self.field.type}{'' if self.field.nullable else ' not null'}"
-        default = "" if self.default is None else f" with default {self.default!r:.80}"
+        default = "" if self.default is None else f" with default {shown(self.default):.80}"
         return f"add {self.field.name!r} {kind}{default}"
+
+
+def shown(default: Any) -> str:
+    """A default as it was given, for a person. Python has no days behind the year 9999, Arrow has."""
+    try:
+        return repr(default)
+    except (OverflowError, ValueError):
+        return str(default.cast(pa.string()))
 
 
 @dataclass(frozen=True)

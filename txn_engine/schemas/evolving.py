@@ -18,6 +18,7 @@ from txn_engine.schemas.changes import (
     RenameColumn,
     ReorderColumns,
     WidenColumn,
+    shown,
 )
 from txn_engine.schemas.defaults import default_of
 from txn_engine.schemas.layout import Column, Layout
@@ -112,7 +113,7 @@ class _Evolving:
         try:
             return default_of(value, field.type)
         except ValueError as error:
-            self.refuse(f"default {value!r:.80} of column {field.name!r}", str(error))
+            self.refuse(f"default {shown(value):.80} of column {field.name!r}", str(error))
 
     def _rename(self, change: RenameColumn) -> None:
         column = self._found(change.old)
@@ -183,6 +184,14 @@ class _Evolving:
             self.refuse(
                 f"column {name!r:.80}, as a column was called before", "a name that no column has had"
             )
+        alike = [
+            each for each, owner in self.layout.owners.items() if owner != column_id and _alike(each, name)
+        ]
+        if alike:
+            self.refuse(
+                f"column {name!r:.80}, which SQL and Spark do not tell from {alike[0]!r:.80}",
+                "a name that differs by more than case from all that columns have or have had",
+            )
 
     def _refuse_key(self, column: Column, change: Change) -> None:
         if column.name == self._rules.key:
@@ -198,6 +207,10 @@ class _Evolving:
         self.layout = replace(
             self.layout, retired=tuple(each for each in names.items() if each[0] not in current)
         )
+
+
+def _alike(one: str, other: str) -> bool:
+    return one.lower() == other.lower()
 
 
 def _is_flat(kind: pa.DataType) -> bool:

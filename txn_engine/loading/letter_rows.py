@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import lru_cache
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngineError
@@ -169,26 +169,53 @@ Failed = tuple[Letter, "TxnEngineError | str"]
 
 @dataclass(frozen=True, slots=True)
 class ReadAgain:
-    """Letters of one topic that are read together: the records, for one partition or by their key, and those that fail
+    """Letters for one topic, and one partition or by their key, in their order: the records, and those that fail
     again.
     """
 
     topic: str
     partition: int | None
-    records: list[pa.RecordBatch]
+    records: pa.Table | None
     failed: list[Failed]
 
 
 def read_again(
     letters: Sequence[Letter], topics: Mapping[str, Topic], *, has_checks: bool = True
 ) -> Iterator[ReadAgain]:
-    """The letters as records, group by group in their order.
+    """The letters as records: those that are read alike together, whatever stands between them.
 
     `has_checks`: whether rows have to pass the checks that they were read with.
     """
-    for (name, _, _), grouped in groupby(letters, key=lambda letter: letter.group):
-        group = list(grouped)
-        yield ReadAgain(name, group[0].target, *_group_again(group, topics.get(name), has_checks))
+    alike: dict[Any, list[int]] = {}
+    for place, letter in enumerate(letters):
+        alike.setdefault(letter.group, []).append(place)
+    found: dict[tuple[str, int | None], list[_Read]] = {}
+    for places in alike.values():
+        group = [letters[place] for place in places]
+        topic = group[0].values["topic"]
+        records, failed = _group_again(group, topics.get(topic), has_checks)
+        bad = {(letter.partition, letter.offset) for letter, _ in failed}
+        good = [place for place in places if (letters[place].partition, letters[place].offset) not in bad]
+        found.setdefault((topic, group[0].target), []).append((records, good, failed))
+    for (topic, partition), reads in found.items():
+        failed = [each for _, _, some in reads for each in some]
+        failed.sort(key=lambda each: (each[0].partition, each[0].offset))
+        yield ReadAgain(topic, partition, _in_order(reads), failed)
+
+
+_Read = tuple[list[pa.RecordBatch], list[int], list[Failed]]
+"""Records, the places of the letters that they are of, and letters that fail."""
+
+
+def _in_order(reads: Sequence[_Read]) -> pa.Table | None:
+    """The records in the order of their letters."""
+    batches = [batch for records, _, _ in reads for batch in records]
+    if not batches:
+        return None
+    places = np.concatenate([np.array(good, np.int64) for _, good, _ in reads])
+    records = pa.Table.from_batches(batches)
+    order: Any = pa.array(np.argsort(places))
+    return records.take(order) if (np.diff(places) < 0).any() else records
 
 
 def _group_again(
@@ -237,14 +264,20 @@ def _cut(letters: Sequence[Letter], names: Names) -> tuple[list[tuple[Letter, Ro
     for letter in letters:
         text = letter.text()
         row: Row | None = text if not letter.is_csv or text is None else letter.fields()
-        if not row:
-            failed.append((letter, _NOT_CUT))
+        if not row or (isinstance(row, str) and row.isspace()):
+            failed.append((letter, _not_cut(letter)))
             continue
         try:
             cut.append((letter, names.of_now(row)))
         except InvalidRecordError as error:
             failed.append((letter, error))
     return cut, failed
+
+
+def _not_cut(letter: Letter) -> str:
+    """Why bytes are no row: what was wrong with them, which nobody has mended."""
+    is_as_it_was = letter.repaired is None and letter.values["columns"] is None
+    return str(letter.values["reason"]) if is_as_it_was else _NOT_CUT
 
 
 def _as_csv(rows: Sequence[Any]) -> tuple[str, list[int]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from txn_engine.errors import InvalidRequestError, InvalidTopicError, UnknownTopicOrPartitionError
 from txn_engine.files.json_lines import each_name_once
-from txn_engine.loading.dead_letters import DEAD_LETTERS, check_dead_letter_topic
+from txn_engine.loading.dead_letters import DEAD_LETTERS, SENT_BYTES, check_dead_letter_topic
 from txn_engine.loading.letter_rows import (
     NO_COLUMNS,
     Failed,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 REPAIRED_MAX = 1_000_000
 """Repaired rows are held while the letters are read."""
 PLACE = ("_partition", "_offset")
+_PLACE = re.compile("[0-9]{1,19}")
 Repaired = Mapping[tuple[int, int], str]
 
 
@@ -57,7 +59,7 @@ def read_repaired(path: Path) -> dict[tuple[int, int], str]:
     """
     found: dict[tuple[int, int], str] = {}
     try:
-        with path.open(encoding="utf-8") as stream:
+        with path.open(encoding="utf-8-sig") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.isspace():
                     continue
@@ -99,7 +101,7 @@ def _repaired_row(line: str) -> tuple[tuple[int, int] | None, str]:
     if not isinstance(row, dict):
         return None, ""
     place = tuple(row.get(name) for name in PLACE)
-    if not all(isinstance(part, WrittenNumber) and part.isdecimal() for part in place):
+    if not all(isinstance(part, WrittenNumber) and _PLACE.fullmatch(part) for part in place):
         return None, ""
     columns = {name: value for name, value in row.items() if name not in NO_COLUMNS}
     return (int(str(place[0])), int(str(place[1]))), dumped(columns)
@@ -202,18 +204,19 @@ def _sent(
 ) -> Replayed:
     count = records = back = 0
     topics = _Topics(engine, dead_letter_topic)
+    parts = _Parts(producer)
     for batch in batches:
         found = [_letter(values, repaired) for values in batch.to_pylist()]
         count += len(found)
         topics.know(found)
         for group in read_again(found, topics.known, has_checks=has_checks):
-            records += sum(each.num_rows for each in group.records)
             back += len(group.failed)
-            if producer is not None and group.records:
-                table = pa.Table.from_batches(group.records)
-                producer.produce(group.topic, table, partition=group.partition)
-            if producer is not None and group.failed:
-                producer.produce(dead_letter_topic, _came_back(group.failed, engine.clock(), run_id))
+            if group.records is not None:
+                records += group.records.num_rows
+                parts.add(group.topic, group.partition, group.records)
+            if group.failed and producer is not None:
+                parts.add(dead_letter_topic, None, _came_back(group.failed, engine.clock(), run_id))
+    parts.send()
     if repaired:
         partition, offset = next(iter(repaired))
         raise InvalidRequestError(
@@ -222,6 +225,30 @@ def _sent(
             expected="an offset that has a letter",
         )
     return Replayed(dead_letter_topic, count, records, back)
+
+
+@dataclass
+class _Parts:
+    """What is written, handed over in few parts: each is a file."""
+
+    producer: Producer | None
+    held: dict[tuple[str, int | None], list[pa.Table]] = field(default_factory=dict)
+    held_bytes: int = 0
+
+    def add(self, topic: str, partition: int | None, records: pa.Table) -> None:
+        """Some more."""
+        if self.producer is not None:
+            self.held.setdefault((topic, partition), []).append(records)
+            self.held_bytes += records.nbytes
+        if self.held_bytes >= SENT_BYTES:
+            self.send()
+
+    def send(self) -> None:
+        """Hand over what is held."""
+        held, self.held, self.held_bytes = self.held, {}, 0
+        for (topic, partition), parts in held.items():
+            if self.producer is not None:
+                self.producer.produce(topic, pa.concat_tables(parts), partition=partition)
 
 
 def _letter(values: dict[str, Any], repaired: dict[tuple[int, int], str]) -> Letter:

@@ -397,11 +397,20 @@ def test_more_and_fewer_columns(write: Write, tmp_path: Path) -> None:
         read(write("g.csv", "b\n1\n"), all_null, **loose)
 
 
-@pytest.mark.parametrize("option", ["decimal", "missing_columns", "unknown_columns", "compression"])
+OPTIONS = ["decimal", "missing_columns", "unknown_columns", "compression", "binary", "null_values", "header"]
+
+
+@pytest.mark.parametrize("option", OPTIONS)
 def test_an_option_that_is_none(write: Write, option: str) -> None:
-    """Refused before the file is read."""
+    """Refused before the file is read: a word that it has not, or one in place of several, as of null_values."""
     with pytest.raises(InvalidRequestError, match=option):
         read(write("f.csv", HEADER), **{option: "other"})
+
+
+def test_a_name_of_no_column(write: Write) -> None:
+    """Or a column that the file calls otherwise would be null in silence, where it may be missing."""
+    with pytest.raises(InvalidRequestError, match=r"columns names 'nota'; expected .* id, amount, day, note"):
+        read(write("f.csv", HEADER), columns={"nota": "Text"}, missing_columns="null")
 
 
 # --- which files ------------------------------------------------------------------------------------------

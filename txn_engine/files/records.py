@@ -80,7 +80,7 @@ def read_records(
     layout = Layout(
         path,
         schema,
-        dict(columns or {}),
+        _renamed(columns or {}, schema),
         progress or _silent,
         _one_of("compression", compression or compression_of(name), (None, *COMPRESSIONS.values())),
         checked_encoding(encoding),
@@ -91,12 +91,15 @@ def read_records(
         checks_on(row_checks, schema),
     )
     conversion = Conversion(
-        checked_date_format(date_format, schema), binary, _one_of("decimal", decimal, (".", ","))
+        checked_date_format(date_format, schema),
+        _one_of("binary", binary, ("text", "base64")),
+        _one_of("decimal", decimal, (".", ",")),
     )
+    dialect = Dialect(delimiter, quote, _several("header", header), _several("null_values", null_values))
     if chosen == "parquet":
         batches: Iterator[pa.RecordBatch] = read_parquet(layout)
     elif chosen == "csv":
-        batches = read_delimited(layout, conversion, Dialect(delimiter, quote, header, null_values))
+        batches = read_delimited(layout, conversion, dialect)
     else:
         batches = read_json_lines(layout, conversion)
     found = False
@@ -123,6 +126,24 @@ def _one_of(name: str, given: Value, known: Sequence[object]) -> Value:
         expected = ", ".join(repr(each) for each in known)
         raise InvalidRequestError(f"{name} {given!r}", actor=ACTOR, expected=f"one of {expected}")
     return given
+
+
+def _several(name: str, given: Value) -> Value:
+    """What is given; refused where it is one text, which would be taken for its letters."""
+    if isinstance(given, str):
+        raise InvalidRequestError(f"{name} {given!r}", actor=ACTOR, expected=f"a list, as {[given]!r}")
+    return given
+
+
+def _renamed(columns: Mapping[str, str], schema: pa.Schema) -> dict[str, str]:
+    unknown = sorted(set(columns) - set(schema.names))
+    if unknown:
+        raise InvalidRequestError(
+            f"columns names {unknown[0]!r}",
+            actor=ACTOR,
+            expected=f"the file's name of some of {', '.join(schema.names)}",
+        )
+    return dict(columns)
 
 
 def format_or_refused(source: Path | BinaryIO) -> FileFormat:

@@ -56,6 +56,7 @@ class Names:
         known = schemas.layout.by_id
         now = {name: known[number].name for name, number in then.items() if number in known}
         told = {now.get(name, name): file for name, file in given.items() if name not in gone}
+        told = {name: file for name, file in told.items() if name in topic.schema.names}
         renamed = {name: new for name, new in now.items() if new != name and name not in given}
         is_unclear = passes_over and len(said) < len(OF_THE_TOPIC)
         return cls(

@@ -115,6 +115,17 @@ def test_of_a_file(engine: Engine, file: Path, tmp_path: Path) -> None:
     assert account(result, LOADED) == ("passed", Account(7, 5, 2))
 
 
+def test_of_a_file_with_bytes_that_are_no_text_and_a_long_row(
+    engine: Engine, file: Path, tmp_path: Path
+) -> None:
+    """What the loader takes for a letter is one, and what it takes for a record too."""
+    file.write_bytes(f"{HEADER}1,1.00,{'x' * 200_000}\n".encode() + b"2,2.00,\xff\n3,3.00,c\n")
+    load(engine, file)
+    result = prove(engine, tmp_path, OF_FILE, input_file=file)
+    assert not result.failed, result.failed
+    assert account(result, LOADED) == ("passed", Account(3, 2, 1))
+
+
 @pytest.mark.parametrize(
     ("wrong", "numbers", "also"),
     [

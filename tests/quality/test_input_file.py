@@ -101,6 +101,7 @@ def test_another_delimiter(tmp_path: Path) -> None:
         ("", "it is empty"),
         (HEADER + "\n", "it has a header and no rows"),
         ("trans_id;date\n1;930101\n", "no column account_id, amount, type among its 2"),
+        (HEADER.replace(";", ","), "its delimiter is said in the declaration"),
         (HEADER + "\n1;2;930101;PRIJEM;1.00;\n2;2;930101;PRIJEM\n", "line 3"),
         (HEADER + "\n1;2;930101;PRIJEM;1.00;;\n", "7 cells"),
         (HEADER + '\n1;2;930101;PRIJEM;1.00;"cut off\n', "delimited text"),
@@ -124,6 +125,9 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match="No such file"):
         read_input(tmp_path / "absent.csv", CHECK)
     (tmp_path / "latin.csv").write_bytes(HEADER.encode() + b"\n1;2;930101;P\xd8IJEM;1.00;\n")
+    with pytest.raises(InvalidRequestError, match=r"not UTF-8 text \(at .*latin\.csv line 2\)"):
+        read_input(tmp_path / "latin.csv", CHECK)
+    (tmp_path / "latin.csv").write_bytes(HEADER.encode() + b";\xd8\n1;2;930101;PRIJEM;1.00;;\n")
     with pytest.raises(InvalidRequestError, match="not UTF-8"):
         read_input(tmp_path / "latin.csv", CHECK)
 

@@ -25,7 +25,11 @@ from txn_engine.quality.evidence import InputRows
 LINE, UNFIT, UNFIT_ID = "_line", "_unfit", "_unfit_id"
 _EMPTY: Final[Any] = pa.scalar("")
 _CHUNK_ROWS: Final = 50_000
+_CELL_CHARS_MAX: Final = 16 * 1024 * 1024 + 1
+"""More than a row may have that is loaded."""
 _NEVER_CLOSED: Final = "unexpected end of data"
+_WHOLE: Final = "give the file that was loaded, whole"
+_NO_TEXT: Final = "it is not UTF-8 text"
 
 
 def read_input(
@@ -42,16 +46,14 @@ def read_input(
     dead letters such rows are some, or are missing: they are kept as rows whose id does not fit.
     """
     try:
-        with path.open(newline="", encoding="utf-8-sig") as stream:
+        csv.field_size_limit(max(csv.field_size_limit(), _CELL_CHARS_MAX))
+        with path.open(newline="", encoding="utf-8-sig", errors="surrogateescape") as stream:
             reader = csv.reader(stream, delimiter=check.input_delimiter, strict=True)
             return _read(path, reader, check, schema, target, progress)
     except OSError as error:
         raise _refused(
             path, None, f"it cannot be read: {error.strerror or error}", "a readable file"
         ) from error
-    except UnicodeDecodeError:
-        pass  # it holds the bytes
-    raise _refused(path, None, "it is not UTF-8 text", "UTF-8")
 
 
 def _read(
@@ -86,10 +88,13 @@ def _header(path: Path, reader: Any, check: Declaration) -> list[str]:
         raise _no_text(path, reader.line_num, error) from error
     if not header:
         raise _refused(path, None, "it is empty", "a header and at least one row")
+    if not _is_text(header):
+        raise _refused(path, 1, _NO_TEXT, "UTF-8")
     missing = [name for name in check.topic_columns if name not in header]
     if missing:
         seen = f"no column {', '.join(missing)} among its {len(header)}"
-        raise _refused(path, 1, seen, "the columns that the check names")
+        hint = f"its delimiter is said in the declaration, `input: {{delimiter: ...}}`: {check.input_delimiter!r} now"
+        raise _refused(path, 1, seen, "the columns that the check names", _WHOLE if len(header) > 1 else hint)
     if len(set(header)) != len(header):
         raise _refused(path, 1, f"a column is named twice among its {len(header)}", "distinct names")
     return header
@@ -123,10 +128,10 @@ def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool
             row, uncut = [], str(error)
         if row is None:
             break
-        if not uncut and row and len(row) != len(header):
-            uncut = f"{len(row)} cells"
+        if row and not uncut and (fault := _fault_of(row, header)) is not None:
             if not has_letters:
-                raise _refused(path, line, uncut, f"{len(header)}, as in the header")
+                raise _refused(path, line, *fault)
+            uncut = fault[0]
         if uncut:
             rows.add([""] * len(header), line, uncut)
         elif row:  # a blank line is no row
@@ -137,6 +142,22 @@ def _chunks(path: Path, reader: Any, header: Sequence[str], *, has_letters: bool
             rows = _Rows()
     if rows.lines:
         yield rows
+
+
+def _fault_of(row: Sequence[str], header: Sequence[str]) -> tuple[str, str] | None:
+    """What a row is that can be no record, and what was expected."""
+    if len(row) != len(header):
+        return f"{len(row)} cells", f"{len(header)}, as in the header"
+    return None if _is_text(row) else (_NO_TEXT, "UTF-8")
+
+
+def _is_text(row: Sequence[str]) -> bool:
+    """Whether no cell has surrogates, which stand for bytes that are no text."""
+    text = "".join(row)
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def _typed(
@@ -226,8 +247,8 @@ def _no_text(path: Path, line: int, error: csv.Error) -> InvalidRequestError:
     return _refused(path, line, f"it is not delimited text: {error}", "quotes that close")
 
 
-def _refused(path: Path, line: int | None, seen: str, expected: str) -> InvalidRequestError:
+def _refused(
+    path: Path, line: int | None, seen: str, expected: str, action: str = _WHOLE
+) -> InvalidRequestError:
     place = str(path) if line is None else f"{path} line {line}"
-    return InvalidRequestError(
-        seen, actor=ACTOR, place=place, expected=expected, action="give the file that was loaded, whole"
-    )
+    return InvalidRequestError(seen, actor=ACTOR, place=place, expected=expected, action=action)

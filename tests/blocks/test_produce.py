@@ -89,6 +89,7 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     landing = tmp_path / "landing"
     landing.mkdir()
     (landing / "one.csv").write_text("account_id,amount\n1,2.50\n2,x\n3\n4,0.75\n")
+    (landing / "_SUCCESS").touch()
     make = lambda most: lambda: load(path=str(landing), dead_letter_topic="dead", max_dead_letters=most)  # noqa: E731
     failed = run_tasks(make("49%"))
     assert failed.state == "failed"
@@ -98,6 +99,7 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     assert run.state == "success", run.errors
     letters = engine.scan("dead").to_table().to_pylist()
     assert accounts(engine) == [1, 4]
+    assert f"1 passed over, for how their names begin or end: {landing / '_SUCCESS'}" in run.log
     assert [row["source_line"] for row in letters] == [3, 4]
     assert run.xcom("load", "dead_letters") == 2
     assert {row["run_id"] for row in letters} == {run.xcom("load")["run_id"]}

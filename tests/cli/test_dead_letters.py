@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import GOOD, Run, process
@@ -277,3 +279,20 @@ def test_inferring_a_schema(run: Run, url: str, write: Write) -> None:
         "txn-engine topics create TOPIC --schema"
         in run("topics", "infer", str(write("f.csv", GOOD)), store="").stderr
     )
+
+
+@pytest.mark.parametrize("name", [" amount", "a,b", "a:b", "_a", ""])
+def test_a_name_that_no_schema_can_say(run: Run, write: Write, name: str) -> None:
+    """No command is shown that would be refused, or make another column."""
+    answer = run("topics", "infer", str(write("f.csv", f'id,"{name}"\n1,2\n')), store="")
+    assert (answer.code, "topics create TOPIC" in answer.stderr) == (0, False)
+    assert f"the column {name!r}" in answer.stderr
+
+
+def test_a_type_that_no_schema_can_say(run: Run, url: str, tmp_path: Path) -> None:
+    """Of Parquet the file itself says it."""
+    path = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"small": pa.array([1], pa.int8())}), path)
+    (line,) = run("topics", "infer", str(path), store="").stderr.splitlines()
+    assert line == f"txn-engine topics create TOPIC --schema-file {path}"
+    assert run("topics", "create", "small", *line.split()[-2:]).code == 0

@@ -61,6 +61,8 @@ def test_a_run_that_was_committed_is_not_loaded_again(run: Run, url: str, paymen
     assert run(*arguments, "monday").json["committed_before"] is False
     again = run(*arguments, "monday")
     assert (again.code, again.json["committed_before"], again.json["records"]) == (0, True, 0)
+    dry = [run(*arguments, name, "--dry-run").json for name in ("monday", "tuesday")]
+    assert [(each["records"], each.get("committed_before")) for each in dry] == [(0, True), (3, None)]
     assert run(*arguments, "tuesday").json["records"] == 3
     assert len(records(url)) == 6
 
@@ -73,7 +75,7 @@ def test_a_run_that_the_log_may_have_forgotten_is_refused(
     arguments = ["produce", payments, str(good), "--transactional-id", "load", "--json", "--run-id"]
     for run_id in ("monday", "tuesday"):
         assert run(*arguments, run_id).json["records"] == 3
-    refused = run(*arguments, "monday")
+    assert run(*arguments, "monday", "--dry-run").stderr == (refused := run(*arguments, "monday")).stderr
     assert refused.code == 1
     assert "run 'monday' is none of the last 100 of transactional id 'load'" in refused.stderr
     assert len(records(url)) == 6

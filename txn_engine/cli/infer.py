@@ -11,7 +11,7 @@ import click
 from txn_engine.cli.command import SETTINGS, Command, output_options
 from txn_engine.cli.output import Output, columns
 from txn_engine.cli.reading_options import reading_options
-from txn_engine.cli.schema_text import type_text
+from txn_engine.cli.schema_text import parse_schema, type_text
 
 _COLUMNS = columns("Column", "Type")
 
@@ -42,4 +42,24 @@ def infer(file: Path, reading: dict[str, Any], out: Output) -> None:
     rows = [{"column": field.name, "type": type_text(field)} for field in schema]
     text = ",".join(f"{row['column']}:{row['type']}" for row in rows)
     out.table("schema", _COLUMNS, rows, schema_text=text)
-    out.note(f"txn-engine topics create TOPIC --schema {shlex.quote(text)}")
+    odd = next((field.name for field in schema if not _is_sayable(field)), None)
+    if odd is None:
+        out.note(f"txn-engine topics create TOPIC --schema {shlex.quote(text)}")
+    elif file.suffix == ".parquet" and not any(name.startswith("_") for name in schema.names):
+        out.note(f"txn-engine topics create TOPIC --schema-file {shlex.quote(str(file))}")
+    else:
+        out.note(
+            f"no `topics create --schema` can say the column {odd!r}: give it another name in the file, or a name of "
+            "the topic's in Python (`load_files(..., columns={topic's: file's})`)"
+        )
+
+
+def _is_sayable(field: Any) -> bool:
+    """Whether `topics create --schema` makes this very column of its name and type."""
+    import pyarrow as pa
+
+    try:
+        found = parse_schema(f"{field.name}:{type_text(field)}")
+    except click.BadParameter:
+        return False
+    return found.equals(pa.schema([field])) and not field.name.startswith("_")

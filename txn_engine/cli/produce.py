@@ -240,8 +240,9 @@ def produce(
             again,
         )
         if dry_run and dead is not None:
-            with _manifest(engine, load, manifest):
-                _try_dry(load, dead)
+            if not _is_committed(engine, load, transactional_id, "load" if manifest else forgotten_runs):
+                with _manifest(engine, load, manifest):
+                    _try_dry(load, dead)
         elif transactional_id is None:
             _load_plainly(engine, load)
         else:
@@ -368,6 +369,22 @@ def _size(file: Path) -> int:
 
 
 # --- without a word to the store ---------------------------------------------------------------------------
+
+
+def _is_committed(
+    engine: Engine, load: _Load, transactional_id: str | None, forgotten_runs: ForgottenRuns
+) -> bool:
+    """Whether the run was committed, which is said then: the load would load nothing. Raises where nobody can tell."""
+    from txn_engine.producer.runs import committed_before, run_into
+
+    run_id = load.of.run_id
+    if run_id is None or transactional_id is None:
+        return False
+    stored = engine.coordinator.current(transactional_id)
+    if stored is None or not committed_before(stored.row, run_into(run_id, load.of.topic), forgotten_runs):
+        return False
+    tell_committed_before(load.out, transactional_id, run_id)
+    return True
 
 
 def _try_dry(load: _Load, dead: DeadLetters) -> None:

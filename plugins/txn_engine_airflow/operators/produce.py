@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from airflow.sdk import BaseOperator, Context
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from txn_engine.log.topics import Topic
     from txn_engine.producer import Producer
 
+_TOLD = 10
 READ_OPTIONS = frozenset(
     {
         "format",
@@ -271,7 +273,11 @@ class TxnProduceOperator(BaseOperator):
         load = FileLoad(engine, topic, reading, self.partition, dead)
         load.send_with(producer)
         paths = [self.path] if isinstance(self.path, str) else self.path or ()
-        files = files_named(paths, self.read_options.get("format"))
+        passed_over: list[Path] = []
+        files = files_named(paths, self.read_options.get("format"), passed_over=passed_over.append)
+        if passed_over:
+            told = ", ".join(map(str, passed_over[:_TOLD]))
+            self.log.info("%d passed over, for how their names begin or end: %s", len(passed_over), told)
 
         def send() -> list[Future[list[RecordMetadata]]]:
             for file in files:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self, Unpack
@@ -30,13 +30,13 @@ from txn_engine.coordinator.groups import GroupCoordinator
 from txn_engine.coordinator.producer_ids import ProducerIds, unreadable_blocks
 from txn_engine.cuts import CutChanges, CutMaker, changes_between
 from txn_engine.erasing import (
+    BackupsSearch,
     ErasureReport,
     Finished,
     FormerEraser,
     Matcher,
     StillHeld,
     TopicEraser,
-    held_by_backups,
     refuse_constant,
     take_leftovers,
 )
@@ -354,21 +354,26 @@ class Engine:
         info, is_deleted = self._erasable(topic)
         matcher_of = partial(self._matcher, where)
         former = FormerEraser(self.logs, topic, self._cuts, self._pins)
-        with matcher_of(info) as matcher:
+        with ExitStack() as stack:
+            matcher = stack.enter_context(matcher_of(info))
             if execute and not everything:
                 refuse_constant(matcher)
+            search: BackupsSearch | None = None
             held: list[StillHeld] = []
             stores = [self._objects.store]
-            if backups is not None:  # before anything is done: the place may be the wrong one
+            if backups is not None:
                 with store_errors():
                     place = open_store(backups, create=False) if isinstance(backups, str) else backups
-                held = held_by_backups(self.logs, place, info, matcher_of)
+                search = stack.enter_context(closing(BackupsSearch(self.logs, place, info, matcher_of)))
+                held = search.held()  # before anything is done: the place may be the wrong one
                 stores.append(place)
             report = ErasureReport(topic, info.incarnation, execute, ())
             if not is_deleted:
                 eraser = self._topic_eraser(info, progress)
                 report = eraser.erase(matcher, everything=everything) if execute else eraser.look(matcher)
             before, written = former.erase(matcher_of) if execute else (former.look(matcher_of), [])
+            if execute and search is not None:
+                held = search.held()  # one may have been made meanwhile
             leftovers, staged = take_leftovers(stores, execute=execute)
         return replace(
             report,

@@ -1,6 +1,6 @@
 """Erasing records for good: looked for once, named by their offsets, taken out of everything (docs/ERASURE.md)."""
 
-from txn_engine.erasing.backups import held_by_backups
+from txn_engine.erasing.backups import BackupsSearch
 from txn_engine.erasing.former import FormerEraser
 from txn_engine.erasing.leftovers import take_leftovers
 from txn_engine.erasing.matching import Matcher
@@ -8,6 +8,7 @@ from txn_engine.erasing.report import ErasureReport, FormerFound, StillHeld
 from txn_engine.erasing.topic_eraser import Finished, TopicEraser, refuse_constant
 
 __all__ = [
+    "BackupsSearch",
     "ErasureReport",
     "Finished",
     "FormerEraser",
@@ -15,7 +16,6 @@ __all__ = [
     "Matcher",
     "StillHeld",
     "TopicEraser",
-    "held_by_backups",
     "refuse_constant",
     "take_leftovers",
 ]

@@ -26,44 +26,44 @@ _UNTIL: Final = "a newer one is made, and this one removed: "
 _PRUNE: Final = "backup prune --keep 1 --execute"
 
 
-def held_by_backups(logs: Logs, store: ObjectStore, topic: Topic, matcher_of: MatcherOf) -> list[StillHeld]:
-    """The backups in this place that hold some of the records, and how many, also of the topic from before it was
-    deleted; and files there that no backup names: of one that was cut off or is under way. Raises
-    `InvalidRequestError` where another store's backups are, and `CorruptObjectError` where one cannot be read.
+class BackupsSearch:
+    """Looks at the backups of a place, as often as it is asked; each file there is read once. Raises
+    `InvalidRequestError` where another store's backups are.
     """
-    place = BackupPlace.open(logs.tools.objects.beside(store))
-    if place.store_id != logs.config.store_id:
-        raise InvalidRequestError(
-            f"backups of store {place.store_id}",
-            actor="erase",
-            place=place.url,
-            expected=f"those of this store, {logs.config.store_id}",
-            action="name the place of its own backups",
-        )
-    found = place.look()
-    if found.damaged:
-        raise next(iter(found.damaged.values()))
-    with ExitStack() as stack:
-        looking = _Looking(logs, place, topic, matcher_of, stack)
-        return list(looking.held(found.backups))
 
-
-class _Looking:
-    """One look at the backups of a place. `counts`: of each file, by its key there, once for all of them."""
-
-    def __init__(
-        self, logs: Logs, place: BackupPlace, topic: Topic, matcher_of: MatcherOf, stack: ExitStack
-    ) -> None:
+    def __init__(self, logs: Logs, store: ObjectStore, topic: Topic, matcher_of: MatcherOf) -> None:
+        place = BackupPlace.open(logs.tools.objects.beside(store))
+        if place.store_id != logs.config.store_id:
+            raise InvalidRequestError(
+                f"backups of store {place.store_id}",
+                actor="erase",
+                place=place.url,
+                expected=f"those of this store, {logs.config.store_id}",
+                action="name the place of its own backups",
+            )
         self._logs = logs
         self._place = place
         self._topic = topic
         self._matcher_of = matcher_of
-        self._stack = stack
+        self._stack = ExitStack()
         self._counting: dict[int, _Counting] = {}
         self._counts: dict[str, int] = {}
 
-    def held(self, backups: Mapping[int, Manifest]) -> Iterator[StillHeld]:
-        """The backups with any of the records, and files that none of them names."""
+    def close(self) -> None:
+        """Let go of the conditions."""
+        self._stack.close()
+
+    def held(self) -> list[StillHeld]:
+        """The backups that hold some of the records now, and how many, also of the topic from before it was deleted;
+        and files there that no backup names: of one that was cut off or is under way. Raises `CorruptObjectError` where
+        one cannot be read.
+        """
+        found = self._place.look()
+        if found.damaged:
+            raise next(iter(found.damaged.values()))
+        return list(self._held(found.backups))
+
+    def _held(self, backups: Mapping[int, Manifest]) -> Iterator[StillHeld]:
         name, place = self._topic.name, self._place
         until = _UNTIL + command(_PRUNE, place.url)
         for number, manifest in sorted(backups.items()):

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from storage import open_parquet
 from txn_engine.erasing.matching import Matcher
 from txn_engine.erasing.report import PartitionFound
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
-from txn_engine.log.data_files import Chosen, choose, read_data_file, version_of
+from txn_engine.log.data_files import Chosen, begun, choose, read_data_file, version_of
 from txn_engine.log.erasures import Offsets
 from txn_engine.log.objects import store_errors
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.erasing import candidates
+from txn_engine.maintain.merging import begun_ahead
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.file_names import DataFileName, parse_data_path
 from txn_engine.protocol.partition import LogFile, PartitionState
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 
-_UNNAMED_MAX: Final = 1 << 31
+_ROWS_ASKED: Final = 1 << 17
+_BYTES_ASKED: Final = 16 << 20
 
 
 @dataclass(slots=True)
@@ -77,14 +78,15 @@ class Searcher:
         found = Found(self._target.partition, state.last_stable_offset, np.empty(0, np.int64))
         found.log_end = state.log_end_offset
         chosen: list[Offsets] = []
-        for candidate in candidates(self._target, state, holds):
-            file, path = candidate.file, candidate.file.file.data_path
-            offsets = self._offsets(file, must_be_there=candidate.status == "live")
-            if candidate.status == "live":
+        every = list(candidates(self._target, state, holds))
+        live = frozenset(each.file.file.data_path for each in every if each.status == "live")
+        for file, offsets in self._offsets([each.file for each in every], must_be_there=live):
+            path = file.file.data_path
+            if path in live:
                 found.all_records += file.record_count
                 found.records += len(offsets)
             if len(offsets):
-                (found.live_files if candidate.status == "live" else found.dead_files).append(path)
+                (found.live_files if path in live else found.dead_files).append(path)
                 chosen.append(offsets)
         if chosen:
             found.offsets = np.unique(np.concatenate(chosen))
@@ -95,11 +97,14 @@ class Searcher:
     def _look_later(self, state: PartitionState, found: Found) -> None:
         dead = {path: each.log_file for path, each in state.dead.items() if path not in state.erased}
         live = {file.file.data_path: file for file in (*state.live.values(), *state.undecided.values())}
-        for path, file in (dead | live).items():
-            was_there = file.last_offset >= found.searched_to and file.base_offset < found.log_end
-            if was_there or path in found.uploads:
-                offsets = self._offsets(file, must_be_there=False)
-                found.later += int(np.count_nonzero(offsets >= found.searched_to))
+        asked = [
+            file
+            for path, file in (dead | live).items()
+            if (file.last_offset >= found.searched_to and file.base_offset < found.log_end)
+            or path in found.uploads
+        ]
+        for _, offsets in self._offsets(asked):
+            found.later += int(np.count_nonzero(offsets >= found.searched_to))
 
     def look_again(self, found: Found) -> None:
         """What is there by now of uploads that no entry named, and of records that were not decided."""
@@ -160,30 +165,72 @@ class Searcher:
             records = records.append_column(OFFSET, pa.nulls(count, pa.int64()))
         return records
 
-    def _offsets(self, file: LogFile, *, must_be_there: bool) -> Offsets:
-        """The offsets of the records in one file. What is dead may be gone at any time."""
-        try:
-            parts = list(self._chosen(file))
-        except CorruptObjectError:
-            key = f"{self._target.keys.prefix}/{file.file.data_path}"
-            if must_be_there or self._target.objects.exists(key):
-                raise
-            return np.empty(0, np.int64)
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    def _offsets(
+        self, files: Sequence[LogFile], *, must_be_there: frozenset[str] = frozenset()
+    ) -> Iterator[tuple[LogFile, Offsets]]:
+        """The offsets of the records in each file; a few are read ahead. What is dead may be gone at any time: then
+        none. must_be_there: the paths of those that may not.
+        """
+        asked = _Asked(self._matcher)
+        found: list[tuple[LogFile, list[Offsets]]] = []
+        submit = self._target.tools.executor.submit
+        for file, future in begun_ahead(files, lambda each: submit(self._read, each)):
+            parts: list[Offsets] = []
+            try:
+                for table in future.result():
+                    asked.add(table, parts)
+            except CorruptObjectError:
+                path = file.file.data_path
+                if path in must_be_there or self._target.objects.exists(f"{self._target.keys.prefix}/{path}"):
+                    raise
+                parts = []
+            found.append((file, parts))
+        asked.answer()
+        for file, parts in found:
+            yield file, np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def _chosen(self, file: LogFile) -> Iterator[NDArray[np.int64]]:
+    def _read(self, file: LogFile) -> Iterator[pa.Table]:
         columns = list(dict.fromkeys([*self._matcher.columns, OFFSET]))
-        target = self._target
-        for table in read_data_file(
-            target.objects,
-            target.keys.prefix,
-            file,
-            self._topic.schemas,
-            target.partition,
-            columns,
-            topic=self._topic.name,
-        ):
-            mask = self._matcher.matches(
-                table.select(list(self._matcher.columns)) if self._matcher.columns else table
+        target, topic = self._target, self._topic
+        return begun(
+            read_data_file(
+                target.objects,
+                target.keys.prefix,
+                file,
+                topic.schemas,
+                target.partition,
+                columns,
+                topic=topic.name,
             )
-            yield table.column(OFFSET).to_numpy()[mask]
+        )
+
+
+class _Asked:
+    """Records of several files, of which the matcher is asked together: a long condition takes a second to plan."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._looked_at = list(matcher.columns) or [OFFSET]
+        self._held: list[tuple[pa.Table, list[Offsets]]] = []
+        self._rows = self._bytes = 0
+
+    def add(self, records: pa.Table, into: list[Offsets]) -> None:
+        """Put the offsets of those that are meant `into` that list, at the latest with the next `answer`."""
+        self._held.append((records, into))
+        self._rows += records.num_rows
+        self._bytes += records.nbytes
+        if self._rows >= _ROWS_ASKED or self._bytes >= _BYTES_ASKED:
+            self.answer()
+
+    def answer(self) -> None:
+        """Ask for what was added."""
+        if not self._held:
+            return
+        held, self._held, self._rows, self._bytes = self._held, [], 0, 0
+        mask = self._matcher.matches(pa.concat_tables([each.select(self._looked_at) for each, _ in held]))
+        at = 0
+        for records, into in held:
+            chosen = mask[at : at + records.num_rows]
+            at += records.num_rows
+            if chosen.any():
+                into.append(records.column(OFFSET).to_numpy()[chosen])

@@ -21,11 +21,18 @@ import numpy as np
 from txn_engine.erasing.matching import Matcher
 from txn_engine.erasing.report import ErasureReport, StillHeld
 from txn_engine.erasing.searching import Found, Searcher
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.entry_format import USER_LOG
-from txn_engine.log.erasures import RANGES_MAX, Erasure, Erasures, PartitionErasure, ranges_of
+from txn_engine.log.erasures import (
+    RANGES_MAX,
+    Erasure,
+    Erasures,
+    PartitionErasure,
+    erasure_key,
+    ranges_of,
+)
 from txn_engine.log.logs import Logs
 from txn_engine.log.pins import PinName, PinStore
 from txn_engine.log.topics import Topic
@@ -257,9 +264,18 @@ class TopicEraser:
         return self._erasures.begin(self._topic.name, self._topic.incarnation, parts)
 
     def run(self, erasure: Erasure) -> Finished:
-        """Bring an erasure that was begun to its end, whoever began it; again where that was cut off anywhere."""
+        """Bring an erasure that was begun to its end, whoever began it; again where that was cut off anywhere. Raises
+        `CorruptObjectError` for one of partitions that the topic has not.
+        """
         done = ErasedFrom()
         targets = self._targets()
+        for part in erasure.partitions:
+            if part.partition >= len(targets):
+                raise CorruptObjectError(
+                    f"an erasure in partition {part.partition}",
+                    place=erasure_key(erasure.topic, erasure.incarnation, erasure.number),
+                    expected=f"one of the topic's {len(targets)}",
+                )
         for count, part in enumerate(erasure.partitions, start=1):
             target = targets[part.partition]
             with one_place(target.topic, target.partition):
@@ -308,7 +324,8 @@ class TopicEraser:
             withdrawn = {each: why for each, why in refused.items() if self._tables.shows_erased(name, each)}
             if withdrawn:
                 self._tables.unpublish(name, list(withdrawn))
-            return {each: self._published()[each] for each in formats}, withdrawn
+            now = self._published()  # without them where the topic was deleted or unpublished just now
+            return {each: now[each] for each in formats if each in now}, withdrawn
         except (InvalidRequestError, *DAMAGE) as error:
             raise InvalidRequestError(
                 f"no reader of the topic sees the records any more, but their files stay, which a table shows: {error}",

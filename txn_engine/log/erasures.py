@@ -6,6 +6,7 @@ value, nor how the records were chosen.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -88,15 +89,20 @@ class Erasures:
 
     def numbers(self, topic: str, incarnation: int) -> dict[int, bool]:
         """The numbers that were begun, ascending, and whether each has come to its end."""
-        prefix = erasures_prefix(topic, incarnation)
-        found = [each for _, each in self._objects.ours(prefix, lambda key: parse_erasure_key(key, prefix))]
+        found = self._found(topic, incarnation)
         ended = {number for number, is_done in found if is_done}
         return {number: number in ended for number, is_done in sorted(found) if not is_done}
 
+    def _found(self, topic: str, incarnation: int) -> list[tuple[int, bool]]:
+        prefix = erasures_prefix(topic, incarnation)
+        return [each for _, each in self._objects.ours(prefix, lambda key: parse_erasure_key(key, prefix))]
+
     def begin(self, topic: str, incarnation: int, partitions: Sequence[PartitionErasure]) -> Erasure:
         """Let the erasure stand, under a number of its own."""
-        number = max(self.numbers(topic, incarnation), default=-1) + 1
+        taken = {number for number, _ in self._found(topic, incarnation)}
+        number = -1
         while True:
+            number = next(free for free in itertools.count(number + 1) if free not in taken)
             created_ms = self._clock()
             fields = {
                 "topic": topic,
@@ -114,7 +120,6 @@ class Erasures:
                 erasure_key(topic, incarnation, number), data, max_bytes=JSON_BYTES_MAX
             ).won:
                 return Erasure(topic, incarnation, number, created_ms, tuple(partitions))
-            number += 1
 
     def get(self, topic: str, incarnation: int, number: int) -> Erasure:
         """The erasure of this number, which was begun. `CorruptObjectError` where it is gone or damaged."""

@@ -149,9 +149,10 @@ class KeyCompactor:
         if self._dry_run:
             self._count.add(merged)
             return True
-        if self._is_altered():
-            return False
         outputs = () if merged.output is None else (merged.output,)
+        if self._is_altered():
+            self._target.take_back(outputs)
+            return False
         come_to = min(plan.tombstones_to, merged.run[-1].last_offset + 1)
         rewrite = RewriteProposal(
             merged.run, outputs, come_to, self._topic.delete_retention_ms, self._topic.changes > 0

@@ -146,19 +146,25 @@ class PartitionEraser:
         """Append a row for these; False where one of them is not any more what it was."""
         dead = [parse_data_path(each.file.file.data_path) for each in found if each.status == "replaced"]
         held = self._target.files_held(holds, dead, state.erased)
+        pairs: list[tuple[LogFile, LogFile | None]] = []
         try:
-            pairs = [(each.file, self._left(each, state, holds.is_open, held)) for each in found]
+            for each in found:
+                pairs.append((each.file, self._left(each, state, holds.is_open, held)))  # noqa: PERF401 -- as far as it came
         except CorruptObjectError:
             if all(self._target.objects.exists(self._key(each.file.file.data_path)) for each in found):
                 raise
-            return False
+            return self._taken_back(pairs)
         try:
             verdict = self._target.log.append_one(EraseProposal(self._erasure, tuple(pairs)))
         except InvalidRequestError:
-            return False
+            return self._taken_back(pairs)
         if isinstance(verdict, Appended):
             self._count(found, pairs)
         return True
+
+    def _taken_back(self, pairs: Sequence[tuple[LogFile, LogFile | None]]) -> bool:
+        self._target.take_back(left for _, left in pairs if left is not None)
+        return False
 
     def _left(
         self, candidate: Candidate, state: PartitionState, is_open: bool, held: frozenset[str]

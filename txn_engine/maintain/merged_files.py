@@ -121,7 +121,8 @@ def _is_tombstone(table: pa.Table, columns: Sequence[str]) -> NDArray[np.bool_]:
 
 
 def replace_inputs(target: Target, rewrite: RewriteProposal) -> Verdict | None:
-    """Append the rewrite; None where another run has replaced or trimmed one of its inputs.
+    """Append the rewrite; None where another run has replaced, trimmed or erased one of its inputs: then its outputs
+    are gone again.
 
     Raises `InvalidRequestError` where it is refused though they are all live: then it is wrong.
     """
@@ -131,4 +132,5 @@ def replace_inputs(target: Target, rewrite: RewriteProposal) -> Verdict | None:
         live = target.read_back().live
         if all(live.get(file.base_offset) == file for file in rewrite.inputs):
             raise
+        target.take_back(rewrite.outputs)
         return None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,8 @@ from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import LogFile
 from txn_engine.schemas.layout import OFFSET, TIMESTAMP
+
+Begun = TypeVar("Begun")
 
 _ROW_GROUP_ROWS = 1 << 17
 _ROW_GROUP_BYTES = 32 << 20
@@ -39,6 +42,29 @@ class MergedFile:
     last_offset: int
     first_timestamp: int
     max_timestamp: int
+
+
+def begun_ahead(
+    files: Iterable[LogFile], begin: Callable[[LogFile], Future[Begun]]
+) -> Iterator[tuple[LogFile, Future[Begun]]]:
+    """The files in their order, with what was begun of each; a few are ahead, of at most about 16 MiB as they are
+    stored.
+    """
+    ahead: deque[tuple[LogFile, Future[Begun]]] = deque()
+    size = 0
+    try:
+        for file in files:
+            while ahead and (len(ahead) >= _AHEAD_FILES or size + file.file.data_bytes > _AHEAD_BYTES):
+                first, future = ahead.popleft()
+                size -= first.file.data_bytes
+                yield first, future
+            ahead.append((file, begin(file)))
+            size += file.file.data_bytes
+        while ahead:
+            yield ahead.popleft()
+    finally:
+        for _, unread in ahead:
+            unread.cancel()
 
 
 class FileMerger:
@@ -95,22 +121,8 @@ class FileMerger:
 
         Raises `CorruptObjectError` unless each file is, byte for byte, the one that the log names.
         """
-        ahead: deque[tuple[LogFile, Future[Iterator[pa.Table]]]] = deque()
-        size = 0
-        try:
-            for file in files:
-                while ahead and (len(ahead) >= _AHEAD_FILES or size + file.file.data_bytes > _AHEAD_BYTES):
-                    first, future = ahead.popleft()
-                    size -= first.file.data_bytes
-                    yield first, future.result()
-                ahead.append((file, self._executor.submit(self._read, file, columns)))
-                size += file.file.data_bytes
-            while ahead:
-                first, future = ahead.popleft()
-                yield first, future.result()
-        finally:
-            for _, unread in ahead:
-                unread.cancel()
+        for file, future in begun_ahead(files, lambda each: self._executor.submit(self._read, each, columns)):
+            yield file, future.result()
 
     def _row_groups(self, files: Sequence[LogFile], kept: _Kept) -> Iterator[pa.Table]:
         held: list[pa.Table] = []

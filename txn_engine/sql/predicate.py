@@ -29,8 +29,14 @@ _REFUSED: Final = {
     "SUBQUERY": "a query inside it",
     "WINDOW": "a window",
     "STAR": "*",
+    "LAMBDA": "a lambda",
     "PARAMETER": "a parameter",
+    "POSITIONAL_REFERENCE": "a column by its place",
 }
+_SAME_EACH_TIME: Final = ("scalar", "CONSISTENT")
+_SAME_IN_ONE_ZONE: Final = {_SAME_EACH_TIME, ("scalar", "CONSISTENT_WITHIN_QUERY")}
+_ASKS_THE_CLOCK: Final = "age"
+"""`age(x)` counts from today, and is called CONSISTENT."""
 
 
 class SqlPredicate:
@@ -120,19 +126,22 @@ class SqlPredicate:
         return tree
 
     def _check_functions(self, nodes: Sequence[Mapping[str, Any]]) -> None:
-        """Only functions that say the same of the same values, and look at nothing else. DuckDB says which they are."""
+        """Only functions that say the same of the same values, and look at nothing else. DuckDB says which they are;
+        those that ask for the zone of the session too are among them, which is UTC here, whoever asks.
+        """
         for node in nodes:
             kind = node.get("class")
-            if kind in _REFUSED or kind == "LAMBDA":
-                seen = _REFUSED.get(str(kind), "a lambda")
-                raise InvalidRequestError(f"{seen} in the condition", actor=ACTOR, expected=_BOOLEAN)
+            if kind in _REFUSED:
+                raise InvalidRequestError(
+                    f"{_REFUSED[str(kind)]} in the condition", actor=ACTOR, expected=_BOOLEAN
+                )
         names = {str(node.get("function_name")).lower() for node in nodes if node.get("class") == "FUNCTION"}
         for name in sorted(names):
             kinds = self._connection.execute(
                 "SELECT DISTINCT function_type, stability FROM duckdb_functions() WHERE function_name = $1",
                 [name],
             ).fetchall()
-            if not kinds or any(kind != ("scalar", "CONSISTENT") for kind in kinds):
+            if _SAME_EACH_TIME not in kinds or name == _ASKS_THE_CLOCK or not set(kinds) <= _SAME_IN_ONE_ZONE:
                 raise InvalidRequestError(
                     f"the function {name[:60]!r} in the condition",
                     actor=ACTOR,
@@ -169,12 +178,14 @@ class SqlPredicate:
 
     def _check_type(self) -> None:
         empty = logical_schema(self._schema, self.columns or [OFFSET]).empty_table()
-        self._connection.register("records", empty)
         try:
+            self._connection.register("records", empty)
             shown = self._connection.execute(f"SELECT ({self._text}\n) AS chosen FROM records").description
             kind = str(shown[0][1])
         except duckdb.Error as error:
             seen = "a condition that does not fit the columns' types"
+            if isinstance(error, duckdb.NotImplementedException):
+                seen = "a condition on a column of a type that DuckDB has not"
             raise InvalidRequestError(
                 f"{seen} ({type(error).__name__})", actor=ACTOR, expected=_BOOLEAN
             ) from None

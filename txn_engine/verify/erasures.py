@@ -19,7 +19,9 @@ _KINDS: Final = {"": "erasure", "-done": "erasure_done"}
 
 
 def erased_offsets(reader: ObjectReader, findings: FindingLog, place: Place) -> npt.NDArray[np.int64]:
-    """The offsets of all finished erasures in this partition, ascending. To be asked before its files are read."""
+    """The offsets of all finished erasures in this partition, ascending. To be asked before its files are read. One
+    that is under way is judged too: whoever comes will finish it.
+    """
     folder = f"topics/{place.topic}/{place.incarnation}/{ERASURES}/"
     parts: dict[int, set[str]] = {}
     for info in reader.listing(folder):
@@ -28,8 +30,8 @@ def erased_offsets(reader: ObjectReader, findings: FindingLog, place: Place) -> 
             parts.setdefault(int(match[1]), set()).add(match[2] or "")
     found = [np.empty(0, np.int64)]
     for number in sorted(parts):
-        if parts[number] != {"", "-done"}:
-            continue  # under way, or nothing that says of which offsets it is
+        if "" not in parts[number]:
+            continue  # nothing that says of which offsets it is
         key = f"{folder}{number:020d}.json"
         held = reader.read(key, lambda raw: raw.json(_KINDS[""]))
         ranges = held.reason if isinstance(held, Damaged) else _ranges(held or {}, place, number)
@@ -37,7 +39,8 @@ def erased_offsets(reader: ObjectReader, findings: FindingLog, place: Place) -> 
             if place.partition == 0:  # every partition reads it
                 findings.add("object-damaged", key, ranges, expected="an erasure as it was written")
             continue
-        found += [np.arange(first, last + 1, dtype=np.int64) for first, last in ranges]
+        if "-done" in parts[number]:
+            found += [np.arange(first, last + 1, dtype=np.int64) for first, last in ranges]
     return np.unique(np.concatenate(found))
 
 
@@ -47,14 +50,18 @@ def _ranges(held: Mapping[str, Any], place: Place, number: int) -> list[tuple[in
         seen = (held["topic"], held["incarnation"], held["number"])
         if seen != (place.topic, place.incarnation, number):
             return f"erasure {seen!r}"[:200]
+        partitions = held["partitions"]
+        if not isinstance(partitions, list):
+            return f"partitions {partitions!r}"[:200]
+        named = [number for each in partitions for number in (each["partition"], each["to"])]
         offsets = [
             offset
-            for each in held["partitions"]
+            for each in partitions
             if each["partition"] == place.partition
             for offset in each["offsets"]
         ]
-        if not all(type(offset) is int and 0 <= offset <= MAX_OFFSET for offset in offsets):
-            return f"offsets {offsets!r}"[:200]
+        if not all(type(number) is int and 0 <= number <= MAX_OFFSET for number in (*named, *offsets)):
+            return f"partitions and offsets {(*named, *offsets)!r}"[:200]
         pairs = list(zip(offsets[::2], offsets[1::2], strict=True))
     except (KeyError, TypeError, ValueError) as error:
         return f"{type(error).__name__}: {error}"[:200]

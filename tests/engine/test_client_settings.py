@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -314,6 +315,36 @@ def test_a_record_that_is_too_large_is_refused(engine: Engine, limit: str) -> No
         with pytest.raises(RecordTooLargeError, match="at most 100"):
             engine.partition("payments", 0).append(payments(1))
         assert not list(engine.store.list("topics/payments/0/0/data"))
+
+
+def test_records_with_times_of_their_own(engine: Engine) -> None:
+    """They keep them where a batch is split, and the log says of each file which it has."""
+    times = [1_000 + each * 37 % 101 for each in range(300)]
+    table = pa.table({"id": pa.array(range(300), pa.int64())})
+    engine.admin.create_topic("stamped", partitions=2, schema=table.schema, key="id")
+    with engine.producer(max_request_size=1_500) as producer:
+        sent = producer.produce("stamped", table, timestamp_ms=pa.array(times, pa.int64())).result()
+        assert (
+            producer.produce("stamped", table.slice(0, 0), timestamp_ms=pa.array([], pa.int64())).result()
+            == []
+        )
+        for wrong in (
+            pa.array([1], pa.int64()),
+            pa.array(times, pa.int32()),
+            pa.array([None] * 300, pa.int64()),
+        ):
+            with pytest.raises(InvalidRequestError, match="for each record of a table an int64"):
+                producer.produce("stamped", table, timestamp_ms=wrong)
+        with pytest.raises(InvalidRequestError, match="for each record of a table an int64"):
+            producer.produce("stamped", table.to_reader(), timestamp_ms=pa.array(times, pa.int64()))
+        with pytest.raises(InvalidRequestError, match="milliseconds since the epoch"):
+            producer.produce("stamped", table, timestamp_ms=pa.array([-1] * 300, pa.int64()))
+    found = engine.scan("stamped").to_table(["id", "_timestamp"]).sort_by("id")
+    assert found.column("_timestamp").cast(pa.int64()).to_pylist() == times
+    assert len(sent) > 2
+    assert max(each.timestamp_ms for each in sent) == max(times)
+    assert len({each.timestamp_ms for each in sent}) > 1
+    assert engine.admin.verify().findings == ()
 
 
 def test_files_are_compressed(engine: Engine) -> None:

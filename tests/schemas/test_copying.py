@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import txn_engine
-from txn_engine import Engine, InvalidRecordError, InvalidRequestError, StoreUnavailableError
+from txn_engine import AddColumn, Engine, InvalidRecordError, InvalidRequestError, StoreUnavailableError
 from txn_engine.cli.copying import Copy, copy_records
 from txn_engine.cli.main import cli
 from txn_engine.producer import Producer
@@ -154,6 +154,44 @@ def test_a_target_that_was_made_again_is_filled_again(engine: Engine, url: str) 
         assert "copied 0 records" in run(url, "copy", "old", "new").output
         assert engine.scan("new").to_table().num_rows == 2
         engine.admin.delete_topic("new")
+
+
+def test_records_of_many_times_go_into_one_file(engine: Engine, url: str) -> None:
+    """However many times there are, and whatever was merged: each record keeps its own."""
+    with engine.producer(linger_ms=60_000) as producer:
+        for each in range(200):
+            row = {"id": each, "amount": Decimal(each), "note": "n"}
+            table = pa.Table.from_pylist([row], schema=SCHEMA)
+            producer.produce("old", table, timestamp_ms=1_000 - each % 7)
+        producer.flush()
+    engine.admin.create_topic("new", partitions=2, schema=SCHEMA, key="id", max_message_bytes=3_000)
+    assert "copied 200 records" in run(url, "copy", "old", "new").output
+    names = [*SCHEMA.names, "_partition", "_timestamp"]
+    old, new = (engine.scan(topic).to_table(names).sort_by("id") for topic in ("old", "new"))
+    assert new == old
+    assert 2 < len(engine.scan("new").files()) < 20
+    assert engine.admin.verify().findings == ()
+
+
+def test_columns_that_come_while_it_is_copied(engine: Engine, url: str) -> None:
+    """Of the source: what was read before has the columns of before. Of the target: as its older records."""
+    fill(engine, 1, 2)
+    wide = SCHEMA.append(pa.field("kind", pa.string()))
+    engine.admin.create_topic("new", partitions=1, schema=wide)
+    strict = AddColumn(pa.field("rate", pa.int64(), nullable=False), default=7)
+    engine.admin.alter_topic("new", [AddColumn(pa.field("more", pa.string()), default="m"), strict])
+    topics, told = engine.logs.topics, count()
+
+    def altering(_left: int) -> None:
+        if next(told) == 1:
+            with txn_engine.connect(url) as other:
+                other.admin.alter_topic("old", AddColumn(pa.field("kind", pa.string()), default="k"))
+
+    copy = Copy(topics.look_up("old"), topics.look_up("new"), {})
+    assert copy_records(engine, copy, "copy", slice_records=1, progress=altering) == 2
+    found = engine.scan("new").to_table(["id", "kind", "more", "rate"]).to_pylist()
+    assert sorted(each["id"] for each in found) == [1, 2]
+    assert {(each["kind"], each["more"], each["rate"]) for each in found} == {(None, "m", 7)}
 
 
 def test_a_column_that_the_source_has_no_more(engine: Engine, url: str) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txn_engine.engine import Engine
-from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, SchemaChangedError
 from txn_engine.exact import InexactError, cast_exactly
+from txn_engine.log.data_files import logical_schema
 from txn_engine.log.topics import Topic
+from txn_engine.schemas.defaults import filled, fills
 from txn_engine.types import TopicPartition
 
 SLICE_RECORDS: Final = 500_000
@@ -25,7 +26,7 @@ class Copy:
     """From which topic to which.
 
     columns: a column of the target, and the source's that it is made of; all others are of the same name. Those that
-    the source has not are null.
+    the source has not are filled as the target's older records are where they are younger than the target, else null.
     """
 
     source: Topic
@@ -51,7 +52,8 @@ class Copy:
                     expected=f"one that it is made of (--column {field.name}=...), or a target without it",
                     action="nothing was copied now; what was copied before stays",
                 )
-            if self._made_of(field.name) is None and not field.nullable:
+            is_filled = field.name in fills(self.target.schemas)
+            if self._made_of(field.name) is None and not field.nullable and not is_filled:
                 raise InvalidRequestError(
                     f"column {field.name!r}, which {self.source.name!r} has not",
                     actor=actor,
@@ -65,11 +67,11 @@ class Copy:
     def records(self, read: pa.Table) -> pa.Table:
         """Records of the source as the target's. `InvalidRecordError` for a value that has no equal there."""
         columns: list[Any] = []
+        younger = fills(self.target.schemas)
         for field in self.target.schema:
             name = self._made_of(field.name)
             if name is None:
-                kind: Any = field.type
-                columns.append(pa.nulls(read.num_rows, kind))
+                columns.append(filled(field.type, younger.get(field.name), read.num_rows))
                 continue
             try:
                 columns.append(cast_exactly(read.column(name), field.type))
@@ -104,25 +106,27 @@ def copy_records(
         progress(sum(max(0, ends[tp] - at.offset) for tp, at in consumer.positions().items()))
         while any(at.offset < ends.get(tp, 0) for tp, at in consumer.positions().items()):
             read = consumer.poll(slice_records, timeout_ms=_WAIT_MS)
-            copy = replace(copy, source=engine.logs.topics.look_up(copy.source.name))  # as the records are
+            if read is not None:
+                copy = replace(copy, source=_as_read(engine.logs.topics.look_up(copy.source.name), read))
             positions = consumer.positions()
             run_id = (
                 f"{copy.source.name}/{copy.source.incarnation}/{sum(at.offset for at in positions.values())}"
             )
             with producer.transaction(run_id):
-                for part, timestamp_ms in _of_one_time(read):
-                    producer.produce(copy.target.name, copy.records(part), timestamp_ms=timestamp_ms)
+                if read is not None:
+                    times: Any = pc.max_element_wise(read.column("_timestamp").cast(pa.int64()), pa.scalar(0))
+                    producer.produce(copy.target.name, copy.records(read), timestamp_ms=times)
                 producer.send_offsets_to_transaction(positions, consumer.group_metadata())
             copied += 0 if read is None else read.num_rows
             progress(sum(max(0, ends.get(tp, 0) - at.offset) for tp, at in positions.items()))
     return copied
 
 
-def _of_one_time(read: pa.Table | None) -> Iterator[tuple[pa.Table, int]]:
-    """The records in their order, in parts of one timestamp."""
-    if read is None:
-        return
-    times = read.column("_timestamp").cast(pa.int64()).to_numpy()
-    bounds = [0, *(np.flatnonzero(np.diff(times)) + 1).tolist(), len(times)]
-    for start, end in pairwise(bounds):
-        yield read.slice(start, end - start), max(0, int(times[start]))
+def _as_read(topic: Topic, read: pa.Table) -> Topic:
+    """The topic as of the version whose columns the records have: others may have changed it since they were read."""
+    own = pa.schema([each for each in read.schema if not each.name.startswith("_")])
+    versions = map(topic.at_version, range(len(topic.schemas.layouts) - 1, -1, -1))
+    found = next((each for each in versions if logical_schema(each.schema, each.schema.names) == own), None)
+    if found is None:
+        raise SchemaChangedError(f"topic {topic.name!r}, which was made again while it was copied")
+    return found

@@ -202,7 +202,7 @@ def encode_data_file(
 
 class DataFileEncoder:
     """A batch's file, of records that come in parts: each conforms to the layout, and all get the timestamp
-    unless a part has its own.
+    unless a part has its own, or one for each record in a column `_timestamp`.
     """
 
     def __init__(
@@ -228,9 +228,8 @@ class DataFileEncoder:
     def write(self, records: pa.Table, timestamp_ms: int | None = None) -> None:
         """The next records, as row groups of their own."""
         count = records.num_rows
-        stamp = self._timestamp_ms if timestamp_ms is None else timestamp_ms
+        records, stamps = _stamped(records, self._timestamp_ms if timestamp_ms is None else timestamp_ms)
         deltas = np.arange(self.record_count, self.record_count + count, dtype=np.int64)
-        stamps = np.full(count, stamp, dtype=np.int64)
         own = (_of_bytes(pa.int64(), deltas), _of_bytes(TIMESTAMP_TYPE, stamps))
         table = pa.Table.from_arrays([*records.columns, *own], schema=self._schema)
         try:
@@ -239,7 +238,7 @@ class DataFileEncoder:
         except pa.ArrowException:
             raise _unstorable() from None
         self.record_count += count
-        self._stamps.add(stamp)
+        self._stamps.update((int(stamps.min()), int(stamps.max())) if count else ())
 
     def finish(self) -> tuple[bytes, EncodedFile]:
         """Its bytes, and how descriptors will name it."""
@@ -251,6 +250,25 @@ class DataFileEncoder:
         file = FileRef(self._name.data_path, len(data), stored_checksum(data))
         stamps = self._stamps or {self._timestamp_ms}
         return data, EncodedFile(file, self.record_count, min(stamps), max(stamps))
+
+
+def _stamped(records: pa.Table, timestamp_ms: int) -> tuple[pa.Table, NDArray[np.int64]]:
+    """The records without their times, and these."""
+    if TIMESTAMP not in records.schema.names:
+        return records, np.full(records.num_rows, timestamp_ms, dtype=np.int64)
+    return records.drop_columns([TIMESTAMP]), records.column(TIMESTAMP).to_numpy().astype(np.int64)
+
+
+def with_times(records: pa.Table, times: pa.ChunkedArray[Any]) -> pa.Table:
+    """Records that each get a time of their own (int64, ms), in a column that no topic has."""
+    return records.append_column(TIMESTAMP, times)
+
+
+def newest_of(records: pa.Table, timestamp_ms: int) -> int:
+    """The highest time of records that have their own; of others the one that they get."""
+    if TIMESTAMP not in records.schema.names:
+        return timestamp_ms
+    return int(pc.max(records.column(TIMESTAMP)).as_py())
 
 
 def file_metadata(write_id: str, layout: Layout) -> dict[str, str]:

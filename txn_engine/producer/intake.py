@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRequestError
-from txn_engine.log.data_files import EncodedFile, conform
+from txn_engine.log.data_files import EncodedFile, conform, with_times
 from txn_engine.log.topics import Topic
 from txn_engine.log.uploads import slices, too_large
 from txn_engine.producer import machine as events
@@ -18,6 +20,9 @@ from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.sender import Records, Sender, tables_of
 from txn_engine.producer.states import Call
 from txn_engine.protocol.transaction_rows import TransactionPartition
+
+Times: TypeAlias = "int | pa.Array[Any] | pa.ChunkedArray[Any] | None"
+"""Of a call's records: one, or one each; None: now."""
 
 
 class Intake:
@@ -33,21 +38,39 @@ class Intake:
         self._calls = calls
 
     def records(
-        self, topic: str, table: Records, partition: int | None, timestamp_ms: int | None, receipt: Receipt
+        self, topic: str, table: Records, partition: int | None, timestamp_ms: Times, receipt: Receipt
     ) -> None:
         """`Producer.produce`."""
         self._calls.enter(Call.PRODUCE)
         info = self._tools.logs.topics.having(topic, 0 if partition is None else partition)
-        stamp = self._tools.logs.tools.clock() if timestamp_ms is None else timestamp_ms
+        times, stamp = None, self._tools.logs.tools.clock()
+        if isinstance(timestamp_ms, (pa.Array, pa.ChunkedArray)):
+            times = self._times(timestamp_ms, table)
+        elif timestamp_ms is not None:
+            stamp = timestamp_ms
         self._check(table, stamp)
         if self._cell.now.transactional_id is None:
             self._sender.identify(lambda: self._tools.coordinator.init_producer_id(None))
         for records in tables_of(table):
-            for part in filter(len, slices(conform(records, info.schemas, topic=topic))):
+            fitting = conform(records, info.schemas, topic=topic)
+            for part in filter(len, slices(fitting if times is None else with_times(fitting, times))):
                 if not self._sender.is_calling_back():
                     self._sender.wait_for_room(part)
                 self._calls.enter(Call.PRODUCE, goes_on=False)
                 self._want(self._sender.send(info, part, partition, stamp, receipt))
+
+    def _times(self, times: pa.Array[Any] | pa.ChunkedArray[Any], table: Records) -> pa.ChunkedArray[Any]:
+        """One for each record of a table."""
+        whole = times if isinstance(times, pa.ChunkedArray) else pa.chunked_array([times])
+        rows = table.num_rows if isinstance(table, (pa.Table, pa.RecordBatch)) else -1
+        is_right = whole.type == pa.int64() and len(whole) == rows and not whole.null_count
+        if not is_right or (rows and pc.min(whole).as_py() < 0):
+            raise InvalidRequestError(
+                f"{len(whole)} timestamps of type {whole.type}, {whole.null_count} of them null",
+                actor=self._cell.now.actor,
+                expected="for each record of a table an int64, milliseconds since the epoch",
+            )
+        return whole
 
     def _check(self, table: object, stamp: int) -> None:
         actor = self._cell.now.actor

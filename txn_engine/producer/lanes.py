@@ -21,7 +21,7 @@ from txn_engine.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from txn_engine.log.data_files import EncodedFile
+from txn_engine.log.data_files import EncodedFile, newest_of
 from txn_engine.log.entry_log import EntryLog, LogTools, ViewToken
 from txn_engine.log.uploads import encode_parts, put_data_file, too_large
 from txn_engine.producer.receipts import Receipt
@@ -344,14 +344,17 @@ class Lane:
         if not isinstance(second.records, pa.Table):
             return
         half = second.records.num_rows // 2
+        before = second.records.slice(0, half)
         first = replace(
             second,
-            records=second.records.slice(0, half),
+            records=before,
+            timestamp_ms=newest_of(before, second.timestamp_ms),
             size=second.size // 2,
             number=second.receipt.expect_before(second.number),
         )
         self._queue.insert(self._queue.index(second), first)
         second.records = second.records.slice(half)
+        second.timestamp_ms = newest_of(second.records, second.timestamp_ms)
         second.base_sequence = increment_sequence(second.base_sequence, half)
         second.size -= first.size
 

@@ -28,7 +28,7 @@ from txn_engine.producer.cell import Cell
 from txn_engine.producer.effects import NO_ANSWER, Effects, ProducerTools
 from txn_engine.producer.first_write import first_write_check
 from txn_engine.producer.group_offsets import GroupOffsets
-from txn_engine.producer.intake import Intake
+from txn_engine.producer.intake import Intake, Times
 from txn_engine.producer.receipts import Receipt
 from txn_engine.producer.runs import ForgottenRuns, committed_before
 from txn_engine.producer.sender import Records, Sender
@@ -288,9 +288,10 @@ class Producer:
     # --- records --------------------------------------------------------------------------------------------
 
     def produce(
-        self, topic: str, table: Records, *, partition: int | None = None, timestamp_ms: int | None = None
+        self, topic: str, table: Records, *, partition: int | None = None, timestamp_ms: Times = None
     ) -> Future[list[RecordMetadata]]:
-        """Send records in the topic's schema, split by its key column unless a partition is named.
+        """Send records in the topic's schema, split by its key column unless a partition is named. `timestamp_ms`: of
+        all of them, or of a table's each (an int64 column); without it they have the time of now.
 
         Returns at once (or when the buffer has room, for at most `max.block.ms` where that is set; in a callback it
         does not wait) with a future of where they went, one entry a batch. A batch whose file would be larger than the

@@ -12,7 +12,7 @@ import pyarrow as pa
 from txn_engine.clock import Waiting
 from txn_engine.configs.client import ProducerSettings
 from txn_engine.errors import IllegalStateError, RequestTimedOutError
-from txn_engine.log.data_files import EncodedFile
+from txn_engine.log.data_files import EncodedFile, newest_of
 from txn_engine.log.logs import Logs
 from txn_engine.log.topics import Topic
 from txn_engine.producer.cell import Cell
@@ -164,7 +164,7 @@ class Sender:
         if isinstance(records, EncodedFile):
             count, stamp, size = records.record_count, records.max_timestamp, 0
         else:
-            count, size = records.num_rows, self._buffer_size(records)
+            count, stamp, size = records.num_rows, newest_of(records, stamp), self._buffer_size(records)
         sequence = lane.next_sequence
         transactional = self._cell.now.transactional_id is not None
         number = receipt.expect()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
 from psycopg import Connection
+from psycopg.pq import TransactionStatus
+from psycopg.rows import dict_row
+from psycopg.sql import SQL
 
 from tests.postgres.conftest import SCHEMA, payments, produce
 from tests.postgres.every_type import RECORDS
@@ -27,12 +31,15 @@ from txn_engine.postgres import (
     DatabaseError,
     DatabaseOutcomeUnknownError,
     DatabaseUnavailableError,
+    Write,
     append_to,
     consume_into,
     insert_into,
     load_query,
     upsert_into,
 )
+from txn_engine.postgres.kinds import type_for
+from txn_engine.postgres.positions import CREATE
 
 pytestmark = pytest.mark.slow
 
@@ -122,6 +129,76 @@ def test_a_write_that_fails_leaves_nothing(engine: Engine, connection: Connectio
     assert accounts(connection) == list(range(50))
 
 
+def _goes_on(to: Connection[Any], _: pa.Table) -> None:
+    to.execute("INSERT INTO kept VALUES (2)")
+    with suppress(psycopg.Error):
+        to.execute("INSERT INTO kept VALUES (1)")
+
+
+def _ends_quietly(to: Connection[Any], _: pa.Table) -> None:
+    to.execute("INSERT INTO kept VALUES (2)")
+    raise psycopg.Rollback
+
+
+def _rolls_back(to: Connection[Any], _: pa.Table) -> None:
+    to.execute("ROLLBACK")
+    to.execute("INSERT INTO kept VALUES (2)")
+
+
+def _commits(to: Connection[Any], _: pa.Table) -> None:
+    to.execute("COMMIT")
+    to.execute("INSERT INTO kept VALUES (2)")
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (_goes_on, "a statement of write failed, and write went on"),
+        (_ends_quietly, "write ended the transaction"),
+        (_rolls_back, "write ended the transaction"),
+        (_commits, "write ended the transaction"),
+    ],
+)
+def test_a_write_that_ends_the_transaction(
+    engine: Engine, connection: Connection[Any], write: Write, said: str
+) -> None:
+    """Is an error, and nothing that it wrote outside of it is there; the group does not follow."""
+    produce(engine, payments(1))
+    connection.execute("CREATE TABLE kept (a int UNIQUE)")
+    connection.execute("INSERT INTO kept VALUES (1)")
+    connection.commit()
+    with pytest.raises(TxnEngineError, match=said):
+        consume_into(connection, consumer_of(engine), write)
+    assert connection.info.transaction_status is TransactionStatus.IDLE
+    assert connection.execute("SELECT a FROM kept").fetchall() == [(1,)]
+    connection.rollback()
+    with engine.consumer(group_id="to-postgres") as other:
+        other.subscribe(["payments"])
+        assert not other.committed(other.assignment())
+
+
+def test_two_first_runs_at_once(engine: Engine, dsn: str, connection: Connection[Any]) -> None:
+    """One makes the table of positions, and the other finds it."""
+    produce(engine, payments(*range(5)))
+    done: list[int] = []
+
+    def other() -> None:
+        with psycopg.connect(dsn, row_factory=dict_row) as mine:
+            write = insert_into("payments", create=True)
+            done.append(consume_into(mine, consumer_of(engine), write).records)
+
+    connection.execute("SELECT pg_advisory_xact_lock(hashtextextended('txn_engine_positions', 0))")
+    connection.execute(CREATE)
+    thread = threading.Thread(target=other)
+    thread.start()
+    with psycopg.connect(dsn, autocommit=True) as third:
+        while third.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone() == (0,):
+            assert thread.is_alive()
+    connection.commit()
+    thread.join()
+    assert done == [5]
+
+
 def test_two_at_once_one_is_refused(engine: Engine, dsn: str, connection: Connection[Any]) -> None:
     """While the other writes, and after it has; each record is there once."""
     produce(engine, payments(*range(40)))
@@ -186,6 +263,16 @@ def kill(dsn: str, connection: Connection[Any]) -> None:
         other.execute("SELECT pg_terminate_backend(%s)", (connection.info.backend_pid,))
 
 
+DYING_AT_THE_COMMIT = """
+    CREATE TABLE late (a int);
+    CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER dying AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION die();
+    INSERT INTO late VALUES (1)
+"""
+
+
 def test_a_connection_that_is_lost(engine: Engine, dsn: str, connection: Connection[Any]) -> None:
     """In the middle: nothing of the batch is there. At the commit: nobody knows, and the next call finds out."""
     produce(engine, payments(*range(20)))
@@ -201,7 +288,7 @@ def test_a_connection_that_is_lost(engine: Engine, dsn: str, connection: Connect
 
     def dying_late(to: Connection[Any], records: pa.Table) -> None:
         write(to, records)
-        kill(dsn, to)
+        to.execute(DYING_AT_THE_COMMIT)
 
     with psycopg.connect(dsn) as second, pytest.raises(DatabaseOutcomeUnknownError, match="repeats nothing"):
         consume_into(second, consumer_of(engine), dying_late)
@@ -286,6 +373,80 @@ def test_a_text_that_is_too_long_is_not_quoted(engine: Engine, connection: Conne
     with pytest.raises(DatabaseError, match="a text of 15 characters") as caught:
         consume_into(connection, consumer_of(engine), insert_into("payments"))
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array(["fine", "secret\0"]),
+        pa.array(["fine", "secret\0"], pa.string_view()),
+        pa.array([0, -719_163], pa.date32()),
+        pa.array([0, -62_135_596_800_001], pa.timestamp("ms", "UTC")),
+    ],
+)
+def test_a_value_that_postgres_has_not(
+    engine: Engine, connection: Connection[Any], values: pa.Array[Any]
+) -> None:
+    """Is named by its place."""
+    engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("value", values.type)]))
+    produce(engine, pa.table({"value": values}), "odd")
+    with pytest.raises(
+        InvalidRecordError, match="the record at 0@1 has a value that Postgres has not"
+    ) as caught:
+        consume_into(connection, consumer_of(engine, "odd"), insert_into("odd", create=True))
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("keys", "left"),
+    [
+        (pa.array(["a", "a", "b"], pa.string_view()), ["a", "b"]),
+        (pa.array([b"a", b"a", b"b"], pa.binary_view()), [b"a", b"b"]),
+        (pa.array([0.0, -0.0, 1.0]), [0.0, 1.0]),
+    ],
+)
+def test_keys_of_any_type(
+    engine: Engine, connection: Connection[Any], keys: pa.Array[Any], left: list[Any]
+) -> None:
+    """One that the database takes for the same is the same."""
+    schema = pa.schema([("name", keys.type), ("value", pa.string_view())])
+    engine.admin.create_topic("odd", partitions=1, schema=schema)
+    produce(engine, pa.table({"name": keys, "value": pa.array(["1", "2", "3"], pa.string_view())}), "odd")
+    connection.execute(
+        SQL("CREATE TABLE odd (name {} PRIMARY KEY, value varchar(3))").format(SQL(str(type_for(keys.type))))
+    )
+    connection.commit()
+    consume_into(connection, consumer_of(engine, "odd"), upsert_into("odd", ["name"]))
+    found = connection.execute("SELECT name, value FROM odd ORDER BY name").fetchall()
+    assert found == list(zip(left, ["2", "3"], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [("53100", DatabaseUnavailableError), ("58030", DatabaseUnavailableError), ("P0001", DatabaseError)],
+)
+@pytest.mark.parametrize("deferred", ["", "DEFERRABLE INITIALLY DEFERRED"])
+def test_what_may_pass_is_worth_a_retry(
+    engine: Engine, connection: Connection[Any], state: str, error: type[DatabaseError], deferred: str
+) -> None:
+    """A full disk is; what came of it is known, at the commit too."""
+    produce(engine, payments(1))
+    connection.execute("CREATE TABLE payments (account_id bigint, amount numeric(18,2), note text)")
+    connection.execute(
+        SQL(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION USING ERRCODE = {}; END $$"
+        ).format(state)
+    )
+    connection.execute(
+        SQL(
+            "CREATE CONSTRAINT TRIGGER refusing AFTER INSERT ON payments {} FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ).format(SQL(deferred))
+    )
+    connection.commit()
+    with pytest.raises(DatabaseError) as caught:
+        consume_into(connection, consumer_of(engine), insert_into("payments"))
+    assert type(caught.value) is error
 
 
 def test_every_type_comes_back_as_it_was(engine: Engine, connection: Connection[Any]) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 import pytest
-from psycopg import Connection
+from psycopg import ClientCursor, Connection
+from psycopg.rows import dict_row
 
 from tests.postgres.conftest import SCHEMA
-from txn_engine import Engine
+from txn_engine import AddColumn, Engine
 from txn_engine.errors import IllegalStateError, InvalidRecordError, InvalidRequestError, TxnEngineError
 from txn_engine.postgres import DatabaseError, DatabaseUnavailableError, load_query
 
 pytestmark = pytest.mark.slow
 
 QUERY = "SELECT account_id, amount, note FROM payments"
+QUERY_OF_DAYS = "SELECT account_id, amount, note, day FROM payments"
 
 
 @pytest.fixture
@@ -103,6 +107,12 @@ def test_a_range_is_of_its_query(engine: Engine, table: Connection[Any]) -> None
     with pytest.raises(InvalidRequestError, match="by another query"):
         load(QUERY + " WHERE note = %s", ("account_id", 0, 10), parameters=["x"])
     assert load(QUERY + " WHERE note = %s", ("account_id", 0, 10), parameters=["x"], run_id="of x") == 3
+    spaced = QUERY + " WHERE note <> 'a b'"
+    assert load(spaced, ("account_id", 20, 30)) == 7
+    assert load(spaced.replace(" FROM", "\n\tFROM"), ("account_id", 20, 30)) == 0
+    for other in (spaced.replace("a b", "a  b"), spaced.replace("FROM", "--\nFROM"), spaced + " -- FROM"):
+        with pytest.raises(InvalidRequestError, match="by another query"):
+            load(other, ("account_id", 20, 30))
     table.execute("INSERT INTO payments VALUES (5000, 1, 'B'), (5001, 1, 'D')")
     table.commit()
     assert load(QUERY, ("note", "A", 'C","D')) == 1
@@ -110,6 +120,26 @@ def test_a_range_is_of_its_query(engine: Engine, table: Connection[Any]) -> None
     for start, end in ((None, 5), (5, 5), (6, 5)):
         with pytest.raises(InvalidRequestError, match="a start below the end"):
             load(QUERY, ("account_id", start, end))
+
+
+def test_a_range_is_one_however_it_is_written(engine: Engine, table: Connection[Any]) -> None:
+    """In another zone, or as another number: it is loaded once."""
+
+    def load(column: str, start: Any, end: Any) -> bool:
+        return load_query(
+            engine, table, QUERY_OF_DAYS, "payments", key_range=(column, start, end), parameters=[]
+        ).committed_before
+
+    day, berlin = datetime(2026, 1, 2, tzinfo=UTC), timezone(timedelta(hours=1))
+    engine.admin.alter_topic("payments", [AddColumn(pa.field("day", pa.date32()))])
+    ranges = [("day", day, day + timedelta(days=1)), ("account_id", 0, Decimal("1.0"))]
+    for column, start, end in ranges:
+        assert not load(column, start, end)
+    assert load("day", day.astimezone(berlin), (day + timedelta(days=1)).astimezone(berlin))
+    assert load("account_id", np.int64(0), np.int64(1))
+    assert not load("day", day, day + timedelta(days=2))
+    assert not load("day", day.replace(tzinfo=berlin), day)
+    assert not load("account_id", 0, 2)
 
 
 def test_a_topic_that_was_made_again_has_nothing(engine: Engine, table: Connection[Any]) -> None:
@@ -242,10 +272,63 @@ def test_what_cannot_be_done(engine: Engine, table: Connection[Any]) -> None:
         load_query(engine, table, QUERY, "payments", key_range=("account_id", "a", "b"))
 
 
-def test_a_topic_with_a_default(engine: Engine, table: Connection[Any]) -> None:
-    """A column that came later may be missing: it has its default, as older records do."""
-    from txn_engine import AddColumn
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"key_range": ("account_id", 0, "9")}, "bounds that can be compared"),
+        ({"key_range": ("day", datetime(2026, 1, 1), datetime(2026, 1, 2, tzinfo=UTC))}, "or neither"),  # noqa: DTZ001
+        ({"key_range": ("account_id", 0)}, "expected (column, start, end)"),
+        ({"key_range": "abc"}, "expected (column, start, end)"),
+        ({"run_id": 20261126}, "a run id of type int; expected a text"),
+        ({"query": None}, "a query of type NoneType"),
+        ({"parameters": "x"}, "parameters of type str"),
+        ({"parameters": {"a": 1}, "query": QUERY + " WHERE note = %s"}, "parameters of type dict"),
+        ({"parameters": ["x"]}, "the query has 0 placeholders but 1 parameters were passed"),
+        (
+            {"query": "SELECT account_id, note, ARRAY[amount] AS amount FROM payments"},
+            "of type numeric(18,2)[]",
+        ),
+    ],
+)
+def test_words_of_another_kind(
+    engine: Engine, table: Connection[Any], words: dict[str, Any], said: str
+) -> None:
+    """Are told in one line, as all else is."""
+    words = {"query": QUERY} | words | ({} if "key_range" in words else {"run_id": words.get("run_id", "1")})
+    with pytest.raises(TxnEngineError) as caught:
+        load_query(engine, table, words.pop("query"), "payments", **words)
+    assert said in str(caught.value)
+    assert rows(engine) == []
 
-    engine.admin.alter_topic("payments", [AddColumn(pa.field("currency", pa.string()), default="EUR")])
+
+def test_a_connection_that_makes_something_else_of_rows(
+    engine: Engine, table: Connection[Any], dsn: str
+) -> None:
+    """Dicts, for its own statements; and puts parameters into them itself."""
+    with psycopg.connect(dsn, row_factory=dict_row, cursor_factory=ClientCursor) as other:
+        assert load_query(engine, other, QUERY, "payments", run_id="1").records == 1_000
+
+
+@pytest.mark.parametrize(
+    ("added", "default"),
+    [
+        (pa.field("currency", pa.string()), None),
+        (pa.field("currency", pa.string()), "EUR"),
+        (pa.field("currency", pa.string(), nullable=False), "EUR"),
+    ],
+)
+def test_a_column_that_was_added(
+    engine: Engine, table: Connection[Any], added: pa.Field[Any], default: str | None
+) -> None:
+    """May be missing: it has its default, or null, as older records do; one that was there from the start may not."""
+    engine.admin.alter_topic("payments", [AddColumn(added, default=default)])
     load_query(engine, table, QUERY + " WHERE account_id < 2", "payments", run_id="1")
-    assert engine.scan("payments").to_table(["currency"])["currency"].to_pylist() == ["EUR", "EUR"]
+    query = f"SELECT *, 'USD' AS currency FROM ({QUERY}) AS q WHERE account_id = 2"
+    load_query(engine, table, query, "payments", run_id="2")
+    found = engine.scan("payments").to_table(["account_id", "currency"]).sort_by("account_id")
+    assert found["currency"].to_pylist() == [default, default, "USD"]
+    with pytest.raises(InvalidRequestError, match="no column 'note'"):
+        load_query(
+            engine, table, "SELECT account_id, amount FROM payments WHERE false", "payments", run_id="3"
+        )
+    assert load_query(engine, table, QUERY + " WHERE account_id = 3", "payments", run_id="3").records == 1

@@ -6,11 +6,13 @@ import threading
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import Connection
+from psycopg.rows import dict_row
 
 from tests.postgres.conftest import SCHEMA
-from txn_engine import Engine
+from txn_engine import AddColumn, Engine
 from txn_engine.errors import InvalidRequestError, ProducerFencedError, TxnEngineError
 from txn_engine.postgres import DatabaseError, load_outbox
 from txn_engine.postgres import outbox as outbox_module
@@ -109,6 +111,30 @@ def test_an_id_that_begins_like_another_is_another(
     assert load_outbox(engine, outbox, "outbox", "payments", transactional_id="worker").claimed_by_others == 1
     assert load_outbox(engine, outbox, "outbox", "payments", transactional_id="worker/2").finished == 1
     assert loaded(engine) == list(range(100))
+
+
+@pytest.mark.parametrize("name", ["worker/", "worker//2", "/"])
+def test_an_id_with_slashes_takes_over(
+    engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    die_behind_the_commit(engine, outbox, monkeypatch, transactional_id=name)
+    for other in ("worker", "worker/2"):
+        assert load_outbox(engine, outbox, "outbox", "payments", transactional_id=other).taken_over == 0
+    assert load_outbox(engine, outbox, "outbox", "payments", transactional_id=name).finished == 1
+    assert (loaded(engine), left(outbox)) == (list(range(100)), 0)
+
+
+def test_a_column_that_was_added_to_the_topic(engine: Engine, outbox: Connection[Any], dsn: str) -> None:
+    """Is filled as it is in older records, until the outbox has it too; rows may be dicts on that connection."""
+    currency = pa.field("currency", pa.string(), nullable=False)
+    engine.admin.alter_topic("payments", [AddColumn(currency, default="EUR")])
+    with psycopg.connect(dsn, row_factory=dict_row) as other:
+        assert load_outbox(engine, other, "outbox", "payments").records == 100
+    outbox.execute("ALTER TABLE outbox ADD currency text NOT NULL DEFAULT 'USD'")
+    insert(outbox, 100, 1)
+    assert load_outbox(engine, outbox, "outbox", "payments").records == 1
+    found = engine.scan("payments").to_table(["account_id", "currency"]).sort_by("account_id")
+    assert found["currency"].to_pylist() == ["EUR"] * 100 + ["USD"]
 
 
 def test_a_claim_that_the_log_has_forgotten_is_refused(
@@ -255,8 +281,9 @@ def test_what_cannot_be_done(engine: Engine, outbox: Connection[Any]) -> None:
         load_outbox(engine, outbox, "nowhere", "payments")
     with pytest.raises(DatabaseError, match='column "claims" does not exist'):
         load_outbox(engine, outbox, "outbox", "payments", run_column="claims")
-    with pytest.raises(InvalidRequestError, match="batch_rows=0"):
-        load_outbox(engine, outbox, "outbox", "payments", batch_rows=0)
+    for number in (0, "5", None, 10**10):
+        with pytest.raises(InvalidRequestError, match=f"batch_rows={number!r}"):
+            load_outbox(engine, outbox, "outbox", "payments", batch_rows=number)  # type: ignore[arg-type]
     engine.admin.create_topic(
         "wider", partitions=1, schema=SCHEMA.append(SCHEMA.field("note").with_name("more"))
     )

@@ -16,7 +16,7 @@ import pytest
 
 import txn_engine
 from tests.postgres.every_type import RECORDS
-from txn_engine import Engine
+from txn_engine import AddColumn, Engine
 from txn_engine.consumer import Consumer
 from txn_engine.databases import consuming
 from txn_engine.errors import (
@@ -30,6 +30,7 @@ from txn_engine.loading import DEAD_LETTERS, replay
 from txn_engine.sqlite import (
     DatabaseError,
     DatabaseUnavailableError,
+    Write,
     append_to,
     consume_into,
     insert_into,
@@ -240,6 +241,66 @@ def test_a_value_that_sqlite_does_not_have(
         consume_into(connection, consumer_of(engine, "odd"), insert_into("odd", create=True))
 
 
+def test_a_zone_that_is_seconds_off(engine: Engine, connection: sqlite3.Connection) -> None:
+    """Its moments are kept in UTC."""
+    schema = pa.schema([("at", pa.timestamp("us", "Europe/Amsterdam"))])
+    for topic in ("old", "again"):
+        engine.admin.create_topic(topic, partitions=1, schema=schema)
+    moments = pa.array([-2_208_988_800_000_000, 0, None], schema.field("at").type)
+    produce(engine, pa.table({"at": moments}), "old")
+    consume_into(connection, consumer_of(engine, "old"), insert_into("old", create=True))
+    assert connection.execute("SELECT at FROM old").fetchone() == ("1900-01-01 00:00:00.000000Z",)
+    load_query(engine, connection, "SELECT * FROM old", "again", run_id="1")
+    assert engine.scan("again").to_table(["at"])["at"].to_pylist() == moments.to_pylist()
+
+
+def _commits(to: sqlite3.Connection, _: pa.Table) -> None:
+    to.commit()
+    to.execute("INSERT INTO kept VALUES (2)")
+
+
+def _commits_by_block(to: sqlite3.Connection, _: pa.Table) -> None:
+    with to:
+        pass
+    to.execute("INSERT INTO kept VALUES (2)")
+
+
+def _rolls_back(to: sqlite3.Connection, _: pa.Table) -> None:
+    to.rollback()
+
+
+@pytest.mark.parametrize("write", [_commits, _commits_by_block, _rolls_back])
+def test_a_write_that_ends_the_transaction(
+    engine: Engine, connection: sqlite3.Connection, write: Write
+) -> None:
+    """Is an error, and nothing that it wrote outside of it is there."""
+    produce(engine, payments(1))
+    connection.execute("CREATE TABLE kept (a int)")
+    with pytest.raises(IllegalStateError, match="write ended the transaction"):
+        consume_into(connection, consumer_of(engine), write)
+    assert not connection.in_transaction
+    assert connection.execute("SELECT * FROM kept").fetchall() == []
+
+
+def test_a_connection_that_makes_something_else_of_rows(
+    engine: Engine, connection: sqlite3.Connection
+) -> None:
+    """Dicts, for its own statements. Texts are to be texts."""
+    produce(engine, payments(*range(5)))
+    connection.row_factory = lambda cursor, row: {
+        column[0]: value for column, value in zip(cursor.description, row, strict=True)
+    }
+    write = upsert_into("payments", ["account_id"], create=True)
+    assert consume_into(connection, consumer_of(engine), write).records == 5
+    assert consume_into(connection, consumer_of(engine), write).records == 0
+    query = "SELECT account_id + 5 AS account_id, amount, note FROM payments"
+    assert load_query(engine, connection, query, "payments", run_id="1").records == 5
+    assert set(engine.scan("payments").to_table(["note"])["note"].to_pylist()) == {"paid"}
+    connection.text_factory = bytes
+    with pytest.raises(IllegalStateError, match="text_factory"):
+        load_query(engine, connection, query, "payments", run_id="2")
+
+
 def test_every_type_comes_back_as_it_was(engine: Engine, connection: sqlite3.Connection) -> None:
     """Out of a topic and into another one; but for numbers above 64 bits."""
     names = [name for name in RECORDS.column_names if name != "counted"]
@@ -360,6 +421,32 @@ def test_a_query_that_does_not_fit(engine: Engine, table: sqlite3.Connection, qu
     assert loaded(engine) == []
 
 
+def test_a_column_that_was_added(engine: Engine, table: sqlite3.Connection) -> None:
+    """May be missing, and has its default, as older records do; one that was there from the start may not."""
+    currency = pa.field("currency", pa.string(), nullable=False)
+    engine.admin.alter_topic("payments", [AddColumn(currency, default="EUR")])
+    done = load_query(engine, table, QUERY, "payments", run_id="1")
+    found = engine.scan("payments").to_table(["currency"])["currency"].to_pylist()
+    assert found == ["EUR"] * done.records
+    with pytest.raises(InvalidRequestError, match="no column 'note'"):
+        load_query(engine, table, "SELECT account_id, amount FROM incoming LIMIT 0", "payments", run_id="2")
+
+
+@pytest.mark.parametrize(("number", "is_double"), [(2**53, True), (2**53 + 1, False), (-(2**62), True)])
+def test_a_whole_number_for_a_double(
+    engine: Engine, connection: sqlite3.Connection, number: int, is_double: bool
+) -> None:
+    """Is that number, or refused."""
+    engine.admin.create_topic("odd", partitions=1, schema=pa.schema([("value", pa.float64())]))
+    query = f"SELECT {number} AS value"
+    if is_double:
+        load_query(engine, connection, query, "odd", run_id="1")
+        assert engine.scan("odd").to_table(["value"])["value"].to_pylist() == [number]
+    else:
+        with pytest.raises(InvalidRecordError, match="no more digits than it keeps"):
+            load_query(engine, connection, query, "odd", run_id="1")
+
+
 def test_what_cannot_be_done(engine: Engine, table: sqlite3.Connection, file: Path) -> None:
     with pytest.raises(InvalidRequestError, match="no run id"):
         load_query(engine, table, QUERY, "payments")
@@ -376,6 +463,19 @@ def test_what_cannot_be_done(engine: Engine, table: sqlite3.Connection, file: Pa
     produce(engine, payments(1))
     with pytest.raises(DatabaseError, match="no unique index on account_id"):
         consume_into(table, consumer_of(engine), upsert_into("incoming", ["account_id"]))
+
+    for words, said in (
+        (
+            {"query": "SELECT CAST(x'ff' AS text) AS note, 1 AS account_id, NULL AS amount"},
+            "'note' has a text that",
+        ),
+        ({"parameters": "x"}, "parameters of type str"),
+        ({"key_range": ("account_id", Decimal(1), Decimal(2))}, "type 'decimal.Decimal' is not supported"),
+    ):
+        with pytest.raises(TxnEngineError, match=said):
+            load_query(engine, table, words.pop("query", QUERY), "payments", run_id="1", **words)
+    with pytest.raises(DatabaseError, match="unknown database"):
+        consume_into(table, consumer_of(engine), insert_into("nowhere.payments", create=True))
 
     def broken(own: sqlite3.Connection, _: pa.Table) -> None:
         own.execute("SELECT 'deepest secret' FROM (")

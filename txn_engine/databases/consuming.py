@@ -15,6 +15,9 @@ from txn_engine.databases.positions import TABLE, Position, PositionsTable
 from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.types import TopicPartition
 
+SAVEPOINT: Final = "txn_engine_batch"
+"""Set before a batch is written, and looked for behind it: it is gone with the transaction that it is of."""
+
 _LOGGER: Final = logging.getLogger(__name__)
 
 

@@ -30,6 +30,17 @@ class DatabaseOutcomeUnknownError(DatabaseUnavailableError):
     default_action = "run it again: it goes on from where the database is, and repeats nothing"
 
 
+def ended_by_write(actor: str, place: str) -> IllegalStateError:
+    """The error for a `write` that ended the transaction it was called in."""
+    return IllegalStateError(
+        "write ended the transaction",
+        actor=actor,
+        place=place,
+        expected="a write that neither commits nor rolls back: the rows and how far they go are one transaction",
+        action="take that out of it; of this batch there is what it committed itself, and nothing else",
+    )
+
+
 def require_idle(actor: str, *, is_open: bool, is_idle: bool) -> None:
     """Raise `IllegalStateError` for a connection in a transaction: what is done here would end with that one."""
     if not is_open:

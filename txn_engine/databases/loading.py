@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Sequence
+import re
+from collections.abc import Callable, Container, Generator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
+from numbers import Integral
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -25,6 +29,10 @@ from txn_engine.types import RecordMetadata
 
 ACTOR: Final = "load_query"
 _SENT_BYTES: Final = 32 << 20
+_VERBATIM: Final = re.compile(
+    r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\$(\w*)\$.*?\$\1\$|--[^\n]*\n?|/\*.*?\*/""", re.DOTALL
+)
+"""What stands in quotes, and comments: there a blank more is another text, or the end of a line that of a comment."""
 
 
 class Source(Protocol):
@@ -49,8 +57,23 @@ class KeyRange(NamedTuple):
     @property
     def name(self) -> str:
         """The range, written so that no other one is written like it."""
-        bounds = [json.dumps(end if isinstance(end, int) else str(end)) for end in (self.start, self.end)]
+        bounds = [json.dumps(_written(end)) for end in (self.start, self.end)]
         return f"{json.dumps(self.column)}[{bounds[0]},{bounds[1]})"
+
+    def query_in(self, run: str) -> str | None:
+        """The digest, and what is behind it, of a run of this range, however its bounds were written; None for another.
+
+        A moment is the same in every zone, and 1 is 1.0.
+        """
+        read = json.JSONDecoder().raw_decode
+        try:
+            column, at = read(run)
+            start, at = read(run, at + 1)
+            end, at = read(run, at + 1)
+        except (ValueError, RecursionError):
+            return None
+        is_this = column == self.column and _is_same(self.start, start) and _is_same(self.end, end)
+        return run[at:].removeprefix(")@") if is_this and run.startswith(")@", at) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +102,10 @@ class Run:
     @property
     def name(self) -> str:
         """What the log calls it. Raises `InvalidRequestError` where nothing names it."""
+        if self.run_id is not None and not isinstance(self.run_id, str):
+            raise InvalidRequestError(
+                f"a run id of type {type(self.run_id).__name__}", actor=ACTOR, expected="a text"
+            )
         if self.run_id:
             return self.run_id
         if self.key_range is None:
@@ -112,8 +139,9 @@ def load(
         settings["transaction.timeout.ms"] = run.timeout_ms
     with engine.producer(settings) as producer:
         producer.init_transactions()
-        if run.key_range is not None and not run.run_id:
-            _check_same_query(producer, run_id, run.key_range, run_id.removeprefix(name))
+        by_range = None if run.run_id else run.key_range
+        if by_range is not None and _has_loaded(producer, by_range, run.digest, run_id.removeprefix(name)):
+            return Loaded(name, 0, True)
         if producer.committed_before(run_id, forgotten_runs=run.forgotten_runs):
             return Loaded(name, 0, True)
         letters = dead_letters_for(
@@ -128,8 +156,22 @@ def checked_range(given: KeyRange | tuple[str, Any, Any] | None) -> KeyRange | N
     """The range. Raises `InvalidRequestError` for one without rows."""
     if given is None:
         return None
+    words: Any = given
+    is_triple = isinstance(words, tuple | list) and len(words) == len(KeyRange._fields)
+    if not is_triple or not isinstance(words[0], str):
+        raise InvalidRequestError(
+            f"key_range {given!r:.80}", actor=ACTOR, expected="(column, start, end), the column's name a text"
+        )
     key_range = KeyRange(*given)
-    if key_range.start is None or key_range.end is None or not key_range.start < key_range.end:
+    try:
+        is_range = None not in (key_range.start, key_range.end) and bool(key_range.start < key_range.end)
+    except TypeError as error:
+        raise InvalidRequestError(
+            f"key_range from {key_range.start!r:.80} to {key_range.end!r:.80}",
+            actor=ACTOR,
+            expected="bounds that can be compared: of one type, both with a time zone, or neither",
+        ) from error
+    if not is_range:
         raise InvalidRequestError(
             f"key_range from {key_range.start!r} to {key_range.end!r}",
             actor=ACTOR,
@@ -139,8 +181,44 @@ def checked_range(given: KeyRange | tuple[str, Any, Any] | None) -> KeyRange | N
 
 
 def digest_of(query: str, parameters: object) -> str:
-    """Of a query and its parameters: another query has another one."""
-    return xxhash.xxh3_64_hexdigest(f"{' '.join(query.split())} {parameters!r}".encode())
+    """Of a query and its parameters: another query has another one. How it is laid out does not matter."""
+    return xxhash.xxh3_64_hexdigest(f"{_plain(query)} {parameters!r}".encode())
+
+
+def check_query(query: object) -> None:
+    """Raise `InvalidRequestError` for what is no text of a query."""
+    if not isinstance(query, str):
+        raise InvalidRequestError(
+            f"a query of type {type(query).__name__}", actor=ACTOR, expected="its text, a str"
+        )
+
+
+def _plain(query: str) -> str:
+    """The query with one blank for many, where that is the same query."""
+    if "\\'" in query:
+        return query.strip()  # a quoted text may end there, or not
+    parts, at = [], 0
+    for found in _VERBATIM.finditer(query):
+        parts += [re.sub(r"\s+", " ", query[at : found.start()]), found[0]]
+        at = found.end()
+    return "".join([*parts, re.sub(r"\s+", " ", query[at:])]).strip()
+
+
+def _written(bound: Any) -> Any:
+    return bound if isinstance(bound, int) else str(bound)
+
+
+def _is_same(bound: Any, told: Any) -> bool:
+    """Whether a bound is the one that the name of a run tells."""
+    if _written(bound) == told:
+        return True
+    try:
+        if isinstance(bound, datetime) and bound.tzinfo is not None:
+            moment = datetime.fromisoformat(str(told))
+            return moment.tzinfo is not None and moment == bound
+        return isinstance(bound, Integral | Decimal) and Decimal(str(told)) == Decimal(str(bound))
+    except (ValueError, ArithmeticError):
+        return False
 
 
 def check_columns(
@@ -149,12 +227,13 @@ def check_columns(
     place: str,
     misfit: Callable[[str, pa.DataType], tuple[str, str] | None],
     *,
+    may_lack: Container[str] = (),
     beside: str | None = None,
 ) -> None:
-    """Raise `InvalidRequestError` unless a query has the topic's columns, each once, and all that may not be null.
+    """Raise `InvalidRequestError` unless a query has the topic's columns, each once.
 
     misfit: of a column and the topic's type what is seen and what is expected, where that type does not hold it.
-    beside: a column that is not the topic's.
+    may_lack: those that are filled as in records that are older than they. beside: a column that is not the topic's.
     """
 
     def refused(seen: str, expected: str) -> InvalidRequestError:
@@ -171,22 +250,26 @@ def check_columns(
         fault = misfit(name, schema.field(name).type)
         if fault is not None:
             raise refused(*fault)
-    missing = [field.name for field in schema if field.name not in names and not field.nullable]
+    missing = [name for name in schema.names if name not in names and name not in may_lack]
     if missing:
         raise refused(f"no column {missing[0]!r}", known)
 
 
-def _check_same_query(producer: Producer, run_id: str, key_range: KeyRange, ending: str) -> None:
-    if producer.has_committed(run_id):
-        return
-    known = producer.committed_run_ids
-    if any(each.startswith(f"{key_range.name}@") and each.endswith(ending) for each in known):
+def _has_loaded(producer: Producer, key_range: KeyRange, digest: str, ending: str) -> bool:
+    """Whether the range was loaded by this query. Raises `InvalidRequestError` where another one has.
+
+    ending: what the log puts behind the name of each run into this topic.
+    """
+    found = [key_range.query_in(run) for run in producer.committed_run_ids]
+    queries = [each.removesuffix(ending) for each in found if each is not None and each.endswith(ending)]
+    if queries and digest not in queries:
         raise InvalidRequestError(
             f"the range {key_range.name} was loaded by another query, or with other parameters",
             actor=ACTOR,
             expected="that query; or a run_id, or a transactional_id, of its own for each that is loaded",
             action="nothing was loaded: name the run, if these are other rows",
         )
+    return digest in queries
 
 
 @dataclass

@@ -59,6 +59,7 @@ class TableWriter(ABC, Generic[Connection]):
             if self._with_places
             else records.drop_columns([name for name in PLACE if name in records.column_names])
         )
+        rows = _without_views(rows)
         self._check(connection, rows)
         try:
             rows = self.as_kept(rows)
@@ -129,14 +130,7 @@ class TableWriter(ABC, Generic[Connection]):
         columns = self.columns_of(connection)
         if not columns and self._creates:
             self._check_key(rows.column_names)
-            self.make_table(
-                connection,
-                {
-                    field.name: kind
-                    for field in rows.schema
-                    if (kind := self.type_for(field.type)) is not None
-                },
-            )
+            self.make_table(connection, {field.name: self._type_of(field) for field in rows.schema})
             columns = self.columns_of(connection)
         if not columns:
             raise self.refused("no such table", expected="one that is there, or create=True")
@@ -159,12 +153,7 @@ class TableWriter(ABC, Generic[Connection]):
             )
 
     def _check_column(self, field: pa.Field[Any], found: Column | None, nulls: int) -> None:
-        wanted = self.type_for(field.type)
-        if wanted is None:
-            raise self.refused(
-                f"column {field.name!r} of type {field.type}",
-                expected="flat types: leave it out, or write it by yourself",
-            )
+        wanted = self._type_of(field)
         if found is None:
             raise self.refused(f"no column {field.name!r}", expected=f"one of type {wanted}")
         if found.is_generated:
@@ -179,6 +168,15 @@ class TableWriter(ABC, Generic[Connection]):
                 f"column {field.name!r} takes no null",
                 expected=f"one that does: {nulls} of these records have none",
             )
+
+    def _type_of(self, field: pa.Field[Any]) -> str:
+        wanted = self.type_for(field.type)
+        if wanted is None:
+            raise self.refused(
+                f"column {field.name!r} of type {field.type}",
+                expected="flat types: leave it out, or write it by yourself",
+            )
+        return wanted
 
     def _check_key(self, names: Sequence[str]) -> None:
         unknown = [name for name in self.key if name not in names]
@@ -225,10 +223,23 @@ def checked_key(table: str, key: Sequence[str]) -> list[str]:
 
 def _last_of_each(keys: pa.Table) -> Any:
     """The indices of the last row of each key, in order."""
+    for at, field in enumerate(keys.schema):
+        if pa.types.is_floating(field.type):  # as databases have it: -0.0 is 0.0
+            zero: Any = pa.scalar(0.0, field.type)
+            keys = keys.set_column(at, field.name, pc.add(keys.column(at), zero))
     names = [f"key {number}" for number in range(keys.num_columns)]
     numbered = keys.rename_columns(names).append_column("at", pa.array(np.arange(keys.num_rows)))
     last = numbered.group_by(names).aggregate([("at", "max")])
     return np.sort(last["at_max"].to_numpy())
+
+
+def _without_views(rows: pa.Table) -> pa.Table:
+    """The rows in types that pyarrow can compute with."""
+    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    for at, field in enumerate(rows.schema):
+        if field.type in plain:
+            rows = rows.set_column(at, field.name, rows.column(at).cast(plain[field.type]))
+    return rows
 
 
 def _all_null(rows: pa.Table) -> Any:

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import psycopg
 import pyarrow as pa
-from psycopg import Connection
+from psycopg import Connection, errors
 
 from txn_engine.consumer import Consumer
-from txn_engine.databases.consuming import Consumed, consume
-from txn_engine.databases.errors import DatabaseOutcomeUnknownError, DatabaseUnavailableError
-from txn_engine.postgres.errors import check_idle, translated
+from txn_engine.databases.consuming import SAVEPOINT, Consumed, consume
+from txn_engine.databases.errors import DatabaseError, DatabaseOutcomeUnknownError, ended_by_write
+from txn_engine.postgres.errors import check_idle, is_lost, translated
 from txn_engine.postgres.positions import PostgresPositions
+from txn_engine.postgres.statements import execute
 
 Write = Callable[[Connection[Any], pa.Table], object]
 """Puts records into tables by this connection, in the transaction that is open; it neither commits nor rolls back."""
@@ -46,7 +47,8 @@ def consume_into(
         DatabaseUnavailableError: the same, the server is away. DatabaseOutcomeUnknownError: it went at the commit.
         DatabaseError: the server refused a statement of ours, or `write` raised one of psycopg's errors.
         InvalidRequestError: a topic was made again since; its records are others than those in the database.
-        IllegalStateError: the connection is in a transaction, or nothing is assigned to the consumer.
+        IllegalStateError: the connection is in a transaction, or nothing is assigned to the consumer; or `write` has
+        ended the transaction.
         InvalidGroupIdError: a consumer without a group. What `write` raises, after a rollback.
     """
     check_idle(connection, _ACTOR)
@@ -70,14 +72,28 @@ class _Database:
 
     @contextmanager
     def transaction(self, place: str) -> Iterator[None]:
-        """One; lost at its commit, its outcome is unknown."""
-        done = False
+        """One, which ends here and nowhere else; lost at its commit, its outcome is unknown."""
+        written = False
         try:
             with self._connection.transaction():
+                execute(self._connection, f"SAVEPOINT {SAVEPOINT}")
                 yield
-                done = True
+                execute(self._connection, f"RELEASE SAVEPOINT {SAVEPOINT}")
+                written = True
+        except (errors.InvalidSavepointSpecification, errors.NoActiveSqlTransaction) as error:
+            raise ended_by_write(_ACTOR, place) from error
+        except errors.InFailedSqlTransaction as error:
+            raise DatabaseError(
+                "a statement of write failed, and write went on",
+                actor=_ACTOR,
+                place=place,
+                expected="its error, or `with connection.transaction()` around what may fail",
+                action="nothing of this batch is there; mend write, and run it again",
+            ) from error
         except psycopg.Error as error:
             found = translated(error, _ACTOR, place)
-            if done and isinstance(found, DatabaseUnavailableError):
+            if written and is_lost(error):
                 found = DatabaseOutcomeUnknownError(found.seen, actor=found.actor, place=found.place)
             raise found from error
+        if not written:  # psycopg.Rollback ends the block without a word
+            raise ended_by_write(_ACTOR, place)

@@ -13,6 +13,9 @@ from txn_engine.databases.errors import DatabaseError, DatabaseUnavailableError,
 
 _NAMES_ALONE = ("3F000", "42501", "42702", "42703", "42704", "42P01", "42P07", "42P10", "25006")
 """Conditions whose text names schemas, tables, columns; that of a trigger, or of a bad value, may hold anything."""
+_LOST = ("08", "57P", "25P03", "25P04")
+_TROUBLES = (*_LOST, "53", "57", "58")
+"""What passes: a connection or server that went, a full disk, no memory, no connection left, a statement cancelled."""
 _AWAY = (psycopg.OperationalError, psycopg.InterfaceError)
 
 
@@ -32,17 +35,25 @@ def translated(error: psycopg.Error, actor: str, place: str) -> DatabaseError:
         return DatabaseUnavailableError(
             f"{type(error).__name__}: others are at work there", actor=actor, place=place
         )
-    if isinstance(error, _AWAY) and error.sqlstate is None:
+    if isinstance(error, _AWAY) and not state:
         return DatabaseUnavailableError("the connection is lost", actor=actor, place=place)
-    if error.sqlstate is not None and error.sqlstate[:2] in ("08", "57"):
+    if state.startswith(_TROUBLES):
         return DatabaseUnavailableError(_said(error), actor=actor, place=place)
     return DatabaseError(_said(error), actor=actor, place=place, action="mend it and run it again")
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether the connection, or the server, went: of a commit nobody knows then what became of it."""
+    state = error.sqlstate or ""
+    return state.startswith(_LOST) or (isinstance(error, _AWAY) and not state)
 
 
 def _said(error: psycopg.Error) -> str:
     """The condition by its name, and what the server says of tables, columns and constraints, which are names."""
     named = error.diag
     said = type(error).__name__
+    if error.sqlstate is None:
+        return f"{said}: {error}".partition("\n")[0]  # psycopg's own words, on parameters and their types
     if named.sqlstate in _NAMES_ALONE:
         said = named.message_primary or said
     elif named.sqlstate == "42601":

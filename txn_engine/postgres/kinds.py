@@ -31,7 +31,7 @@ def type_for(kind: pa.DataType) -> str | None:
         "boolean": pa.types.is_boolean,
         "date": pa.types.is_date32,
         "time without time zone": pa.types.is_time,
-        "text": _is_text,
+        "text": is_text,
         "bytea": is_bytes,
     }
     return next((name for name, is_it in named.items() if is_it(kind)), None)
@@ -51,7 +51,7 @@ def holds(wanted: pa.DataType, found: str) -> bool:
         return _holds_number(wanted, found)
     if pa.types.is_float32(wanted):
         return found == "real"  # the shortest text of a float32 is another number as a double
-    if _is_text(wanted):
+    if is_text(wanted):
         return found in ("text", "character varying") or _VARCHAR.fullmatch(found) is not None
     if pa.types.is_timestamp(wanted) or pa.types.is_time(wanted):
         return _holds_time(wanted, found)
@@ -63,10 +63,10 @@ def reads(wanted: pa.DataType, found: str) -> bool:
     times, the values decide, each of which is taken exactly or refused.
     """
     if pa.types.is_decimal(wanted) or pa.types.is_integer(wanted):
-        return found in _INTEGERS or found.startswith("numeric")
+        return found in _INTEGERS or found == "numeric" or _NUMERIC.fullmatch(found) is not None
     if pa.types.is_floating(wanted):
         return found == ("real" if pa.types.is_float32(wanted) else "double precision")
-    if _is_text(wanted):
+    if is_text(wanted):
         return found in _TEXTS or _VARCHAR.fullmatch(found) is not None
     if pa.types.is_timestamp(wanted) or pa.types.is_time(wanted):
         match = _TIME.fullmatch(found)
@@ -127,7 +127,8 @@ def _holds_time(wanted: Any, found: str) -> bool:
     )
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether the type is one of texts."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 

@@ -16,18 +16,22 @@ from txn_engine.databases.loading import (
     Loaded,
     Run,
     check_columns,
+    check_query,
     checked_range,
     digest_of,
     load,
 )
 from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRequestError
 from txn_engine.files import BadRow, Rejected
 from txn_engine.log.topics import Topic
 from txn_engine.postgres.copying import copy_out
 from txn_engine.postgres.errors import check_idle, database_errors
 from txn_engine.postgres.kinds import reads
 from txn_engine.postgres.rows import RowReader
+from txn_engine.postgres.statements import execute
 from txn_engine.producer import ForgottenRuns
+from txn_engine.schemas.defaults import fills
 
 _SETTINGS: Final = (
     "SET LOCAL TimeZone = 'UTC'",
@@ -64,12 +68,12 @@ def load_query(
     begins; every value goes in exactly, or the load is refused and nothing of it is seen. The same run id again loads
     nothing. Memory is bounded: rows come by COPY, in parts.
 
-    The query has the topic's columns by their names, in any order; a column with a default, or that may be null and was
-    added later, may be missing. `parameters`: for the query's `%s` or `%(name)s`. `key_range`: (column, start, end)
-    takes the rows of this query with start <= column < end; where no `run_id` does, it names the run, with a digest of
-    the query. `transactional_id`: one of the topic's if not told; two loads at once need two. The log knows the last
-    100 runs of it. From then on a run that is none of them is refused, for it may have been loaded, unless
-    `forgotten_runs` is "load".
+    The query has the topic's columns by their names, in any order; one that was added to the topic since it was made
+    may be missing, and is filled as it is in older records. `parameters`: for the query's `%s` or `%(name)s`.
+    `key_range`: (column, start, end) takes the rows of this query with start <= column < end; where no `run_id` does,
+    it names the run, with a digest of the query. `transactional_id`: one of the topic's if not told; two loads at once
+    need two. The log knows the last 100 runs of it. From then on a run that is none of them is refused, for it may have
+    been loaded, unless `forgotten_runs` is "load".
 
     With a `dead_letter_topic` rows with a value that does not fit go there, in the same transaction: records and dead
     letters are all rows. Above `max_dead_letters` (a count, or a share as "1%") the load is refused.
@@ -83,6 +87,7 @@ def load_query(
         OutcomeUnknownError: it may be committed; the same call with the same run id finds out.
     """
     check_idle(connection, ACTOR)
+    check_query(query)
     chosen = checked_range(key_range)
 
     def source(into: Topic) -> Source:
@@ -110,10 +115,19 @@ def source_of(
 ) -> Source:
     """What a query gives, or the rows of it in a range, for this topic. Nothing is read yet.
 
-    Raises `DatabaseError` for parameters that are not the query's.
+    Raises `DatabaseError`, or `InvalidRequestError`, for parameters that are not the query's.
     """
-    with database_errors(ACTOR, f"the query for topic {topic.name!r}"):
-        composed = _composed(connection, query, parameters, key_range)
+    place = f"the query for topic {topic.name!r}"
+    try:
+        with database_errors(ACTOR, place):
+            composed = _composed(connection, query, parameters, key_range)
+    except TypeError as error:  # what psycopg says of words of another kind
+        raise InvalidRequestError(
+            f"parameters of type {type(parameters).__name__}",
+            actor=ACTOR,
+            place=place,
+            expected="a sequence for the query's %s, or a mapping for its %(name)s",
+        ) from error
     name = f"database {connection.info.dbname}, query {digest_of(query, parameters)}"
     return Source(connection, composed, topic, name)
 
@@ -123,12 +137,12 @@ def _composed(
     query: str,
     parameters: Sequence[Any] | Mapping[str, Any] | None,
     key_range: KeyRange | None,
-) -> sql.Composable:
+) -> sql.Composed:
     """The query with its parameters in it: COPY takes none."""
     text = query.strip().rstrip(";")
     if parameters is not None:
         text = ClientCursor(connection).mogrify(text, parameters)
-    whole: sql.Composable = sql.SQL("SELECT * FROM ({}\n) AS q").format(sql.SQL(text))
+    whole = sql.SQL("SELECT * FROM ({}\n) AS q").format(sql.SQL(text))
     if key_range is None:
         return whole
     column = sql.Identifier(key_range.column)
@@ -148,7 +162,7 @@ class Source:
     def __init__(
         self,
         connection: Connection[Any],
-        query: sql.Composable,
+        query: sql.Composed,
         topic: Topic,
         name: str,
         number: str | None = None,
@@ -166,9 +180,9 @@ class Source:
     @contextmanager
     def _reading(self) -> Iterator[None]:
         with database_errors(ACTOR, self._place), self._connection.transaction():
-            self._connection.execute(_READ_ONLY)
+            execute(self._connection, _READ_ONLY)
             for setting in _SETTINGS:
-                self._connection.execute(setting)
+                execute(self._connection, setting)
             yield
 
     def tables(self, rejected: Rejected | None = None) -> Generator[pa.Table]:
@@ -189,12 +203,11 @@ class Source:
 
     def _checked_columns(self) -> dict[str, str]:
         """The query's columns, each of which the topic has and can hold, by the server's types."""
-        with self._connection.cursor() as cursor:
-            cursor.execute(self._query + sql.SQL(" LIMIT 0"))
-            described, result = cursor.description or [], cursor.pgresult
+        cursor = execute(self._connection, self._query + sql.SQL(" LIMIT 0"))
+        described, result = cursor.description or [], cursor.pgresult
         names = [column.name for column in described]
         modifiers = [-1 if result is None else result.fmod(number) for number in range(len(names))]
-        kinds = self._connection.execute(_TYPES, ([c.type_code for c in described], modifiers)).fetchall()
+        kinds = execute(self._connection, _TYPES, ([c.type_code for c in described], modifiers)).fetchall()
         by_name = {name: kind for name, (kind,) in zip(names, kinds, strict=True)}
 
         def misfit(name: str, kind: pa.DataType) -> tuple[str, str] | None:
@@ -202,7 +215,8 @@ class Source:
                 return None
             return f"column {name!r} of type {by_name[name]}", f"one that {kind} holds; cast it in the query"
 
-        check_columns(names, self._schema, self._place, misfit, beside=self._number)
+        may_lack = fills(self.topic.schemas)
+        check_columns(names, self._schema, self._place, misfit, may_lack=may_lack, beside=self._number)
         return by_name
 
 

@@ -23,10 +23,13 @@ from txn_engine.loading.load import dead_letters_for
 from txn_engine.log.topics import Topic
 from txn_engine.postgres.errors import check_idle, database_errors
 from txn_engine.postgres.loading import Source
+from txn_engine.postgres.statements import execute
 from txn_engine.producer import Producer
+from txn_engine.schemas.defaults import fills
 
 _ACTOR: Final = "load_outbox"
 RUN_COLUMN: Final = "txn_engine_run"
+_BATCH_ROWS_MAX: Final = 2**31 - 1
 
 _CLAIM = sql.SQL("""
 UPDATE {table} SET {run} = %s WHERE {run} IS NULL AND (tableoid, ctid) IN (
@@ -39,6 +42,9 @@ SELECT current_database(), n.nspname, c.relname, format_type(a.atttypid, a.attty
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = %s AND NOT a.attisdropped
 WHERE c.oid = to_regclass(%s)"""
+_COLUMNS: Final = (
+    "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+)
 _ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {run} = {value} ORDER BY {order}")
 _DELETE = sql.SQL("DELETE FROM {table} WHERE {run} = %s")
 _MARK = sql.SQL("UPDATE {table} SET {mark} = now() WHERE {run} = %s AND {mark} IS NULL")
@@ -82,7 +88,8 @@ def load_outbox(
     """Load what is in an outbox table, batch by batch, until nothing is left: each row once, whatever dies.
 
     The table has the topic's columns, and one more for the claims: `ALTER TABLE outbox ADD COLUMN txn_engine_run text`,
-    with an index on it. Rows of a batch that is committed are deleted; with `mark_column` (a timestamp, null before)
+    with an index on it. A column that was added to the topic since it was made may be missing: it is filled as it is in
+    older records. Rows of a batch that is committed are deleted; with `mark_column` (a timestamp, null before)
     they stay and have the time there. A row may not be changed once it is in the table.
 
     Workers that share a `transactional_id` (if not told, one of database, schema and table) fence one another, and take
@@ -99,8 +106,10 @@ def load_outbox(
         OutcomeUnknownError: the batch may be committed; the next call finds out.
     """
     check_idle(connection, _ACTOR)
-    if batch_rows < 1:
-        raise InvalidRequestError(f"batch_rows={batch_rows}", actor=_ACTOR, expected="1 or more")
+    if type(batch_rows) is not int or not 1 <= batch_rows <= _BATCH_ROWS_MAX:
+        raise InvalidRequestError(
+            f"batch_rows={batch_rows!r:.40}", actor=_ACTOR, expected=f"1 to {_BATCH_ROWS_MAX}"
+        )
     info = engine.logs.topics.look_up(topic)
     outbox = _Outbox(connection, table, order_by, run_column, mark_column)
     outbox.rows("", info).check()  # before anything is claimed
@@ -141,9 +150,9 @@ class _Outbox:
             "order": sql.Identifier(order_by),
         }
         with database_errors(_ACTOR, self.place), connection.transaction():
-            found = connection.execute(
-                _TABLE, (order_by, self._names["table"].as_string(connection))
-            ).fetchone()
+            name = self._names["table"].as_string(connection)
+            found = execute(connection, _TABLE, (order_by, name)).fetchone()
+            self._columns = {each for (each,) in execute(connection, _COLUMNS, (name,))}
         database, schema, name, kind = found or ("", "", table, None)
         self.identity = f"{database}/{schema}/{name}"
         """What tells this outbox from others of its name."""
@@ -153,8 +162,8 @@ class _Outbox:
     def claim(self, run_id: str, rows: int) -> int:
         """Stamp so many rows that nobody has claimed; how many there were. Durable when it returns."""
         with database_errors(_ACTOR, self.place), self.connection.transaction():
-            self.connection.execute("SET LOCAL synchronous_commit = on")
-            return self.connection.execute(_CLAIM.format(**self._names), (run_id, rows)).rowcount
+            execute(self.connection, "SET LOCAL synchronous_commit = on")
+            return execute(self.connection, _CLAIM.format(**self._names), (run_id, rows)).rowcount
 
     def claimed(self) -> list[str]:
         """The runs that have rows which are not taken away yet."""
@@ -165,11 +174,14 @@ class _Outbox:
         )
         query = _CLAIMED.format(open=is_open, **self._names)
         with database_errors(_ACTOR, self.place), self.connection.transaction():
-            return sorted(row[0] for row in self.connection.execute(query))
+            return sorted(run_id for (run_id,) in execute(self.connection, query))
 
     def rows(self, run_id: str, topic: Topic) -> Source:
-        """Those of a run, with the topic's columns."""
-        wanted: list[sql.Composable] = [sql.Identifier(name) for name in topic.schema.names]
+        """Those of a run, with the topic's columns; without one that is younger than topic and table."""
+        may_lack = fills(topic.schemas).keys() - self._columns
+        wanted: list[sql.Composable] = [
+            sql.Identifier(name) for name in topic.schema.names if name not in may_lack
+        ]
         if self._number is not None:
             wanted.append(sql.SQL("{} AS {}").format(self._names["order"], sql.Identifier(self._number)))
         query = _ROWS.format(columns=sql.SQL(", ").join(wanted), value=sql.Literal(run_id), **self._names)
@@ -179,10 +191,10 @@ class _Outbox:
         """The run has committed: its rows are done with."""
         with database_errors(_ACTOR, self.place), self.connection.transaction():
             if self._mark is None:
-                self.connection.execute(_DELETE.format(**self._names), (run_id,))
+                execute(self.connection, _DELETE.format(**self._names), (run_id,))
             else:
                 mark = sql.Identifier(self._mark)
-                self.connection.execute(_MARK.format(mark=mark, **self._names), (run_id,))
+                execute(self.connection, _MARK.format(mark=mark, **self._names), (run_id,))
 
 
 class _Worker:
@@ -207,7 +219,11 @@ class _Worker:
     def take_over(self) -> None:
         """What the worker before has claimed and not taken away. It is fenced: its run can commit no more."""
         claimed = self._outbox.claimed()
-        mine = [run_id for run_id in claimed if run_id.rpartition("/")[0] == self._prefix.rstrip("/")]
+        mine = [
+            run_id
+            for run_id in claimed
+            if run_id.startswith(self._prefix) and "/" not in run_id.removeprefix(self._prefix)
+        ]
         self._others = len(claimed) - len(mine)
         for run_id in mine:
             self._taken_over += 1

@@ -10,6 +10,7 @@ from psycopg import Connection
 from txn_engine.databases.positions import READ, TABLE, Position, PositionsTable
 from txn_engine.errors import InvalidRequestError
 from txn_engine.postgres.errors import LockedError, database_errors
+from txn_engine.postgres.statements import execute
 from txn_engine.types import TopicPartition
 
 _EXISTS = "SELECT to_regclass(%s) IS NOT NULL"
@@ -17,7 +18,7 @@ _ELSEWHERE = (
     "SELECT relnamespace::regnamespace::text FROM pg_class WHERE relname = %s AND relkind IN ('r', 'p')"
 )
 _ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-_CREATE = f"""
+CREATE = f"""
 CREATE TABLE IF NOT EXISTS {TABLE} (
     store_id text NOT NULL,
     group_id text NOT NULL,
@@ -41,11 +42,12 @@ class PostgresPositions(PositionsTable):
     def create(self) -> None:
         """Make the table where there is none; of two at once one waits."""
         with database_errors(self._actor, TABLE), self._connection.transaction():
-            found = self._connection.execute(_EXISTS, (TABLE,)).fetchone()
-            if found is not None and found[0]:
+            if self._is_there():
                 return
-            self._connection.execute(_ONE_AT_A_TIME, (TABLE,))
-            elsewhere = self._connection.execute(_ELSEWHERE, (TABLE,)).fetchone()
+            self.execute(_ONE_AT_A_TIME, (TABLE,))
+            elsewhere = self.execute(_ELSEWHERE, (TABLE,)).fetchone()
+            if self._is_there():  # made meanwhile; the server learns of it as it looks into its catalogue
+                return
             if elsewhere is not None:
                 raise InvalidRequestError(
                     f"{TABLE} is in schema {elsewhere[0]!r}, which is not on this connection's search_path",
@@ -53,7 +55,10 @@ class PostgresPositions(PositionsTable):
                     expected="one table of positions: two would each say that nothing was read yet",
                     action="add the schema to the search_path; or make a table here by hand, for other groups",
                 )
-            self._connection.execute(_CREATE)
+            self.execute(CREATE)
+
+    def _is_there(self) -> bool:
+        return bool(self.execute(_EXISTS, (TABLE,)).fetchall()[0][0])
 
     def read(self) -> dict[TopicPartition, Position]:
         """As of now."""
@@ -67,6 +72,6 @@ class PostgresPositions(PositionsTable):
         except LockedError as error:
             raise self.refused("another run is writing now") from error
 
-    def execute(self, statement: str, words: Sequence[Any]) -> Any:
+    def execute(self, statement: str, words: Sequence[Any] = ()) -> Any:
         """As psycopg runs it."""
-        return self._connection.execute(statement, words)
+        return execute(self._connection, statement, words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,10 +11,13 @@ import pyarrow.compute as pc
 from psycopg import Connection, sql
 
 from txn_engine.databases.writing import Column, TableWriter, checked_key
-from txn_engine.exact import cast_exactly
+from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.postgres.copying import copy_in
-from txn_engine.postgres.kinds import holds, most_chars, type_for
+from txn_engine.postgres.kinds import holds, is_text, most_chars, type_for
+from txn_engine.postgres.statements import execute
 
+_FIRST_DAY: Final = (date.min - date(1970, 1, 1)).days
+_PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}  # those of "ns" begin in 1677
 _STAGED: Final = sql.Identifier("txn_engine_batch")
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -29,7 +33,9 @@ GROUP BY i.indexrelid"""
 class PostgresWriter(TableWriter[Connection[Any]]):
     """Puts records into a table of Postgres by COPY."""
 
-    not_kept = "a time finer than microseconds"
+    not_kept = (
+        "a value that Postgres has not: a NUL in a text, a time before the year 1 or finer than microseconds"
+    )
 
     def __init__(self, table: str, **chosen: Any) -> None:
         super().__init__(table, **chosen)
@@ -39,7 +45,7 @@ class PostgresWriter(TableWriter[Connection[Any]]):
 
     def columns_of(self, connection: Connection[Any]) -> dict[str, Column]:
         """As the catalogue has them."""
-        found = connection.execute(_COLUMNS, (self._name.as_string(connection),)).fetchall()
+        found = execute(connection, _COLUMNS, (self._name.as_string(connection),)).fetchall()
         return {
             name: Column(kind, not required, has_default or generated, generated)
             for name, kind, required, has_default, generated in found
@@ -47,7 +53,7 @@ class PostgresWriter(TableWriter[Connection[Any]]):
 
     def unique_keys(self, connection: Connection[Any]) -> list[tuple[str, ...]]:
         """Of whole indexes, without a condition or an expression."""
-        found = connection.execute(_KEYS, (self._name.as_string(connection),)).fetchall()
+        found = execute(connection, _KEYS, (self._name.as_string(connection),)).fetchall()
         return [tuple(key) for (key,) in found]
 
     def make_table(self, connection: Connection[Any], kinds: Mapping[str, str]) -> None:
@@ -57,9 +63,8 @@ class PostgresWriter(TableWriter[Connection[Any]]):
             parts.append(
                 sql.SQL("PRIMARY KEY ({})").format(sql.SQL(", ").join(map(sql.Identifier, self.key)))
             )
-        connection.execute(
-            sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(self._name, sql.SQL(", ").join(parts))
-        )
+        statement = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})")
+        execute(connection, statement.format(self._name, sql.SQL(", ").join(parts)))
 
     def type_for(self, kind: pa.DataType) -> str | None:
         """As `kinds` says."""
@@ -83,7 +88,9 @@ class PostgresWriter(TableWriter[Connection[Any]]):
     # --- rows -----------------------------------------------------------------------------------------------
 
     def as_kept(self, rows: pa.Table) -> pa.Table:
-        """The server's times are whole microseconds."""
+        """The server's times are whole microseconds; its texts have no NUL."""
+        for column in rows.columns:
+            _require_known(column)
         return _in_microseconds(rows)
 
     def insert(self, connection: Connection[Any], rows: pa.Table) -> None:
@@ -93,7 +100,7 @@ class PostgresWriter(TableWriter[Connection[Any]]):
     def upsert(self, connection: Connection[Any], rows: pa.Table) -> None:
         """By COPY into a table of this transaction's, and from there."""
         self._stage(connection, rows)
-        connection.execute(self._merge([name for name in rows.column_names if name not in self.key]))
+        execute(connection, self._merge([name for name in rows.column_names if name not in self.key]))
 
     def delete(self, connection: Connection[Any], keys: pa.Table) -> None:
         """The same way."""
@@ -101,16 +108,14 @@ class PostgresWriter(TableWriter[Connection[Any]]):
         same = sql.SQL(" AND ").join(
             sql.SQL("t.{0} = s.{0}").format(sql.Identifier(name)) for name in self.key
         )
-        connection.execute(sql.SQL("DELETE FROM {} t USING {} s WHERE {}").format(self._name, _STAGED, same))
+        statement = sql.SQL("DELETE FROM {} t USING {} s WHERE {}")
+        execute(connection, statement.format(self._name, _STAGED, same))
 
     def _stage(self, connection: Connection[Any], rows: pa.Table) -> None:
         columns = sql.SQL(", ").join(map(sql.Identifier, rows.column_names))
-        connection.execute(sql.SQL("DROP TABLE IF EXISTS pg_temp.{}").format(_STAGED))
-        connection.execute(
-            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
-                _STAGED, columns, self._name
-            )
-        )
+        execute(connection, sql.SQL("DROP TABLE IF EXISTS pg_temp.{}").format(_STAGED))
+        statement = sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
+        execute(connection, statement.format(_STAGED, columns, self._name))
         copy_in(connection, _STAGED, rows)
 
     def _merge(self, others: Sequence[str]) -> sql.Composed:
@@ -145,6 +150,22 @@ def upsert_into(
 def append_to(table: str, *, create: bool = False) -> PostgresWriter:
     """A `write` for `consume_into`: a history, each record with its `_partition`, `_offset` and `_timestamp`."""
     return PostgresWriter(table, create=create, with_places=True)
+
+
+def _require_known(column: Any) -> None:
+    """Raise `InexactError` for a text with a NUL, and for a moment before the year 1, which Arrow's text has not."""
+    kind = column.type
+    if is_text(kind):
+        bad = pc.match_substring(column, "\0")
+    elif pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit in _PER_DAY):
+        numbers = column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
+        per_day = 1 if pa.types.is_date32(kind) else _PER_DAY[kind.unit]
+        bad = pc.less(numbers, pa.scalar(_FIRST_DAY * per_day, numbers.type))
+    else:
+        return
+    index = pc.index(bad, True).as_py()
+    if index >= 0:
+        raise InexactError(index)
 
 
 def _in_microseconds(rows: pa.Table) -> pa.Table:

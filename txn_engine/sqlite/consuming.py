@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
 
 from txn_engine.consumer import Consumer
-from txn_engine.databases.consuming import Consumed, consume
+from txn_engine.databases.consuming import SAVEPOINT, Consumed, consume
+from txn_engine.databases.errors import ended_by_write
 from txn_engine.databases.positions import READ, TABLE, Position, PositionsTable
-from txn_engine.sqlite.errors import check_idle, transaction
+from txn_engine.sqlite.errors import check_idle, execute, transaction
 from txn_engine.types import TopicPartition
 
 Write = Callable[[sqlite3.Connection, pa.Table], object]
@@ -52,7 +53,8 @@ def consume_into(
         written. Nothing of this batch is there.
         DatabaseError: SQLite refused a statement of ours, or `write` raised one of sqlite3's errors.
         InvalidRequestError: a topic was made again since; its records are others than those in the database.
-        IllegalStateError: the connection is in a transaction, or nothing is assigned to the consumer.
+        IllegalStateError: the connection is in a transaction, or nothing is assigned to the consumer; or `write` has
+        ended the transaction.
         InvalidGroupIdError: a consumer without a group. What `write` raises, after a rollback.
     """
     check_idle(connection, _ACTOR)
@@ -74,9 +76,20 @@ class _Database:
         self._connection = connection
         self.positions = _Positions(connection, store_id, group_id)
 
-    def transaction(self, place: str) -> AbstractContextManager[object]:
-        """One that nobody else writes beside. SQLite knows at once what became of its commit."""
-        return transaction(self._connection, "BEGIN IMMEDIATE", _ACTOR, place)
+    @contextmanager
+    def transaction(self, place: str) -> Iterator[None]:
+        """One that nobody else writes beside, and that ends here and nowhere else. SQLite knows at once what became of
+        its commit.
+        """
+        with transaction(self._connection, "BEGIN IMMEDIATE", _ACTOR, place):
+            execute(self._connection, f"SAVEPOINT {SAVEPOINT}")
+            yield
+            try:
+                execute(self._connection, f"RELEASE {SAVEPOINT}")
+            except sqlite3.OperationalError as error:
+                if not str(error).startswith("no such savepoint"):
+                    raise
+                raise ended_by_write(_ACTOR, place) from error
 
 
 class _Positions(PositionsTable):
@@ -89,11 +102,9 @@ class _Positions(PositionsTable):
     def create(self) -> None:
         """Make the table where there is none."""
         with transaction(self._connection, "BEGIN", _ACTOR, TABLE):
-            found = self._connection.execute(
-                "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (TABLE,)
-            ).fetchone()
-            if found is None:
-                self._connection.execute(_CREATE)
+            known = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+            if execute(self._connection, known, (TABLE,)).fetchone() is None:
+                execute(self._connection, _CREATE)
 
     def read(self) -> dict[TopicPartition, Position]:
         """As of now."""
@@ -106,4 +117,4 @@ class _Positions(PositionsTable):
 
     def execute(self, statement: str, words: Sequence[Any]) -> Any:
         """With SQLite's mark for a word."""
-        return self._connection.execute(statement.replace("%s", "?"), words)
+        return execute(self._connection, statement.replace("%s", "?"), words)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from txn_engine.databases.errors import DatabaseError, DatabaseUnavailableError, require_idle
+from txn_engine.errors import IllegalStateError
 
 _NAMES_ALONE: Final = (
     "no such table",
@@ -18,9 +20,12 @@ _NAMES_ALONE: Final = (
     "FOREIGN KEY constraint failed",
     "cannot store",
     "attempt to write a readonly database",
+    "unknown database",
     "Incorrect number of bindings",
+    "Error binding parameter",
 )
 """Beginnings of what names tables and columns; that of a trigger, or of a statement, may hold anything."""
+_NOT_UTF8: Final = re.compile(r"Could not decode to UTF-8 (column '.*?') with text ")
 _BUSY: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _AWAY: Final = (
     sqlite3.SQLITE_IOERR,
@@ -29,6 +34,15 @@ _AWAY: Final = (
     sqlite3.SQLITE_NOMEM,
     sqlite3.SQLITE_PROTOCOL,
 )
+
+
+def execute(
+    connection: sqlite3.Connection, statement: str, words: Sequence[Any] | Mapping[str, Any] = ()
+) -> sqlite3.Cursor:
+    """Run a statement of ours: its rows are tuples, whatever the connection makes of rows for others."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(statement, words)
 
 
 @contextmanager
@@ -51,16 +65,27 @@ def transaction(connection: sqlite3.Connection, begin: str, actor: str, place: s
 def translated(error: sqlite3.Error, actor: str, place: str) -> DatabaseError:
     """In one line."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    name = getattr(error, "sqlite_errorname", None) or type(error).__name__
+    name = _name(error)
     if code in _BUSY:
         return DatabaseUnavailableError(f"{name}: others are at work there", actor=actor, place=place)
     if code in _AWAY:
         return DatabaseUnavailableError(
             f"{name}: the file cannot be read or written", actor=actor, place=place
         )
+    return DatabaseError(_said(error), actor=actor, place=place, action="mend it and run it again")
+
+
+def _said(error: sqlite3.Error) -> str:
     text = str(error)
-    said = text if text.startswith(_NAMES_ALONE) else "syntax error" if "syntax error" in text else name
-    return DatabaseError(said, actor=actor, place=place, action="mend it and run it again")
+    if text.startswith(_NAMES_ALONE):
+        return text
+    if (found := _NOT_UTF8.match(text)) is not None:
+        return f"{found[1]} has a text that is not UTF-8"
+    return "syntax error" if "syntax error" in text else _name(error)
+
+
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", None) or type(error).__name__
 
 
 def check_idle(connection: sqlite3.Connection, actor: str) -> None:
@@ -72,3 +97,7 @@ def check_idle(connection: sqlite3.Connection, actor: str) -> None:
         require_idle(actor, is_open=False, is_idle=True)
         raise
     require_idle(actor, is_open=True, is_idle=is_idle)
+    if connection.text_factory is not str:
+        raise IllegalStateError(
+            "a connection with a text_factory of its own", actor=actor, expected="str, which is SQLite's own"
+        )

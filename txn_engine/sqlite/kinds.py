@@ -70,6 +70,10 @@ def as_stored(column: Any) -> Any:
         return pa.chunked_array([pa.array(texts, pa.string())])
     if is_binary(kind):
         return column.cast(pa.binary())
+    if (
+        pa.types.is_timestamp(kind) and kind.tz is not None
+    ):  # a zone may be seconds off, and Arrow writes minutes
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))
     return column.cast(pa.string())
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txn_engine.databases.loading import (
     ACTOR,
@@ -17,12 +18,14 @@ from txn_engine.databases.loading import (
     Loaded,
     Run,
     check_columns,
+    check_query,
     checked_range,
     digest_of,
     load,
 )
 from txn_engine.databases.rows import Rows, times
 from txn_engine.engine import Engine
+from txn_engine.errors import InvalidRequestError
 from txn_engine.files import Rejected
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
@@ -31,7 +34,8 @@ from txn_engine.files.kinds import is_binary
 from txn_engine.files.layout import BadRows
 from txn_engine.log.topics import Topic
 from txn_engine.producer import ForgottenRuns
-from txn_engine.sqlite.errors import check_idle, transaction
+from txn_engine.schemas.defaults import fills
+from txn_engine.sqlite.errors import check_idle, execute, transaction
 from txn_engine.sqlite.kinds import expected_storage, texts_of, type_for
 from txn_engine.sqlite.writers import quoted
 
@@ -70,6 +74,7 @@ def load_query(
         OutcomeUnknownError: it may be committed; the same call with the same run id finds out.
     """
     check_idle(connection, ACTOR)
+    check_query(query)
     chosen = checked_range(key_range)
     run = Run(run_id, chosen, digest_of(query, parameters), transactional_id, timeout_ms, forgotten_runs)
 
@@ -103,11 +108,20 @@ class _StoredText(Conversion):
             raise ValueError("neither 0 nor 1")
         if pa.types.is_float64(kind):
             found = texts.cast(kind)  # the shortest text of a double is that double
+            _require_whole(texts, found)
             return found  # type: ignore[no-any-return]
         if pa.types.is_time(kind):
             found = times(texts, kind)
             return found  # type: ignore[no-any-return]
         return super().array(texts, kind)
+
+
+def _require_whole(texts: Any, found: Any) -> None:
+    """ValueError for a whole number that is not the double it became: of 64 bits a double has 53."""
+    long = pc.match_substring_regex(texts, "^-?[0-9]{16,}$")
+    pairs = zip(texts.filter(long).to_pylist(), found.filter(long).to_pylist(), strict=True)
+    if any(int(text) != int(number) for text, number in pairs):
+        raise ValueError("a whole number that no double is")
 
 
 class _Source:
@@ -130,15 +144,16 @@ class _Source:
             marks = (":txn_engine_start", ":txn_engine_end") if isinstance(self._words, dict) else ("?", "?")
             self._query += f" WHERE q.{name} >= {marks[0]} AND q.{name} < {marks[1]}"
         self._place = f"the query for topic {topic.name!r}"
-        file = connection.execute("PRAGMA database_list").fetchone()[2]
+        file = execute(connection, "PRAGMA database_list").fetchone()[2]
         self.name = f"SQLite {Path(file).name or 'in memory'}, query {digest_of(query, parameters)}"
 
     def tables(self, rejected: Rejected | None = None) -> Generator[pa.Table]:
         """The rows, in parts, as the topic has them. Rows that cannot be used go to `rejected`."""
         with transaction(self._connection, "BEGIN", ACTOR, self._place):
-            cursor = self._connection.execute(self._query, self._words)
+            cursor = execute(self._connection, self._query, self._words)
             names = [column[0] for column in cursor.description]
-            check_columns(names, self._schema, self._place, _misfit)
+            may_lack = fills(self.topic.schemas)
+            check_columns(names, self._schema, self._place, _misfit, may_lack=may_lack)
             fields = [field for field in self._schema if field.name in names]
             rows = Rows(
                 self._place, pa.schema(fields), ACTOR, None if rejected is None else BadRows(rejected)
@@ -159,6 +174,12 @@ def _words(
     parameters: Sequence[Any] | Mapping[str, Any] | None, key_range: KeyRange | None
 ) -> Sequence[Any] | dict[str, Any]:
     bounds = () if key_range is None else (key_range.start, key_range.end)
+    if isinstance(parameters, str) or not isinstance(parameters, Sequence | Mapping | None):
+        raise InvalidRequestError(
+            f"parameters of type {type(parameters).__name__}",
+            actor=ACTOR,
+            expected="a sequence for the query's ?, or a mapping for its :name",
+        )
     if isinstance(parameters, Mapping):
         return dict(parameters) | dict(zip(("txn_engine_start", "txn_engine_end"), bounds, strict=False))
     return (*(parameters or ()), *bounds)

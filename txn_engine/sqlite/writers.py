@@ -9,6 +9,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from txn_engine.databases.writing import Column, TableWriter, checked_key
+from txn_engine.sqlite.errors import execute
 from txn_engine.sqlite.kinds import as_stored, holds, type_for
 
 _ROWS: Final = 10_000
@@ -28,7 +29,7 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
 
     def columns_of(self, connection: sqlite3.Connection) -> dict[str, Column]:
         """As the file declares them."""
-        found = connection.execute(self._pragma("table_xinfo", self._plain)).fetchall()
+        found = execute(connection, self._pragma("table_xinfo", self._plain)).fetchall()
         return {
             name: Column(
                 kind, not required, default is not None or (in_key and kind.upper() == "INTEGER"), hidden > 1
@@ -39,12 +40,11 @@ class SqliteWriter(TableWriter[sqlite3.Connection]):
 
     def unique_keys(self, connection: sqlite3.Connection) -> list[tuple[str, ...]]:
         """The primary key, and whole unique indexes."""
-        info = connection.execute(self._pragma("table_xinfo", self._plain)).fetchall()
+        info = execute(connection, self._pragma("table_xinfo", self._plain)).fetchall()
         found = [tuple(sorted(row[1] for row in info if row[5]))]
-        for _, index, is_unique, _, is_partial in connection.execute(
-            self._pragma("index_list", self._plain)
-        ).fetchall():
-            names = [row[2] for row in connection.execute(self._pragma("index_info", index)).fetchall()]
+        indexes = execute(connection, self._pragma("index_list", self._plain)).fetchall()
+        for _, index, is_unique, _, is_partial in indexes:
+            names = [row[2] for row in execute(connection, self._pragma("index_info", index)).fetchall()]
             if is_unique and not is_partial and None not in names:
                 found.append(tuple(sorted(names)))
         return found

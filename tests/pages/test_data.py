@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tests.pages.busy_store import DEAD, HANGING_PRODUCER, SECRET_NOTE
 from tests.pages.conftest import PREFIX
+from txn_engine_airflow.pages.dag_runs import find_runs
 
 pytestmark = pytest.mark.airflow
 
@@ -231,6 +233,53 @@ def test_what_is_not_there_is_said_as_json(client: Callable[..., Any], path: str
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/json"
     assert answer.json()["detail"]
+
+
+@pytest.fixture
+def dag_runs(server: Any) -> Iterator[datetime]:
+    """Two runs of a DAG that loads: one by hand, without a logical date, that wrote the store's letters; one with."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete
+
+    date = datetime(2026, 11, 20, 4, 30, tzinfo=UTC)
+    run_ids = {"manual__2026-11-20T04:00:00+00:00": None, "scheduled__2026-11-20T05:30:00+00:00": date}
+    with create_session() as session:
+        for run_id, logical_date in run_ids.items():
+            session.add(
+                DagRun(
+                    dag_id="load_payments",
+                    run_id=run_id,
+                    run_type=run_id.partition("__")[0],
+                    logical_date=logical_date,
+                    run_after=date,
+                )
+            )
+    yield date
+    with create_session() as session:
+        session.execute(delete(DagRun).where(DagRun.dag_id == "load_payments"))
+
+
+def test_a_letter_says_which_run_of_airflow_wrote_it(client: Callable[..., Any], dag_runs: datetime) -> None:
+    """By its id, or by its logical date, as the task's run id has it; nothing where Airflow does not know the run."""
+    by_hand = ("load_payments", "manual__2026-11-20T04:00:00+00:00")
+    by_date = ("load_payments", "scheduled__2026-11-20T05:30:00+00:00")
+    shown = client("otto").get(f"{PREFIX}/api/letters?topic={DEAD}&partition=0").json()["letters"]
+    assert [at["dag_run"] for at in shown] == [None, *[list(by_hand)] * 3]
+    at = dag_runs.isoformat()
+    known = {
+        f"load_payments/load@{by_hand[1]}": by_hand,
+        f"load_payments/group.load/7@{at}": by_date,
+        f"load_payments/load@{at}@incarnation=3": by_date,
+        f"load_payments/load@{by_date[1]}": by_date,
+    }
+    others = [
+        f"load_payments/load@{(dag_runs + timedelta(hours=1)).isoformat()}",
+        f"another/load@{at}", f"load_payments/a/b/c@{at}", f"@{at}", "2026-11-20", "", f"a/b@{'9' * 400}",
+        "load_payments/load@", f"load_payments/load@{dag_runs.replace(tzinfo=None).isoformat()}",
+    ]  # fmt: skip
+    assert find_runs([*known, *others]) == known
+    assert find_runs(others[2:7]) == {}
 
 
 def test_dead_letters_are_counted_for_everybody_and_shown_to_who_may_see_records(

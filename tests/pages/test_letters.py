@@ -73,7 +73,8 @@ def letters(engine: Engine, offset: int = -1, count: int = 20) -> Letters:
     end = state.last_stable_offset if offset < 0 else offset + 1
     first = first_offset(state, 0, end, count)
     found = sample(engine, DEAD, 0, offset=first, count=end - first, uncommitted=False)
-    return letters_of(moment, DEAD, 0, found, start=state.log_start_offset)
+    start = state.log_start_offset
+    return letters_of(moment, DEAD, 0, found, start=start, runs_found=lambda _: {})
 
 
 def replay_to(engine: Engine, offset: int) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Context
 
 TRANSACTIONAL_ID_CHARS_MAX = 1_000
+_OF_A_TASK = re.compile(r"([^/@]+)/[^/@]+(?:/[0-9]+)?@(.+?)(?:@incarnation=[0-9,]+)?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)")
 
 
@@ -49,6 +50,22 @@ def moment_of(run_id: str) -> datetime | None:
         return datetime.fromisoformat(found[0])
     except ValueError:
         return None
+
+
+def dag_run_of(run_id: str) -> tuple[str, str, datetime | None] | None:
+    """The DAG whose task loaded under a run id, what the id says of its run, and that as a date where it is one.
+
+    None for an id that no task made.
+    """
+    found = _OF_A_TASK.fullmatch(run_id)
+    if found is None:
+        return None
+    dag_id, which = found.groups()
+    try:
+        moment = datetime.fromisoformat(which)
+    except ValueError:
+        return dag_id, which, None
+    return dag_id, which, None if moment.tzinfo is None else moment
 
 
 def checked_transactional_id(name: str) -> str:

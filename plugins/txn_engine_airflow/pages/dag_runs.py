@@ -1,10 +1,10 @@
-"""The latest runs of the engine's DAGs, from Airflow's own database: last sweep, last verification."""
+"""Runs of DAGs, from Airflow's own database: the engine's last sweep, its last verification; who wrote a letter."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txn_engine_airflow.pages.work import said
 
@@ -24,6 +24,13 @@ DAGS = {
     "txn_verify_exactly_once": "Verification",
     "txn_maintain": "Maintenance",
 }
+
+
+class DagRunPlace(NamedTuple):
+    """Where Airflow shows a run."""
+
+    dag_id: str
+    run_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,35 @@ def verifications() -> tuple[Run, ...]:
 
     with create_session() as session:
         return tuple(_run(run) for run in _latest(session, VERIFICATION, VERIFICATIONS_MAX))
+
+
+def find_runs(run_ids: Iterable[str]) -> dict[str, DagRunPlace]:
+    """The runs of DAGs whose tasks loaded under these run ids, as far as Airflow still has them. Asks its database."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import and_, or_, select
+
+    from txn_engine_airflow.operators.identity import dag_run_of
+
+    asked = {run_id: made for run_id in run_ids if (made := dag_run_of(run_id)) is not None}
+    if not asked:
+        return {}
+    is_one = [and_(DagRun.dag_id == dag, DagRun.run_id == which) for dag, which, _ in asked.values()]
+    is_one += [
+        and_(DagRun.dag_id == dag, DagRun.logical_date == date)
+        for dag, _, date in asked.values()
+        if date is not None
+    ]
+    columns = select(DagRun.dag_id, DagRun.run_id, DagRun.logical_date).where(or_(*is_one))
+    with create_session() as session:
+        known = [(DagRunPlace(dag, run), date) for dag, run, date in session.execute(columns)]
+    found: dict[tuple[str, Any], DagRunPlace] = {(place.dag_id, place.run_id): place for place, _ in known}
+    found |= {(place.dag_id, date): place for place, date in known if date is not None}
+    places = {
+        run_id: found.get((dag, date)) or found.get((dag, which))
+        for run_id, (dag, which, date) in asked.items()
+    }
+    return {run_id: place for run_id, place in places.items() if place is not None}
 
 
 def _runs_of(session: Session, dag_id: str, title: str) -> DagRuns | None:

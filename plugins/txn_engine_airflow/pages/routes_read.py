@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Annotated
@@ -21,6 +21,7 @@ from txn_engine_airflow.pages.auth import (
     can_see_xcoms,
     may_see_records,
 )
+from txn_engine_airflow.pages.dag_runs import DagRunPlace, find_runs
 from txn_engine_airflow.pages.letters_seen import TOPICS_MAX as LETTER_TOPICS_MAX
 from txn_engine_airflow.pages.records import RECORDS_MAX, sample
 from txn_engine_airflow.pages.routing import ReadRoute
@@ -224,6 +225,7 @@ def _read_on(poller: StorePoller, found: LetterList | LetterTopic) -> Response:
 
 @router.get("/letters", dependencies=[Depends(may_see_records)])
 def letters(
+    user: GetUserDep,
     poller: StorePollerDep,
     topic: TopicName,
     partition: Number,
@@ -244,7 +246,14 @@ def letters(
         found = sample(
             poller.engine, topic, partition, offset=first, count=max(end - first, 0), uncommitted=False
         )
-    return as_json(letters_of(moment, topic, partition, found, start=state.log_start_offset))
+
+    def runs_found(run_ids: Collection[str]) -> dict[str, DagRunPlace]:
+        runs = find_runs(run_ids)
+        seen = {dag_id: can_see_runs(dag_id, user) for dag_id in {place.dag_id for place in runs.values()}}
+        return {run_id: place for run_id, place in runs.items() if seen[place.dag_id]}
+
+    start = state.log_start_offset
+    return as_json(letters_of(moment, topic, partition, found, start=start, runs_found=runs_found))
 
 
 @router.get("/groups")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from txn_engine.loading import DeadLetterCount, LetterCounts
 from txn_engine.log.reading import choose_files
 from txn_engine.names import printable
 from txn_engine.protocol.partition import PartitionState
+from txn_engine_airflow.pages.dag_runs import DagRunPlace
 from txn_engine_airflow.pages.moment import Moment, TopicState
 from txn_engine_airflow.pages.records import VALUE_CHARS_MAX, Sample
 from txn_engine_airflow.pages.troubles import for_viewers
@@ -107,7 +108,10 @@ class LetterTopic:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One letter, every text of it fit to be shown; None: it has none. `is_cut`: some of them were longer."""
+    """One letter, every text of it fit to be shown; None: it has none. `is_cut`: some of them were longer.
+
+    `dag_run`: Airflow's, where that is there and may be seen.
+    """
 
     partition: int
     offset: str
@@ -124,6 +128,7 @@ class Letter:
     tries: str
     failed_at: str
     run_id: str | None
+    dag_run: DagRunPlace | None
     columns: str | None
     raw: str | None
     reading: str | None
@@ -260,19 +265,27 @@ def first_offset(state: PartitionState, partition: int, end: int, count: int) ->
     return first
 
 
-def letters_of(moment: Moment, topic: str, partition: int, found: Sample, *, start: int) -> Letters:
-    """What was read of a partition that begins at `start`."""
+RunsFound = Callable[[Collection[str]], Mapping[str, DagRunPlace]]
+
+
+def letters_of(
+    moment: Moment, topic: str, partition: int, found: Sample, *, start: int, runs_found: RunsFound
+) -> Letters:
+    """What was read of a partition that begins at `start`. runs_found: Airflow's runs, by the letters' run ids."""
     rows = [dict(zip(found.columns, record, strict=True)) for record in reversed(found.records)]
+    runs = runs_found({row["run_id"] for row in rows if row["run_id"] is not None})
     return Letters(
         topic=topic,
         partition=partition,
-        letters=tuple(_letter(moment, partition, row) for row in rows),
+        letters=tuple(_letter(moment, partition, row, runs) for row in rows),
         older=found.first - 1 if found.first > start else UNKNOWN,
         cut_at=VALUE_CHARS_MAX,
     )
 
 
-def _letter(moment: Moment, partition: int, row: Mapping[str, Any]) -> Letter:
+def _letter(
+    moment: Moment, partition: int, row: Mapping[str, Any], runs: Mapping[str, DagRunPlace]
+) -> Letter:
     texts = {name: None if value is None else printable(str(value)) for name, value in row.items()}
     return Letter(
         partition=partition,
@@ -290,6 +303,7 @@ def _letter(moment: Moment, partition: int, row: Mapping[str, Any]) -> Letter:
         tries=texts["tries"] or "",
         failed_at=texts["failed_at"] or "",
         run_id=texts["run_id"],
+        dag_run=runs.get(row["run_id"]),
         columns=texts["columns"],
         raw=texts["raw"],
         reading=texts["reading"],

@@ -81,7 +81,7 @@ function lettersTable({ topic, partition, letters, older, cut_at: cutAt, count }
       rows: letters.map((letter) => [
         link("partition", { topic, partition, first: letter.offset }, letter.offset), rowOf(letter),
         h("div", { class: "wrap" }, letter.reason, h("div", { class: "small quiet" }, letter.error_class)),
-        sourceOf(letter), topicOf(letter.topic, letter.is_topic), failedAt(letter.failed_at), letter.tries, runOf(letter.run_id),
+        sourceOf(letter), topicOf(letter.topic, letter.is_topic), failedAt(letter.failed_at), letter.tries, runOf(letter),
       ]),
       empty: "No letter lies there.",
     }),
@@ -112,11 +112,10 @@ function failedAt(text) {
   return Number.isNaN(ms) ? text : moment(ms);
 }
 
-/** The run that failed; of a run of Airflow's a link to its DAG, or to the run where its id is there. */
-function runOf(runId) {
+/** The run that failed; a link to it where Airflow has it. */
+function runOf({ run_id: runId, dag_run: run }) {
   if (runId === null) return DASH;
-  const [, dag, run] = /^([\w.-]+)\/[\w.-]+(?:\/\d+)?@(.+)$/.exec(runId) ?? [];
-  if (!dag) return h("div", { class: "wrap" }, runId);
-  const path = run.includes("__") ? `/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}` : `/dags/${encodeURIComponent(dag)}`;
-  return h("div", { class: "wrap" }, airflowLink(path, runId));
+  if (run === null) return h("div", { class: "wrap" }, runId);
+  const [dag, id] = run.map(encodeURIComponent);
+  return h("div", { class: "wrap" }, airflowLink(`/dags/${dag}/runs/${id}`, runId));
 }

@@ -30,6 +30,7 @@ from txn_engine.log.reading import (
 )
 from txn_engine.log.topics import Topic, TopicRegistry
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.schemas.widening import is_widening
 from txn_engine.types import IsolationLevel, ScanFile, TopicPartition
 
 TOPIC = "_topic"
@@ -221,7 +222,9 @@ class Scan:
             yield from table.to_batches()
 
     def to_table(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """All records in one table, by partition and offset."""
+        """All records in one table, by partition and offset. A column that topics have in several types has the widest
+        of them; `InvalidRequestError` where none holds the values of all.
+        """
         try:
             tables = list(self._tables(columns))
         except SchemaChangedError:
@@ -231,7 +234,7 @@ class Scan:
             return self._with_topic(
                 self._topics[0], empty_table(self._topics[0], self._physical(columns)), columns
             )
-        return pa.concat_tables(tables, promote_options="default" if len(self._topics) > 1 else "none")
+        return _together(tables) if len(self._topics) > 1 else pa.concat_tables(tables)
 
     def _current_tables(self, columns: Sequence[str] | None) -> Iterator[pa.Table]:
         """As `_tables`; of a file whose version is not known yet it learns, unless there were records of another."""
@@ -337,6 +340,24 @@ def first_offset_behind(cut: Cut, topic: Topic, partition: int) -> int:
     """The first offset of a partition that is not inside. All of one that was added since is outside."""
     topic_of_cut(cut, topic)
     return cut.offsets.get(TopicPartition(topic.name, partition), 0)
+
+
+def _together(tables: Sequence[pa.Table]) -> pa.Table:
+    """Tables of several topics in one; null where a topic has not the column of another."""
+    kinds: dict[str, pa.DataType] = {}
+    for field in (field for table in tables for field in table.schema):
+        known = kinds.setdefault(field.name, field.type)
+        if is_widening(known, field.type):
+            kinds[field.name] = field.type
+        elif known != field.type and not is_widening(field.type, known):
+            raise InvalidRequestError(
+                f"column {field.name!r}, of type {known} in one topic and {field.type} in another",
+                actor="scan",
+                expected="types of which one holds the values of all",
+                action="read the topics one by one, or columns that go together",
+            )
+    wide = [table.cast(pa.schema([(name, kinds[name]) for name in table.schema.names])) for table in tables]
+    return pa.concat_tables(wide, promote_options="default")
 
 
 def _states(logs: Logs, asked: Sequence[tuple[Topic, int]], as_of: AsOf | None) -> list[PartitionState]:

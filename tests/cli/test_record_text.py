@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from txn_engine.cli.output import as_text, columns, snake_case
-from txn_engine.cli.record_text import Aligned
+from txn_engine.cli.record_text import Aligned, Csv, ParquetFile
+from txn_engine.errors import SchemaChangedError
 from txn_engine.value_text import BinaryText, json_records, plain_column
 
 
@@ -148,3 +150,22 @@ def test_names_and_cells() -> None:
     assert columns("ProducerId>")[0].right
     assert as_text(None) == "None"
     assert as_text([{"topic": "a", "partition": 0}, {"topic": "b", "partition": 1}]) == "a-0,b-1"
+
+
+def test_columns_that_change_under_one_header(tmp_path: Path) -> None:
+    """What is written already stays what it says; nothing comes behind it under names that are not its own."""
+    first = pa.table({"a": [1], "b": [2]})
+    stream = io.StringIO()
+    text = Csv(stream, "text")
+    text.write(first)
+    text.write(first.cast(pa.schema([("a", pa.float64()), ("b", pa.int64())])))
+    for other in (first.select(["b", "a"]), first.rename_columns(["a", "c"]), first.select(["a"])):
+        with pytest.raises(SchemaChangedError, match="a, b, as what is written already; run it again"):
+            text.write(other)
+    assert stream.getvalue() == "a,b\n1,2\n1.0,2\n"
+    file = ParquetFile(tmp_path / "out.parquet")
+    file.write(first)
+    with pytest.raises(SchemaChangedError, match="run it again"):
+        file.write(first.select(["b", "a"]))
+    file.discard()
+    assert not list(tmp_path.iterdir())

@@ -200,6 +200,24 @@ def test_a_consumer_of_two_topics_goes_on_where_their_columns_part(engine: Engin
     assert set(firsts[:3]) == {"payments", "refunds"}
 
 
+def test_a_scan_of_two_topics_gives_the_wider_type(engine: Engine) -> None:
+    """Whichever of them was widened; where neither holds the values of the other it says which column."""
+    put(engine, 1)
+    engine.admin.create_topic("refunds", partitions=1, schema=SCHEMA, key="id")
+    engine.admin.create_topic("texts", partitions=1, schema=SCHEMA.set(2, pa.field("size", pa.string())))
+    engine.producer().produce("refunds", rows(2)).result()
+    texts = pa.table({"id": [3], "note": ["n"], "size": ["s"]})
+    engine.producer().produce("texts", texts).result()
+    engine.admin.alter_topic("payments", WidenColumn("size", pa.int64()))
+    for topics in (["payments", "refunds"], ["refunds", "payments"]):
+        found = engine.scan(topics).to_table(["id", "size"])
+        assert found.schema.field("size").type == pa.int64()
+        assert sorted(found.column("size").to_pylist()) == [1, 2]
+    with pytest.raises(InvalidRequestError, match="column 'size', of type int32 in one topic and string"):
+        engine.scan(["refunds", "texts"]).to_table()
+    assert engine.scan(["refunds", "texts"]).to_table(["id"]).num_rows == 2
+
+
 def test_partitions_of_a_topic_are_read_by_the_same_columns(engine: Engine, other: Engine) -> None:
     """Though the five seconds for which its columns are known may end between two of them."""
     engine.admin.create_topic("refunds", partitions=2, schema=SCHEMA, key="id")

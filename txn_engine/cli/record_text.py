@@ -11,12 +11,12 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from txn_engine.cli.output import as_json_text
-from txn_engine.errors import StoreAccessError
+from txn_engine.errors import SchemaChangedError, StoreAccessError
 from txn_engine.names import printable
 from txn_engine.value_text import BinaryText, json_records, plain_columns
 
@@ -113,20 +113,26 @@ class JsonDocument(JsonLines):
 
 
 class Csv(_TextWriter):
-    """A header line, then the records; null is the empty field. On a terminal control characters are escaped."""
+    """A header line, then the records; null is the empty field. On a terminal control characters are escaped.
+
+    One header holds for all: `SchemaChangedError` for records of other columns, or in another order, with none written.
+    """
 
     def __init__(self, stream: TextSink, binary: BinaryText, *, sync: bool = False) -> None:
         super().__init__(stream, binary, sync=sync)
         self._writer = csv.writer(stream, lineterminator="\n")
-        self._headed = False
+        self._names: list[str] | None = None
         self._shown: Callable[[str], str] = printable if stream.isatty() else str
 
     def write(self, records: pa.Table) -> None:
         """Write the records, the header before the first."""
         rows = _cells(records, self._binary, "")
-        if not self._headed:
-            rows = [records.schema.names, *rows]
-            self._headed = True
+        names = records.schema.names
+        if self._names is None:
+            rows = [names, *rows]
+            self._names = names
+        elif self._names != names:
+            raise _other_columns(names, self._names)
         self._writer.writerows([self._shown(cell) for cell in row] for row in rows)
 
 
@@ -286,13 +292,23 @@ def _not_writable(path: Path, error: OSError) -> StoreAccessError:
     )
 
 
+def _other_columns(seen: Iterable[str], expected: Iterable[str]) -> SchemaChangedError:
+    return SchemaChangedError(
+        f"records with the columns {', '.join(map(printable, seen))}"[:400],
+        actor="consume",
+        expected=f"{', '.join(map(printable, expected))}, as what is written already"[:400],
+        action="run it again, into another output: the topic's columns were changed meanwhile",
+    )
+
+
 class ParquetFile:
-    """One Parquet file, which has its name only once it is whole."""
+    """One Parquet file, which has its name only once it is whole; `SchemaChangedError` for records of other columns."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._writer: Any = None
+        self._schema: pa.Schema | None = None
 
     def write(self, records: pa.Table) -> None:
         """Add the records as a row group."""
@@ -303,8 +319,11 @@ class ParquetFile:
                 raise _not_writable(self._path, IsADirectoryError(21, "it is a folder"))
             try:
                 self._writer = pq.ParquetWriter(self._partial, records.schema, compression="zstd")
+                self._schema = records.schema
             except OSError as error:
                 raise _not_writable(self._path, error) from error
+        if records.schema != self._schema:
+            raise _other_columns(map(str, records.schema), map(str, self._schema or ()))
         self._writer.write_table(records)
 
     def flush(self) -> None:

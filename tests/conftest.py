@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from minio import Minio
 
-from tests import jvm
+from tests import jvm, temporary
 from tests.azurite import AzureContainer, AzuriteServer, missing_azurite
 from tests.gcs_front import GcsBucket, GcsFront
 from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, minio_client, seaweed_binary
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tests.live.postgres import PostgresServer
 
 pytest_plugins = ["tests.shared_data", "tests.minio_build"]
+
+temporary.use_memory()
+jvm.be_brief()
 
 settings.register_profile("engine", deadline=None)  # shared machines are slow at times; that is no failure
 settings.register_profile(

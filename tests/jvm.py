@@ -1,8 +1,18 @@
-"""The JVM that PySpark leaves behind in a test process."""
+"""The JVMs of Spark that tests start, and the one that PySpark leaves behind in a test process."""
 
 from __future__ import annotations
 
+import os
 import sys
+
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+def be_brief() -> None:
+    """Let each Spark that this process or one of its children starts compile once and quickly: none lives for long, and
+    half of a JVM's processor time went into optimizing what ran for seconds. A session's own options come after these.
+    """
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF)
 
 
 def is_running() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from storage.backend import Backend, Finding, Given, Setting, Signing
 from storage.bucket_errors import Words
 from storage.bucket_store import BucketStore
+from storage.errors import AccessDeniedError
 
 if TYPE_CHECKING:
     from storage.runtime import Obstore
@@ -122,6 +124,13 @@ AZURE = Backend(
 )
 
 
+def _is_base64(text: str) -> bool:
+    try:
+        return bool(base64.b64decode(text, validate=True))
+    except ValueError:
+        return False
+
+
 class AzureStore(BucketStore):
     """A store in a container of Azure Blob Storage. Put-if-absent is `If-None-Match: *` on Put Blob."""
 
@@ -151,6 +160,14 @@ class AzureStore(BucketStore):
         if (credential := self.credential()) is not None:
             keyword, value = credential
             name = "access_key" if keyword == "account_key" else keyword
+            if keyword == "account_key" and not _is_base64(value):
+                raise AccessDeniedError(
+                    "an account key that is not base64",
+                    actor=AZURE.actor,
+                    place=self.place,
+                    expected="the key as the account's page shows it",
+                    action="mend AZURE_STORAGE_ACCOUNT_KEY, or what was given for it",
+                )
             held = {name: value.removeprefix("?"), "expires_at": None}
             # A provider, because obstore would add to a key of ours what else the environment has.
             arguments["credential_provider"] = lambda: dict(held)

@@ -125,11 +125,12 @@ def classified(
         )
     if status in (301, 307, 308) or "redirect" in text:
         return StorageError(said, actor=actor, place=place, action=redirect_action)
-    return _unclear(text, status, said, operation, actor, place)
+    return _unclear(text, status, said, operation, words, place)
 
 
-def _unclear(text: str, status: int, said: str, operation: str, actor: str, place: str) -> StorageError:
-    """What says nothing of the object, or of the credentials."""
+def _unclear(text: str, status: int, said: str, operation: str, words: Words, place: str) -> StorageError:
+    """What says nothing of the object, or that the client says of the credentials before it asks anybody."""
+    actor = words.actor
     if status:
         kind = StoreUnreachableError if status == 429 or status >= 500 else StorageError
         action = "try again; if it stays, look at the store's own log"
@@ -143,7 +144,15 @@ def _unclear(text: str, status: int, said: str, operation: str, actor: str, plac
             expected="an answer",
             action="check the endpoint and the network, then try again",
         )
-    return StorageError(f"{operation} failed: {text.partition('Debug source')[0]}", actor=actor, place=place)
+    seen = text.partition("Debug source")[0]
+    if operation == "open" and "credential" in seen:
+        return AccessDeniedError(
+            f"credentials that cannot be used: {seen}",
+            actor=actor,
+            place=place,
+            action=f"set {words.credentials}, or mend what they name",
+        )
+    return StorageError(f"{operation} failed: {seen}", actor=actor, place=place)
 
 
 def _transport(text: str) -> str:

@@ -184,6 +184,15 @@ def broken_account(tmp_path: Path) -> str:
 
 
 def test_a_service_account_that_cannot_be_read(broken_account: str) -> None:
-    """One line, at the first call."""
-    store = open_store("gs://bucket", service_account=broken_account)
-    assert "\n" not in str(error_of(lambda: store.get("a")))
+    """One line, at the first call, that says what to set."""
+    for settings in (
+        {"service_account": broken_account},
+        {"service_account": f"{broken_account}-that-is-not-there"},
+        {"service_account_key": '{"private_key": "c2VjcmV0"}'},
+    ):
+        store = open_store("gs://bucket", **settings)
+        error = error_of(lambda store=store: store.get("a"))
+        assert type(error) is AccessDeniedError
+        assert "\n" not in str(error)
+        assert "c2VjcmV0" not in str(error)
+        assert "set GOOGLE_APPLICATION_CREDENTIALS" in str(error)

@@ -199,7 +199,7 @@ class Bench:
 
     def __init__(self, server: PostgresServer, dsn: str, folder: Path) -> None:
         self._server, self._dsn = server, dsn
-        self._count = folder / "operations"
+        self._count, self._said = folder / "operations", folder / "error"
         self._store = LocalStore(folder / "ledger")
         self._rounds: Counter[str] = Counter()
         self.kills: Counter[str] = Counter()
@@ -252,7 +252,7 @@ class Bench:
             if ended != _RETRY_HELPS:
                 break
             time.sleep(0.1)
-        assert ended == 0, f"{job.name}: the second run failed"
+        assert ended == 0, f"{job.name}: the second run failed, {ended}: {self._said.read_text()}"
 
     def _child(self, job: Job, run: str, fuse: Fuse) -> int:
         """The job in a process of its own; what it ended with."""
@@ -266,6 +266,7 @@ class Bench:
                     job.run(engine, connection, run)
                 self._count.write_text(str(fuse.count))
             except BaseException as error:  # noqa: BLE001
+                self._said.write_text(repr(error))
                 os._exit(_RETRY_HELPS if getattr(error, "retry_helps", False) else 1)
             os._exit(0)
         return os.waitpid(child, 0)[1]

@@ -137,6 +137,23 @@ def test_a_column_that_was_added_to_the_topic(engine: Engine, outbox: Connection
     assert found["currency"].to_pylist() == ["EUR"] * 100 + ["USD"]
 
 
+def test_a_worker_dies_after_more_runs_than_the_log_keeps(
+    engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between claim and load, and behind the commit: the log still has the run before the claim, so it can tell."""
+    insert(outbox, 100, 3)
+    load_outbox(engine, outbox, "outbox", "payments", batch_rows=1, max_batches=101)
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox_module, "load_run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            load_outbox(engine, outbox, "outbox", "payments", batch_rows=1)
+    once = load_outbox(engine, outbox, "outbox", "payments", batch_rows=1, max_batches=1)
+    assert (once.taken_over, once.finished) == (1, 0)
+    die_behind_the_commit(engine, outbox, monkeypatch, batch_rows=1)
+    assert load_outbox(engine, outbox, "outbox", "payments").finished == 1
+    assert (loaded(engine), left(outbox)) == (list(range(103)), 0)
+
+
 def test_a_claim_that_the_log_has_forgotten_is_refused(
     engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ times, so that a row that commits late is one that nobody has claimed yet.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -35,6 +36,7 @@ _CLAIM = sql.SQL("""
 UPDATE {table} SET {run} = %s WHERE {run} IS NULL AND (tableoid, ctid) IN (
     SELECT tableoid, ctid FROM {table} WHERE {run} IS NULL ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED)""")
 _CLAIMED = sql.SQL("SELECT DISTINCT {run} FROM {table} WHERE {run} IS NOT NULL AND {open}")
+_AFTER: Final = "-after-"
 _NUMBER: Final = "txn_engine_number"
 _WHOLE: Final = ("smallint", "integer", "bigint")
 _TABLE: Final = """
@@ -227,14 +229,22 @@ class _Worker:
         self._others = len(claimed) - len(mine)
         for run_id in mine:
             self._taken_over += 1
-            known = self._producer.has_committed(run_id)
-            if known is None:
-                raise self._refused(run_id)
-            if known:
+            if self._has_committed(run_id):
                 self._finished += 1
                 self._outbox.take_away(run_id)
             else:
                 self._load(run_id)
+
+    def _has_committed(self, run_id: str) -> bool:
+        """Whether a batch that was claimed has committed. The log knows the last runs of an id alone; but where it has
+        the run that was the newest when the batch was claimed, it has any that came later.
+        """
+        known = self._producer.has_committed(run_id)
+        if known is None:
+            newest = run_id.rpartition(_AFTER)[2]
+            if newest not in map(_short, self._producer.committed_run_ids):
+                raise self._refused(run_id)
+        return bool(known)
 
     def _refused(self, run_id: str) -> InvalidRequestError:
         return InvalidRequestError(
@@ -247,7 +257,8 @@ class _Worker:
 
     def next_batch(self, rows: int) -> int:
         """Claim, load and take away one batch; how many rows it had, 0 where there was nothing to claim."""
-        run_id = f"{self._prefix}{new_write_id()}"
+        newest = self._producer.last_committed_run_id
+        run_id = f"{self._prefix}{new_write_id()}{_AFTER}{_short(newest) if newest else ''}"
         claimed = self._outbox.claim(run_id, rows)
         if claimed:
             self._load(run_id)
@@ -278,3 +289,8 @@ class _Worker:
             self._dead,
             self._offsets,
         )
+
+
+def _short(run_id: str) -> str:
+    """What a later claim calls a run by."""
+    return hashlib.sha256(run_id.encode()).hexdigest()[:16]

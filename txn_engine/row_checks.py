@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
@@ -92,18 +93,33 @@ class RowCheck:
             raise self._refused(f"no column {missing[0]!r}", f"some of {', '.join(schema.names)}")
         kinds = [schema.field(name).type for name in self.columns]
         try:
-            passes = self._passes(kinds[0])
+            passes = self._passes(*kinds)
             passes(pa.RecordBatch.from_arrays([pa.array([], each.type) for each in schema], schema=schema))
         except (pa.ArrowException, ValueError, TypeError, InvalidOperation):
             pass  # its text may quote what was given
         else:
-            return passes
+            return self._told(passes)
         raise self._refused(
             f"{self.type} of a column of type {', '.join(map(str, kinds))}",
             "arguments that such a column's values can be compared with",
         )
 
-    def _passes(self, kind: pa.DataType) -> Passes:
+    def _told(self, passes: Passes) -> Passes:
+        """The check, which says it by itself where it cannot be made of some values."""
+
+        def told(rows: pa.RecordBatch) -> Any:
+            try:
+                return passes(rows)
+            except pa.ArrowException:
+                pass  # its text quotes a value
+            raise self._refused(
+                f"{self.type} of values that cannot be compared",
+                "columns of one type, or values in both's range",
+            )
+
+        return told
+
+    def _passes(self, kind: pa.DataType, other: pa.DataType | None = None) -> Passes:
         given, column = self.arguments, self.columns[0]
         match self.type:
             case "expect_column_values_to_not_be_null":
@@ -122,6 +138,8 @@ class RowCheck:
             case "expect_column_values_to_not_match_regex":
                 matches = _matching(given, kind, column)
                 return lambda rows: pc.invert(matches(rows))
+        if other is None or not _are_comparable(kind, other):
+            raise TypeError("a pair that no one type holds exactly")
         compare: Any = pc.greater_equal if given.get("or_equal") else pc.greater
         return lambda rows: compare(*(rows.column(name) for name in self.columns))
 
@@ -199,7 +217,9 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_floating(kind):
         if isinstance(value, bool):
             raise TypeError("no number")
-        return pa.scalar(float(value), kind)
+        if math.isnan(bound := float(value)):
+            raise ValueError("which nothing is compared with")
+        return pa.scalar(bound, kind)
     if pa.types.is_temporal(kind):
         text = value.isoformat() if isinstance(value, dt.date | dt.datetime) else value
         if not isinstance(text, str):
@@ -210,6 +230,14 @@ def _scalar(value: Any, kind: pa.DataType) -> Any:
             raise TypeError("a value of another type")
         return pa.scalar(value, kind)
     raise TypeError("a type without an order")
+
+
+def _are_comparable(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether pairs are compared exactly: with a float Arrow makes the other one a float."""
+    if pa.types.is_floating(one) == pa.types.is_floating(other):
+        return True
+    whole, wide = (other, one) if pa.types.is_floating(one) else (one, other)
+    return bool(pa.types.is_integer(whole) and whole.bit_width <= 32 and wide == pa.float64())
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -102,6 +102,19 @@ def test_pairs() -> None:
     assert found(RowCheck(PAIR, {**columns, "or_equal": True}), batch) == [0]
 
 
+def test_values_that_cannot_be_compared() -> None:
+    """A time beyond the years that Arrow compares it in: in one line, without the value."""
+    from txn_engine.row_checks import failing
+
+    far = pa.RecordBatch.from_arrays(
+        [pa.array([2**40], pa.timestamp("s")), pa.array([1], pa.timestamp("ns"))], ["a", "b"]
+    )
+    passes = RowCheck(PAIR, {"column_A": "a", "column_B": "b"}).on(far.schema)
+    with pytest.raises(InvalidRequestError, match="of values that cannot be compared") as refused:
+        failing(passes, far)
+    assert str(2**40) not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("kind", "arguments", "words"),
     [
@@ -122,6 +135,9 @@ def test_pairs() -> None:
         (REGEX, {"column": "id", "regex": "1"}, "of a column of type int64"),
         (LENGTHS, {"column": "id", "max_value": 1}, "of a column of type int64"),
         (PAIR, {"column_A": "id", "column_B": "kind"}, "of a column of type int64, string"),
+        (PAIR, {"column_A": "id", "column_B": "rate"}, "of a column of type int64, double"),
+        (PAIR, {"column_A": "rate", "column_B": "amount"}, "of a column of type double, decimal"),
+        (BETWEEN, {"column": "rate", "min_value": float("nan")}, "of a column of type double"),
     ],
 )
 def test_what_is_refused(kind: str, arguments: dict[str, Any], words: str) -> None:

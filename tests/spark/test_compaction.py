@@ -24,7 +24,11 @@ from tests.maintain.tables import ALWAYS, TABLE, held, new_table, put, rows, tab
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.maintain import MaintenancePolicy
+from txn_engine.maintain.chosen import Chosen
+from txn_engine.maintain.neighbours import committed_files
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.maintain.target import Target
+from txn_engine.maintain.workers import Rule
 from txn_engine.spark import compact_topic, compaction
 from txn_engine.spark.compaction import Merger, Work
 from txn_engine.testing import ManualClock
@@ -221,6 +225,51 @@ def test_small_files_of_any_topic_are_merged(spark: SparkSession, folder: Path) 
         assert here.outputs > 1
         same(local, cluster)
         assert cluster.scan(TABLE).to_table().equals(before)
+
+
+class InThisProcess:
+    """As much of a session as merging asks for: no JVM."""
+
+    defaultParallelism = 4
+
+    @property
+    def sparkContext(self) -> InThisProcess:
+        return self
+
+    def parallelize(self, works: list[Work], _slices: int) -> InThisProcess:
+        self.works = works
+        return self
+
+    def mapPartitions(self, merger: Merger) -> InThisProcess:
+        self.merger = merger
+        return self
+
+    def collect(self) -> list[Any]:
+        return list(self.merger(self.works))
+
+
+def test_whoever_stops_leaves_no_file_of_the_runs_that_tasks_have_merged(folder: Path) -> None:
+    """It stops where another run was quicker, or records were erased: files of several runs are on the store then."""
+    with opened(folder, ManualClock(START_MS)) as engine:
+        engine.admin.create_topic(TABLE, partitions=1, schema=rows(("a", 1)).schema, key="key")
+        for number in range(6):
+            put(engine, ("a", number), ("b", number))
+        logs, keeper = engine.logs, engine.maintenance
+        log = logs.get(TABLE, 0, 0)
+        info = logs.topics.look_up(TABLE)
+        target = Target(TABLE, 0, log, logs.tools, keeper._cuts, keeper._pins, info, logs.topics)
+        files = committed_files(target.read_back())
+        before = set(engine.store.list(f"{log.keys.prefix}/data/"))
+        selected = compaction.SparkSelected(InThisProcess(), target, info, Chosen(files, None))  # type: ignore[arg-type]
+        merging = selected.merge(
+            [(0, 2), (2, 4), (4, 6)], Rule(target.read_back().log_end_offset, by_key=False)
+        )
+        first = next(merging)
+        assert len(set(engine.store.list(f"{log.keys.prefix}/data/")) - before) == 3
+        merging.close()  # type: ignore[attr-defined]
+        (left,) = set(engine.store.list(f"{log.keys.prefix}/data/")) - before
+        assert first.output is not None
+        assert left.key.endswith(first.output.file.data_path)
 
 
 def test_more_records_than_a_chunk_and_a_task_have(

@@ -163,7 +163,7 @@ class PartitionEraser:
         return True
 
     def _taken_back(self, pairs: Sequence[tuple[LogFile, LogFile | None]]) -> bool:
-        self._target.take_back(left for _, left in pairs if left is not None)
+        self._target.take_back([left for _, left in pairs if left is not None])
         return False
 
     def _left(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -117,11 +117,11 @@ class Target:
             todo += [(low, middle, by_place[-1]), (middle + 1, high, by_place[1])]
         return holds.files.union(held)
 
-    def take_back(self, files: Iterable[LogFile]) -> None:
+    def take_back(self, files: Sequence[LogFile]) -> None:
         """Delete files that were put for a row that was refused: no other row names them. They may hold what an erasure
         has taken out of all others meanwhile. To be called once the log has said that the row is not in it.
         """
-        named = self.read_back().named
+        named = self.read_back().named if files else {}
         for file in files:
             if file.file.data_path not in named:
                 self.objects.remove(f"{self.keys.prefix}/{file.file.data_path}")

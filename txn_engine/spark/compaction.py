@@ -8,6 +8,7 @@ attempt uploads under a name of its own, and Spark gives the driver the answer o
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -136,8 +137,16 @@ class SparkSelected:
             works = [self._work(start, end) for start, end in runs[first : first + at_once]]
             with _failures(self._target):
                 merged = context.parallelize(works, len(works)).mapPartitions(merger).collect()
-            for work, (output, dropped) in zip(works, merged, strict=True):
-                yield Merged(work.run, output, dropped)
+            made = deque(zip(works, merged, strict=True))
+            try:
+                while made:
+                    work, (output, dropped) = made.popleft()
+                    yield Merged(work.run, output, dropped)
+            except (
+                GeneratorExit
+            ):  # another run was quicker: nobody names what the others of the batch have put
+                self._target.take_back([output for _, (output, _) in made if output is not None])
+                raise
 
     def _work(self, start: int, end: int) -> Work:
         mask = self._chosen.mask(start, end)

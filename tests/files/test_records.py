@@ -12,6 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from time import process_time
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -393,6 +394,34 @@ def test_a_parquet_column_that_does_not_fit_is_named(
         assert f"{path} row 2" in error
 
 
+def test_parquet_as_others_write_it(tmp_path: Path) -> None:
+    """Text in encodings that Arrow reads no dictionaries of, from the beginning or behind rows of another one; times of
+    96 bits beside text, in more row groups than batches.
+    """
+    count = 40_000
+    path = tmp_path / "g.parquet"
+    given = pa.table(
+        {
+            "text": [f"{number:05}" for number in range(count)],
+            "at": pa.array(range(count), pa.timestamp("us")),
+        }
+    )
+    for encoding in ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"):
+        pq.write_table(given, path, use_dictionary=False, column_encoding={"text": encoding, "at": "PLAIN"})
+        assert table(path, given.schema).equals(given)
+    duckdb.sql(
+        f"""COPY (SELECT CASE WHEN i < 40960 THEN 'x' ELSE i || 'x' END AS text FROM range(2 * {count}) AS r(i))
+            TO '{path}' (PARQUET_VERSION v2, ROW_GROUP_SIZE 40960)"""
+    )
+    encodings = [pq.read_metadata(path).row_group(at).column(0).encodings for at in (0, 1)]
+    assert ["DELTA" in str(each) for each in encodings] == [False, True]
+    found = table(path, pa.schema([("text", pa.string())])).column("text").to_pylist()
+    assert found == ["x" if number < 40_960 else f"{number}x" for number in range(2 * count)]
+    for rows in (1_000, 7_777, 35_000):
+        pq.write_table(given, path, row_group_size=rows, use_deprecated_int96_timestamps=True)
+        assert table(path, given.schema).equals(given)
+
+
 def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
     """Cut short, or no Parquet at all, or without rows."""
     path = tmp_path / "p.parquet"
@@ -403,6 +432,8 @@ def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
     assert "no Parquet file, or a truncated one" in refused(path)
     path.write_bytes(b"")
     assert "no Parquet file, or a truncated one" in refused(path)
+    path.write_bytes(data[:-4] + b"PARE")
+    assert "a Parquet file that is damaged, or encrypted" in refused(path)
     pq.write_table(SCHEMA.empty_table(), path)
     assert "no records" in refused(path)
 

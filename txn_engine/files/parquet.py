@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from storage import bytes_a_row
-from txn_engine.errors import InvalidRequestError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files.kinds import is_binary, is_string
 from txn_engine.files.layout import ACTOR, Layout
 from txn_engine.files.text import BATCH_CHARS, BATCH_ROWS
@@ -47,20 +47,19 @@ def read_parquet(layout: Layout) -> Iterator[pa.RecordBatch]:
         old_times = _old_times(layout, file, names)
         repeated = _repeated(file, names)
         batch_rows = _rows_of_a_batch(file)
-    first_row, done = 1, 0
+        rows = max(file.metadata.num_rows, 1)
+    first_row = 1
     size = layout.source.stat().st_size
-    with opened_parquet(layout, read_dictionary=repeated) as file:
-        batches = file.iter_batches(batch_rows, columns=names)
-        coarse = _coarse(layout, old_times, batch_rows)
-        while (batch := _next(layout, batches, first_row)) is not None:
-            batch = batch.select(names)
-            if old_times:
-                batch = _with_whole_times(layout, batch, _next(layout, coarse, first_row), first_row)
-            for part in _written_out(batch):
-                yield fitting(layout, part, first_row)
-                first_row += part.num_rows
-            done = size * first_row // max(file.metadata.num_rows, 1)
-            layout.progress(min(done, size))
+    batches = _batches(layout, names, repeated, batch_rows)
+    coarse = _Coarse(layout, old_times, batch_rows)
+    while (batch := _next(layout, batches, first_row)) is not None:
+        batch = batch.select(names)
+        if old_times:
+            batch = _with_whole_times(layout, batch, coarse.take(batch.num_rows, first_row), first_row)
+        for part in _written_out(batch):
+            yield fitting(layout, part, first_row)
+            first_row += part.num_rows
+        layout.progress(min(size * first_row // rows, size))
 
 
 # --- how much of it is held -------------------------------------------------------------------------------
@@ -70,6 +69,32 @@ def _repeated(file: pq.ParquetFile, names: list[str]) -> list[str]:
     """The columns of text or bytes: read as they are stored, so that a value stands once however often it is meant."""
     kinds = {name: file.schema_arrow.field(name).type for name in names}
     return [name for name, kind in kinds.items() if is_string(kind) or is_binary(kind)]
+
+
+def _batches(layout: Layout, names: list[str], repeated: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """The file's rows; without dictionaries from where Arrow cannot read some, as of DELTA_BYTE_ARRAY: which columns
+    are encoded so a file of somebody's is not asked (`bytes_a_row`). Those are read a few rows at a time, for of their
+    sizes the file says nothing.
+    """
+    done = 0
+    for as_stored in (repeated, []):
+        try:
+            with opened_parquet(layout, read_dictionary=as_stored) as file:
+                before = done
+                some = rows if as_stored or not repeated else min(rows, _ROWS_OF_VALUES)
+                for batch in file.iter_batches(some, columns=names):
+                    known = min(before, batch.num_rows)
+                    before -= known
+                    done += batch.num_rows - known
+                    if known < batch.num_rows:
+                        yield batch.slice(known)
+                return
+        except (pa.ArrowException, OSError):
+            if not as_stored:
+                raise
+
+
+_ROWS_OF_VALUES = 1_024
 
 
 def _rows_of_a_batch(file: pq.ParquetFile) -> int:
@@ -112,7 +137,9 @@ def opened_parquet(layout: Layout, **options: Any) -> pq.ParquetFile:
     except UnicodeDecodeError:
         fault = "a column whose name is not UTF-8 text", "column names in UTF-8"  # the error holds the name
     except OSError as error:
-        raise layout.unreadable(error) from error
+        if error.errno is not None or not Path(str(layout.source)).is_file():
+            raise layout.unreadable(error) from error
+        fault = "a Parquet file that is damaged, or encrypted", "a whole Parquet file, as it is"
     raise layout.refused(fault[0], expected=fault[1])
 
 
@@ -121,7 +148,11 @@ def _next(layout: Layout, batches: Iterator[pa.RecordBatch], first_row: int) -> 
         return next(batches, None)
     except (pa.ArrowException, OSError):
         pass  # its text may quote the file
-    raise layout.refused(
+    raise _damaged(layout, first_row)
+
+
+def _damaged(layout: Layout, first_row: int) -> InvalidRecordError:
+    return layout.refused(
         f"a damaged Parquet file behind row {first_row - 1}", expected="a whole Parquet file"
     )
 
@@ -157,28 +188,46 @@ def _old_times(layout: Layout, file: pq.ParquetFile, names: list[str]) -> list[s
     return [path for path in found if path in names]
 
 
-def _coarse(layout: Layout, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+class _Coarse:
     """The same columns in microseconds, for which 64 bits are enough; what is below them is cut off."""
-    if columns:
-        with opened_parquet(layout, coerce_int96_timestamp_unit="us") as file:
+
+    def __init__(self, layout: Layout, columns: list[str], rows: int) -> None:
+        self._layout = layout
+        self._batches = self._read(columns, rows)
+        self._held: list[pa.RecordBatch] = []
+
+    def _read(self, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+        with opened_parquet(self._layout, coerce_int96_timestamp_unit="us") as file:
             yield from file.iter_batches(rows, columns=columns)
+
+    def take(self, rows: int, first_row: int) -> pa.Table:
+        """The next rows, fewer only at the end: batches with other columns in them may end elsewhere."""
+        while (have := sum(batch.num_rows for batch in self._held)) < rows:
+            batch = _next(self._layout, self._batches, first_row)
+            if batch is None:
+                break
+            self._held.append(batch)
+        if not self._held:
+            raise _damaged(self._layout, first_row)
+        held = pa.Table.from_batches(self._held)
+        self._held = held.slice(rows).to_batches() if have > rows else []
+        return held.slice(0, rows)
 
 
 def _with_whole_times(
-    layout: Layout, batch: pa.RecordBatch, coarse: pa.RecordBatch | None, first_row: int
+    layout: Layout, batch: pa.RecordBatch, coarse: pa.Table, first_row: int
 ) -> pa.RecordBatch:
     """The batch with each time of 96 bits as it was written: in microseconds, or in nanoseconds where it has some."""
-    if coarse is None or coarse.num_rows != batch.num_rows:
-        raise layout.refused(
-            f"a damaged Parquet file behind row {first_row - 1}", expected="a whole Parquet file"
-        )
+    if coarse.num_rows != batch.num_rows:
+        raise _damaged(layout, first_row)
     for name in coarse.schema.names:
-        micros, nanos = _counts(coarse.column(name)), _counts(batch.column(name))
+        times = coarse.column(name).combine_chunks()
+        micros, nanos = _counts(times), _counts(batch.column(name))
         with np.errstate(over="ignore"):
             finer = (nanos - micros * 1_000) != 0  # both wrap around alike
         place = batch.schema.get_field_index(name)
         if not finer.any():
-            batch = batch.set_column(place, name, coarse.column(name))
+            batch = batch.set_column(place, name, times)
             continue
         beyond = np.abs(micros) > _MICROS_MAX
         if beyond.any():

@@ -110,9 +110,11 @@ def test_a_range_is_of_its_query(engine: Engine, table: Connection[Any]) -> None
     spaced = QUERY + " WHERE note <> 'a b'"
     assert load(spaced, ("account_id", 20, 30)) == 7
     assert load(spaced.replace(" FROM", "\n\tFROM"), ("account_id", 20, 30)) == 0
-    for other in (spaced.replace("a b", "a  b"), spaced.replace("FROM", "--\nFROM"), spaced + " -- FROM"):
-        with pytest.raises(InvalidRequestError, match="by another query"):
-            load(other, ("account_id", 20, 30))
+    with pytest.raises(InvalidRequestError, match="by another query"):
+        load(spaced.replace("a b", "a  b"), ("account_id", 20, 30))
+    assert load(QUERY + " --\nWHERE account_id > 35", ("account_id", 30, 40)) == 4
+    with pytest.raises(InvalidRequestError, match="by another query"):
+        load(QUERY + " -- WHERE account_id > 35", ("account_id", 30, 40))
     table.execute("INSERT INTO payments VALUES (5000, 1, 'B'), (5001, 1, 'D')")
     table.commit()
     assert load(QUERY, ("note", "A", 'C","D')) == 1

@@ -341,3 +341,20 @@ def test_no_two_runs_get_one_name(runs: dict[tuple[str, int], None]) -> None:
     names = {run_into(run_id, Topic("t", number, 1, SCHEMA, None, -1, 0)) for run_id, number in runs}
     assert len(names) == len(runs)
     assert run_into("monday", Topic("t", 0, 1, SCHEMA, None, -1, 0)) == "monday"
+
+
+def test_a_file_that_somebody_still_writes(engine: Engine, write: Write) -> None:
+    """Its last value may be a part of one; a file that is replaced, or moved away, was whole."""
+    path = write("f.csv", "1,1.0")
+    reading = {"missing_columns": "null", "header": ["id", "amount"]}
+
+    def read_while(change: Callable[[int], object]) -> int:
+        reads = FileLoad(engine, engine.logs.topics.look_up(TOPIC), reading)
+        reads.take(path, progress=change)
+        return reads.records
+
+    with pytest.raises(InvalidRecordError, match=r"changed while it was loaded \(at .*f\.csv\)"):
+        read_while(lambda _: path.write_text("1,1.05\n"))
+    other = write("g.csv", "2,2.0")
+    assert read_while(lambda _: other.rename(path) if other.exists() else None) == 1
+    assert read_while(lambda _: path.unlink(missing_ok=True)) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -15,7 +17,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.files import files_named, format_of, read_records
 from txn_engine.loading.dead_letters import DeadLetters, check_dead_letter_topic, reading_of
 from txn_engine.loading.limits import DeadLetterLimit
-from txn_engine.loading.manifest import Manifest, SeenFile, text_of_path
+from txn_engine.loading.manifest import Manifest, SeenFile, changed_meanwhile, text_of_path
 from txn_engine.producer.runs import ForgottenRuns, run_into
 from txn_engine.schemas.defaults import fills
 
@@ -54,7 +56,10 @@ class FileLoad:
         name: str | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        """Read a file to its end, and hand over what is in it. Raises as `read_records` does; `name`: of a stream."""
+        """Read a file to its end, and hand over what is in it; `name`: of a stream.
+
+        Raises as `read_records` does, and `InvalidRecordError` for a file that somebody writes meanwhile.
+        """
         rejected = None
         if self.dead_letters is not None:
             known = self.reading.get("format") or format_of(str(source)) or ""
@@ -64,6 +69,7 @@ class FileLoad:
             )
         held: list[pa.RecordBatch] = []
         held_bytes = 0
+        before = _state_of(source)
         batches = read_records(
             source,
             self.topic.schema,
@@ -79,6 +85,7 @@ class FileLoad:
             if held_bytes >= SENT_BYTES:
                 self._send(held)
                 held, held_bytes = [], 0
+        _check_whole(source, before)
         if held:
             self._send(held)
 
@@ -126,6 +133,28 @@ class FileLoad:
         if self.producer is not None:
             records = pa.Table.from_batches(held)
             self.sent.append(self.producer.produce(self.topic.name, records, partition=self.partition))
+
+
+def _state_of(source: Path | BinaryIO) -> tuple[int, int, int] | None:
+    """What tells a file from what it was before somebody wrote to it; None of what is none."""
+    try:
+        found = os.stat(source) if isinstance(source, Path) else None
+    except OSError:
+        return None  # opening it says what is wrong with it; or it was moved away, and was read to its end
+    if found is None or not stat.S_ISREG(found.st_mode):
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _check_whole(source: Path | BinaryIO, before: tuple[int, int, int] | None) -> None:
+    """Raise `InvalidRecordError` where somebody has written to the file since: its last value may be a part of one.
+
+    Another file of that name says nothing of this one.
+    """
+    now = _state_of(source)
+    if before is None or now is None or now[0] != before[0] or now == before:
+        return
+    raise changed_meanwhile(str(source))
 
 
 @dataclass(frozen=True, slots=True)

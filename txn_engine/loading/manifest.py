@@ -78,13 +78,18 @@ class SeenFile:
         except OSError:
             same = False
         if not same:
-            raise InvalidRecordError(
-                "the file changed while it was loaded",
-                actor="load",
-                place=str(self.path),
-                expected="files that nobody writes any more",
-                action="load it again once it is whole",
-            )
+            raise changed_meanwhile(str(self.path))
+
+
+def changed_meanwhile(path: str) -> InvalidRecordError:
+    """The error for a file that somebody has written to while it was read."""
+    return InvalidRecordError(
+        "the file changed while it was loaded",
+        actor="load",
+        place=path,
+        expected="files that nobody writes any more",
+        action="load it again once it is whole",
+    )
 
 
 def text_of_path(path: str) -> str:

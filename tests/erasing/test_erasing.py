@@ -370,6 +370,36 @@ def test_the_numbers_of_erasures_have_no_gap() -> None:
         }
 
 
+def test_many_cuts_are_not_read_one_by_one() -> None:
+    """Of their snapshots a few tell which of them list a file; one that the log has forgotten is no upload."""
+    store, clock = MemoryStore(), ManualClock()
+    with open_engine(store, clock) as engine:
+        engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA)
+        for number in range(30):
+            commit(engine, 1, *([PERSON] if number == 12 else []))
+            engine.cut()
+        engine.maintenance.compact(policy=EAGER)
+        clock.advance(2 * DAY_MS)
+        commit(engine, 2)
+        engine.maintenance.clean(policy=EAGER)
+        commit(engine, 3)
+    watched = FaultyStore(store)
+    with open_engine(watched, clock) as engine:
+        assert engine.logs.get(TOPIC, 0, 0).refresh().floor > 0
+        found = engine.erase(TOPIC, WHERE)
+        (partition,) = found.partitions
+        assert (partition.records, partition.live_files, partition.dead_files) == (1, 1, 1)
+        assert (partition.unnamed_files, found.still_held) == (0, ())
+        assert found.cuts == tuple(range(12, 30))
+        read = {key for operation, key, _ in watched.calls if operation == "get" and "/snapshots/" in key}
+        assert len(read) < 20
+        report = erase(engine)
+        assert (report.files, report.cuts, report.still_held) == (2, found.cuts, ())
+        assert [len(seen(engine, cut)) for cut in (11, 12, 29)] == [12, 13, 30]
+        assert objects_with(store) == []
+        assert_sound(engine)
+
+
 def test_files_are_read_ahead_and_the_condition_is_asked_of_many() -> None:
     """A list of accounts takes seconds to plan, and a file a round trip to read."""
     store, clock = ledger()

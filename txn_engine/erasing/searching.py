@@ -34,7 +34,7 @@ class Found:
 
     later: how many there are at or above it, of those that were there at the first look, whatever became of them since.
     log_end: of that look. unnamed: uploads that hold some, and `unread` those that nobody can read. uploads: those that
-    were unnamed at any look.
+    were unnamed at any look. kept: files that a cut or a table lists, and that the log has forgotten.
     """
 
     partition: int
@@ -49,6 +49,7 @@ class Found:
     unread: list[str] = field(default_factory=list)
     log_end: int = 0
     uploads: set[str] = field(default_factory=set)
+    kept: frozenset[str] = frozenset()
 
     def told(self) -> PartitionFound:
         """For the report."""
@@ -80,6 +81,7 @@ class Searcher:
         chosen: list[Offsets] = []
         every = list(candidates(self._target, state, holds))
         live = frozenset(each.file.file.data_path for each in every if each.status == "live")
+        found.kept = frozenset(each.file.file.data_path for each in every if each.status == "kept")
         for file, offsets in self._offsets([each.file for each in every], must_be_there=live):
             path = file.file.data_path
             if path in live:
@@ -122,7 +124,7 @@ class Searcher:
                 name = parse_data_path(path)
             except InvalidRequestError:
                 continue  # not ours
-            if path in state.named or path in state.erased or path in listed:
+            if path in state.named or path in state.erased or path in listed or path in found.kept:
                 continue
             try:
                 if self._matches_unnamed(info.key, info.size):

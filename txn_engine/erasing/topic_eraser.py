@@ -22,9 +22,7 @@ from txn_engine.erasing.matching import Matcher
 from txn_engine.erasing.report import ErasureReport, StillHeld
 from txn_engine.erasing.searching import Found, Searcher
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
-from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.cuts import CutStore
-from txn_engine.log.entry_format import USER_LOG
 from txn_engine.log.erasures import (
     RANGES_MAX,
     Erasure,
@@ -38,6 +36,7 @@ from txn_engine.log.pins import PinName, PinStore
 from txn_engine.log.topics import Topic
 from txn_engine.maintain.erasing import ErasedFrom, PartitionEraser, delete_erased
 from txn_engine.maintain.target import Target
+from txn_engine.protocol.file_names import parse_data_path
 from txn_engine.protocol.proposals import FloorProposal
 from txn_engine.tables import Tables
 from txn_engine.unreadable import DAMAGE, one_place
@@ -212,36 +211,31 @@ class TopicEraser:
 
     def _named(self, founds: Sequence[Found]) -> _Named:
         """The cuts and the pins that list a file with any of the records: reading as of them will change."""
-        paths = [frozenset((*each.live_files, *each.dead_files)) for each in founds]
+        paths = [[*each.live_files, *each.dead_files] for each in founds]
         if not any(paths):
             return _Named((), ())
-        states: dict[tuple[int, int], bool] = {}
-
-        def lists(snapshots: Sequence[int]) -> bool:
-            return any(
-                self._lists(partition, end, paths[partition], states)
-                for partition, end in enumerate(snapshots[: len(paths)])
-            )
-
         topic, incarnation = self._topic.name, self._topic.incarnation
-        cuts = [
-            cut.number
+        cuts = {
+            cut.number: [log.snapshot for log in at.partitions]
             for cut in self._cuts.all()
             if (at := cut.find(topic, incarnation)) is not None
-            and lists([log.snapshot for log in at.partitions])
+        }
+        pins = {pin.name: pin.at.snapshots for pin in self._pins.of(topic, incarnation)}
+        listing = [
+            target.snapshots_listing(
+                {ends[number] for ends in (*cuts.values(), *pins.values()) if number < len(ends)},
+                [parse_data_path(path) for path in paths[number]],
+            )
+            for number, target in enumerate(self._targets()[: len(paths)])
         ]
-        pins = [pin.name for pin in self._pins.of(topic, incarnation) if lists(pin.at.snapshots)]
-        return _Named(tuple(cuts), tuple(pins))
 
-    def _lists(
-        self, partition: int, end: int, paths: frozenset[str], known: dict[tuple[int, int], bool]
-    ) -> bool:
-        found = known.get((partition, end))
-        if found is None:
-            keys = self._logs.get(self._topic.name, self._topic.incarnation, partition).keys
-            live = EarlierLog(self._logs.tools, keys, USER_LOG).snapshot(end).live.values()
-            found = known[partition, end] = any(file.file.data_path in paths for file in live)
-        return found
+        def lists(ends: Sequence[int]) -> bool:
+            return any(end in those for end, those in zip(ends, listing, strict=False))
+
+        return _Named(
+            tuple(number for number, ends in cuts.items() if lists(ends)),
+            tuple(name for name, ends in pins.items() if lists(ends)),
+        )
 
     # --- doing it ---------------------------------------------------------------------------------------------
 

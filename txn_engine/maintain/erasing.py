@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from storage import ObjectInfo, stored_checksum
 from txn_engine.errors import ConcurrentTransactionsError, CorruptObjectError, InvalidRequestError
-from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.cuts import Holds
 from txn_engine.log.erasures import Offsets
 from txn_engine.log.topics import Topic
@@ -58,8 +57,8 @@ class Candidate:
 
 
 def candidates(target: Target, state: PartitionState, holds: Holds) -> Iterator[Candidate]:
-    """Every file of which the log, a cut or a table can tell the records' offsets, decided and not erased yet; it need
-    not be there any more unless it is live.
+    """Every file of which the log, a cut or a table can tell the records' offsets, decided and not erased yet; it may
+    be gone by now unless it is live.
     """
     stable = state.last_stable_offset
     yield from (
@@ -73,13 +72,9 @@ def candidates(target: Target, state: PartitionState, holds: Holds) -> Iterator[
         for left in state.erased.values()
         if left is not None and left.file.data_path not in state.named
     }
-    log = EarlierLog(target.tools, target.keys, target.log.kind)
     if state.floor:  # without one nothing was ever forgotten
-        for end in sorted(holds.snapshots):
-            then = log.snapshot(end)
-            listed = {file.file.data_path: file for file in then.live.values()}
-            passing = {path: then.dead[path].log_file for path in holds.files if path in then.dead}
-            forgotten |= {path: file for path, file in (listed | passing).items() if path not in state.named}
+        unknown = [each for each in target.present() if each.data_path not in state.named]
+        forgotten |= target.files_as_listed(holds, unknown)
     yield from (
         Candidate(file, "kept") for path, file in sorted(forgotten.items()) if path not in state.erased
     )

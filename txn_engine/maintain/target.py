@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from storage import LogKeys
-from txn_engine.errors import UnknownTopicOrPartitionError
+from txn_engine.errors import InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.log.as_of import EarlierLog
 from txn_engine.log.cuts import CutStore, Holds
 from txn_engine.log.entry_log import EntryLog, LogTools
@@ -94,7 +94,11 @@ class Target:
         return frozenset(held & names.keys()) | {stood_for[path] for path in held & stood_for.keys()}
 
     def _files_listed(self, holds: Holds, asked: Sequence[DataFileName]) -> frozenset[str]:
-        """The paths of those of these files that cuts or tables list.
+        """The paths of those of these files that cuts or tables list."""
+        return holds.files.union(self.files_as_listed(holds, asked))
+
+    def files_as_listed(self, holds: Holds, asked: Sequence[DataFileName]) -> dict[str, LogFile]:
+        """Those of these files that cuts or tables list, by their paths, as the log had them.
 
         A file is unknown to the log's states, then undecided, live, dead, and forgotten, in this order and each once.
         So the state in the middle of all that are held tells of each file whether it is held there, or on which side it
@@ -102,7 +106,7 @@ class Target:
         """
         log = EarlierLog(self.tools, self.keys, self.log.kind)
         ends = sorted(holds.snapshots)
-        held: set[str] = set()
+        found: dict[str, LogFile] = {}
         todo = [(0, len(ends), list(asked))]
         while todo:
             low, high, names = todo.pop()
@@ -110,12 +114,49 @@ class Target:
                 continue
             middle = (low + high) // 2
             state = log.snapshot(ends[middle])
-            by_place = defaultdict(list)
+            sides = defaultdict(list)
             for name in names:
-                by_place[_place_in_time(state, name)].append(name)
-            held.update(name.data_path for name in by_place[0])
-            todo += [(low, middle, by_place[-1]), (middle + 1, high, by_place[1])]
-        return holds.files.union(held)
+                listed = _listed(state, name, holds.files)
+                if listed is None:
+                    sides[_is_before(state, name)].append(name)
+                else:
+                    found[name.data_path] = listed
+            todo += [(low, middle, sides[True]), (middle + 1, high, sides[False])]
+        return found
+
+    def snapshots_listing(self, snapshots: Collection[int], asked: Sequence[DataFileName]) -> frozenset[int]:
+        """Which of these snapshots, told by their ends, list any of these files as live: where two list the same one,
+        all between them do.
+        """
+        log = EarlierLog(self.tools, self.keys, self.log.kind)
+        ends = sorted(snapshots)
+        found: set[int] = set()
+        nothing: frozenset[str] = frozenset()
+        todo = [(0, len(ends), list(asked), nothing, nothing)]
+        while todo:
+            low, high, names, before, behind = todo.pop()
+            if low == high or not names:
+                continue
+            if before & behind:
+                found.update(ends[low:high])
+                continue
+            middle = (low + high) // 2
+            state = log.snapshot(ends[middle])
+            listed = [each for each in names if _listed(state, each, nothing) is not None]
+            others = [each for each in names if each not in listed]
+            here = frozenset(each.data_path for each in listed)
+            if here:
+                found.add(ends[middle])
+            earlier = [*listed, *(each for each in others if _is_before(state, each))]
+            later = [*listed, *(each for each in others if not _is_before(state, each))]
+            todo += [(low, middle, earlier, before, here), (middle + 1, high, later, here, behind)]
+        return frozenset(found)
+
+    def present(self) -> Iterator[DataFileName]:
+        """What is in the partition's data folder and named as the format says."""
+        for _, segment in self.objects.ours(self.keys.data_prefix, self.keys.parse_data):
+            with suppress(InvalidRequestError):  # not ours
+                yield parse_data_path(f"data/{segment}")
 
     def take_back(self, files: Sequence[LogFile]) -> None:
         """Delete files that were put for a row that was refused: no other row names them. They may hold what an erasure
@@ -134,12 +175,18 @@ class Target:
         return EntryLog(self.tools, self.keys.prefix, self.log.kind).refresh()
 
 
-def _place_in_time(state: PartitionState, name: DataFileName) -> int:
-    """Whether the file is live in this state (0), or can only be in an earlier one (-1), or in a later one (1)."""
-    base_offset = state.named.get(name.data_path)
-    if base_offset is None:
-        return -1 if name.log_end < state.floor else 1
-    if name.data_path in state.dead:
-        return -1
-    log_file = state.live.get(base_offset)
-    return 0 if log_file is not None and log_file.file.data_path == name.data_path else 1
+def _listed(state: PartitionState, name: DataFileName, singly: Container[str]) -> LogFile | None:
+    """The file as it is live in this state, or dead, where it is one of those that are held `singly`."""
+    path = name.data_path
+    base_offset = state.named.get(path)
+    live = None if base_offset is None else state.live.get(base_offset)
+    if live is not None and live.file.data_path == path:
+        return live
+    return state.dead[path].log_file if path in singly and path in state.dead else None
+
+
+def _is_before(state: PartitionState, name: DataFileName) -> bool:
+    """Whether a file that is not live in this state can only be so in an earlier one, and not in a later one."""
+    if name.data_path not in state.named:
+        return name.log_end < state.floor
+    return name.data_path in state.dead

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import resource
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from rich.table import Table
 
 import txn_engine
 from tests.live.postgres import PostgresServer, postgres_binaries
+from txn_engine.bench.memory import most_resident_bytes
 from txn_engine.bench.payments import SCHEMA, payments
 from txn_engine.engine import Engine
 from txn_engine.postgres import consume_into, insert_into, load_query
@@ -96,7 +96,7 @@ def _measure(dsn: str, url: str, rows: int) -> None:
 def _load_alone(url: str, dsn: str) -> int:
     with txn_engine.connect(url) as engine, psycopg.connect(dsn) as connection:
         load_query(engine, connection, _QUERY, "alone", run_id="1")
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    print(most_resident_bytes() // 2**20)
     return 0
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from storage import open_store
 from txn_engine.bench.children import Answer, Task
+from txn_engine.bench.memory import resident_bytes
 from txn_engine.bench.payments import payments
 from txn_engine.bench.watched import watching
 from txn_engine.engine import Engine, connect
@@ -53,12 +52,12 @@ def write(task: Task, wait: Callable[[], None]) -> Answer:
 def open_topic(task: Task, wait: Callable[[], None]) -> Answer:
     """Plan a read of a topic as a process that knows nothing; seconds, and what it then holds in memory."""
     wait()
-    before = _resident_bytes()
+    before = resident_bytes()
     began = time.perf_counter()
     with connect(task["url"]) as engine:
         files = engine.scan(task["topic"]).files()
         seconds = time.perf_counter() - began
-        return {"open_s": seconds, "memory_bytes": _resident_bytes() - before, "files": len(files)}
+        return {"open_s": seconds, "memory_bytes": resident_bytes() - before, "files": len(files)}
 
 
 def look_at_ids(task: Task, wait: Callable[[], None]) -> Answer:
@@ -81,15 +80,6 @@ def look_at_ids(task: Task, wait: Callable[[], None]) -> Answer:
         engine.admin.list_transactions()
         again_s = time.perf_counter() - began
     return {"init_s": init_s, "sweep_s": sweep_s, "list_s": list_s, "again_s": again_s, "ids": ids}
-
-
-def _resident_bytes() -> int:
-    """What this process has in memory now; where the system does not tell, the most that it had."""
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1_024
 
 
 TASKS: dict[str, Callable[[Task, Callable[[], None]], Answer]] = {

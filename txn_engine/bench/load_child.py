@@ -1,10 +1,10 @@
-"""A process that loads one file, and prints the most memory that it held, in KiB."""
+"""A process that loads one file, and prints the most memory that it held, in bytes."""
 
 from __future__ import annotations
 
-import resource
 import sys
 
+from txn_engine.bench.memory import most_resident_bytes
 from txn_engine.engine import connect
 from txn_engine.loading import load_files
 
@@ -13,7 +13,7 @@ def main(url: str, topic: str, dead_letter_topic: str, path: str) -> int:
     """Load it, and say so."""
     with connect(url) as engine:
         load_files(engine, topic, path, run_id="large", dead_letter_topic=dead_letter_topic)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(most_resident_bytes())
     return 0
 
 

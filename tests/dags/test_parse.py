@@ -39,7 +39,7 @@ def parsed() -> Mapping[str, Mapping[str, Any]]:
     return {file["file"].removesuffix(".py"): file for file in parse_times.measure()}
 
 
-def test_each_file_parses_in_less_than_a_second_and_imports_neither_engine_nor_spark_nor_suite(
+def test_each_file_parses_in_a_second_of_processor_and_imports_neither_engine_nor_spark_nor_suite(
     parsed: Mapping[str, Mapping[str, Any]],
 ) -> None:
     """Parsing is wiring: what a file imports is paid for again and again."""
@@ -49,7 +49,7 @@ def test_each_file_parses_in_less_than_a_second_and_imports_neither_engine_nor_s
         assert file["errors"] == {}
         assert file["dags"] == [name]
         assert file["heavy"] == []
-        assert file["seconds"] < 1
+        assert file["processor"] < 1  # seconds by the clock are for `parse_times` to print
 
 
 def test_the_plugin_loader_leaves_the_package_alone(parsed: Mapping[str, Mapping[str, Any]]) -> None:

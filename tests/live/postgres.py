@@ -103,6 +103,11 @@ class PostgresServer:
         """Whether somebody has killed it."""
         return self._process is not None and self._process.poll() is not None
 
+    def wait_until_down(self) -> None:
+        """Where somebody is killing it: it lets nobody in some moments before it has ended."""
+        if self._process is not None:
+            self._process.wait(60)
+
     def start_again(self) -> None:
         """Once it was killed: it recovers from its log."""
         self._start()

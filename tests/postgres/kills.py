@@ -70,7 +70,7 @@ class Fuse:
             os.kill(os.getpid(), signal.SIGKILL)
         elif self.victim == "server":
             os.kill(self.server.pid, signal.SIGQUIT)
-            while self._is_up():
+            while self.is_up():
                 time.sleep(0.01)
         else:
             with psycopg.connect(self.server.dsn, autocommit=True) as admin:
@@ -79,7 +79,8 @@ class Fuse:
                     " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
                 )
 
-    def _is_up(self) -> bool:
+    def is_up(self) -> bool:
+        """Whether the server lets somebody in."""
         try:
             psycopg.connect(self.server.dsn).close()
         except psycopg.OperationalError:
@@ -232,8 +233,10 @@ class Bench:
         with Engine(self._store) as engine, psycopg.connect(self._dsn) as connection:
             job.feed(engine, connection, rows)
             engine.admin.snapshot()  # or every run would have more to read than the one before, and more to die at
-        died = self._child(job, str(turn), Fuse(number, after, victim, self._server))
-        if self._server.is_down:
+        fuse = Fuse(number, after, victim, self._server)
+        died = self._child(job, str(turn), fuse)
+        if not fuse.is_up():
+            self._server.wait_until_down()
             self._server.start_again()
         self._run_again(job, str(turn), Fuse(0, after, victim, self._server))
         with Engine(self._store) as engine, psycopg.connect(self._dsn) as connection:

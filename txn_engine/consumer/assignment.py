@@ -77,11 +77,9 @@ class Assignment:
         it; read the columns that topics have now. Returns what has changed: partitions that are begun, or gone.
         """
         changed: list[TopicPartition] = []
-        topics: dict[
-            str, Topic
-        ] = {}  # each is asked for once, so that all its partitions have the same columns
-        for name in sorted({*self._subscribed, *(tp.topic for tp in self.cursors)}):
-            topics[name] = self._logs.topics.get(name)
+        # Each topic is asked for once, so that all its partitions have the same columns.
+        names = sorted({*self._subscribed, *(tp.topic for tp in self.cursors)})
+        topics = {name: self._logs.topics.get(name) for name in names}
         for name in sorted(self._subscribed):
             topic = topics[name]
             for number in range(topic.partitions):

@@ -182,8 +182,8 @@ class Consumer:
 
         Of several topics one that lacks a column has nulls there; where a column of one name has another type, its
         records come in a poll of their own. None when there is nothing to read yet, after waiting for up to
-        `timeout_ms`. Positions move behind what is
-        returned, and over the gaps that markers and aborted transactions leave; where it raises they stay.
+        `timeout_ms`. Positions move behind what is returned, and over the gaps that markers and aborted transactions
+        leave; where it raises they stay.
 
         Raises:
             UnstableOffsetCommitError: the group's position was undecided for that long.

@@ -21,6 +21,7 @@ DAY = datetime(2026, 3, 1, tzinfo=UTC)
 PAYMENTS = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2))])
 
 RunTasks = Callable[..., FinishedRun]
+_OWNERS: dict[str, str] = {}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -95,6 +96,10 @@ def run_tasks(
         **conf: Any,
     ) -> FinishedRun:
         name = dag_id or re.sub(r"[^\w.-]+", "_", request.node.name)
+        owner = _OWNERS.setdefault(name, request.node.nodeid)
+        assert owner == request.node.nodeid, (
+            f"{owner} has a DAG {name!r} too: Airflow keeps runs and events of both"
+        )
         settings = {"retries": retries, "retry_delay": timedelta(seconds=0)}
         with DAG(
             name, schedule=schedule, start_date=datetime(2026, 1, 1, tzinfo=UTC), default_args=settings

@@ -101,9 +101,9 @@ def test_mapped_queries_have_ids_of_their_own(engine: Engine, database: str, run
         ).expand(parameters=[[0, 4], [5, 9]])
 
     for _ in range(2):
-        run = run_tasks(make, dag_id="mapped")
+        run = run_tasks(make, dag_id="mapped_queries")
         assert run.state == "success", run.errors
-    assert sorted(states(engine)) == ["mapped/load/0", "mapped/load/1"]
+    assert sorted(states(engine)) == ["mapped_queries/load/0", "mapped_queries/load/1"]
     assert accounts(engine) == list(range(10))
 
 

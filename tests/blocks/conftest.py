@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,12 @@ PAYMENTS = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(18, 2
 
 RunTasks = Callable[..., FinishedRun]
 _OWNERS: dict[str, str] = {}
+
+
+def _name_of(test: pytest.Item) -> str:
+    """The test's, and where a DAG id may not have all of its letters, its digest: no other test has that one."""
+    name = re.sub(r"[^\w.-]+", "_", test.name)
+    return name if name == test.name else f"{name}{crc32(test.nodeid.encode()):08x}"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -95,7 +102,7 @@ def run_tasks(
         schedule: Any = None,
         **conf: Any,
     ) -> FinishedRun:
-        name = dag_id or re.sub(r"[^\w.-]+", "_", request.node.name)
+        name = dag_id or _name_of(request.node)
         owner = _OWNERS.setdefault(name, request.node.nodeid)
         assert owner == request.node.nodeid, (
             f"{owner} has a DAG {name!r} too: Airflow keeps runs and events of both"

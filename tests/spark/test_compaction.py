@@ -7,6 +7,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,15 @@ from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError, no_pau
 from tests.maintain.ledgers import HOUR_MS, START_MS, assert_sound
 from tests.maintain.tables import ALWAYS, TABLE, held, new_table, put, rows, table_of
 from txn_engine.engine import Engine
-from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, StoreUnavailableError
 from txn_engine.maintain import MaintenancePolicy
-from txn_engine.maintain.chosen import Chosen
+from txn_engine.maintain.by_size import BySize
 from txn_engine.maintain.neighbours import committed_files
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.maintain.target import Target
-from txn_engine.maintain.workers import Rule
+from txn_engine.maintain.workers import Rule, Workers
 from txn_engine.spark import compact_topic, compaction
-from txn_engine.spark.compaction import Merger, Work
+from txn_engine.spark.compaction import Merger, SparkWorkers, Work
 from txn_engine.testing import ManualClock
 
 pytestmark = pytest.mark.spark
@@ -248,8 +249,26 @@ class InThisProcess:
         return list(self.merger(self.works))
 
 
-def test_whoever_stops_leaves_no_file_of_the_runs_that_tasks_have_merged(folder: Path) -> None:
-    """It stops where another run was quicker, or records were erased: files of several runs are on the store then."""
+def in_this_process() -> Workers:
+    return SparkWorkers(InThisProcess())  # type: ignore[arg-type]
+
+
+ENDS: dict[str, tuple[BaseException | None, int]] = {
+    "another run was quicker": (None, 1),
+    "the store refuses": (StoreUnavailableError("no answer", actor="compact"), 1),
+    "the process dies": (ProcessDiedError("put_if_absent"), 3),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("by_size", [False, True])
+def test_whoever_stops_leaves_no_file_of_the_runs_that_tasks_have_merged(
+    folder: Path, end: str, by_size: bool
+) -> None:
+    """It stops where another run was quicker, or an error came: files of several runs are on the store then. One that
+    is gone does nothing any more.
+    """
+    error, stay = ENDS[end]
     with opened(folder, ManualClock(START_MS)) as engine:
         engine.admin.create_topic(TABLE, partitions=1, schema=rows(("a", 1)).schema, key="key")
         for number in range(6):
@@ -260,16 +279,22 @@ def test_whoever_stops_leaves_no_file_of_the_runs_that_tasks_have_merged(folder:
         target = Target(TABLE, 0, log, logs.tools, keeper._cuts, keeper._pins, info, logs.topics)
         files = committed_files(target.read_back())
         before = set(engine.store.list(f"{log.keys.prefix}/data/"))
-        selected = compaction.SparkSelected(InThisProcess(), target, info, Chosen(files, None))  # type: ignore[arg-type]
-        merging = selected.merge(
-            [(0, 2), (2, 4), (4, 6)], Rule(target.read_back().log_end_offset, by_key=False)
-        )
-        first = next(merging)
-        assert len(set(engine.store.list(f"{log.keys.prefix}/data/")) - before) == 3
-        merging.close()  # type: ignore[attr-defined]
-        (left,) = set(engine.store.list(f"{log.keys.prefix}/data/")) - before
+        workers = BySize(POLICY, in_this_process, always=True) if by_size else in_this_process()
+        rule = Rule(target.read_back().log_end_offset, by_key=False)
+        with raised(error), workers.every(target, info, files) as selected:
+            merging = selected.merge([(0, 2), (2, 4), (4, 6)], rule)
+            first = next(merging)
+            assert len(set(engine.store.list(f"{log.keys.prefix}/data/")) - before) == 3
+            if error is not None:
+                raise error
+        left = set(engine.store.list(f"{log.keys.prefix}/data/")) - before
+        assert len(left) == stay
         assert first.output is not None
-        assert left.key.endswith(first.output.file.data_path)
+        assert any(each.key.endswith(first.output.file.data_path) for each in left)
+
+
+def raised(error: BaseException | None) -> AbstractContextManager[object]:
+    return nullcontext() if error is None else pytest.raises(type(error))
 
 
 def test_more_records_than_a_chunk_and_a_task_have(

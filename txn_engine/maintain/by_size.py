@@ -41,7 +41,8 @@ class BySize:
     @contextmanager
     def every(self, target: Target, topic: Topic, files: Sequence[LogFile]) -> Iterator[Selection]:
         """All their records; who merges them is chosen by what is to be merged."""
-        yield _Every(self, target, topic, files)
+        with ExitStack() as stack:
+            yield _Every(self, target, topic, files, stack)
 
     @contextmanager
     def latest(self, target: Target, topic: Topic, files: Sequence[LogFile]) -> Iterator[Selection]:
@@ -103,10 +104,13 @@ class _Told:
 
 
 class _Every:
-    """All records of files; who merges some of them is chosen once these are known."""
+    """All records of files; who merges some of them is chosen once these are known. stack: ends with the selection."""
 
-    def __init__(self, sizes: BySize, target: Target, topic: Topic, files: Sequence[LogFile]) -> None:
+    def __init__(
+        self, sizes: BySize, target: Target, topic: Topic, files: Sequence[LogFile], stack: ExitStack
+    ) -> None:
         self._sizes = sizes
+        self._stack = stack
         self._target = target
         self._topic = topic
         self._files = files
@@ -120,8 +124,9 @@ class _Every:
     def merge(self, runs: Sequence[tuple[int, int]], rule: Rule) -> Iterator[Merged]:
         """By whoever these runs are for."""
         self.by = self._sizes.by([file for start, end in runs for file in self._files[start:end]])
-        with self._sizes.of(self._target, self.by).every(self._target, self._topic, self._files) as found:
-            yield from found.merge(runs, rule)
+        workers = self._sizes.of(self._target, self.by)
+        found = self._stack.enter_context(workers.every(self._target, self._topic, self._files))
+        return found.merge(runs, rule)
 
 
 def size_of(files: Sequence[LogFile]) -> str:

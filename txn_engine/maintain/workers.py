@@ -70,8 +70,9 @@ class Selection(Protocol):
     def merge(self, runs: Sequence[tuple[int, int]], rule: Rule) -> Iterator[Merged]:
         """Make one file of each of these runs (the number of its first file, and of the one behind its last).
 
-        In their order; whoever stops asking leaves at most files that no entry names. Raises `CorruptObjectError`
-        unless each input is, byte for byte, the one that the log names.
+        In their order. Of whoever stops asking the workers take back what no entry will name; of one that dies it
+        stays, for the clean-up. Raises `CorruptObjectError` unless each input is, byte for byte, the one that the log
+        names.
         """
 
 

@@ -11,7 +11,7 @@ import pickle
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from storage import ObjectStore
+from txn_engine.errors import TxnEngineError
 from txn_engine.ids import new_write_id
 from txn_engine.log.objects import Objects
 from txn_engine.log.topics import Topic
@@ -98,7 +99,8 @@ class SparkWorkers:
     @contextmanager
     def every(self, target: Target, topic: Topic, files: Sequence[LogFile]) -> Iterator[SparkSelected]:
         """All the records of these files."""
-        yield self._selected(target, topic, Chosen(files, None))
+        with self._selected(target, topic, Chosen(files, None)) as selected:
+            yield selected
 
     @contextmanager
     def latest(self, target: Target, topic: Topic, files: Sequence[LogFile]) -> Iterator[SparkSelected]:
@@ -106,10 +108,20 @@ class SparkWorkers:
         reader = KeyReader(_store(target), topic, target.partition)
         with _failures(target):
             bits = latest_bits(self._spark, reader, files)
-        yield self._selected(target, topic, Chosen(files, bits))
+        with self._selected(target, topic, Chosen(files, bits)) as selected:
+            yield selected
 
-    def _selected(self, target: Target, topic: Topic, chosen: Chosen) -> SparkSelected:
-        return SparkSelected(self._spark, target, topic, chosen)
+    @contextmanager
+    def _selected(self, target: Target, topic: Topic, chosen: Chosen) -> Iterator[SparkSelected]:
+        """Files that whoever merges has not been given are taken back in the end: no row will name them."""
+        selected = SparkSelected(self._spark, target, topic, chosen)
+        try:
+            yield selected
+        except TxnEngineError:
+            with suppress(TxnEngineError):  # the error to tell is the one that came first
+                selected.take_back()
+            raise
+        selected.take_back()
 
 
 class SparkSelected:
@@ -122,6 +134,7 @@ class SparkSelected:
         self._target = target
         self._topic = topic
         self._chosen = chosen
+        self._made: deque[tuple[Work, tuple[LogFile | None, int]]] = deque()
 
     @property
     def counts(self) -> Sequence[int]:
@@ -137,16 +150,15 @@ class SparkSelected:
             works = [self._work(start, end) for start, end in runs[first : first + at_once]]
             with _failures(self._target):
                 merged = context.parallelize(works, len(works)).mapPartitions(merger).collect()
-            made = deque(zip(works, merged, strict=True))
-            try:
-                while made:
-                    work, (output, dropped) = made.popleft()
-                    yield Merged(work.run, output, dropped)
-            except (
-                GeneratorExit
-            ):  # another run was quicker: nobody names what the others of the batch have put
-                self._target.take_back([output for _, (output, _) in made if output is not None])
-                raise
+            self._made.extend(zip(works, merged, strict=True))
+            while self._made:
+                work, (output, dropped) = self._made.popleft()
+                yield Merged(work.run, output, dropped)
+
+    def take_back(self) -> None:
+        """Delete what tasks have put and `merge` has not given."""
+        self._target.take_back([output for _, (output, _) in self._made if output is not None])
+        self._made.clear()
 
     def _work(self, start: int, end: int) -> Work:
         mask = self._chosen.mask(start, end)

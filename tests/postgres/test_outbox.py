@@ -169,6 +169,11 @@ def test_a_claim_that_the_log_has_forgotten_is_refused(
     assert loaded(engine) == before
 
 
+def test_what_claims_call_a_run_by_stays() -> None:
+    """Those that stand in a database were made by an older version."""
+    assert outbox_module._short("payments/0/worker/1") == "86b6a0e216758209"
+
+
 @pytest.mark.parametrize("mark", [None, "loaded_at"])
 def test_an_outbox_in_partitions(engine: Engine, connection: Connection[Any], mark: str | None) -> None:
     """A row's place is one of its own part alone."""

@@ -292,5 +292,7 @@ class _Worker:
 
 
 def _short(run_id: str) -> str:
-    """What a later claim calls a run by."""
+    """What a later claim calls a run by. Claims stand in databases: another digest would not find the runs of older
+    ones.
+    """
     return hashlib.sha256(run_id.encode()).hexdigest()[:16]

@@ -13,18 +13,14 @@ import math
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from txn_engine.calendar import DAY_SECONDS, FIRST_DAY, LAST_DAY, PER_SECOND
 from txn_engine.names import json_printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 BinaryText = Literal["text", "base64"]
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_DAY_MS = 86_400_000
-_FIRST_DAY, _LAST_DAY = (
-    -719_162,
-    2_932_896,
-)  # 0001-01-01 and 9999-12-31 from 1970-01-01: what Arrow writes right
+_DAY_MS = DAY_SECONDS * PER_SECOND["ms"]
 _ERA_DAYS = 146_097
 
 
@@ -57,7 +53,7 @@ def _timed(value: Any, binary: BinaryText) -> Any:
     if not value.is_valid:
         return None
     if pa.types.is_timestamp(kind):
-        return _moment(value.value, _PER_SECOND[kind.unit]) + ("Z" if kind.tz else "")
+        return _moment(value.value, PER_SECOND[kind.unit]) + ("Z" if kind.tz else "")
     if pa.types.is_date(kind):
         return _day(value.value if pa.types.is_date32(kind) else value.value // _DAY_MS)
     if pa.types.is_duration(kind):
@@ -83,7 +79,7 @@ def time_text(time_ms: int) -> str:
 
 def _moment(value: int, per_second: int) -> str:
     seconds, fraction = divmod(value, per_second)
-    days, second = divmod(seconds, 86_400)
+    days, second = divmod(seconds, DAY_SECONDS)
     nanos = fraction * (1_000_000_000 // per_second)
     digits = 3 if nanos % 1_000_000 == 0 else 6 if nanos % 1_000 == 0 else 9
     clock = f"{second // 3_600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
@@ -92,7 +88,7 @@ def _moment(value: int, per_second: int) -> str:
 
 def _day(days: int) -> str:
     """The date so many days after 1970-01-01: the calendar comes again every 400 years."""
-    eras, day = divmod(days - _FIRST_DAY, _ERA_DAYS)
+    eras, day = divmod(days - FIRST_DAY, _ERA_DAYS)
     date = dt.date.fromordinal(day + 1)
     year = date.year + 400 * eras
     return f"{year:04d}{date:-%m-%d}" if 0 <= year <= 9_999 else f"{year:+05d}{date:-%m-%d}"
@@ -131,14 +127,14 @@ def plain_column(column: pa.ChunkedArray[Any], binary: BinaryText) -> list[Any]:
     kind: Any = column.type
     if pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind):
         return column.to_pylist()
-    if pa.types.is_date32(kind) and _within(column, _FIRST_DAY, _LAST_DAY):
+    if pa.types.is_date32(kind) and _within(column, FIRST_DAY, LAST_DAY):
         return column.cast(pa.string()).to_pylist()
     if pa.types.is_decimal(kind):
         texts = column.cast(pa.string())
         if not pc.any(pc.match_substring(texts, "E")).as_py():  # 1E-10 is exact too, but nobody's amount
             return texts.to_pylist()
     if kind == pa.timestamp("ms", tz="UTC") and _within(
-        column, _FIRST_DAY * _DAY_MS, (_LAST_DAY + 1) * _DAY_MS - 1
+        column, FIRST_DAY * _DAY_MS, (LAST_DAY + 1) * _DAY_MS - 1
     ):
         moments: Any = column.cast(pa.timestamp("ms"))
         return list(pc.strftime(moments, format="%Y-%m-%dT%H:%M:%SZ").to_pylist())

@@ -233,6 +233,14 @@ def _last_of_each(keys: pa.Table) -> Any:
     return np.sort(last["at_max"].to_numpy())
 
 
+def in_utc(column: Any) -> Any:
+    """The column, zoned times in UTC: a zone may be seconds off, and Arrow writes minutes. To be called before times
+    become text.
+    """
+    kind = column.type
+    return column.cast(pa.timestamp(kind.unit, "UTC")) if pa.types.is_timestamp(kind) and kind.tz else column
+
+
 def _without_views(rows: pa.Table) -> pa.Table:
     """The rows in types that pyarrow can compute with."""
     plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}

@@ -6,7 +6,7 @@ import base64
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time
 from functools import partial
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files.days import begin_without_a_day
-from txn_engine.files.kinds import is_binary, is_string, unit_and_zone
+from txn_engine.files.kinds import calendar_of, is_binary, is_string, unit_and_zone
 from txn_engine.files.layout import ACTOR
 from txn_engine.files.numbers import (
     DECIMAL,
@@ -248,11 +248,10 @@ def _is_moment(text: str | None, date_format: str, kind: pa.DataType) -> bool:
 def _in_the_calendar(moments: Any) -> pa.Array[Any]:
     """The moments. ValueError for one outside of the years 1 to 9999, in UTC where it has a zone."""
     kind = moments.type
-    is_days = pa.types.is_date32(kind)
-    per_day = 1 if is_days else _PER_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
-    ends = pc.min_max(moments.cast(pa.int32() if is_days else pa.int64()))
+    calendar = calendar_of(kind)
+    ends = pc.min_max(moments.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64()))
     first, last = ends["min"].as_py(), ends["max"].as_py()
-    if first is not None and not _FIRST_DAY * per_day <= first <= last < _END_DAY * per_day:
+    if first is not None and not (first in calendar and last in calendar):
         raise ValueError("a year that the calendar does not have")
     found: pa.Array[Any] = moments
     return found
@@ -303,8 +302,6 @@ def _moment(text: str, *, date_format: str, kind: pa.DataType) -> object:
     return found
 
 
-_FIRST_DAY, _END_DAY = (date.min - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days + 1
-_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 _YEAR = "^[0-9]{4}-"
 _WHOLE_CHARS, _NUMBER_CHARS = chars("+-0123456789"), chars("+-.,0123456789eEinfatyINFATY")
 _MOMENT_CHARS = chars("+-.,:0123456789 TZtz")

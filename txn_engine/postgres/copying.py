@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from psycopg import Connection, sql
 
+from txn_engine.databases.writing import in_utc
 from txn_engine.postgres.kinds import is_bytes
 
 _ROWS: Final = 64 * 1024
@@ -63,20 +64,16 @@ def parsed(text: bytes, names: Sequence[str], kinds: Mapping[str, pa.DataType]) 
 
 
 def _as_text(part: pa.RecordBatch) -> pa.RecordBatch:
-    """The same, with bytes in the form that the server reads, and times in UTC: a zone may be seconds off, and Arrow
-    writes minutes.
-    """
+    """The same, with bytes in the form that the server reads, and times in UTC."""
     columns = [_column_as_text(part.column(number)) for number in range(part.num_columns)]
     return pa.RecordBatch.from_arrays(columns, names=part.schema.names)
 
 
 def _column_as_text(column: Any) -> Any:
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        return column.cast(pa.timestamp(column.type.unit, "UTC"))
     if pa.types.is_string_view(column.type):
         return column.cast(pa.large_string())
     if is_bytes(column.type):
         return pa.array(
             [None if value is None else f"\\x{value.hex()}" for value in column.to_pylist()], pa.string()
         )
-    return column
+    return in_utc(column)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
 from typing import Any, Final
 
 import pyarrow as pa
@@ -12,12 +11,11 @@ from psycopg import Connection, sql
 
 from txn_engine.databases.writing import Column, TableWriter, checked_key
 from txn_engine.exact import InexactError, cast_exactly
+from txn_engine.files.kinds import calendar_of
 from txn_engine.postgres.copying import copy_in
 from txn_engine.postgres.kinds import holds, is_text, most_chars, type_for
 from txn_engine.postgres.statements import execute
 
-_FIRST_DAY: Final = (date.min - date(1970, 1, 1)).days
-_PER_DAY: Final = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}  # those of "ns" begin in 1677
 _STAGED: Final = sql.Identifier("txn_engine_batch")
 _COLUMNS = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
@@ -157,10 +155,11 @@ def _require_known(column: Any) -> None:
     kind = column.type
     if is_text(kind):
         bad = pc.match_substring(column, "\0")
-    elif pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.unit in _PER_DAY):
+    elif pa.types.is_date32(kind) or (
+        pa.types.is_timestamp(kind) and kind.unit != "ns"
+    ):  # those begin in 1677
         numbers = column.cast(pa.int32() if pa.types.is_date32(kind) else pa.int64())
-        per_day = 1 if pa.types.is_date32(kind) else _PER_DAY[kind.unit]
-        bad = pc.less(numbers, pa.scalar(_FIRST_DAY * per_day, numbers.type))
+        bad = pc.less(numbers, pa.scalar(calendar_of(kind).start, numbers.type))
     else:
         return
     index = pc.index(bad, True).as_py()

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txn_engine.databases.writing import in_utc
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.files.kinds import is_binary, is_string
 
@@ -70,11 +71,7 @@ def as_stored(column: Any) -> Any:
         return pa.chunked_array([pa.array(texts, pa.string())])
     if is_binary(kind):
         return column.cast(pa.binary())
-    if (
-        pa.types.is_timestamp(kind) and kind.tz is not None
-    ):  # a zone may be seconds off, and Arrow writes minutes
-        column = column.cast(pa.timestamp(kind.unit, "UTC"))
-    return column.cast(pa.string())
+    return in_utc(column).cast(pa.string())
 
 
 def texts_of(values: Iterable[Any], kind: pa.DataType) -> tuple[list[str | None], list[int]]:

@@ -110,6 +110,23 @@ def test_each_record_is_there_once(engine: Engine, connection: sqlite3.Connectio
     ]
 
 
+def test_a_run_that_finds_nothing_keeps_where_it_was(engine: Engine, connection: sqlite3.Connection) -> None:
+    """By "latest" the next run would begin at another end, and never see what came between the two."""
+    produce(engine, payments(1, 2))
+    write = insert_into("payments", create=True)
+    settings = {"group.id": "new-ones", "auto.offset.reset": "latest"}
+    for written in ([], [3], [3, 4]):
+        if written:
+            produce(engine, payments(written[-1]))
+        with engine.consumer(settings) as consumer:
+            consumer.subscribe(["payments"])
+            done = consume_into(connection, consumer, write)
+        ends = {tp: at.last_stable_offset for tp, at in engine.admin.list_offsets("payments").items()}
+        assert done.positions == ends
+        assert (accounts(connection) if written else []) == written
+    assert consume_into(connection, consumer_of(engine), insert_into("others", create=True)).records == 4
+
+
 @pytest.mark.parametrize("moment", ["write", "follow"])
 def test_a_process_that_is_killed(
     engine: Engine, connection: sqlite3.Connection, file: Path, tmp_path: Path, moment: str

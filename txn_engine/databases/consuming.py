@@ -72,6 +72,7 @@ def consume(
             progress(run.records)
         if all(at.offset >= ends.get(tp, 0) for tp, at in consumer.positions().items()):
             break  # what came meanwhile is the next call's: under steady writers this one would never end
+    run.keep_positions()
     return Consumed(
         run.records, run.batches, {tp: run.known[tp].offset for tp in sorted(run.known)}, run.group_error
     )
@@ -121,11 +122,7 @@ class _Run:
 
     def commit(self, records: pa.Table) -> None:
         """The records and their positions, or neither; then the group, as far as that goes."""
-        after = {
-            tp: Position(self._begun[tp], at.offset)
-            for tp, at in self._consumer.positions().items()
-            if tp not in self.known or self.known[tp].offset != at.offset
-        }
+        after = self._moved()
         with self._database.transaction(f"group {self._group_id!r}, {records.num_rows} records"):
             self._database.positions.move(self.known, after)
             self._write(records)
@@ -133,6 +130,24 @@ class _Run:
         self.records += records.num_rows
         self.batches += 1
         self._follow()
+
+    def keep_positions(self) -> None:
+        """Those that moved without a record: where `auto.offset.reset` began, or behind what was aborted. What comes
+        from there on is the next call's, which would begin elsewhere by "latest".
+        """
+        after = self._moved() if self.has_begun_all() else {}
+        if after:
+            with self._database.transaction(f"group {self._group_id!r}, no records"):
+                self._database.positions.move(self.known, after)
+            self.known |= after
+            self._follow()
+
+    def _moved(self) -> dict[TopicPartition, Position]:
+        return {
+            tp: Position(self._begun[tp], at.offset)
+            for tp, at in self._consumer.positions().items()
+            if tp not in self.known or self.known[tp].offset != at.offset
+        }
 
     def _follow(self) -> None:
         """The group's offsets, for its lag. Nobody reads from there."""

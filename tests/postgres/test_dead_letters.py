@@ -68,6 +68,19 @@ def test_rows_are_records_or_dead_letters(engine: Engine, table: Connection[Any]
     assert not engine.admin.verify().findings
 
 
+def test_a_row_that_is_too_large(engine: Engine, table: Connection[Any]) -> None:
+    """It is a letter too, though all of its values fit; without, it is named."""
+    engine.admin.alter_configs({"max.message.bytes": 20_000}, topic="payments")
+    large = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 2000) AS of (i))"
+    query = f"SELECT account_id, amount, CASE account_id WHEN 5 THEN {large} END AS note FROM payments"
+    query += " WHERE account_id BETWEEN 1 AND 6 ORDER BY account_id"
+    with pytest.raises(InvalidRecordError, match=r"too large \(at row 5 of the query.*max\.message\.bytes"):
+        load_query(engine, table, query, "payments", run_id="1")
+    done = load_query(engine, table, query, "payments", run_id="1", dead_letter_topic="dead")
+    assert (done.records, done.dead_letters) == (5, 1)
+    assert [row["source_line"] for row in letters(engine)] == [5]
+
+
 @pytest.mark.parametrize("most", [10, "1%"])
 def test_too_many_are_refused(engine: Engine, table: Connection[Any], most: int | str) -> None:
     """And nothing of the load is there; the same run with a higher limit loads all."""

@@ -400,11 +400,13 @@ def test_one_moment_of_the_file(engine: Engine, table: sqlite3.Connection, file:
         ("1, 'abc', 'x'", "amount does not fit"),
         ("1, '1.00', x'00'", "note is a bytes"),
         ("1, '1.00', 5", "note is a int"),
+        ("1, '1.00', hex(randomblob(20000))", "a record that is too large"),
     ],
 )
 def test_a_value_that_does_not_fit(engine: Engine, table: sqlite3.Connection, value: str, said: str) -> None:
     """SQLite takes any value in any column: each is judged, and named by its row."""
     query = f"{QUERY} UNION ALL SELECT {value}"
+    engine.admin.alter_configs({"max.message.bytes": 20_000}, topic="payments")
     with pytest.raises(InvalidRecordError, match=rf"{said} \(at row 1001 of the query"):
         load_query(engine, table, query, "payments", run_id="1")
     assert loaded(engine) == []
@@ -415,7 +417,7 @@ def test_a_value_that_does_not_fit(engine: Engine, table: sqlite3.Connection, va
     (letter,) = engine.scan("dead").to_table().to_pylist()
     assert letter["source_file"].startswith("SQLite shop.db, query ")
     assert letter["source_line"] == 1_001
-    mended = json.loads(letter["columns"]) | {"account_id": "7", "amount": "1.00"}
+    mended = json.loads(letter["columns"]) | {"account_id": "7", "amount": "1.00", "note": "x"}
     assert replay(engine, "dead", repaired={(0, letter["_offset"]): json.dumps(mended)}).records == 1
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError
 from txn_engine.exact import cast_exactly
-from txn_engine.files.layout import BadRow, BadRows
+from txn_engine.files.layout import BadRow, BadRows, Sizes
 
 
 def times(texts: Any, kind: pa.DataType) -> Any:
@@ -28,6 +28,7 @@ class Rows:
     schema: pa.Schema
     actor: str
     bad_rows: BadRows | None
+    sizes: Sizes | None = None
 
     def name_in_file(self, column: str) -> str:
         """Its own."""

@@ -5,7 +5,7 @@ What does not fit is refused, or handed to whoever takes bad rows: never rounded
 
 from txn_engine.files.conversion import DecimalMark
 from txn_engine.files.inferring import infer_schema
-from txn_engine.files.layout import READ_COLUMNS, BadRow, Missing, Progress, Rejected, Unknown
+from txn_engine.files.layout import READ_COLUMNS, BadRow, Missing, Progress, Rejected, Sizes, Unknown
 from txn_engine.files.named import files_named
 from txn_engine.files.records import read_records
 from txn_engine.files.source import COMPRESSIONS, FORMATS, Compression, FileFormat, format_of
@@ -20,6 +20,7 @@ __all__ = [
     "infer_schema",
     "BadRow",
     "Rejected",
+    "Sizes",
     "FORMATS",
     "COMPRESSIONS",
     "READ_COLUMNS",

@@ -75,18 +75,29 @@ def batch_of(
     columns_of: Callable[[Sequence[int]], Sequence[str]],
     *,
     checks: Sequence[tuple[RowCheck, Passes]] = (),
+    unit: str | None = None,
 ) -> pa.RecordBatch:
     """A batch, column by column, without the rows that cannot be used.
 
     Where nobody takes those, what is wrong on the first line is raised. `column` gives a whole column, with nulls in
     the rows that it adds to the faults; `columns_of` some rows as JSON. `checks`: what each row has to pass that fits.
+    Last comes whether it is too large. `unit`: what a line is called, where it is none.
     """
     faults = Faults(every=layout.bad_rows is not None)
     arrays = [column(field, faults) for field in layout.schema]
     batch, places = _without_faults(layout, arrays, faults)
     if checks and (layout.bad_rows is not None or not faults.found):
-        _check(layout, checks, batch, [lines[place] for place in places], places, faults)
-        batch, _ = _without_faults(layout, arrays, faults)
+        _check(layout, checks, batch, [lines[place] for place in places], places, faults, unit)
+        batch, places = _without_faults(layout, arrays, faults)
+    if layout.sizes is not None and (layout.bad_rows is not None or not faults.found):
+        large = layout.sizes.too_large(batch)
+        for row in large:
+            line = lines[places[row]]
+            seen = "a record that is too large"
+            faults.add(
+                places[row], layout.refused(seen, expected=layout.sizes.expected, line=line, unit=unit)
+            )
+        batch = _without_faults(layout, arrays, faults)[0] if large else batch
     if faults.found and layout.bad_rows is None:
         raise faults.found[min(faults.found)]
     order = sorted(faults.found)
@@ -115,11 +126,14 @@ def _check(
     lines: Sequence[int],
     places: Sequence[int],
     faults: Faults,
+    unit: str | None,
 ) -> None:
     """Add the rows that fail a check to the faults; one that fails several has the first."""
     for check, passes in checks:
         for row in failing(passes, batch):
             faults.add(
                 places[row],
-                layout.refused(f"check {check.name} failed", expected=check.expected, line=lines[row]),
+                layout.refused(
+                    f"check {check.name} failed", expected=check.expected, line=lines[row], unit=unit
+                ),
             )

@@ -69,6 +69,17 @@ class BadRows:
         return self._any
 
 
+class Sizes(Protocol):
+    """Which records are too large to be written."""
+
+    @property
+    def expected(self) -> str:
+        """What they have to be."""
+
+    def too_large(self, records: pa.RecordBatch) -> Sequence[int]:
+        """Those, by their indexes."""
+
+
 class Judged(Protocol):
     """Where rows come from, as far as judging their values goes: a file, or whatever else has rows of texts."""
 
@@ -79,6 +90,10 @@ class Judged(Protocol):
     @property
     def bad_rows(self) -> BadRows | None:
         """What takes rows that cannot be used; without it such a row is an error."""
+
+    @property
+    def sizes(self) -> Sizes | None:
+        """What says which rows are too large; without it nobody asks."""
 
     def name_in_file(self, column: str) -> str:
         """What the source calls a column of the schema."""
@@ -115,6 +130,7 @@ class Layout:
     bad_rows: BadRows | None = field(default=None, compare=False)
     fill: Mapping[str, Any] = field(default_factory=dict)
     checks: Sequence[tuple[RowCheck, Passes]] = ()
+    sizes: Sizes | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:

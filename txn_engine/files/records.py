@@ -12,7 +12,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.files.conversion import Conversion, DecimalMark, checked_date_format
 from txn_engine.files.delimited import Dialect, read_delimited
 from txn_engine.files.json_lines import read_json_lines
-from txn_engine.files.layout import ACTOR, BadRows, Layout, Missing, Progress, Rejected, Unknown
+from txn_engine.files.layout import ACTOR, BadRows, Layout, Missing, Progress, Rejected, Sizes, Unknown
 from txn_engine.files.parquet import read_parquet
 from txn_engine.files.source import COMPRESSIONS, FORMATS, Compression, FileFormat, compression_of, format_of
 from txn_engine.files.text import checked_encoding
@@ -39,6 +39,7 @@ def read_records(
     binary: BinaryText = "text",
     fill: Mapping[str, Any] | None = None,
     row_checks: Sequence[RowCheck] = (),
+    sizes: Sizes | None = None,
     rejected: Rejected | None = None,
     progress: Progress | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -50,10 +51,11 @@ def read_records(
     met: the batches before it were yielded. `InvalidRequestError`: the file cannot be read, or is of an unknown format.
 
     Some faults are of one row: a value that does not fit its column, fields more or fewer than columns, a quote that
-    ends in the middle of a field, no JSON, an unknown name in JSON, bytes that are no text, the header a second time.
-    With `rejected` such rows are left out of the batches and handed to it, a list at a time, before the batch that they
-    stood in. All others are of the file, and raised in any case: a missing, doubled or unknown column, a quote that
-    nothing closes, a row of more than 16,777,216 characters, a file that is cut, damaged or empty.
+    ends in the middle of a field, no JSON, an unknown name in JSON, bytes that are no text, the header a second time, a
+    record that `sizes` says is too large. With `rejected` such rows are left out of the batches and handed to it, a
+    list at a time, before the batch that they stood in. All others are of the file, and raised in any case: a missing,
+    doubled or unknown column, a quote that nothing closes, a row of more than 16,777,216 characters, a file that is
+    cut, damaged or empty.
 
     source: a path, or a stream of bytes, as of stdin; a stream needs its `format`.
     format: by the file's name when not given: `FORMATS`, before `.gz` or `.zst`.
@@ -71,6 +73,7 @@ def read_records(
     decimal: the mark of numbers in text; there is none between thousands. JSON's own numbers have a point always.
     binary: what text in a binary column stands for: its UTF-8 bytes, or base64.
     row_checks: what each row has to pass by itself; one that fails is a fault of that row.
+    sizes: what says which records are too large to be written; such a row is a fault of its own too.
     progress: called with the number of bytes read so far.
     """
     path = Path(source) if isinstance(source, str) else source
@@ -89,6 +92,7 @@ def read_records(
         bad_rows,
         dict(fill or {}),
         checks_on(row_checks, schema),
+        sizes,
     )
     conversion = Conversion(
         checked_date_format(date_format, schema),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from txn_engine.exact import InexactError, cast_exactly, every_bad, require_whol
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import null_refused, nulls_of, without
 from txn_engine.files.kinds import is_binary, is_nested, is_string, unit_and_zone
-from txn_engine.files.layout import BadRows, Layout, Rejected, shown
+from txn_engine.files.layout import BadRows, Layout, Rejected, Sizes, shown
 from txn_engine.row_checks import RowCheck, checks_on
 from txn_engine.value_text import json_records
 
@@ -26,17 +26,31 @@ def fit_records(
     *,
     rejected: Rejected,
     row_checks: Sequence[RowCheck] = (),
+    sizes: Sizes | None = None,
+    fill: Mapping[str, Any] | None = None,
+    name: str = "rows",
+    first_row: int = 0,
 ) -> pa.RecordBatch:
     """The rows of a batch that fit the schema and pass the checks; the others are handed to `rejected`, each with its
-    index as its line.
+    number as its line, counted from `first_row`.
 
-    The batch has the schema's columns, by name, of types that may stand there (`is_convertible`).
+    The batch has the schema's columns, by name, of types that may stand there (`is_convertible`); without those that
+    `fill` has a value, or None, for. `name`: what errors call the rows.
     """
     bad_rows = BadRows(rejected)
     layout = Layout(
-        Path("rows"), schema, {}, _silent, bad_rows=bad_rows, checks=checks_on(row_checks, schema)
+        Path(name),
+        schema,
+        {},
+        _silent,
+        bad_rows=bad_rows,
+        fill=dict(fill or {}),
+        checks=checks_on(row_checks, schema),
+        sizes=sizes,
     )
-    found = fitting(layout, batch.select(schema.names), 0)
+    found = fitting(
+        layout, batch.select([each for each in schema.names if each in batch.schema.names]), first_row
+    )
     bad_rows.hand_on()
     return found
 
@@ -79,6 +93,7 @@ def fitting(layout: Layout, batch: pa.RecordBatch, first_row: int) -> pa.RecordB
         column_of,
         lambda places: [_as_json(batch.slice(place, 1)) for place in places],
         checks=layout.checks,
+        unit="row",
     )
 
 

@@ -13,6 +13,7 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError, TxnEngine
 from txn_engine.files import BadRow
 from txn_engine.files.text import checked_encoding
 from txn_engine.loading.limits import DeadLetterLimit
+from txn_engine.log.row_sizes import RowSizes
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -63,8 +64,8 @@ def is_dead_letter_schema(schema: pa.Schema) -> bool:
     return schema.equals(DEAD_LETTERS)
 
 
-def check_dead_letter_topic(engine: Engine, name: str, *, topic: str) -> None:
-    """Refuse a dead-letter topic that is none, or not there (`UnknownTopicOrPartitionError`)."""
+def check_dead_letter_topic(engine: Engine, name: str, *, topic: str) -> Topic:
+    """The dead-letter topic; one that is none, or not there (`UnknownTopicOrPartitionError`), is refused."""
     found = engine.logs.topics.look_up(name)
     if name == topic or not is_dead_letter_schema(found.schema):
         raise InvalidRequestError(
@@ -73,6 +74,7 @@ def check_dead_letter_topic(engine: Engine, name: str, *, topic: str) -> None:
             expected=f"the columns of a dead-letter topic: {', '.join(DEAD_LETTERS.names)}",
             action="make one: `topics create NAME --dead-letters`",
         )
+    return found
 
 
 def reason_of(error: TxnEngineError) -> str:
@@ -109,7 +111,7 @@ def reading_of(
 class DeadLetters:
     """Takes the rows of one run that cannot be used, and sends them in the producer's open transaction.
 
-    Without a `producer` nothing is sent: a dry run counts.
+    Without a `producer` nothing is sent: a dry run counts. sizes: what is too large for the dead-letter topic.
     """
 
     dead_letter_topic: str | None
@@ -117,6 +119,7 @@ class DeadLetters:
     limit: DeadLetterLimit
     run_id: str | None
     clock: Callable[[], int]
+    sizes: RowSizes | None = None
     producer: Producer | None = None
     count: int = 0
     reasons: dict[str, tuple[int, InvalidRecordError]] = field(default_factory=dict)
@@ -140,12 +143,27 @@ class DeadLetters:
                     run_id=self.run_id,
                     failed_at_ms=self.clock(),
                 )
+                self._check_sizes(rows, letters)
                 self.held.append(letters)
                 self.held_bytes += letters.nbytes
                 if self.held_bytes >= SENT_BYTES:
                     self._send()
 
         return take
+
+    def _check_sizes(self, rows: Sequence[BadRow], letters: pa.Table) -> None:
+        if self.sizes is None:
+            return
+        for batch in letters.to_batches():
+            for row in self.sizes.too_large(batch)[:1]:
+                raise InvalidRecordError(
+                    f"a dead letter that is too large for topic {self.dead_letter_topic!r}; it is one for:"
+                    f" {rows[row].error.seen}",
+                    actor="load",
+                    place=rows[row].error.place,
+                    expected=self.sizes.expected,
+                    action="mend the row, or raise max.message.bytes of the dead-letter topic",
+                )
 
     def check(self, rows: int) -> None:
         """The whole run is read, and had so many rows in all: hand over what is held.

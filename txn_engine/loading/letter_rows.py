@@ -21,6 +21,7 @@ from txn_engine.files.text import checked_encoding
 from txn_engine.loading.dead_letters import REPLAYED_WITH, reason_of
 from txn_engine.loading.letter_names import OF_THE_TOPIC, Names, Row, is_count
 from txn_engine.loading.written import WrittenNumber, dumped, object_of
+from txn_engine.log.row_sizes import RowSizes
 from txn_engine.names import json_printable
 from txn_engine.row_checks import RowCheck
 from txn_engine.schemas.defaults import fills
@@ -245,6 +246,7 @@ def _group_again(
                 io.BytesIO(text.encode(errors="surrogatepass")),
                 topic.schema,
                 fill=fills(topic.schemas),
+                sizes=RowSizes(topic),
                 rejected=bad.extend,
                 **{**kept, **names.columns},
             )

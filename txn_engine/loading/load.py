@@ -18,6 +18,7 @@ from txn_engine.files import files_named, format_of, read_records
 from txn_engine.loading.dead_letters import DeadLetters, check_dead_letter_topic, reading_of
 from txn_engine.loading.limits import DeadLetterLimit
 from txn_engine.loading.manifest import Manifest, SeenFile, changed_meanwhile, text_of_path
+from txn_engine.log.row_sizes import RowSizes
 from txn_engine.producer.runs import ForgottenRuns, run_into
 from txn_engine.schemas.defaults import fills
 
@@ -75,6 +76,7 @@ class FileLoad:
             self.topic.schema,
             fill=fills(self.topic.schemas),
             progress=progress,
+            sizes=RowSizes(self.topic),
             rejected=rejected,
             **self.reading,
         )
@@ -267,6 +269,8 @@ def dead_letters_for(
         )
     if dead_letter_topic is None and not is_dry:
         return None
+    sizes = None
     if dead_letter_topic is not None:
-        check_dead_letter_topic(engine, dead_letter_topic, topic=topic)
-    return DeadLetters(dead_letter_topic, topic, DeadLetterLimit.of(max_dead_letters), run_id, engine.clock)
+        sizes = RowSizes(check_dead_letter_topic(engine, dead_letter_topic, topic=topic))
+    limit = DeadLetterLimit.of(max_dead_letters)
+    return DeadLetters(dead_letter_topic, topic, limit, run_id, engine.clock, sizes)

@@ -24,6 +24,7 @@ from txn_engine.databases.loading import (
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.files import BadRow, Rejected
+from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
 from txn_engine.postgres.copying import copy_out
 from txn_engine.postgres.errors import check_idle, database_errors
@@ -194,7 +195,13 @@ class Source:
         ):
             kinds = self._checked_columns()
             reader = RowReader(
-                self._place, ACTOR, self._schema, kinds, self._number, with_bad=rejected is not None
+                self._place,
+                ACTOR,
+                self._schema,
+                kinds,
+                self._number,
+                with_bad=rejected is not None,
+                sizes=RowSizes(self.topic),
             )
             for records, bad in _while_the_next_comes(pool.submit(reader.read, text) for text in texts):
                 if rejected is not None and bad:

@@ -16,7 +16,7 @@ from txn_engine.databases.rows import Rows, times
 from txn_engine.files.batches import Faults, batch_of
 from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
-from txn_engine.files.layout import BadRow, BadRows
+from txn_engine.files.layout import BadRow, BadRows, Sizes
 from txn_engine.postgres.copying import parsed
 from txn_engine.postgres.kinds import is_bytes, read_as
 
@@ -49,7 +49,7 @@ class RowReader:
 
     kinds: the query's columns in their order, by the server's types. number: one of them, of whole numbers, by which
     rows are named; else it is their place in the query. with_bad: rows that cannot be used are handed on; else the
-    first is an error.
+    first is an error. sizes: what says which rows are too large.
     """
 
     def __init__(
@@ -61,12 +61,13 @@ class RowReader:
         number: str | None,
         *,
         with_bad: bool,
+        sizes: Sizes | None = None,
     ) -> None:
         self._names, self._number = list(kinds), number
         self._fields = [field for field in schema if field.name in kinds]
         self._bad: list[BadRow] = []
         taken = BadRows(self._bad.extend) if with_bad else None
-        self._rows = Rows(name, pa.schema(self._fields), actor, taken)
+        self._rows = Rows(name, pa.schema(self._fields), actor, taken, sizes)
         self._first = 1
         self._conversion = ServerText(None, "text")
         quick = {field.name: read_as(field.type, kinds[field.name]) for field in self._fields}
@@ -78,8 +79,11 @@ class RowReader:
         Raises `InvalidRecordError` for a value that does not fit, where such rows are not wanted.
         """
         self._bad.clear()
+        sizes = self._rows.sizes
         try:
             records = self._at_once(text)
+            if sizes is not None and any(map(sizes.too_large, records.to_batches())):
+                records = self._judged(text)
         except ValueError:  # of pyarrow's: it quotes the text, and names no row of ours
             records = self._judged(text)
         self._first += records.num_rows + len(self._bad)

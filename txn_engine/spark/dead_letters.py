@@ -18,6 +18,7 @@ from txn_engine.files import BadRow, Rejected, fit_records
 from txn_engine.loading import DeadLetterLimit, check_dead_letter_topic
 from txn_engine.loading.dead_letters import OTHER_REASONS, letters_of, reading_of, reason_of
 from txn_engine.log.data_files import EncodedFile
+from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
 from txn_engine.producer.partitioner import split_by_key
 from txn_engine.row_checks import RowCheck
@@ -142,7 +143,13 @@ class TaskLetters:
                     source[column] = batch.column(name).take(pa.array(places)).to_pylist()
             self._take(rows, source, self._reading)
 
-        fitting = fit_records(batch, self._for_topic.schema, rejected=take, row_checks=self._row_checks)
+        fitting = fit_records(
+            batch,
+            self._for_topic.schema,
+            rejected=take,
+            row_checks=self._row_checks,
+            sizes=RowSizes(self._for_topic),
+        )
         return pa.Table.from_batches([fitting])
 
     def taker(self, file: str, reading: str) -> Rejected:

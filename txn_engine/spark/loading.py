@@ -27,6 +27,7 @@ from txn_engine.files import (
 )
 from txn_engine.loading.dead_letters import reading_of
 from txn_engine.loading.manifest import text_of_path
+from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
 from txn_engine.producer.runs import ForgottenRuns, run_into
 from txn_engine.schemas.defaults import fills
@@ -232,6 +233,7 @@ class FileReader:
             path,
             self.topic.schema,
             fill=fills(self.topic.schemas),
+            sizes=RowSizes(self.topic),
             rejected=rejected,
             **self.reading,
         )

@@ -32,6 +32,7 @@ from txn_engine.files.columns import converted
 from txn_engine.files.conversion import Conversion
 from txn_engine.files.kinds import is_binary
 from txn_engine.files.layout import BadRows
+from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
 from txn_engine.producer import ForgottenRuns
 from txn_engine.schemas.defaults import fills
@@ -156,7 +157,11 @@ class _Source:
             check_columns(names, self._schema, self._place, _misfit, may_lack=may_lack)
             fields = [field for field in self._schema if field.name in names]
             rows = Rows(
-                self._place, pa.schema(fields), ACTOR, None if rejected is None else BadRows(rejected)
+                self._place,
+                pa.schema(fields),
+                ACTOR,
+                None if rejected is None else BadRows(rejected),
+                RowSizes(self.topic),
             )
             first = 1
             while part := cursor.fetchmany(_ROWS):

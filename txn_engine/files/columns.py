@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError
 from txn_engine.exact import every_bad, first_bad
 from txn_engine.files.batches import Faults
 from txn_engine.files.conversion import Conversion
 from txn_engine.files.layout import Judged, shown
+
+Misfit = Callable[[object, int], InvalidRecordError]
+"""Of a value and its line."""
 
 
 def converted(
@@ -38,18 +42,29 @@ def converted(
         ) from error
     except ValueError:
         pass  # looked for below: an error of pyarrow quotes the text, and would be told beside ours
+    misfit = misfits_of(layout, conversion, field)
     if not faults.every:
         index = first_bad(texts, lambda part: conversion.array(part, field.type))
-        faults.add(index, bad_value(layout, conversion, field, texts[index].as_py(), lines[index]))
+        faults.add(index, misfit(texts[index].as_py(), lines[index]))
         return nulls_of(field, len(texts))
     bad, found = _every_bad(conversion, field.type, texts)
-    for index in bad:
-        faults.add(index, bad_value(layout, conversion, field, texts[index].as_py(), lines[index]))
+    for index, text in zip(bad, texts.take(pa.array(bad, pa.int64())).to_pylist(), strict=True):
+        faults.add(index, misfit(text, lines[index]))
     return found
 
 
 def _every_bad(conversion: Conversion, kind: pa.DataType, texts: Any) -> tuple[list[int], pa.Array[Any]]:
-    """Where the texts do not fit the type, and the others in it.
+    """Where the texts do not fit the type, and the others in it. Days repeat in a file: each is judged once."""
+    if not pa.types.is_date(kind):
+        return _every_bad_of(conversion, kind, texts)
+    encoded = texts.dictionary_encode()
+    bad, found = _every_bad_of(conversion, kind, encoded.dictionary)
+    is_bad = pc.is_in(encoded.indices, value_set=pa.array(bad, encoded.indices.type), skip_nulls=True)
+    return np.flatnonzero(is_bad).tolist(), found.take(encoded.indices)
+
+
+def _every_bad_of(conversion: Conversion, kind: pa.DataType, texts: Any) -> tuple[list[int], pa.Array[Any]]:
+    """The same, of texts as they are.
 
     What is bad at a glance is told first, by its characters and then by its form, for most often that is all. Suspects
     and others are then converted apart, for that goes by halves, and is quick where nothing, or everything, is bad.
@@ -85,20 +100,10 @@ def nulls_of(field: pa.Field[Any], rows: int) -> pa.Array[Any]:
     return found
 
 
-def bad_value(
-    layout: Judged,
-    conversion: Conversion,
-    field: pa.Field[Any],
-    value: object,
-    line: int,
-) -> InvalidRecordError:
-    """A value that does not fit its column."""
-    return layout.refused(
-        f"{layout.name_in_file(field.name)} does not fit",
-        value=shown(value),
-        expected=conversion.expected(field.type),
-        line=line,
-    )
+def misfits_of(layout: Judged, conversion: Conversion, field: pa.Field[Any]) -> Misfit:
+    """What makes the errors for values that do not fit their column, alike but for the value and its line."""
+    seen, expected = f"{layout.name_in_file(field.name)} does not fit", conversion.expected(field.type)
+    return lambda value, line: layout.refused(seen, value=shown(value), expected=expected, line=line)
 
 
 def null_refused(

@@ -20,7 +20,9 @@ from txn_engine.files.kinds import calendar_of, is_binary, is_string, unit_and_z
 from txn_engine.files.layout import ACTOR
 from txn_engine.files.numbers import (
     DECIMAL,
+    NUMBER_CHARS,
     WHOLE,
+    WHOLE_CHARS,
     chars,
     decimals,
     floats,
@@ -72,9 +74,9 @@ class Conversion:
     def foreign(self, texts: Any, kind: pa.DataType) -> Any:
         """Which texts have a character that no value of the type is written with, as a mask: quickest to see."""
         if pa.types.is_integer(kind):
-            return have_others(texts, _WHOLE_CHARS)
+            return have_others(texts, WHOLE_CHARS)
         if pa.types.is_decimal(kind) or pa.types.is_floating(kind):
-            return have_others(texts, _NUMBER_CHARS)
+            return have_others(texts, NUMBER_CHARS)
         is_moment = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
         if is_moment and self.date_format is None:
             return have_others(texts, _MOMENT_CHARS)
@@ -303,7 +305,6 @@ def _moment(text: str, *, date_format: str, kind: pa.DataType) -> object:
 
 
 _YEAR = "^[0-9]{4}-"
-_WHOLE_CHARS, _NUMBER_CHARS = chars("+-0123456789"), chars("+-.,0123456789eEinfatyINFATY")
 _MOMENT_CHARS = chars("+-.,:0123456789 TZtz")
 _SAFE_DIGITS = {8: 2, 16: 4, 32: 9, 64: 18}
 """By the bits of an integer: so many digits always fit."""

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from txn_engine.errors import InvalidRecordError
 from txn_engine.files.batches import Faults, batch_of, in_batches, until
-from txn_engine.files.columns import bad_value, converted, null_refused, nulls_of
+from txn_engine.files.columns import converted, misfits_of, null_refused, nulls_of
 from txn_engine.files.conversion import Conversion, JsonNumber, json_types, text_of
 from txn_engine.files.kinds import is_nested
 from txn_engine.files.layout import READ_COLUMNS, Layout, counted, listed, shown
@@ -205,13 +205,13 @@ def _json_texts(
     faults: Faults,
 ) -> pa.Array[Any]:
     """The values as text, from which all types are read; a value of another kind than the column's is bad."""
-    accepts = json_types(field.type)
+    accepts, misfit = json_types(field.type), misfits_of(layout, conversion, field)
     texts: list[str | None] = []
     for index, value in enumerate(values):
         fits = value is None or type(value) in accepts
         text = value if value is None or type(value) is str else text_of(value, conversion.decimal)
         if text is not None and not (fits and (text.isascii() or is_whole(text))):
-            faults.add(index, bad_value(layout, conversion, field, value, lines[index]))
+            faults.add(index, misfit(value, lines[index]))
             text = None
         texts.append(text)
     found: pa.Array[Any] = pa.array(texts, pa.string())
@@ -226,11 +226,11 @@ def _nested(
     lines: Sequence[int],
     faults: Faults,
 ) -> pa.Array[Any]:
-    kept = []
+    kept, misfit = [], misfits_of(layout, conversion, field)
     for index, value in enumerate(values):
         plain, fits = _plain(conversion, value, field)
         if not fits:
-            faults.add(index, bad_value(layout, conversion, field, value, lines[index]))
+            faults.add(index, misfit(value, lines[index]))
         kept.append(plain)
     found: pa.Array[Any] = pa.array(kept, field.type)
     return found

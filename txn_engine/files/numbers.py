@@ -31,10 +31,10 @@ _KEPT_DIGITS = {16: 3, 32: 6, 64: 15}
 
 def integers(texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     """Whole numbers. ValueError where any does not fit."""
-    if _are_of(texts, _WHOLE_CHARS):
+    if _are_of(texts, _PLAIN_WHOLE_CHARS):
         plain: pa.Array[Any] = texts.cast(kind)
         return plain
-    require(texts, WHOLE)
+    _require_form(texts, WHOLE_CHARS, WHOLE)
     found: pa.Array[Any] = pc.replace_substring_regex(texts, r"^\+", "").cast(kind)
     return found
 
@@ -43,13 +43,13 @@ def decimals(texts: pa.Array[Any], kind: Any) -> pa.Array[Any]:
     """Decimals; digits beyond the scale only where they are zeros. ValueError where any does not fit."""
     if (
         pa.types.is_decimal128(kind)
-        and _are_of(texts, _DECIMAL_CHARS)
+        and _are_of(texts, _PLAIN_DECIMAL_CHARS)
         and not _is_longer(texts, _CHARS_PLAIN)
     ):
         with suppress(pa.ArrowInvalid):
             plain_decimals: pa.Array[Any] = texts.cast(kind)
             return plain_decimals
-    require(texts, DECIMAL)
+    _require_form(texts, NUMBER_CHARS, DECIMAL)
     whole, scale = kind.precision - kind.scale, kind.scale
     if min(whole, scale) >= 0 and pa.types.is_decimal128(kind):
         plain = rf"^[+-]?0*[0-9]{{0,{whole}}}(\.[0-9]{{0,{scale}}}0*)?$"
@@ -94,6 +94,13 @@ def require(texts: pa.Array[Any], pattern: str) -> None:
         raise ValueError("a text of another form")
 
 
+def _require_form(texts: pa.Array[Any], allowed: Any, pattern: str) -> None:
+    """The same, a character that is not allowed told first: a pattern takes ten times as long to see it."""
+    if have_others(texts, allowed).any():
+        raise ValueError("a character of another kind of text")
+    require(texts, pattern)
+
+
 def chars(allowed: str) -> Any:
     """A table of the bytes: whether each is one of these characters of ASCII."""
     found = np.zeros(256, bool)
@@ -101,7 +108,9 @@ def chars(allowed: str) -> Any:
     return found
 
 
-_WHOLE_CHARS, _DECIMAL_CHARS = chars("-0123456789"), chars("-.0123456789")
+WHOLE_CHARS, NUMBER_CHARS = chars("+-0123456789"), chars("+-.,0123456789eEinfatyINFATY")
+"""No number is written with others."""
+_PLAIN_WHOLE_CHARS, _PLAIN_DECIMAL_CHARS = chars("-0123456789"), chars("-.0123456789")
 """Of texts of nothing else pyarrow's casts take those that are numbers, and no other."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import count
 from unittest import mock
@@ -13,7 +13,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 import txn_engine
-from txn_engine import AddColumn, Engine, InvalidRecordError, InvalidRequestError, StoreUnavailableError
+from txn_engine import (
+    AddColumn,
+    Engine,
+    InvalidRecordError,
+    InvalidRequestError,
+    StoreUnavailableError,
+    UnknownTopicOrPartitionError,
+)
 from txn_engine.cli.copying import Copy, copy_records
 from txn_engine.cli.main import cli
 from txn_engine.producer import Producer
@@ -154,6 +161,41 @@ def test_a_target_that_was_made_again_is_filled_again(engine: Engine, url: str) 
         assert "copied 0 records" in run(url, "copy", "old", "new").output
         assert engine.scan("new").to_table().num_rows == 2
         engine.admin.delete_topic("new")
+
+
+@pytest.mark.parametrize(("remade", "held"), [("old", 1), ("new", 0)])
+def test_a_topic_that_is_made_again_while_it_is_copied_ends_the_copy(
+    engine: Engine, url: str, remade: str, held: int
+) -> None:
+    """In one line, whichever of the two it is: ends of the former source were never reached in the new one, and a new
+    target had the last slices twice once the copy was run again.
+    """
+    fill(engine, 1, 2, 3)
+    engine.admin.create_topic("new", partitions=1, schema=SCHEMA)
+    topics, told = engine.logs.topics, count()
+
+    def remake(_left: int) -> None:
+        if next(told) == 1:
+            engine.admin.delete_topic(remade)
+            engine.admin.create_topic(remade, partitions=2, schema=SCHEMA, key="id")
+
+    def copy(progress: Callable[[int], None]) -> int:
+        chosen = Copy(topics.look_up("old"), topics.look_up("new"), {})
+        return copy_records(
+            engine, chosen, f"to {chosen.target.incarnation}", slice_records=1, progress=progress
+        )
+
+    with (
+        mock.patch("txn_engine.cli.copying._WAIT_MS", 0),
+        pytest.raises(UnknownTopicOrPartitionError, match=f"topic '{remade}' was deleted and made again"),
+    ):
+        copy(remake)
+    assert engine.scan("new").to_table().num_rows == held
+    fill(engine, 4, 5)
+    again = copy(lambda _: None)
+    assert again == (2 if remade == "old" else 5)
+    assert engine.scan("new").to_table().num_rows == held + again
+    assert engine.admin.verify().findings == ()
 
 
 def test_records_of_many_times_go_into_one_file(engine: Engine, url: str) -> None:

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txn_engine.engine import Engine
-from txn_engine.errors import InvalidRecordError, InvalidRequestError, SchemaChangedError
+from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.log.data_files import logical_schema
 from txn_engine.log.topics import Topic
 from txn_engine.schemas.defaults import filled, fills
-from txn_engine.types import TopicPartition
 
 SLICE_RECORDS: Final = 500_000
 _WAIT_MS: Final = 60_000
@@ -91,7 +90,8 @@ def copy_records(
 ) -> int:
     """Copy what the source has now, slice by slice, each with the position of the group `name` in one transaction of
     that id; how many records it was. Called again it goes on behind what was committed, so that each record is in the
-    target once, whenever it was cut off. Raises `OffsetsMovedError` where another copy under the name runs too.
+    target once, whenever it was cut off. Raises `OffsetsMovedError` where another copy under the name runs too,
+    `UnknownTopicOrPartitionError` where one of the topics is deleted meanwhile, and made again or not.
     """
     copied = 0
     timeout_ms = engine.limits.max_transaction_timeout_ms
@@ -100,33 +100,47 @@ def copy_records(
         engine.producer(transactional_id=name, transaction_timeout_ms=timeout_ms) as producer,
     ):
         producer.init_transactions()
-        places = [TopicPartition(copy.source.name, number) for number in range(copy.source.partitions)]
         consumer.subscribe([copy.source.name])
-        ends = consumer.end_offsets(places)
-        progress(sum(max(0, ends[tp] - at.offset) for tp, at in consumer.positions().items()))
-        while any(at.offset < ends.get(tp, 0) for tp, at in consumer.positions().items()):
+        ends = consumer.end_offsets(consumer.assignment())
+
+        def left() -> int:
+            return sum(max(0, ends.get(tp, 0) - at.offset) for tp, at in consumer.positions().items())
+
+        progress(left())
+        while left():
             read = consumer.poll(slice_records, timeout_ms=_WAIT_MS)
-            if read is not None:
-                copy = replace(copy, source=_as_read(engine.logs.topics.look_up(copy.source.name), read))
+            now = _same(engine, copy.source)
             positions = consumer.positions()
             run_id = (
                 f"{copy.source.name}/{copy.source.incarnation}/{sum(at.offset for at in positions.values())}"
             )
             with producer.transaction(run_id):
                 if read is not None:
+                    copy = replace(copy, source=_as_read(now, read))
                     times: Any = pc.max_element_wise(read.column("_timestamp").cast(pa.int64()), pa.scalar(0))
                     producer.produce(copy.target.name, copy.records(read), timestamp_ms=times)
+                    _same(engine, copy.target)
                 producer.send_offsets_to_transaction(positions, consumer.group_metadata())
             copied += 0 if read is None else read.num_rows
-            progress(sum(max(0, ends.get(tp, 0) - at.offset) for tp, at in positions.items()))
+            progress(left())
     return copied
+
+
+def _same(engine: Engine, topic: Topic) -> Topic:
+    """The topic as it is now. `UnknownTopicOrPartitionError` where it was deleted: another one has other records."""
+    now = engine.logs.topics.look_up(topic.name)
+    if now.incarnation == topic.incarnation:
+        return now
+    raise UnknownTopicOrPartitionError(
+        f"topic {topic.name!r} was deleted and made again while it was copied",
+        actor="topics copy",
+        expected=f"incarnation {topic.incarnation}, and not {now.incarnation}",
+        action="run it again, and it is about the new one; nothing of this slice was copied",
+    )
 
 
 def _as_read(topic: Topic, read: pa.Table) -> Topic:
     """The topic as of the version whose columns the records have: others may have changed it since they were read."""
     own = pa.schema([each for each in read.schema if not each.name.startswith("_")])
     versions = map(topic.at_version, range(len(topic.schemas.layouts) - 1, -1, -1))
-    found = next((each for each in versions if logical_schema(each.schema, each.schema.names) == own), None)
-    if found is None:
-        raise SchemaChangedError(f"topic {topic.name!r}, which was made again while it was copied")
-    return found
+    return next(each for each in versions if logical_schema(each.schema, each.schema.names) == own)

@@ -13,9 +13,10 @@ from txn_engine.log.logs import Logs
 from txn_engine.log.reading import check_start, choose_files, empty_table, present_files, read_slices
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.log.topics import Topic
-from txn_engine.log.uploads import MAX_BATCH_ROWS, upload_records
+from txn_engine.log.uploads import MAX_BATCH_ROWS, checked_time, upload_records
 from txn_engine.protocol.appends import check_batch_shape
 from txn_engine.protocol.batches import NO_FILE
+from txn_engine.protocol.log_time import EARLIEST_MS
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import DataProposal, Duplicate, MarkerProposal, Refused, Verdict
 from txn_engine.scan import check_isolation
@@ -82,7 +83,9 @@ class PartitionLog:
                 f"a batch of {records.num_rows} rows", expected=f"at most {MAX_BATCH_ROWS}"
             )
         identity = {"producer_id": producer_id, "producer_epoch": producer_epoch}
-        stamp = self._logs.tools.clock() if timestamp_ms is None else timestamp_ms
+        stamp = self._logs.tools.clock()
+        if timestamp_ms is not None:
+            stamp = checked_time(timestamp_ms, EARLIEST_MS, f"append to {self.topic}-{self.partition}")
         shape = DataProposal(
             records.num_rows,
             stamp,

@@ -6,6 +6,7 @@ import io
 import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
@@ -42,6 +43,7 @@ from txn_engine.errors import (
 )
 from txn_engine.producer import Producer
 from txn_engine.producer.states import ProducerState
+from txn_engine.protocol.log_time import LATEST_MS
 from txn_engine.testing import ManualClock
 from txn_engine.types import TopicPartition
 
@@ -345,6 +347,27 @@ def test_records_with_times_of_their_own(engine: Engine) -> None:
     assert max(each.timestamp_ms for each in sent) == max(times)
     assert len({each.timestamp_ms for each in sent}) > 1
     assert engine.admin.verify().findings == ()
+
+
+@pytest.mark.parametrize(
+    "wrong", [-1, LATEST_MS + 1, 2**62, 2**63, "5", 1.5, True, [5], datetime(2026, 1, 1, tzinfo=UTC)], ids=str
+)
+def test_a_time_that_no_record_may_have(engine: Engine, wrong: Any) -> None:
+    """Is refused before anything is written: no reader could take a record behind the calendar's end any more."""
+    is_long = type(wrong) is int and wrong < 2**63
+    column = pa.array([1, wrong], pa.int64()) if is_long else wrong
+    with engine.producer() as producer:
+        for each in (wrong, column):
+            with pytest.raises(InvalidRequestError, match=r"timestamp .*; expected milliseconds"):
+                producer.produce("payments", payments(1, 2), partition=0, timestamp_ms=each)
+        with pytest.raises(InvalidRequestError, match="records as list"):
+            producer.produce("payments", [1], partition=0, timestamp_ms=pa.array([5], pa.int64()))  # type: ignore[arg-type]
+        sent = producer.produce("payments", payments(1), partition=0, timestamp_ms=LATEST_MS).result()
+    assert [each.timestamp_ms for each in sent] == [LATEST_MS]
+    if wrong != -1:
+        with pytest.raises(InvalidRequestError, match=r"append to payments-0: timestamp .*; expected"):
+            engine.partition("payments", 0).append(payments(3), timestamp_ms=wrong)
+    assert engine.scan("payments").to_table()["account_id"].to_pylist() == [1]
 
 
 def test_files_are_compressed(engine: Engine) -> None:

@@ -35,7 +35,10 @@ from txn_engine.erasing import ErasureReport
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
 from txn_engine.log.objects import encode_json
 from txn_engine.log.pins import PinStore
+from txn_engine.log.uploads import upload_records
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.protocol.proposals import DataProposal
+from txn_engine.schemas.layout import original
 from txn_engine.testing import ManualClock
 
 
@@ -536,3 +539,23 @@ def test_columns_that_sql_does_not_tell_apart() -> None:
         with pytest.raises(InvalidRequestError, match="differ by more than case"):
             engine.erase("twins", "id = 42", execute=True)
         assert engine.scan("twins").to_table().num_rows == 2
+
+
+def test_records_of_a_time_behind_the_calendar_s_end() -> None:
+    """Whoever wrote them, before that was refused: the log counts such a time as the end, and what stands for the file
+    is judged by that.
+    """
+    store, clock = MemoryStore(), ManualClock()
+    with open_engine(store, clock) as engine:
+        engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, key="account_id")
+        log = engine.logs.get(TOPIC, 0, 0)
+        tools = engine.logs.tools
+        late = upload_records(
+            tools.objects, tools.new_id, log.keys.prefix, rows(1, PERSON, 2), original(SCHEMA),
+            log_end=0, producer_id=-1, producer_epoch=-1, timestamp_ms=2**62,
+        )  # fmt: skip
+        log.append([DataProposal(3, late.first_timestamp, late.max_timestamp, late.file)])
+    with open_engine(store, clock) as engine:
+        assert erase(engine).records == 1
+        assert engine.scan(TOPIC).to_table()["account_id"].to_pylist() == [1, 2]
+        assert_sound(engine)

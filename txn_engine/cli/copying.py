@@ -14,6 +14,7 @@ from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTo
 from txn_engine.exact import InexactError, cast_exactly
 from txn_engine.log.data_files import logical_schema
 from txn_engine.log.topics import Topic
+from txn_engine.protocol.log_time import LATEST_MS
 from txn_engine.schemas.defaults import filled, fills
 
 SLICE_RECORDS: Final = 500_000
@@ -117,8 +118,7 @@ def copy_records(
             with producer.transaction(run_id):
                 if read is not None:
                     copy = replace(copy, source=_as_read(now, read))
-                    times: Any = pc.max_element_wise(read.column("_timestamp").cast(pa.int64()), pa.scalar(0))
-                    producer.produce(copy.target.name, copy.records(read), timestamp_ms=times)
+                    producer.produce(copy.target.name, copy.records(read), timestamp_ms=_times(read))
                     _same(engine, copy.target)
                 producer.send_offsets_to_transaction(positions, consumer.group_metadata())
             copied += 0 if read is None else read.num_rows
@@ -137,6 +137,13 @@ def _same(engine: Engine, topic: Topic) -> Topic:
         expected=f"incarnation {topic.incarnation}, and not {now.incarnation}",
         action="run it again, and it is about the new one; nothing of this slice was copied",
     )
+
+
+def _times(read: pa.Table) -> pa.ChunkedArray[Any]:
+    """The records' times; one that a producer may not give, which is none of a calendar, is the nearest."""
+    known: Any = pc.max_element_wise(read.column("_timestamp").cast(pa.int64()), pa.scalar(0))
+    found: pa.ChunkedArray[Any] = pc.min_element_wise(known, pa.scalar(LATEST_MS))
+    return found
 
 
 def _as_read(topic: Topic, read: pa.Table) -> Topic:

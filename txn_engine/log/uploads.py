@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
-from txn_engine.errors import CorruptObjectError, RecordTooLargeError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, RecordTooLargeError
 from txn_engine.ids import IdSource
 from txn_engine.log.data_files import DataFileEncoder, EncodedFile, encode_data_file
 from txn_engine.log.objects import Objects
 from txn_engine.protocol.file_names import DataFileName
+from txn_engine.protocol.log_time import LATEST_MS
 from txn_engine.schemas.layout import Layout
 
 MAX_BATCH_ROWS = 1_000_000
@@ -59,6 +61,20 @@ def put_data_file(objects: Objects, prefix: str, data: bytes, encoded: EncodedFi
     key = f"{prefix}/{encoded.file.data_path}"
     if not objects.create(key, data, max_bytes=len(data)).won:
         raise CorruptObjectError("another object", place=key, expected="a fresh name for every data file")
+
+
+def checked_time(given: object, earliest_ms: int, actor: str) -> int:
+    """A time for records, in ms. `InvalidRequestError` for what is none, or is none of the calendar from there on:
+    readers would take it for the calendar's end.
+    """
+    time_ms = int(given) if isinstance(given, (int, np.integer)) and not isinstance(given, bool) else None
+    if time_ms is not None and earliest_ms <= time_ms <= LATEST_MS:
+        return time_ms
+    raise InvalidRequestError(
+        f"timestamp {given!r:.80}",
+        actor=actor,
+        expected=f"milliseconds since the epoch, {earliest_ms} to {LATEST_MS} (the year 9999)",
+    )
 
 
 def too_large(place: str, records: int, size: int, most: int) -> RecordTooLargeError:

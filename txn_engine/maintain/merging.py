@@ -19,6 +19,7 @@ from txn_engine.log.data_files import begun, file_metadata, large_profile, read_
 from txn_engine.log.file_versions import file_version
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.log.topics import Topic
+from txn_engine.protocol.log_time import bounded_time
 from txn_engine.protocol.partition import LogFile
 from txn_engine.schemas.layout import OFFSET, TIMESTAMP
 
@@ -186,4 +187,5 @@ class _Kept:
             self.first_offset = offsets[0].as_py()
         self.last_offset = offsets[-1].as_py()
         self.rows += staying.num_rows
-        self.oldest, self.newest = min(self.oldest, int(times.min())), max(self.newest, int(times.max()))
+        self.oldest = min(self.oldest, bounded_time(int(times.min())))
+        self.newest = max(self.newest, bounded_time(int(times.max())))

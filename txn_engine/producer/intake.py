@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import EncodedFile, conform, with_times
 from txn_engine.log.topics import Topic
-from txn_engine.log.uploads import slices, too_large
+from txn_engine.log.uploads import checked_time, slices, too_large
 from txn_engine.producer import machine as events
 from txn_engine.producer.calls import Calls
 from txn_engine.producer.cell import Cell
@@ -43,12 +43,12 @@ class Intake:
         """`Producer.produce`."""
         self._calls.enter(Call.PRODUCE)
         info = self._tools.logs.topics.having(topic, 0 if partition is None else partition)
+        self._check(table)
         times, stamp = None, self._tools.logs.tools.clock()
         if isinstance(timestamp_ms, (pa.Array, pa.ChunkedArray)):
             times = self._times(timestamp_ms, table)
         elif timestamp_ms is not None:
-            stamp = timestamp_ms
-        self._check(table, stamp)
+            stamp = checked_time(timestamp_ms, 0, self._cell.now.actor)
         if self._cell.now.transactional_id is None:
             self._sender.identify(lambda: self._tools.coordinator.init_producer_id(None))
         for records in tables_of(table):
@@ -64,25 +64,22 @@ class Intake:
         whole = times if isinstance(times, pa.ChunkedArray) else pa.chunked_array([times])
         rows = table.num_rows if isinstance(table, (pa.Table, pa.RecordBatch)) else -1
         is_right = whole.type == pa.int64() and len(whole) == rows and not whole.null_count
-        if not is_right or (rows and pc.min(whole).as_py() < 0):
+        if not is_right:
             raise InvalidRequestError(
                 f"{len(whole)} timestamps of type {whole.type}, {whole.null_count} of them null",
                 actor=self._cell.now.actor,
                 expected="for each record of a table an int64, milliseconds since the epoch",
             )
+        for end in (pc.min(whole), pc.max(whole)) if rows else ():
+            checked_time(end.as_py(), 0, self._cell.now.actor)
         return whole
 
-    def _check(self, table: object, stamp: int) -> None:
-        actor = self._cell.now.actor
+    def _check(self, table: object) -> None:
         if not isinstance(table, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
             raise InvalidRequestError(
                 f"records as {type(table).__name__}",
-                actor=actor,
+                actor=self._cell.now.actor,
                 expected="a pyarrow Table, RecordBatch or reader",
-            )
-        if stamp < 0:
-            raise InvalidRequestError(
-                f"timestamp {stamp}", actor=actor, expected="milliseconds since the epoch"
             )
 
     def files(self, topic: Topic, files: Sequence[tuple[int, EncodedFile]], receipt: Receipt) -> None:

@@ -291,7 +291,8 @@ class Producer:
         self, topic: str, table: Records, *, partition: int | None = None, timestamp_ms: Times = None
     ) -> Future[list[RecordMetadata]]:
         """Send records in the topic's schema, split by its key column unless a partition is named. `timestamp_ms`: of
-        all of them, or of a table's each (an int64 column); without it they have the time of now.
+        all of them, or of a table's each (an int64 column), 0 to the end of the year 9999; without it they have the
+        time of now.
 
         Returns at once (or when the buffer has room, for at most `max.block.ms` where that is set; in a callback it
         does not wait) with a future of where they went, one entry a batch. A batch whose file would be larger than the

@@ -149,6 +149,14 @@ def test_what_cannot_be_created(
         ("a int32 \u0663", 2, ["a value of int32"]),
         ("a string 'x", 2, ["a value of string"]),
         ("a string 'it's'", 2, ["a value of string"]),
+        (
+            "a string null",
+            2,
+            ["default 'null'", "a text in quotes; without 'not null' the column may hold nulls"],
+        ),
+        ("a string DEFAULT 'EUR'", 2, ["one word, or a text in quotes"]),
+        ("a string EUR not null", 2, ["one word, or a text in quotes"]),
+        ("a binary NULL", 2, ["one word, or a text in quotes"]),
     ],
 )
 def test_what_cannot_be_added(run: Run, payments: str, added: str, code: int, words: list[str]) -> None:
@@ -156,6 +164,15 @@ def test_what_cannot_be_added(run: Run, payments: str, added: str, code: int, wo
     assert answer.code == code
     assert all(word in answer.error for word in words), answer.error
     assert "inside txn-engine" not in answer.error
+
+
+def test_texts_as_defaults(run: Run, payments: str, good: Path) -> None:
+    """A word as it stands; several, or the word null, in quotes."""
+    run("produce", payments, str(good))
+    added = ("--add", "a string EUR", "--add", "b string 'null'", "--add", 'c string not null "a b"')
+    assert run("topics", "alter", payments, *added, "--execute").code == 0
+    found = run("sql", "SELECT a, b, c FROM payments LIMIT 1", "--format", "csv")
+    assert found.stdout.splitlines()[1] == "EUR,null,a b", found.stdout
 
 
 def test_numbers_with_exponents(run: Run, payments: str, good: Path) -> None:

@@ -72,6 +72,11 @@ def _value(text: str, kind: Any) -> Any:
     """The default as Python has it."""
     bare = _QUOTED.fullmatch(text)
     read = _READ.get(str(kind).partition("(")[0].partition("[")[0], str)
+    if bare is None and read in _TEXTS and (text.lower() == "null" or len(text.split()) > 1):
+        raise click.BadParameter(
+            f"default {text!r}; expected one word, or a text in quotes; without 'not null' the column may hold nulls",
+            param_hint="--add",
+        )
     try:
         if bare is None and text[0] in "'\"":
             raise ValueError("a quote that is not closed, or closed too soon")
@@ -119,3 +124,4 @@ _READ: Final[Mapping[str, Callable[[str], Any] | None]] = {
     "date32": date.fromisoformat,
     "timestamp": _time,
 }
+_TEXTS: Final = (str, str.encode)

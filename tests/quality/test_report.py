@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from jinja2 import Environment
 
 from storage.memory import MemoryStore
 from tests.quality.ledger import CHECK, good_evidence, output_rows, with_payments
@@ -136,6 +137,25 @@ def test_links_between_the_data_docs_lead_somewhere(good: QualityResult) -> None
     for page in docs.rglob("*.html"):
         for link in re.findall(r'href="([^"#][^"]*)"', page.read_text(encoding="utf-8")):
             assert (page.parent / link).resolve().is_file(), (page, link)
+
+
+def test_templates_are_compiled_once_a_process(
+    good: QualityResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ours and Great Expectations': a second report has the same pages, and nothing is compiled for it."""
+    compiled: list[str | None] = []
+    honest = Environment.compile
+
+    def counted(self: Environment, source: Any, name: str | None = None, **others: Any) -> Any:
+        compiled.append(name)
+        return honest(self, source, name, **others)
+
+    monkeypatch.setattr(Environment, "compile", counted)
+    again = report_evidence(good_evidence(tmp_path), report_folder=tmp_path / "report", run_name="nightly")
+    assert compiled == []
+    pages = [[page.name for page in sorted(of.report.parent.rglob("*.html"))] for of in (good, again)]
+    assert pages[0] == pages[1]
+    assert "evidence-exactly-once.html" in pages[0]
 
 
 def test_what_comes_from_data_is_escaped(bad: QualityResult) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from txn_engine.quality.canonical import column_text
 from txn_engine.quality.declaration import Totals
 from txn_engine.quality.evidence import Evidence, EvidenceMissingError
 from txn_engine.quality.log_strip import HEIGHT, WIDTH, LogStrip, draw_topic
+from txn_engine.quality.page_templates import templates
 from txn_engine.quality.proof import Proof
 from txn_engine.quality.records import Compared, Reductions
 from txn_engine.quality.result import CheckResult
@@ -109,28 +109,7 @@ class Page:
 
 def render(page: Page) -> str:
     """The page as one HTML document; everything that comes from data is escaped."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("txn_engine.quality", "pages"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["coded"] = _coded
-    return environment.get_template("report.html.j2").render(page=page, width=WIDTH, height=HEIGHT)
-
-
-def _coded(text: str) -> Any:
-    """Escaped text whose `backticks` are set as code."""
-    from markupsafe import Markup, escape
-
-    parts = text.split("`")
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if place % 2 else escape(part)
-        for place, part in enumerate(parts)
-    )
+    return templates().get_template("report.html.j2").render(page=page, width=WIDTH, height=HEIGHT)
 
 
 def make_page(

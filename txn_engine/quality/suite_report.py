@@ -11,6 +11,7 @@ from typing import Any
 
 from txn_engine.quality.data_docs import build_data_docs
 from txn_engine.quality.expectations import new_context
+from txn_engine.quality.page_templates import templates
 from txn_engine.quality.report_files import DOCS_NAME, JSON_NAME, REPORT_NAME, made_folder, write_whole
 from txn_engine.quality.suite_run import Asked, SuiteCheck, SuiteResult, SuitesRun, run_suites
 from txn_engine.quality.suites import Severity, load_suite
@@ -58,18 +59,11 @@ def run_with_report(asked: Sequence[Asked], *, report_folder: Path | None, name:
 
 def render(run: SuitesRun, *, has_docs: bool) -> str:
     """The page as one HTML document; everything that comes from data is escaped."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("txn_engine.quality", "pages"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("suites.html.j2").render(
+    when = f"{dt.datetime.fromtimestamp(run.run_ms / 1000, dt.UTC):%d %b %Y, %H:%M:%S} UTC"
+    template = templates().get_template("suites.html.j2")
+    return template.render(
         run=run,
-        when=f"{dt.datetime.fromtimestamp(run.run_ms / 1000, dt.UTC):%d %b %Y, %H:%M:%S} UTC, in {run.seconds:.1f} s",
+        when=f"{when}, in {run.seconds:.1f} s",
         verdict=_verdict(run),
         lede=_lede(run),
         tiles=_tiles(run),

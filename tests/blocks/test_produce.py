@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from tests.blocks.conftest import DAY, PAYMENTS, RunTasks
 from tests.blocks.payments import accounts, commit, events, leave_open, payments, states
 from tests.faults import Fault, FaultyStore, no_pause
 from txn_engine import Engine
-from txn_engine.loading import DEAD_LETTERS
+from txn_engine.loading import DEAD_LETTERS, LOADED_FILES
 
 pytestmark = pytest.mark.airflow
 
@@ -121,13 +122,77 @@ def test_rows_that_cannot_be_used_are_dead_letters(
     "settings",
     [
         {"path": "f.csv", "max_dead_letters": 1},
-        {"python_callable": payments, "dead_letter_topic": "dead"},
+        {"python_callable": payments, "manifest": "loaded"},
+        {"path": "f.csv", "manifest": "loaded", "engine": "spark"},
+        {"path": "f.csv", "again": True},
     ],
 )
-def test_dead_letters_where_there_can_be_none(settings: dict[str, Any]) -> None:
+def test_dead_letters_and_manifests_where_there_can_be_none(settings: dict[str, Any]) -> None:
     """Refused when the DAG is parsed."""
-    with pytest.raises(ValueError, match="dead_letter"):
+    with pytest.raises(ValueError, match=r"dead_letter|manifest"):
         load(**settings)
+
+
+def test_rows_of_a_callable_that_cannot_be_used(engine: Engine, tmp_path: Path, run_tasks: RunTasks) -> None:
+    """They are dead letters too, by the task's name and their number; checks are held against the others."""
+    engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
+    wide = pa.schema([("account_id", pa.int64()), ("amount", pa.decimal128(30, 4))])
+
+    def parts() -> Any:
+        for amounts in (["1.00", "0.001"], ["3.00", "4.00", "0.001"]):
+            found = [{"account_id": int(each[0]), "amount": Decimal(each)} for each in amounts]
+            yield pa.Table.from_pylist(found, schema=wide)
+
+    check = {
+        "type": "expect_column_values_to_be_between",
+        "kwargs": {"column": "account_id", "max_value": 3},
+        "meta": {"on_failure": "dead_letter"},
+    }
+    suite = tmp_path / "suite.json"
+    suite.write_text(json.dumps({"name": "accounts", "expectations": [check]}))
+
+    def on(day: int, most: str) -> Any:
+        settings = {"dead_letter_topic": "dead", "max_dead_letters": most, "checks": str(suite)}
+        return run_tasks(lambda: load(python_callable=parts, **settings), date=DAY + timedelta(days=day))
+
+    failed = on(0, "59%")
+    assert failed.state == "failed"
+    assert "3 of 5 rows cannot be used" in str(failed.errors)
+    assert (accounts(engine), engine.scan("dead").to_table().num_rows) == ([], 0)
+    run = on(1, "60%")
+    assert run.state == "success", run.errors
+    assert (accounts(engine), run.xcom("load", "dead_letters"), run.xcom("load")["records"]) == ([1, 3], 3, 2)
+    letters = engine.scan("dead").to_table().to_pylist()
+    task = f"{run.dag_run.dag_id}/load"
+    assert [(row["source_file"], row["source_line"]) for row in letters] == [(task, 2), (task, 4), (task, 5)]
+
+
+def test_files_that_a_manifest_knows_are_passed_over(
+    engine: Engine, tmp_path: Path, run_tasks: RunTasks
+) -> None:
+    """Whatever the run, unless `again` says so; one that has changed since fails the task."""
+    engine.admin.create_topic("loaded", partitions=1, schema=LOADED_FILES)
+    engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
+    folder = tmp_path / "landing"
+    folder.mkdir()
+    settings = {"path": str(folder), "manifest": "{{ 'loaded' }}", "dead_letter_topic": "dead"}
+
+    def on(day: int, **more: Any) -> Any:
+        return run_tasks(lambda: load(**settings, **more), date=DAY + timedelta(days=day))
+
+    (folder / "one.csv").write_text("account_id,amount\n1,2.50\nx,1\n")
+    assert on(0).xcom("load", "dead_letters") == 1
+    none = on(1)
+    assert (none.state, none.xcom("load")["run_id"], events(none)) == ("success", "", [])
+    assert f"1 passed over, which manifest 'loaded' knows: {folder / 'one.csv'}" in none.log
+    (folder / "two.csv").write_text("account_id,amount\n2,2.50\n")
+    assert on(2).xcom("load")["records"] == 1
+    assert accounts(engine) == [1, 2]
+    assert on(3, again=True).xcom("load")["records"] == 2
+    (folder / "one.csv").write_text("account_id,amount\n9,9\n")
+    failed = on(4)
+    assert (failed.state, accounts(engine)) == ("failed", [1, 1, 2, 2])
+    assert "changed since it was loaded" in str(failed.errors)
 
 
 def test_a_run_with_nothing_to_load_may_load_what_comes_late(

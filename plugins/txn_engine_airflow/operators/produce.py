@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.bases.decorator import determine_kwargs
@@ -31,8 +32,13 @@ from txn_engine_airflow.spark_tasks import kind_of_failure_alone, task_spark, vo
 
 if TYPE_CHECKING:
     from txn_engine import Engine, RecordMetadata
+    from txn_engine.loading import DeadLetters, Manifest
+    from txn_engine.loading.manifest import SeenFile
     from txn_engine.log.topics import Topic
     from txn_engine.producer import Producer
+    from txn_engine.row_checks import RowCheck
+
+    Sent = Sequence[Future[list[RecordMetadata]]]
 
 _TOLD = 10
 READ_OPTIONS = frozenset(
@@ -63,9 +69,14 @@ class TxnProduceOperator(BaseOperator):
     None for nothing; like a task's function it may ask for entries of the context by their names. Columns are the
     topic's; `partition` puts all into one, else the topic's key says.
 
-    With a `dead_letter_topic` rows of files that cannot be used go there, in the same transaction: records and dead
-    letters are all rows. Above `max_dead_letters` (a count, or a share as "1%") the task fails and loads nothing. How
-    many there were is in its XCom `dead_letters`.
+    With a `dead_letter_topic` rows that cannot be used go there, in the same transaction: records and dead letters are
+    all rows. Above `max_dead_letters` (a count, or a share as "1%") the task fails and loads nothing. How many there
+    were is in its XCom `dead_letters`. Of a callable these are rows with a value that does not fit its column, whose
+    type may then be wider than the topic's; letters name the task, and the row by its number in all that it gave.
+
+    With a `manifest` (a topic, `topics create NAME --manifest`) files whose content was loaded before, by whatever run,
+    are passed over and named in the log, unless `again` is true; one that has changed since fails the task. It also
+    knows files longer than the log knows runs.
 
     `engine="spark"` has Spark read the files, `path` as `txn_engine.spark.load_files` takes it: places and patterns
     that Spark can list, each file a task's. `spark_settings` are Spark's own, stronger than the deployment's
@@ -110,6 +121,7 @@ class TxnProduceOperator(BaseOperator):
         "read_options",
         "dead_letter_topic",
         "max_dead_letters",
+        "manifest",
         "transactional_id",
         "forgotten_runs",
         "spark_settings",
@@ -129,6 +141,8 @@ class TxnProduceOperator(BaseOperator):
         partition: int | None = None,
         dead_letter_topic: str | None = None,
         max_dead_letters: int | str | None = None,
+        manifest: str | None = None,
+        again: bool = False,
         transactional_id: str | None = None,
         transaction_timeout_s: int = 300,
         markers: Literal["inline", "deferred"] = "inline",
@@ -157,8 +171,10 @@ class TxnProduceOperator(BaseOperator):
             )
         if dead_letter_topic is None and max_dead_letters is not None:
             raise ValueError(f"task {self.task_id!r}: max_dead_letters without a dead_letter_topic")
-        if dead_letter_topic is not None and path is None:
-            raise ValueError(f"task {self.task_id!r}: dead_letter_topic is for a path")
+        if manifest is not None and (path is None or engine == "spark"):
+            raise ValueError(f"task {self.task_id!r}: manifest is for a path, and engine='local'")
+        if again and manifest is None:
+            raise ValueError(f"task {self.task_id!r}: again without a manifest")
         if engine == "spark" and (path is None or partition is not None):
             raise ValueError(f"task {self.task_id!r}: engine='spark' takes a path, and no partition")
         if engine != "spark" and report_folder is not None:
@@ -175,6 +191,8 @@ class TxnProduceOperator(BaseOperator):
         self.partition = partition
         self.dead_letter_topic = dead_letter_topic
         self.max_dead_letters = max_dead_letters
+        self.manifest = manifest
+        self.again = again
         self.transactional_id = transactional_id
         self.transaction_timeout_s = transaction_timeout_s
         self.markers = markers
@@ -204,8 +222,9 @@ class TxnProduceOperator(BaseOperator):
                 markers=self.markers,
             ) as producer:
                 producer.init_transactions()
+                forgotten: ForgottenRuns = self.forgotten_runs if self.manifest is None else "load"
                 committed_before = has_committed_before(
-                    producer, run_id, context, self._arguments(), forgotten=self.forgotten_runs
+                    producer, run_id, context, self._arguments(), forgotten=forgotten
                 )
                 load = self._load_by_spark if self.engine == "spark" else self._load
                 batches = [] if committed_before else load(engine, producer, topic, run_id, context)
@@ -223,8 +242,9 @@ class TxnProduceOperator(BaseOperator):
     def _arguments(self) -> dict[str, str]:
         """What decides which records this run loads, as it was rendered."""
         open_to_all = {"topic": shown(self.topic), "path": shown(self.path)}
-        if self.dead_letter_topic is not None:
-            open_to_all["dead_letter_topic"] = shown(self.dead_letter_topic)
+        for kind, topic in (("dead_letter_topic", self.dead_letter_topic), ("manifest", self.manifest)):
+            if topic is not None:
+                open_to_all[kind] = shown(topic)
         settings = {"op_kwargs": self.op_kwargs, "read_options": self.read_options}
         return open_to_all | {
             f"{kind}.{name}": hidden(value)
@@ -235,29 +255,19 @@ class TxnProduceOperator(BaseOperator):
     def _load(
         self, engine: Engine, producer: Producer, topic: Topic, run_id: str, context: Context
     ) -> Sequence[RecordMetadata]:
-        function = self.python_callable
-        if function is None:
-            return self._load_files(engine, producer, topic, run_id, context)
+        dead = self._dead_letters(engine, run_id)
+        if self.python_callable is None:
+            sent = self._load_files(engine, producer, topic, run_id, dead)
+        else:
+            sent = self._load_called(engine, producer, topic, run_id, context, dead)
+        if dead is not None:
+            self._tell_dead_letters(context, dead.count, dead.told())
+        return answered(sent)
 
-        def send() -> list[Future[list[RecordMetadata]]]:
-            known = {**context, **self.op_kwargs}
-            records = function(**determine_kwargs(function, (), known))
-            sent = [
-                producer.produce(self.topic, part, partition=self.partition)
-                for part in parts_of(records, task=self.task_id)
-            ]
-            engine.logs.topics.check_current(topic)
-            return sent
+    def _dead_letters(self, engine: Engine, run_id: str) -> DeadLetters | None:
+        from txn_engine.loading.load import dead_letters_for
 
-        return answered(commit_run(producer, run_id, send))
-
-    def _load_files(
-        self, engine: Engine, producer: Producer, topic: Topic, run_id: str, context: Context
-    ) -> Sequence[RecordMetadata]:
-        from txn_engine.files import files_named
-        from txn_engine.loading.load import FileLoad, dead_letters_for
-
-        dead = dead_letters_for(
+        return dead_letters_for(
             engine,
             self.dead_letter_topic,
             self.max_dead_letters,
@@ -265,30 +275,89 @@ class TxnProduceOperator(BaseOperator):
             run_id=run_id,
             is_dry=False,
         )
-        reading = dict(self.read_options)
-        if self.checks is not None:
-            from txn_engine.quality import row_checks
 
-            reading["row_checks"] = row_checks(self.checks)
-        load = FileLoad(engine, topic, reading, self.partition, dead)
-        load.send_with(producer)
+    def _row_checks(self) -> Sequence[RowCheck]:
+        if self.checks is None:
+            return ()
+        from txn_engine.quality import row_checks
+
+        return row_checks(self.checks)
+
+    def _load_called(
+        self,
+        engine: Engine,
+        producer: Producer,
+        topic: Topic,
+        run_id: str,
+        context: Context,
+        dead: DeadLetters | None,
+    ) -> Sent:
+        from txn_engine.loading.tables import TableLoad
+
+        function = cast("Callable[..., Any]", self.python_callable)
+        name = transactional_id_of(context)
+        checks = self._row_checks()
+        load = None if dead is None else TableLoad(topic, producer, dead, name, self.partition, checks)
+        sent: list[Future[list[RecordMetadata]]] = []
+
+        def send() -> Sent:
+            records = function(**determine_kwargs(function, (), {**context, **self.op_kwargs}))
+            for part in parts_of(records, task=self.task_id):
+                if load is None:
+                    sent.append(producer.produce(self.topic, part, partition=self.partition))
+                else:
+                    load.take(part)
+            if load is not None:
+                load.check()
+            engine.logs.topics.check_current(topic)
+            return sent if load is None else load.all_sent
+
+        commit_run(producer, run_id, send)
+        return sent if load is None else load.sent
+
+    def _load_files(
+        self, engine: Engine, producer: Producer, topic: Topic, run_id: str, dead: DeadLetters | None
+    ) -> Sent:
+        from txn_engine.loading import Manifest
+        from txn_engine.loading.load import FileLoad
+
+        reading = {**self.read_options, "row_checks": self._row_checks()}
+        with ExitStack() as stack:
+            kept = None
+            if self.manifest is not None:
+                kept = stack.enter_context(Manifest(engine, self.manifest, topic=topic))
+            load = FileLoad(engine, topic, reading, self.partition, dead, kept, run_id)
+            load.send_with(producer)
+            files = self._files(kept)
+
+            def send() -> Sent:
+                for file in files:
+                    load.take(file) if isinstance(file, Path) else load.take_seen(file)
+                if files:
+                    load.check()
+                return load.all_sent
+
+            commit_run(producer, run_id, send)
+        return load.sent
+
+    def _files(self, kept: Manifest | None) -> Sequence[Path | SeenFile]:
+        """Those that are named, without what the manifest knows."""
+        from txn_engine.files import files_named
+
         paths = [self.path] if isinstance(self.path, str) else self.path or ()
         passed_over: list[Path] = []
         files = files_named(paths, self.read_options.get("format"), passed_over=passed_over.append)
-        if passed_over:
-            told = ", ".join(map(str, passed_over[:_TOLD]))
-            self.log.info("%d passed over, for how their names begin or end: %s", len(passed_over), told)
+        self._tell_passed_over("for how their names begin or end", passed_over)
+        if kept is None:
+            return files
+        new = kept.new(files, again=self.again)
+        self._tell_passed_over(f"which manifest {self.manifest!r} knows", kept.passed_over)
+        return new
 
-        def send() -> list[Future[list[RecordMetadata]]]:
-            for file in files:
-                load.take(file)
-            load.check()
-            return load.all_sent
-
-        commit_run(producer, run_id, send)
-        if dead is not None:
-            self._tell_dead_letters(context, dead.count, dead.told())
-        return answered(load.sent)
+    def _tell_passed_over(self, why: str, names: Sequence[object]) -> None:
+        if names:
+            told = ", ".join(map(str, names[:_TOLD]))
+            self.log.info("%d passed over, %s: %s", len(names), why, told)
 
     def _tell_dead_letters(self, context: Context, count: int, reasons: str) -> None:
         context["ti"].xcom_push("dead_letters", count)

@@ -1,0 +1,130 @@
+"""Tables of a program into a topic: rows that do not fit are dead letters, in the transaction of the others."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.loading.ledgers import DEAD, SCHEMA, TOPIC, dead, ids
+from txn_engine import AddColumn, Engine
+from txn_engine.errors import InvalidRecordError, InvalidRequestError
+from txn_engine.loading import replay
+from txn_engine.loading.load import dead_letters_for
+from txn_engine.loading.tables import TableLoad
+from txn_engine.row_checks import RowCheck
+
+WIDE = pa.schema(
+    [
+        pa.field("amount", pa.decimal128(30, 6)),
+        pa.field("id", pa.uint64()),
+        pa.field("day", pa.date32()),
+        pa.field("paid", pa.bool_()),
+    ]
+)
+
+
+def rows(*given: tuple[int | None, str]) -> pa.Table:
+    """Of ids and amounts, in wider types than the topic's."""
+    found = [{"id": number, "amount": Decimal(amount)} for number, amount in given]
+    return pa.Table.from_pylist(found, schema=WIDE)
+
+
+def load(engine: Engine, *parts: Any, most: str | None = None, **settings: Any) -> TableLoad:
+    letters = dead_letters_for(engine, DEAD, most, topic=TOPIC, run_id="r", is_dry=False)
+    assert letters is not None
+    with engine.producer(transactional_id="tables") as producer:
+        producer.init_transactions()
+        with producer.transaction("r"):
+            topic = engine.logs.topics.look_up(TOPIC)
+            loading = TableLoad(topic, producer, letters, "pipeline/pay", **settings)
+            for part in parts:
+                loading.take(part)
+            loading.check()
+    return loading
+
+
+def test_input_is_output_and_dead_letters(engine: Engine) -> None:
+    """Of tables, batches and readers; a row is told by its number in all of them, and is replayed when it is mended."""
+    first = rows((1, "1.00"), (2, "0.001"), (3, "3.5"))
+    reader = pa.RecordBatchReader.from_batches(WIDE, rows((None, "5"), (6, "6")).to_batches())
+    done = load(engine, first, rows((2**63, "4")).to_batches()[0], reader, partition=1)
+    assert (done.rows, ids(engine)) == (6, [1, 3, 6])
+    assert set(engine.scan(TOPIC).to_table().column("_partition").to_pylist()) == {1}
+    letters = dead(engine)
+    assert [(row["source_file"], row["source_line"], row["run_id"]) for row in letters] == [
+        ("pipeline/pay", line, "r") for line in (2, 4, 5)
+    ]
+    assert json.loads(letters[0]["columns"]) == {"amount": "0.001000", "id": 2, "day": None, "paid": None}
+    assert [row["reason"].partition(";")[0] for row in letters] == [
+        "amount does not fit",
+        "id does not fit",
+        "id is empty",
+    ]
+    mended = json.loads(letters[0]["columns"]) | {"amount": "2.00"}
+    again = replay(engine, DEAD, repaired={(0, letters[0]["_offset"]): json.dumps(mended)})
+    assert (again.records, again.failed_again) == (1, 2)
+    assert ids(engine) == [1, 2, 3, 6]
+    assert not engine.admin.verify().findings
+
+
+def test_above_the_limit_nothing_is_loaded(engine: Engine) -> None:
+    """And the error says which row was the first."""
+    table = rows((1, "1"), (2, "0.001"), (3, "0.001"))
+    with pytest.raises(InvalidRecordError, match=r"2 of 3 rows cannot be used.*at pipeline/pay row 2"):
+        load(engine, table, most="50%")
+    assert (ids(engine), dead(engine)) == ([], [])
+
+
+def test_checks_of_rows(engine: Engine) -> None:
+    """They are held against the topic's types."""
+    check = RowCheck("expect_column_values_to_be_between", {"column": "amount", "min_value": 2})
+    assert load(engine, rows((1, "1"), (2, "2")), row_checks=[check]).rows == 2
+    assert ids(engine) == [2]
+    assert dead(engine)[0]["reason"].startswith("check expect_column_values_to_be_between(amount) failed")
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        (pa.table({"id": [1]}), "columns missing ['amount', 'day', 'paid'], unknown []"),
+        (rows((1, "1")).append_column("x", pa.array([1])), "unknown ['x']"),
+        (rows((1, "1")).append_column("id", pa.array([1])), "a column twice"),
+        (
+            rows((1, "1")).set_column(1, "id", pa.array(["1"])),
+            "column 'id' of type string",
+        ),
+    ],
+)
+def test_columns_that_are_not_the_topics(engine: Engine, table: pa.Table, said: str) -> None:
+    """Are the fault of every row: the load is refused."""
+    with pytest.raises(InvalidRecordError) as caught:
+        load(engine, table)
+    assert said in str(caught.value)
+    assert (ids(engine), dead(engine)) == ([], [])
+
+
+def test_what_is_no_table(engine: Engine) -> None:
+    """Is refused by its type."""
+    with pytest.raises(InvalidRequestError, match="records as dict"):
+        load(engine, {"id": [1]})
+
+
+def test_what_produce_takes_is_taken(engine: Engine) -> None:
+    """Dictionaries, and a table without a column that was added since."""
+    engine.admin.alter_topic(TOPIC, [AddColumn(pa.field("note", pa.string(), nullable=False), default="-")])
+    table = pa.table(
+        {"id": [1, 2], "amount": [Decimal("1.00")] * 2, "day": [None] * 2, "paid": [True] * 2}, SCHEMA
+    )
+    notes = pa.array(["a", "b"]).dictionary_encode()
+    load(
+        engine,
+        table,
+        table.append_column("note", notes),
+        table.append_column("note", pa.array(["a", "b"], pa.string_view())),
+    )
+    assert sorted(engine.scan(TOPIC).to_table().column("note").to_pylist()) == ["-", "-", "a", "a", "b", "b"]
+    assert dead(engine) == []

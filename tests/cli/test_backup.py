@@ -29,6 +29,8 @@ def test_a_store_is_backed_up_listed_verified_and_restored(run: Run, backed_up: 
     assert [line[0] for line in lines[1:]] == ["0", "1"]
     found = run("backup", "list", backed_up, "--json", store="").json
     assert [each["topics"] for each in found["backups"]] == [["payments"], ["payments"]]
+    ends = run("cuts", "create", "--json").json["number"]
+    assert found["backups"][1]["offsets"] == run("cuts", "describe", str(ends), "--json").json["offsets"]
     assert found["damaged"] == []
     read = run("backup", "verify", backed_up, "--number", "0", store="")
     assert (read.code, read.stdout.split(",")[0]) == (0, "all 3 objects are whole")

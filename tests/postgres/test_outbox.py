@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,8 +12,11 @@ import pytest
 from psycopg import Connection
 from psycopg.rows import dict_row
 
+import txn_engine
+from storage import open_store
 from tests.postgres.conftest import SCHEMA
 from txn_engine import AddColumn, Engine
+from txn_engine.backup import restore
 from txn_engine.errors import InvalidRequestError, ProducerFencedError, TxnEngineError
 from txn_engine.postgres import DatabaseError, load_outbox
 from txn_engine.postgres import outbox as outbox_module
@@ -111,6 +115,25 @@ def test_an_id_that_begins_like_another_is_another(
     assert load_outbox(engine, outbox, "outbox", "payments", transactional_id="worker").claimed_by_others == 1
     assert load_outbox(engine, outbox, "outbox", "payments", transactional_id="worker/2").finished == 1
     assert loaded(engine) == list(range(100))
+
+
+def test_a_restored_store_takes_over_what_was_claimed(
+    engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Of the store of whose backup it is: a batch that is inside is taken away, one that came later is loaded."""
+    die_behind_the_commit(engine, outbox, monkeypatch, batch_rows=60)
+    engine.backup(f"file://{tmp_path}/backups")
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox_module._Worker, "take_over", lambda _: None)
+        die_behind_the_commit(engine, outbox, monkeypatch, batch_rows=60)
+    assert (loaded(engine), left(outbox)) == (list(range(100)), 100)
+    source, target = (open_store(f"file://{tmp_path}/{name}", create=True) for name in ("backups", "again"))
+    restore(source, target)
+    with txn_engine.connect(f"file://{tmp_path}/again") as again:
+        assert len(loaded(again)) == 60
+        done = load_outbox(again, outbox, "outbox", "payments")
+        assert (done.records, done.taken_over, done.finished, done.claimed_by_others) == (40, 2, 1, 0)
+        assert (loaded(again), left(outbox)) == (list(range(100)), 0)
 
 
 @pytest.mark.parametrize("name", ["worker/", "worker//2", "/"])

@@ -15,8 +15,10 @@ import pyarrow as pa
 import pytest
 
 import txn_engine
+from storage import open_store
 from tests.postgres.every_type import RECORDS
 from txn_engine import AddColumn, Engine
+from txn_engine.backup import restore
 from txn_engine.consumer import Consumer
 from txn_engine.databases import consuming
 from txn_engine.errors import (
@@ -125,6 +127,38 @@ def test_a_run_that_finds_nothing_keeps_where_it_was(engine: Engine, connection:
         assert done.positions == ends
         assert (accounts(connection) if written else []) == written
     assert consume_into(connection, consumer_of(engine), insert_into("others", create=True)).records == 4
+
+
+def test_a_restored_store_does_not_write_all_of_it_again(
+    engine: Engine, connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """The database knows positions of the store of whose backup it is: refused, until they are handed over."""
+    produce(engine, payments(*range(20)))
+    write = insert_into("payments", create=True)
+    consume_into(connection, consumer_of(engine), write)
+    manifest = engine.backup(f"file://{tmp_path}/backups")
+    source, target = (open_store(f"file://{tmp_path}/{name}", create=True) for name in ("backups", "again"))
+    restore(source, target)
+    with txn_engine.connect(f"file://{tmp_path}/again") as again:
+        with pytest.raises(
+            InvalidRequestError, match=f"a backup of store {engine.config.store_id}, of whose"
+        ) as told:
+            consume_into(connection, consumer_of(again), write)
+        assert again.config.store_id in str(told.value)
+        assert accounts(connection) == list(range(20))
+        for at, end in manifest.offsets.items():
+            connection.execute(
+                "UPDATE txn_engine_positions SET store_id = ?, next_offset = min(next_offset, ?)"
+                " WHERE store_id = ? AND group_id = ? AND topic = ? AND partition = ?",
+                (again.config.store_id, end, engine.config.store_id, "to-sqlite", *at),
+            )
+        connection.commit()
+        produce(again, payments(*range(20, 30)))
+        assert consume_into(connection, consumer_of(again), write).records == 10
+        another = again.consumer({"group.id": "another", "auto.offset.reset": "earliest"})
+        another.subscribe(["payments"])
+        assert consume_into(connection, another, insert_into("others", create=True)).records == 30
+    assert accounts(connection) == list(range(30))
 
 
 @pytest.mark.parametrize("moment", ["write", "follow"])

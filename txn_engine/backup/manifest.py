@@ -22,6 +22,7 @@ from txn_engine.log.store_config import (
 )
 from txn_engine.log.topics import is_topic_name, partition_prefix
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.types import TopicPartition
 
 KIND: Final = "backup"
 STATE_BYTES_MAX: Final = 1 << 30
@@ -134,6 +135,12 @@ class Manifest:
     objects: tuple[ObjectRef, ...]
     counts: Counts
     generation: int | None = FIRST
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """Where it ends in each partition: records below are inside."""
+        logs = (log for log in self.logs if not log.is_internal)
+        return {TopicPartition(log.topic, log.partition): log.offset for log in logs}
 
     @property
     def topics(self) -> list[str]:

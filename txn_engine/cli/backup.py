@@ -311,6 +311,10 @@ def _fields(made: Manifest) -> dict[str, Any]:
         "cut": made.cut,
         "cut_ms": made.cut_ms,
         "topics": made.topics,
+        "offsets": [
+            {"topic": at.topic, "partition": at.partition, "offset": offset}
+            for at, offset in made.offsets.items()
+        ],
         "files": made.counts.files,
         "file_bytes": made.counts.file_bytes,
         "new_files": made.counts.new_files,

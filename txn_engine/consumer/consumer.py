@@ -109,6 +109,12 @@ class Consumer:
         """Of the store that is read: no two stores have the same."""
         return self._logs.config.store_id
 
+    @property
+    def restored_from(self) -> str | None:
+        """The id of the store of whose backup that one is; None where it was not restored."""
+        restored = self._logs.config.restored
+        return None if restored is None else restored.store_id
+
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from this offset.
 

@@ -60,6 +60,8 @@ def consume(
     ends = consumer.end_offsets(consumer.assignment())
     database.positions.create()
     run.known = database.positions.read()
+    if consumer.restored_from is not None:
+        run.former = database.positions.read(consumer.restored_from)
     while max_batches is None or run.batches < max_batches:
         run.begin_partitions()
         records = consumer.poll(max_records)
@@ -79,7 +81,9 @@ def consume(
 
 
 class _Run:
-    """One call. known: what the database has; of partitions that it has nothing of, nothing."""
+    """One call. known: what the database has; of partitions that it has nothing of, nothing. former: what it has of
+    the store of whose backup this one is.
+    """
 
     def __init__(
         self,
@@ -89,6 +93,7 @@ class _Run:
         group_id: str,
     ) -> None:
         self.known: dict[TopicPartition, Position] = {}
+        self.former: dict[TopicPartition, Position] = {}
         self.records = self.batches = 0
         self.group_error: str | None = None
         self._database, self._consumer, self._write = database, consumer, write
@@ -102,6 +107,8 @@ class _Run:
             return
         for tp, incarnation in found.items():
             known = self.known.get(tp)
+            if known is None and tp in self.former:
+                raise self._is_restored(tp)
             if known is None:
                 self._consumer.seek_to_reset([tp])
             elif known.incarnation == incarnation:
@@ -115,6 +122,19 @@ class _Run:
                     action="choose another group, or delete the rows of that topic there to begin with the new one",
                 )
         self._begun = found
+
+    def _is_restored(self, tp: TopicPartition) -> InvalidRequestError:
+        """Nobody can tell which of the records there are in the backup too."""
+        return InvalidRequestError(
+            f"this store is a backup of store {self._consumer.restored_from}, of whose {tp} records up to offset"
+            f" {self.former[tp].offset} are there",
+            actor=f"group {self._group_id!r}",
+            place=TABLE,
+            expected="positions in this store: begun anew, all records would be written again",
+            action=f"take out of the database what came behind the backup (`txn-engine backup list URL --json` has its"
+            f" offsets), then let those rows of {TABLE} have store_id {self._consumer.store_id}, and no next_offset"
+            " behind the backup's; or choose another group, for empty tables",
+        )
 
     def has_begun_all(self) -> bool:
         """Whether what was read is of these partitions alone."""

@@ -44,8 +44,8 @@ class PositionsTable(ABC):
         """Make the table where there is none; who may not make tables needs one that is there."""
 
     @abstractmethod
-    def read(self) -> dict[TopicPartition, Position]:
-        """As of now."""
+    def read(self, store_id: str | None = None) -> dict[TopicPartition, Position]:
+        """As of now; of another store those of a group of the same name."""
 
     @abstractmethod
     def held(self) -> dict[TopicPartition, Position]:
@@ -79,9 +79,10 @@ class PositionsTable(ABC):
             if done.rowcount != 1:
                 raise self.refused(f"{tp} was moved by another run")
 
-    def rows(self, query: str) -> dict[TopicPartition, Position]:
-        """What a query for this group's positions gives."""
-        rows = self.execute(query, self.whose).fetchall()
+    def rows(self, query: str, store_id: str | None = None) -> dict[TopicPartition, Position]:
+        """What a query for this group's positions gives, of this store or of another."""
+        own, group_id = self.whose
+        rows = self.execute(query, (store_id or own, group_id)).fetchall()
         return {
             TopicPartition(topic, at): Position(incarnation, offset)
             for topic, at, incarnation, offset in rows

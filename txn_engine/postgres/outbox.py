@@ -9,7 +9,7 @@ times, so that a row that commits late is one that nobody has claimed yet.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -116,7 +116,9 @@ def load_outbox(
     outbox = _Outbox(connection, table, order_by, run_column, mark_column)
     outbox.rows("", info).check()  # before anything is claimed
     name = transactional_id or f"load-outbox/{outbox.identity}"
-    prefix = f"{engine.config.store_id}/{topic}/{info.incarnation}/{name}/"
+    restored = engine.config.restored
+    stores = [engine.config.store_id] if restored is None else [engine.config.store_id, restored.store_id]
+    prefixes = [f"{store}/{topic}/{info.incarnation}/{name}/" for store in stores]
 
     def letters(run_id: str) -> DeadLetters | None:
         return dead_letters_for(
@@ -129,7 +131,7 @@ def load_outbox(
         settings["transaction.timeout.ms"] = timeout_ms
     with engine.producer(settings) as producer:
         producer.init_transactions()
-        worker = _Worker(producer, outbox, info, prefix, letters, progress)
+        worker = _Worker(producer, outbox, info, prefixes, letters, progress)
         worker.take_over()
         while max_batches is None or worker.batches < max_batches:
             if worker.next_batch(batch_rows) < batch_rows:
@@ -200,19 +202,21 @@ class _Outbox:
 
 
 class _Worker:
-    """One call. prefix: of the runs that are this worker's, or of one that it has fenced."""
+    """One call. prefixes: of the runs that are this worker's, or of one that it has fenced; then of those of the store
+    of whose backup this one is, whose log says which of them had committed.
+    """
 
     def __init__(
         self,
         producer: Producer,
         outbox: _Outbox,
         topic: Topic,
-        prefix: str,
+        prefixes: Sequence[str],
         letters: Callable[[str], DeadLetters | None],
         progress: Callable[[int], None] | None,
     ) -> None:
         self._producer, self._outbox, self._topic = producer, outbox, topic
-        self._prefix = prefix
+        self._prefixes = prefixes
         self._letters, self._progress = letters, progress
         self.batches = 0
         self._offsets: dict[int, tuple[int, int]] = {}
@@ -224,7 +228,9 @@ class _Worker:
         mine = [
             run_id
             for run_id in claimed
-            if run_id.startswith(self._prefix) and "/" not in run_id.removeprefix(self._prefix)
+            if any(
+                run_id.startswith(each) and "/" not in run_id.removeprefix(each) for each in self._prefixes
+            )
         ]
         self._others = len(claimed) - len(mine)
         for run_id in mine:
@@ -258,7 +264,7 @@ class _Worker:
     def next_batch(self, rows: int) -> int:
         """Claim, load and take away one batch; how many rows it had, 0 where there was nothing to claim."""
         newest = self._producer.last_committed_run_id
-        run_id = f"{self._prefix}{new_write_id()}{_AFTER}{_short(newest) if newest else ''}"
+        run_id = f"{self._prefixes[0]}{new_write_id()}{_AFTER}{_short(newest) if newest else ''}"
         claimed = self._outbox.claim(run_id, rows)
         if claimed:
             self._load(run_id)

@@ -60,10 +60,10 @@ class PostgresPositions(PositionsTable):
     def _is_there(self) -> bool:
         return bool(self.execute(_EXISTS, (TABLE,)).fetchall()[0][0])
 
-    def read(self) -> dict[TopicPartition, Position]:
+    def read(self, store_id: str | None = None) -> dict[TopicPartition, Position]:
         """As of now."""
         with database_errors(self._actor, TABLE), self._connection.transaction():
-            return self.rows(READ)
+            return self.rows(READ, store_id)
 
     def held(self) -> dict[TopicPartition, Position]:
         """Locked until the end of the transaction that is open."""

@@ -18,7 +18,12 @@ from txn_engine.backup.states import StatesAsOf
 from txn_engine.backup.topic_objects import topic_objects
 from txn_engine.clock import Clock
 from txn_engine.coordinator.producer_ids import highest_block
-from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
+from txn_engine.errors import (
+    CorruptObjectError,
+    InvalidRequestError,
+    TxnEngineError,
+    UnknownTopicOrPartitionError,
+)
 from txn_engine.log.cut_format import Cut, CutTopic
 from txn_engine.log.logs import Logs
 from txn_engine.log.objects import store_errors
@@ -83,9 +88,29 @@ class BackupMaker:
                 return run.before, run.run(made_cut=made_cut)
             except OvertakenError:
                 continue
-            except DAMAGE:  # what it was about to read may have been removed under it
+            except DAMAGE as error:  # what it was about to read may have been removed under it
                 if not run.is_overtaken():
-                    raise
+                    raise self._why(error, cut) from error
+
+    def _why(self, error: TxnEngineError, cut: Cut) -> TxnEngineError:
+        """The error; or another one, where what it misses went with a topic that was deleted."""
+        for topic in cut.topics:
+            if f"topics/{topic.topic}/{topic.incarnation}/" in str(error.place) and self._was_deleted(topic):
+                return InvalidRequestError(
+                    f"cut {cut.number} has topic {topic.topic!r}, incarnation {topic.incarnation}, which was deleted"
+                    " since, and its files with it",
+                    actor="backup",
+                    place=error.place,
+                    expected="a cut of topics that are there, or were until 24 hours ago",
+                    action="make a backup at a fresh cut, without --cut",
+                )
+        return error
+
+    def _was_deleted(self, topic: CutTopic) -> bool:
+        try:
+            return self._logs.topics.look_up(topic.topic).incarnation != topic.incarnation
+        except UnknownTopicOrPartitionError:
+            return True
 
     def _given(self, number: int) -> Cut:
         found = self._cuts.find(number)

@@ -50,7 +50,7 @@ from txn_engine.protocol.transaction_rows import StoredRow, TransactionPartition
 from txn_engine.protocol.transactions import start_of
 from txn_engine.schemas.changes import Change
 from txn_engine.schemas.effects import TopicAlteration, effects
-from txn_engine.tables import check_schema, published_formats, refusal
+from txn_engine.tables import check_publishable, check_schema, published_formats, refusal
 from txn_engine.types import (
     RESET_METADATA,
     Configs,
@@ -288,7 +288,9 @@ class Admin:
     def _alter_topic(self, topic: str, settings: Mapping[str, object], *, dry_run: bool) -> Configs:
         def alter(now: Topic) -> Topic:
             wanted = altered_topic(now, settings)
-            check_schema(now.name, wanted.schema, wanted.tables_publish)
+            check_publishable(
+                wanted, [name for name in wanted.tables_publish if name not in now.tables_publish]
+            )
             if wanted.is_compacted and not now.is_compacted:
                 self._logs.topics.check_tombstones(wanted)
             return wanted

@@ -4,9 +4,18 @@ from txn_engine.tables.tables import (
     FORMATS,
     Tables,
     TableStatus,
+    check_publishable,
     check_schema,
     published_formats,
     refusal,
 )
 
-__all__ = ["FORMATS", "TableStatus", "Tables", "check_schema", "published_formats", "refusal"]
+__all__ = [
+    "FORMATS",
+    "TableStatus",
+    "Tables",
+    "check_publishable",
+    "check_schema",
+    "published_formats",
+    "refusal",
+]

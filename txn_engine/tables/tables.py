@@ -291,6 +291,14 @@ def check_schema(topic: str, schema: pa.Schema, formats: Sequence[str]) -> None:
         _SCHEMAS[name](made)
 
 
+def check_publishable(topic: Topic, formats: Sequence[str]) -> None:
+    """Raise `InvalidRequestError` where the topic, with all that its columns have become, is not published in one of
+    these formats.
+    """
+    for name in formats:
+        _SCHEMAS[name](topic)
+
+
 def refusal(topic: Topic, table_format: str) -> str | None:
     """Why the topic, with these columns, is not published in the format; None where it can be."""
     try:

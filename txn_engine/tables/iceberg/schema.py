@@ -74,6 +74,7 @@ def _schema(topic: Topic, layout: Layout) -> dict[str, Any]:
             filled[0],
             "with a default for older records",
             "nulls there, as Iceberg's format 2 has them",
+            "copy it into another topic: `txn-engine topics copy`",
         )
     fields = _fields(layout.physical, topic, "")
     view = [
@@ -186,10 +187,12 @@ def _is_list(kind: Any) -> bool:
     )
 
 
-def _refused(topic: Topic, column: str, what: str, expected: str) -> InvalidRequestError:
+def _refused(
+    topic: Topic, column: str, what: str, expected: str, action: str = "publish it in another format"
+) -> InvalidRequestError:
     return InvalidRequestError(
         f"column {column!r} {what}",
         actor=f"publish {topic.name!r} as iceberg",
         expected=expected,
-        action="publish it in another format; nothing was written",
+        action=f"{action}; nothing was written",
     )

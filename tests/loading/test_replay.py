@@ -445,6 +445,20 @@ def test_a_file_of_repaired_rows_that_is_none(write: Write, name: str) -> None:
         read_repaired(write("r.jsonl", b"\xff\n"))
 
 
+def test_a_repaired_row_with_half_a_character(engine: Engine, write: Write) -> None:
+    """JSON may name one, and no UTF-8 has it: the row comes back as it is named, and others are loaded."""
+    engine.admin.create_topic(
+        "texts", partitions=1, schema=pa.schema([("n", pa.int32()), ("s", pa.string())])
+    )
+    rows = '{"n": "x", "s": "\\ud800"}\n{"n": "y", "s": "\\ud83d\\ude00"}\n'
+    load_files(engine, "texts", write("f.jsonl", rows), run_id="1", dead_letter_topic=DEAD)
+    mended_rows = "\n".join(map(repair_line, dead(engine))).replace('"x"', "1").replace('"y"', "2")
+    done = replay(engine, DEAD, repaired=read_repaired(write("r.jsonl", mended_rows)))
+    assert (done.records, done.failed_again) == (1, 1)
+    assert engine.scan("texts").to_table().select(["n", "s"]).to_pylist() == [{"n": 2, "s": "\U0001f600"}]
+    assert dead(engine)[-1]["columns"] == '{"n": 1, "s": "\\ud800"}'
+
+
 def test_a_repaired_row_keeps_its_digits(write: Write) -> None:
     """No float in between; an editor's byte order mark is no part of the row."""
     line = '{"_partition": 0, "_offset": 3, "_reason": "r", "_raw": "x", "amount": 0.10, "deep": [1.0, {"a": 1e400}]}'

@@ -317,5 +317,7 @@ def repair_line(values: Mapping[str, Any]) -> str:
 
 
 def with_repaired(letter: Letter, repaired: str | None) -> Letter:
-    """The letter, mended."""
-    return letter if repaired is None else replace(letter, repaired=repaired)
+    """The letter, mended. Halves of characters, which JSON may name and UTF-8 has not, stay as JSON names them."""
+    if repaired is None:
+        return letter
+    return replace(letter, repaired=repaired.encode(errors="backslashreplace").decode())

@@ -281,14 +281,7 @@ class Engine:
 
     def find_cut(self, cut: Cut | int) -> Cut:
         """The cut, or that of this number, which is there now. Raises `InvalidRequestError` where it is not."""
-        found = self._cuts.get(cut.number if isinstance(cut, Cut) else cut)
-        if isinstance(cut, Cut) and cut != found:
-            raise InvalidRequestError(
-                f"cut {cut.number} of store {cut.store_id}",
-                place=self.url,
-                expected=f"a cut of this store, {self.config.store_id}",
-            )
-        return found
+        return self._cuts.find(cut)
 
     def delete_cut(self, cut: Cut | int) -> None:
         """Delete a cut; a damaged one by its number. What only it needs may be deleted 24 hours later."""

@@ -56,6 +56,7 @@ def refused(engine: Engine, query: str, **named: object) -> str:
 @pytest.mark.parametrize(
     ("query", "told"),
     [
+        (None, "SQL of type NoneType"),
         ("", "no SQL; expected one SELECT"),
         ("-- nothing", "0 statements"),
         ("SELECT '\udcff' FROM payments", "SQL that is not UTF-8"),

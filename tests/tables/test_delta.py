@@ -594,8 +594,21 @@ def test_every_other_type_comes_back(engine: Engine) -> None:
         assert str(back.to_pylist()) == str(table.to_pylist())
 
 
+def test_a_cut_of_another_store_is_refused(engine: Engine, tmp_path: Path) -> None:
+    """Though this one has a cut of that number too."""
+    engine.cut()
+    with txn_engine.connect(f"file://{tmp_path}/another") as other:
+        other.admin.create_topic("payments", schema=SCHEMA, key="account")
+        strange = other.cut()
+    engine.admin.alter_configs({"tables.publish": "delta"}, topic="payments")
+    for publish_at in (engine.tables.publish, engine.tables.publish_due):
+        with pytest.raises(InvalidRequestError, match=f"cut 0 of store {strange.store_id}"):
+            publish_at("payments", cut=strange)
+    assert engine.tables.status() == []
+
+
 def test_formats_that_there_are_not(engine: Engine) -> None:
-    for formats in ((), ("hudi",), ("delta", 3)):
+    for formats in ((), ("hudi",), ("delta", 3), None, True, ([],)):
         with pytest.raises(InvalidRequestError, match=f"some of {FORMATS[0]}"):
             engine.tables.publish("payments", formats)  # type: ignore[arg-type]
     assert engine.tables.status() == []

@@ -172,6 +172,17 @@ class CutStore:
 
     # --- those that there are --------------------------------------------------------------------------------
 
+    def find(self, cut: Cut | int) -> Cut:
+        """The cut, or that of this number, which is there now. Raises `InvalidRequestError` where it is not."""
+        found = self.get(cut.number if isinstance(cut, Cut) else cut)
+        if isinstance(cut, Cut) and cut != found:
+            raise InvalidRequestError(
+                f"cut {cut.number} of store {cut.store_id}",
+                place=self._objects.store.url,
+                expected=f"a cut of this store, {self._store_id}",
+            )
+        return found
+
     def get(self, number: int) -> Cut:
         """The cut of this number. Raises `InvalidRequestError` where there is none, or it was deleted."""
         if type(number) is not int or not 0 <= number <= _INT64_MAX:

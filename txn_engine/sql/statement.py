@@ -66,6 +66,8 @@ class Statement:
 
 def read_statement(connection: duckdb.DuckDBPyConnection, query: str) -> Statement:
     """The query, if it is one that reads. Raises `InvalidRequestError` for all else; nothing was run."""
+    if not isinstance(query, str):
+        raise InvalidRequestError(f"SQL of type {type(query).__name__}", actor=ACTOR, expected="a text")
     if not query.strip():
         raise InvalidRequestError("no SQL", actor=ACTOR, expected=READS_ALONE)
     if not is_storable(query):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -121,8 +121,7 @@ class Tables:
             view.check()
             view.newest()
         if cut is not None:
-            number = cut.number if isinstance(cut, Cut) else cut
-            return self._publish(info, views, self._cuts.get(number), is_asked=True)
+            return self._publish(info, views, self._cuts.find(cut), is_asked=True)
         for tried in range(1, _TRIES):
             made = self._make_cut()
             try:
@@ -149,11 +148,7 @@ class Tables:
             outcomes.note(each)
         at: Cut | None = None
         if topics and not dry_run:
-            at = (
-                self._make_cut()
-                if cut is None
-                else self._cuts.get(cut.number if isinstance(cut, Cut) else cut)
-            )
+            at = self._make_cut() if cut is None else self._cuts.find(cut)
         for number, info in enumerate(topics, start=1):
             for name in info.tables_publish:
                 outcomes.note(self._publish_one(info, name, at))
@@ -332,8 +327,7 @@ def _moved(topic: Topic, name: str, before: TableStatus | None, after: TableStat
 
 
 def _checked(formats: Sequence[str]) -> list[str]:
-    names = list(dict.fromkeys([formats] if isinstance(formats, str) else formats))
-    unknown = [name for name in names if name not in _VIEWS]
-    if unknown or not names:
-        raise InvalidRequestError(f"table formats {names!r:.80}", expected=f"some of {', '.join(FORMATS)}")
-    return names
+    given: object = [formats] if isinstance(formats, str) else formats
+    if not isinstance(given, Collection) or not given or any(name not in FORMATS for name in given):
+        raise InvalidRequestError(f"table formats {given!r:.80}", expected=f"some of {', '.join(FORMATS)}")
+    return list(dict.fromkeys(given))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -319,6 +319,55 @@ def test_a_row_that_does_not_fit_stays_where_it_is(engine: Engine, bad: Connecti
     bad.commit()
     assert load_outbox(engine, bad, "outbox", "payments").taken_over == 1
     assert loaded(engine) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ALTER TABLE outbox ALTER txn_engine_run TYPE character(500)", "of type character"),
+        ("ALTER TABLE outbox ALTER txn_engine_run TYPE name", "of type name"),
+        ("ALTER TABLE outbox ALTER loaded_at SET DEFAULT now()", "'loaded_at' with a default"),
+        (
+            "ALTER TABLE outbox RENAME TO rows; CREATE VIEW outbox AS SELECT * FROM rows",
+            "a table, not a view",
+        ),
+    ],
+)
+def test_a_table_that_keeps_no_claims(
+    engine: Engine, outbox: Connection[Any], change: LiteralString, said: str
+) -> None:
+    """A claim cut or filled up is nobody's, and its rows would be loaded twice; a row marked from the start is never
+    taken over. Refused before anything is claimed.
+    """
+    outbox.execute(change)
+    outbox.commit()
+    with pytest.raises(DatabaseError, match=said):
+        load_outbox(engine, outbox, "outbox", "payments", mark_column="loaded_at")
+    assert (left(outbox, "txn_engine_run IS NULL"), loaded(engine)) == (100, [])
+
+
+_KEEP: LiteralString = """
+CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+CREATE TRIGGER keep BEFORE {} ON outbox FOR EACH ROW EXECUTE FUNCTION keep()"""
+
+
+@pytest.mark.parametrize(
+    ("event", "said", "count"), [("UPDATE", "cannot be stamped", 0), ("DELETE", "loaded, and stay", 100)]
+)
+def test_a_trigger_that_keeps_rows_as_they_are(
+    engine: Engine, outbox: Connection[Any], event: LiteralString, said: str, count: int
+) -> None:
+    """Without a word: rows that cannot be claimed are not none, and those that are loaded are loaded once."""
+    outbox.execute(_KEEP.format(event))
+    outbox.commit()
+    for _ in range(2):
+        with pytest.raises(DatabaseError, match=said):
+            load_outbox(engine, outbox, "outbox", "payments")
+        assert len(loaded(engine)) == count
+    outbox.execute("DROP TRIGGER keep ON outbox")
+    outbox.commit()
+    load_outbox(engine, outbox, "outbox", "payments")
+    assert (loaded(engine), left(outbox)) == (list(range(100)), 0)
 
 
 def test_what_cannot_be_done(engine: Engine, outbox: Connection[Any]) -> None:

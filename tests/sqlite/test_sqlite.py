@@ -463,6 +463,7 @@ def test_a_value_that_does_not_fit(engine: Engine, table: sqlite3.Connection, va
         ("SELECT nowhere FROM incoming", "no such column"),
         ("SELECT * FROM nowhere", "no such table"),
         ("DELETE FROM incoming", "syntax error"),
+        ("SELECT account_id, amount, '\ud800' AS note FROM incoming", "half a character"),
     ],
 )
 def test_a_query_that_does_not_fit(engine: Engine, table: sqlite3.Connection, query: str, said: str) -> None:

@@ -191,6 +191,12 @@ def check_query(query: object) -> None:
         raise InvalidRequestError(
             f"a query of type {type(query).__name__}", actor=ACTOR, expected="its text, a str"
         )
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequestError(
+            "a query with half a character", actor=ACTOR, expected="text that UTF-8 has"
+        ) from None
 
 
 def _plain(query: str) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from psycopg import Connection, sql
 
+from txn_engine.databases.errors import DatabaseError
 from txn_engine.databases.loading import RowLoad, load_run
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
@@ -35,18 +36,22 @@ _BATCH_ROWS_MAX: Final = 2**31 - 1
 _CLAIM = sql.SQL("""
 UPDATE {table} SET {run} = %s WHERE {run} IS NULL AND (tableoid, ctid) IN (
     SELECT tableoid, ctid FROM {table} WHERE {run} IS NULL ORDER BY {order} LIMIT %s FOR UPDATE SKIP LOCKED)""")
+_FREE = sql.SQL("SELECT 1 FROM {table} WHERE {run} IS NULL LIMIT 1 FOR UPDATE SKIP LOCKED")
+_STILL = sql.SQL("SELECT 1 FROM {table} WHERE {run} = %s AND {open} LIMIT 1")
 _CLAIMED = sql.SQL("SELECT DISTINCT {run} FROM {table} WHERE {run} IS NOT NULL AND {open}")
 _AFTER: Final = "-after-"
 _NUMBER: Final = "txn_engine_number"
+_TABLES: Final = ("r", "p")
+"""Whole ones, and those in partitions."""
 _WHOLE: Final = ("smallint", "integer", "bigint")
 _TABLE: Final = """
-SELECT current_database(), n.nspname, c.relname, format_type(a.atttypid, a.atttypmod) FROM pg_class c
+SELECT current_database(), n.nspname, c.relname, format_type(a.atttypid, a.atttypmod), c.relkind FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = %s AND NOT a.attisdropped
 WHERE c.oid = to_regclass(%s)"""
-_COLUMNS: Final = (
-    "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
-)
+_COLUMNS: Final = """
+SELECT attname, format_type(atttypid, atttypmod), attnotnull OR atthasdef FROM pg_attribute
+WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
 _ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {run} = {value} ORDER BY {order}")
 _DELETE = sql.SQL("DELETE FROM {table} WHERE {run} = %s")
 _MARK = sql.SQL("UPDATE {table} SET {mark} = now() WHERE {run} = %s AND {mark} IS NULL")
@@ -115,6 +120,7 @@ def load_outbox(
     info = engine.logs.topics.look_up(topic)
     outbox = _Outbox(connection, table, order_by, run_column, mark_column)
     outbox.rows("", info).check()  # before anything is claimed
+    outbox.check()
     name = transactional_id or f"load-outbox/{outbox.identity}"
     restored = engine.config.restored
     stores = [engine.config.store_id] if restored is None else [engine.config.store_id, restored.store_id]
@@ -147,7 +153,7 @@ class _Outbox:
     ) -> None:
         self.connection = connection
         self.place = f"outbox {table!r}"
-        self._mark = mark_column
+        self._run, self._mark = run_column, mark_column
         self._names = {
             "table": sql.Identifier(*table.split(".")),
             "run": sql.Identifier(run_column),
@@ -156,27 +162,62 @@ class _Outbox:
         with database_errors(_ACTOR, self.place), connection.transaction():
             name = self._names["table"].as_string(connection)
             found = execute(connection, _TABLE, (order_by, name)).fetchone()
-            self._columns = {each for (each,) in execute(connection, _COLUMNS, (name,))}
-        database, schema, name, kind = found or ("", "", table, None)
+            columns = execute(connection, _COLUMNS, (name,)).fetchall()
+        self._columns = {each: (kind, is_filled) for each, kind, is_filled in columns}
+        database, schema, name, kind, self._relkind = found or ("", "", table, None, "")
         self.identity = f"{database}/{schema}/{name}"
         """What tells this outbox from others of its name."""
         self._called = f"database {database}, table {schema}.{name}"
         self._number = _NUMBER if kind in _WHOLE else None
 
+    def check(self) -> None:
+        """Raise `DatabaseError` where a claim would not be kept as it is made. The columns are there."""
+        if self._relkind not in _TABLES:
+            raise self._refused("no table of its own", "a table, not a view")
+        kind = self._columns[self._run][0]
+        if kind != "text" and not kind.startswith("character varying"):
+            raise self._refused(f"column {self._run!r} of type {kind}", "text: it keeps a run id as it is")
+        if self._mark is not None and self._columns.get(self._mark, ("", False))[1]:
+            raise self._refused(
+                f"column {self._mark!r} with a default, or that takes no null",
+                "one that is null in a new row",
+            )
+
+    def _refused(self, seen: str, expected: str) -> DatabaseError:
+        return DatabaseError(
+            seen,
+            actor=_ACTOR,
+            place=self.place,
+            expected=expected,
+            action="alter the table, and run it again",
+        )
+
     def claim(self, run_id: str, rows: int) -> int:
         """Stamp so many rows that nobody has claimed; how many there were. Durable when it returns."""
         with database_errors(_ACTOR, self.place), self.connection.transaction():
             execute(self.connection, "SET LOCAL synchronous_commit = on")
-            return execute(self.connection, _CLAIM.format(**self._names), (run_id, rows)).rowcount
+            claimed = self._stamp(run_id, rows)
+            if not claimed and execute(self.connection, _FREE.format(**self._names)).fetchone():
+                claimed = self._stamp(run_id, rows)  # what came meanwhile; it is locked now, and stamped
+                if not claimed:
+                    raise self._refused(
+                        "rows that cannot be stamped", "no trigger or rule that keeps them as they are"
+                    )
+            return claimed
+
+    def _stamp(self, run_id: str, rows: int) -> int:
+        return execute(self.connection, _CLAIM.format(**self._names), (run_id, rows)).rowcount
+
+    @property
+    def _is_open(self) -> sql.Composable:
+        """Of a row that is claimed: it is not taken away yet."""
+        if self._mark is None:
+            return sql.SQL("true")
+        return sql.SQL("{} IS NULL").format(sql.Identifier(self._mark))
 
     def claimed(self) -> list[str]:
         """The runs that have rows which are not taken away yet."""
-        is_open = (
-            sql.SQL("true")
-            if self._mark is None
-            else sql.SQL("{} IS NULL").format(sql.Identifier(self._mark))
-        )
-        query = _CLAIMED.format(open=is_open, **self._names)
+        query = _CLAIMED.format(open=self._is_open, **self._names)
         with database_errors(_ACTOR, self.place), self.connection.transaction():
             return sorted(run_id for (run_id,) in execute(self.connection, query))
 
@@ -194,11 +235,16 @@ class _Outbox:
     def take_away(self, run_id: str) -> None:
         """The run has committed: its rows are done with."""
         with database_errors(_ACTOR, self.place), self.connection.transaction():
-            if self._mark is None:
-                execute(self.connection, _DELETE.format(**self._names), (run_id,))
-            else:
-                mark = sql.Identifier(self._mark)
-                execute(self.connection, _MARK.format(mark=mark, **self._names), (run_id,))
+            statement = _DELETE.format(**self._names)
+            if self._mark is not None:
+                statement = _MARK.format(mark=sql.Identifier(self._mark), **self._names)
+            execute(self.connection, statement, (run_id,))
+            still = _STILL.format(open=self._is_open, **self._names)
+            if execute(self.connection, still, (run_id,)).fetchone():
+                raise self._refused(
+                    "rows that are loaded, and stay",
+                    "no trigger or rule that keeps them from being taken away",
+                )
 
 
 class _Worker:

@@ -336,8 +336,8 @@ def test_a_row_that_does_not_fit_stays_where_it_is(engine: Engine, bad: Connecti
 def test_a_table_that_keeps_no_claims(
     engine: Engine, outbox: Connection[Any], change: LiteralString, said: str
 ) -> None:
-    """A claim cut or filled up is nobody's, and its rows would be loaded twice; a row marked from the start is never
-    taken over. Refused before anything is claimed.
+    """A claim that is cut, or filled up with blanks, is no run's: its rows stay where they are; a row that is marked from
+    the start is never taken over. Refused before anything is claimed.
     """
     outbox.execute(change)
     outbox.commit()

@@ -336,7 +336,7 @@ def test_a_row_that_does_not_fit_stays_where_it_is(engine: Engine, bad: Connecti
 def test_a_table_that_keeps_no_claims(
     engine: Engine, outbox: Connection[Any], change: LiteralString, said: str
 ) -> None:
-    """A claim that is cut, or filled up with blanks, is no run's: its rows stay where they are; a row that is marked from
+    """A claim that is cut, or filled up with blanks, is no run's: its rows stay; a row that is marked from
     the start is never taken over. Refused before anything is claimed.
     """
     outbox.execute(change)

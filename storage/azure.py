@@ -131,6 +131,10 @@ def _is_base64(text: str) -> bool:
         return False
 
 
+def _is_query(text: str) -> bool:
+    return all("=" in each for each in text.removeprefix("?").split("&") if each.strip())
+
+
 class AzureStore(BucketStore):
     """A store in a container of Azure Blob Storage. Put-if-absent is `If-None-Match: *` on Put Blob."""
 
@@ -161,13 +165,12 @@ class AzureStore(BucketStore):
             keyword, value = credential
             name = "access_key" if keyword == "account_key" else keyword
             if keyword == "account_key" and not _is_base64(value):
-                raise AccessDeniedError(
-                    "an account key that is not base64",
-                    actor=AZURE.actor,
-                    place=self.place,
-                    expected="the key as the account's page shows it",
-                    action="mend AZURE_STORAGE_ACCOUNT_KEY, or what was given for it",
+                raise self._unusable(
+                    "an account key that is not base64", "the key", "AZURE_STORAGE_ACCOUNT_KEY"
                 )
+            if keyword == "sas_token" and not _is_query(value):
+                seen = "a SAS token that is not name=value, with & between"
+                raise self._unusable(seen, "the token", "AZURE_STORAGE_SAS_TOKEN")
             held = {name: value.removeprefix("?"), "expires_at": None}
             # A provider, because obstore would add to a key of ours what else the environment has.
             arguments["credential_provider"] = lambda: dict(held)
@@ -177,6 +180,16 @@ class AzureStore(BucketStore):
             client_options=options,
             retry_config=retries,
             **arguments,
+        )
+
+    def _unusable(self, seen: str, expected: str, variable: str) -> AccessDeniedError:
+        """What the client would refuse in its own words, with nothing of it."""
+        return AccessDeniedError(
+            seen,
+            actor=AZURE.actor,
+            place=self.place,
+            expected=f"{expected} as the account's page shows it",
+            action=f"mend {variable}, or what was given for it",
         )
 
     def uri(self, key: str) -> str:

@@ -123,15 +123,26 @@ def test_wrong_credentials_are_access_denied(azure_container: AzureContainer, wr
         settle_put_if_absent(store, "a", b"x", pause=no_pause)
 
 
-@pytest.mark.parametrize("key", ["c2VjcmV0!", "c2VjcmV0c", "c2Vjä"])
-def test_a_key_that_is_no_base64_is_told_before_anything_is_sent(key: str) -> None:
+@pytest.mark.parametrize(
+    ("keyword", "value", "seen", "variable"),
+    [
+        ("account_key", "c2VjcmV0!", "not base64", "AZURE_STORAGE_ACCOUNT_KEY"),
+        ("account_key", "c2VjcmV0c", "not base64", "AZURE_STORAGE_ACCOUNT_KEY"),
+        ("account_key", "c2Vj\u00e4", "not base64", "AZURE_STORAGE_ACCOUNT_KEY"),
+        ("sas_token", "c2VjcmV0", "not name=value", "AZURE_STORAGE_SAS_TOKEN"),
+        ("sas_token", "?sv=1&c2VjcmV0", "not name=value", "AZURE_STORAGE_SAS_TOKEN"),
+    ],
+)
+def test_credentials_that_can_be_none_are_told_before_anything_is_sent(
+    keyword: str, value: str, seen: str, variable: str
+) -> None:
     """In one line that says what to mend, and does not repeat it."""
-    settings = {"endpoint": "http://127.0.0.1:1/account", "account": "account", "account_key": key}
+    settings = {"endpoint": "http://127.0.0.1:1/account", "account": "account", keyword: value}
     for name, call in operations(open_store("az://container", **settings)):
         error = error_of(call)
         assert type(error) is AccessDeniedError, name
-        assert "not base64" in str(error)
-        assert "AZURE_STORAGE_ACCOUNT_KEY" in str(error)
+        assert seen in str(error)
+        assert variable in str(error)
         assert "c2Vj" not in str(error)
 
 

@@ -38,6 +38,21 @@ def cast_exactly(column: Any, kind: pa.DataType) -> Any:
     raise InexactError(index)
 
 
+def cast_and_back(column: Any, kind: pa.DataType) -> Any:
+    """As `cast_exactly`, between any types that Arrow casts both ways: each value comes back as it was, so that no two
+    become one (the text 007 is no number). Raises `pa.ArrowNotImplementedError` for other types.
+    """
+    if column.type == kind:
+        return column
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    try:
+        return _cast_and_back(column, kind)
+    except ValueError:
+        index = first_bad(column, lambda part: _cast_and_back(part, kind))
+    raise InexactError(index)
+
+
 def require_whole(column: Any) -> None:
     """Raise `InexactError` for a value that its own type does not have, and that a file would cut without a word.
 
@@ -81,6 +96,13 @@ def every_bad(values: Any, convert: Callable[[Any], object]) -> list[int]:
             else:
                 half = count // 2
                 parts += [(start + half, count - half), (start, half)]
+    return found
+
+
+def _cast_and_back(column: Any, kind: pa.DataType) -> Any:
+    found = _cast(column, kind)
+    if not _same(_cast(found, column.type), column):
+        raise ValueError("another value")
     return found
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import date, datetime
 from decimal import Decimal
 from itertools import count
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
@@ -119,6 +121,59 @@ def test_what_cannot_be_copied_is_said_before_anything_is(engine: Engine, url: s
     with pytest.raises(InvalidRecordError, match="a value of column 'amount' that int64 does not have"):
         copy_records(engine, copy, "narrow", slice_records=10, progress=lambda _: None)
     assert engine.scan("narrow").to_table().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "wanted"),
+    [
+        (["007"], pa.string(), pa.int64()),
+        ([2], pa.int64(), pa.bool_()),
+        (
+            [{"a": 1, "b": 2}],
+            pa.struct([("a", pa.int64()), ("b", pa.int64())]),
+            pa.struct([("a", pa.int64())]),
+        ),
+        ([datetime(2026, 1, 1)], pa.timestamp("ms"), pa.timestamp("ms", "UTC")),  # noqa: DTZ001
+        ([date(2026, 1, 1)], pa.date32(), pa.timestamp("ms", "UTC")),
+        ([7], pa.int64(), pa.date32()),
+        ([7], pa.int64(), pa.binary()),
+    ],
+    ids=str,
+)
+def test_values_that_would_be_others(
+    engine: Engine, url: str, given: list[Any], kind: Any, wanted: Any
+) -> None:
+    """Two texts may be one number, and a time without its zone is no moment: nothing is copied, in one line."""
+    engine.admin.create_topic("a", partitions=1, schema=pa.schema([("x", kind)]))
+    engine.admin.create_topic("b", partitions=1, schema=pa.schema([("x", wanted)]))
+    engine.producer().produce("a", pa.table({"x": pa.array(given, kind)})).result()
+    failed = run(url, "copy", "a", "b")
+    assert failed.exit_code == 1
+    assert "column 'x'" in failed.output
+    assert engine.scan("b").to_table().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "wanted", "made"),
+    [
+        ("7", pa.string(), pa.int64(), 7),
+        (7, pa.int64(), pa.string(), "7"),
+        (Decimal("2.00"), pa.decimal128(10, 2), pa.int32(), 2),
+        (7, pa.int32(), pa.decimal128(20, 2), Decimal("7.00")),
+        ([7], pa.list_(pa.int32()), pa.list_(pa.int64()), [7]),
+        ("a", pa.dictionary(pa.int32(), pa.string()), pa.string(), "a"),
+    ],
+    ids=str,
+)
+def test_values_in_other_types(
+    engine: Engine, url: str, given: object, kind: Any, wanted: Any, made: object
+) -> None:
+    """Where each comes back as it was."""
+    engine.admin.create_topic("a", partitions=1, schema=pa.schema([("x", kind)]))
+    engine.admin.create_topic("b", partitions=1, schema=pa.schema([("x", wanted)]))
+    engine.producer().produce("a", pa.table({"x": pa.array([given, None], kind)})).result()
+    assert run(url, "copy", "a", "b").exit_code == 0
+    assert engine.scan("b").to_table().column("x").to_pylist() == [made, None]
 
 
 def test_alter_shows_first_and_does_it_when_told(engine: Engine, url: str) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError, UnknownTopicOrPartitionError
-from txn_engine.exact import InexactError, cast_exactly
+from txn_engine.exact import InexactError, cast_and_back
 from txn_engine.log.data_files import logical_schema
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.log_time import LATEST_MS
@@ -45,20 +45,32 @@ class Copy:
                     expected=f"one of {self.target.schema.names}, made of one of {self.source.schema.names}",
                 )
         for field in self.target.schema:
-            if self._made_of(field.name) is None and field.name in self.source.schemas.layout.owners:
+            name = self._made_of(field.name)
+            if name is None:
+                self._check_absent(field, actor)
+            elif not _may_become(self.source.schema.field(name).type, field.type):
                 raise InvalidRequestError(
-                    f"column {field.name!r}, which {self.source.name!r} had once, and has not now",
+                    f"column {field.name!r} of {field.type}, made of {name!r} of {self.source.schema.field(name).type}",
                     actor=actor,
-                    expected=f"one that it is made of (--column {field.name}=...), or a target without it",
-                    action="nothing was copied now; what was copied before stays",
+                    expected="types that have the same values; times of both with a zone, or of both without",
+                    action="make the target with a type that has them; nothing was copied",
                 )
-            is_filled = field.name in fills(self.target.schemas)
-            if self._made_of(field.name) is None and not field.nullable and not is_filled:
-                raise InvalidRequestError(
-                    f"column {field.name!r}, which {self.source.name!r} has not",
-                    actor=actor,
-                    expected="a column that may be null, or one that it is made of (--column)",
-                )
+
+    def _check_absent(self, field: pa.Field[Any], actor: str) -> None:
+        """Refuse a column of the target's that is made of none, where nothing can stand for it."""
+        if field.name in self.source.schemas.layout.owners:
+            raise InvalidRequestError(
+                f"column {field.name!r}, which {self.source.name!r} had once, and has not now",
+                actor=actor,
+                expected=f"one that it is made of (--column {field.name}=...), or a target without it",
+                action="nothing was copied now; what was copied before stays",
+            )
+        if not field.nullable and field.name not in fills(self.target.schemas):
+            raise InvalidRequestError(
+                f"column {field.name!r}, which {self.source.name!r} has not",
+                actor=actor,
+                expected="a column that may be null, or one that it is made of (--column)",
+            )
 
     def _made_of(self, name: str) -> str | None:
         found = self.columns.get(name, name)
@@ -74,7 +86,7 @@ class Copy:
                 columns.append(filled(field.type, younger.get(field.name), read.num_rows))
                 continue
             try:
-                columns.append(cast_exactly(read.column(name), field.type))
+                columns.append(cast_and_back(read.column(name), field.type))
             except InexactError as error:
                 where = f"{read.column('_partition')[error.index]} at {read.column('_offset')[error.index]}"
                 raise InvalidRecordError(
@@ -84,6 +96,18 @@ class Copy:
                     action="make the target with a wider type; nothing of this slice was copied",
                 ) from None
         return pa.Table.from_arrays(columns, schema=self.target.schema)
+
+
+def _may_become(kind: Any, wanted: Any) -> bool:
+    """Whether values of a type may have equals in another one; of a time without its zone nobody knows which it is."""
+    is_zoned = {pa.types.is_timestamp(each) and each.tz is not None for each in (kind, wanted)}
+    if all(map(pa.types.is_temporal, (kind, wanted))) and len(is_zoned) > 1:
+        return False
+    try:
+        cast_and_back(pa.array([], kind), wanted)
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
 
 
 def copy_records(

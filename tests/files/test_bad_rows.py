@@ -397,7 +397,16 @@ def test_more_and_fewer_columns(write: Write, tmp_path: Path) -> None:
         read(write("g.csv", "b\n1\n"), all_null, **loose)
 
 
-OPTIONS = ["decimal", "missing_columns", "unknown_columns", "compression", "binary", "null_values", "header"]
+OPTIONS = [
+    "decimal",
+    "missing_columns",
+    "unknown_columns",
+    "compression",
+    "binary",
+    "null_values",
+    "header",
+    "format",
+]
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -405,6 +414,16 @@ def test_an_option_that_is_none(write: Write, option: str) -> None:
     """Refused before the file is read: a word that it has not, or one in place of several, as of null_values."""
     with pytest.raises(InvalidRequestError, match=option):
         read(write("f.csv", HEADER), **{option: "other"})
+
+
+@pytest.mark.parametrize(
+    "option", ["null_values", "header", "columns", "delimiter", "quote", "encoding", "date_format"]
+)
+def test_an_option_that_is_no_text(write: Write, option: str) -> None:
+    """As -9999 for null, in a DAG: it is named, and not what Python says of it."""
+    given: Any = {"columns": {"id": 1}, "null_values": [-9999], "header": [1, 2, 3, 4]}.get(option, 5)
+    with pytest.raises(InvalidRequestError, match=rf"load: {option} .*text"):
+        read(write("f.csv", HEADER), **{option: given})
 
 
 def test_a_name_of_no_column(write: Write) -> None:
@@ -490,14 +509,20 @@ def test_paths_that_name_nothing_twice_or_the_unknown(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "a.xls").write_text("")
-    for paths, seen in [
+    named: list[tuple[Any, str]] = [
         ([f"{tmp_path}/*.tsv"], "no file of that pattern"),
+        ([], "no paths"),
+        ([""], "an empty path"),
+        ([5], "a path of type int"),
+        ([f"{tmp_path}/\0.csv"], "the path "),
+        (["x" * 5_000], "the path 'xx"),
         ([tmp_path / "empty"], "no files"),
         ([tmp_path / "odd"], "a file of no known format"),
         ([tmp_path / "a.csv", f"{tmp_path}/a*"], "named twice"),
         ([tmp_path / "a.csv", tmp_path / "z.csv"], f"named twice, also as {tmp_path}/a.csv"),
         ([tmp_path / "a.csv", tmp_path / "hard.csv"], "named twice"),
-    ]:
+    ]
+    for paths, seen in named:
         with pytest.raises(TxnEngineError, match=seen):
             files_named(paths)
     assert files_named([tmp_path / "odd"], "csv") == [tmp_path / "odd" / "a.xls"]

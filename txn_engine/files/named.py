@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 import stat
@@ -28,7 +29,7 @@ def files_named(
     names are passed over as Spark does: what begins with `.`, or with `_` unless it holds a `=`, and what is being
     copied. `passed_over` is told of each. `InvalidRequestError` for what names no file, a file that is named twice (by
     two paths, or a hard link and its file), and in folders and patterns for what is no file, or one of no known format
-    unless `format` says what they are.
+    unless `format` says what they are; and for no path at all, or an empty one, which would be the folder of now.
     """
     found: list[Path] = []
     seen: dict[tuple[int, int] | str, Path] = {}
@@ -39,7 +40,10 @@ def files_named(
             passed_over(hidden)
         told.add(hidden)
 
+    if not paths:
+        raise InvalidRequestError("no paths", actor=ACTOR, expected="one or more")
     for path in paths:
+        _check(path)
         for file in _named_by(path, format, tell):
             known = seen.setdefault(_identity(file), file)
             if known is not file:
@@ -48,6 +52,24 @@ def files_named(
                 )
             found.append(file)
     return found
+
+
+def _check(path: object) -> None:
+    """Raise `InvalidRequestError` for what is no path, or one that no file can have."""
+    seen = ""
+    if not isinstance(path, str | os.PathLike):
+        seen = f"a path of type {type(path).__name__}"
+    elif not os.fspath(path):
+        seen = "an empty path"
+    else:
+        try:
+            os.stat(path)
+        except ValueError:
+            seen = f"the path {path!a:.80}"
+        except OSError as error:
+            seen = f"the path {path!a:.80}" if error.errno == errno.ENAMETOOLONG else ""
+    if seen:
+        raise InvalidRequestError(seen, actor=ACTOR, expected="a path that a file can have")
 
 
 def _identity(file: Path) -> tuple[int, int] | str:

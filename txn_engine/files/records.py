@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -78,14 +78,20 @@ def read_records(
     """
     path = Path(source) if isinstance(source, str) else source
     name = str(path) if isinstance(path, Path) else ""
-    chosen = format or format_or_refused(path)
+    _check_texts(encoding=encoding, delimiter=delimiter, quote=quote, date_format=date_format)
+    formats = dict.fromkeys((None, *FORMATS.values()))
+    chosen = _one_of("format", format, list(formats)) or format_or_refused(path)
     bad_rows = None if rejected is None else BadRows(rejected)
     layout = Layout(
         path,
         schema,
         _renamed(columns or {}, schema),
         progress or _silent,
-        _one_of("compression", compression or compression_of(name), (None, *COMPRESSIONS.values())),
+        _one_of(
+            "compression",
+            compression or compression_of(name),
+            list(dict.fromkeys((None, *COMPRESSIONS.values()))),
+        ),
         checked_encoding(encoding),
         _one_of("missing_columns", missing_columns, ("refuse", "null")),
         _one_of("unknown_columns", unknown_columns, ("refuse", "ignore")),
@@ -132,10 +138,20 @@ def _one_of(name: str, given: Value, known: Sequence[object]) -> Value:
     return given
 
 
+def _check_texts(**given: object) -> None:
+    for name, value in given.items():
+        if not isinstance(value, str | None):
+            raise InvalidRequestError(f"{name} {value!r:.80}", actor=ACTOR, expected="a text")
+
+
 def _several(name: str, given: Value) -> Value:
-    """What is given; refused where it is one text, which would be taken for its letters."""
+    """What is given; refused where it is one text, which would be taken for its letters, or holds what is none."""
     if isinstance(given, str):
         raise InvalidRequestError(f"{name} {given!r}", actor=ACTOR, expected=f"a list, as {[given]!r}")
+    if isinstance(given, Iterable) and not all(isinstance(each, str) for each in given):
+        raise InvalidRequestError(
+            f"{name} {given!r:.80}", actor=ACTOR, expected="texts, as they stand in the file"
+        )
     return given
 
 
@@ -146,6 +162,10 @@ def _renamed(columns: Mapping[str, str], schema: pa.Schema) -> dict[str, str]:
             f"columns names {unknown[0]!r}",
             actor=ACTOR,
             expected=f"the file's name of some of {', '.join(schema.names)}",
+        )
+    if not all(isinstance(each, str) for each in columns.values()):
+        raise InvalidRequestError(
+            f"columns {dict(columns)!r:.80}", actor=ACTOR, expected="the file's name of each, a text"
         )
     return dict(columns)
 

@@ -246,6 +246,30 @@ def test_a_bad_value_before_much_more(engine: Engine, table: Connection[Any], ro
     assert engine.scan("dead").to_table(["source_line"])["source_line"].to_pylist() == [row + 1]
 
 
+def test_a_query_that_fails_behind_many_rows(engine: Engine, table: Connection[Any]) -> None:
+    """What the server says is told, nothing is seen, and the connection goes on."""
+    big = (
+        "SELECT account_id / sign(900 - account_id)::bigint AS account_id, amount, repeat('x', 40000) AS note"
+    )
+    with pytest.raises(DatabaseError, match="DivisionByZero"):
+        load_query(engine, table, f"{big} FROM payments ORDER BY payments.account_id", "payments", run_id="1")
+    assert rows(engine) == []
+    assert load_query(engine, table, QUERY, "payments", run_id="1").records == 1_000
+
+
+def test_a_load_that_is_interrupted(engine: Engine, table: Connection[Any]) -> None:
+    """Between two parts: the query ends, and the connection goes on."""
+
+    def interrupt(records: int) -> None:
+        raise KeyboardInterrupt
+
+    big = "SELECT account_id, amount, repeat('x', 40000) AS note FROM payments"
+    with pytest.raises(KeyboardInterrupt):
+        load_query(engine, table, big, "payments", run_id="1", progress=interrupt)
+    assert rows(engine) == []
+    assert load_query(engine, table, QUERY, "payments", run_id="1").records == 1_000
+
+
 def test_a_server_that_goes_away(engine: Engine, table: Connection[Any], dsn: str) -> None:
     """In the middle of the query: nothing is seen, and the same run loads all of it later."""
 

@@ -9,13 +9,19 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 from psycopg import Connection, sql
+from psycopg.abc import PQGen
+from psycopg.errors import error_from_result
+from psycopg.generators import fetch_many
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGconn
+from psycopg.waiting import Wait
 
 from txn_engine.databases.writing import in_utc
 from txn_engine.postgres.kinds import is_bytes
 
 _ROWS: Final = 64 * 1024
-PART_BYTES: Final = 8 << 20
-"""Of text that is read at once."""
+PART_BYTES: Final = 1 << 20
+"""Of text that is read at once, while the next is under way: little is left to do once the server has sent all."""
 _WRITTEN: Final = pa_csv.WriteOptions(include_header=False, quoting_style="all_valid")
 _PARSED: Final = pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
@@ -34,16 +40,33 @@ def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Tabl
 def copy_out(connection: Connection[Any], query: sql.Composable) -> Generator[bytes]:
     """What the query gives, as the server's text, in parts of whole rows, in the transaction that is open."""
     command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')").format(query)
-    part = io.BytesIO()
-    size = 0
-    with connection.cursor() as cursor, cursor.copy(command) as copy:
-        for row in copy:  # libpq hands on one row at a time, whole
-            size += part.write(row)
-            if size >= PART_BYTES:
+    with connection.cursor() as cursor, cursor.copy(command):
+        has_more = True
+        while has_more:
+            part = io.BytesIO()
+            has_more = connection.wait(_take_rows(connection.pgconn, part))
+            if part.tell():
                 yield part.getvalue()
-                part, size = io.BytesIO(), 0
-        if size:
-            yield part.getvalue()
+
+
+def _take_rows(server: PGconn, part: io.BytesIO) -> PQGen[bool]:
+    """Rows, each whole, until the part is full; whether there may be more. As psycopg's own `generators.copy_from`, but
+    for a call a part: a call a row costs as much as all that is done with the rows.
+    """
+    while part.tell() < PART_BYTES:
+        size, row = server.get_copy_data(1)
+        if size > 0:
+            part.write(row)
+        elif size == 0:  # none is there
+            while not (yield Wait.R):
+                pass
+            server.consume_input()
+        else:
+            (result,) = yield from fetch_many(server)
+            if result.status != ExecStatus.COMMAND_OK:
+                raise error_from_result(result)
+            return False
+    return True
 
 
 def parsed(text: bytes, names: Sequence[str], kinds: Mapping[str, pa.DataType]) -> pa.Table:

@@ -434,6 +434,7 @@ def test_one_moment_of_the_file(engine: Engine, table: sqlite3.Connection, file:
         ("1, 'abc', 'x'", "amount does not fit"),
         ("1, '1.00', x'00'", "note is a bytes"),
         ("1, '1.00', 5", "note is a int"),
+        ("1, '1.00', CAST(x'ff41' AS TEXT)", "note is a text that is not UTF-8"),
         ("1, '1.00', hex(randomblob(20000))", "a record that is too large"),
     ],
 )
@@ -473,6 +474,22 @@ def test_a_query_that_does_not_fit(engine: Engine, table: sqlite3.Connection, qu
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert loaded(engine) == []
+
+
+def test_a_text_that_is_none(engine: Engine, table: sqlite3.Connection) -> None:
+    """The letter has its bytes, which no replay takes for text; the connection reads texts as before."""
+    table.execute("UPDATE incoming SET note = CAST(x'ff41' AS TEXT) WHERE account_id = 7")
+    table.commit()
+    engine.admin.create_topic("dead", partitions=1, schema=DEAD_LETTERS)
+    done = load_query(engine, table, QUERY, "payments", run_id="1", dead_letter_topic="dead")
+    assert (done.records, done.dead_letters) == (999, 1)
+    (letter,) = engine.scan("dead").to_table().to_pylist()
+    assert (letter["source_line"], json.loads(letter["columns"])["note"]) == (8, {"not_utf8": "/0E="})
+    assert replay(engine, "dead").failed_again == 1
+    assert table.text_factory is str
+    with pytest.raises(sqlite3.OperationalError, match="UTF-8"):
+        table.execute("SELECT note FROM incoming WHERE account_id = 7").fetchall()
+    table.rollback()
 
 
 def test_a_column_that_was_added(engine: Engine, table: sqlite3.Connection) -> None:
@@ -520,8 +537,12 @@ def test_what_cannot_be_done(engine: Engine, table: sqlite3.Connection, file: Pa
 
     for words, said in (
         (
-            {"query": "SELECT CAST(x'ff' AS text) AS note, 1 AS account_id, NULL AS amount"},
-            "'note' has a text that",
+            {"query": f"{QUERY} WHERE account_id = ?", "parameters": [2**70]},
+            "a number or text that SQLite has not",
+        ),
+        (
+            {"query": f"{QUERY} WHERE note = ?", "parameters": ["\ud800"]},
+            "a number or text that SQLite has not",
         ),
         ({"parameters": "x"}, "parameters of type str"),
         ({"key_range": ("account_id", Decimal(1), Decimal(2))}, "type 'decimal.Decimal' is not supported"),
@@ -534,6 +555,10 @@ def test_what_cannot_be_done(engine: Engine, table: sqlite3.Connection, file: Pa
     def broken(own: sqlite3.Connection, _: pa.Table) -> None:
         own.execute("SELECT 'deepest secret' FROM (")
 
-    with pytest.raises(DatabaseError) as caught:
-        consume_into(table, consumer_of(engine), broken)
-    assert "secret" not in str(caught.value)
+    def reading(own: sqlite3.Connection, _: pa.Table) -> None:
+        own.execute("SELECT CAST(x'ff' || 'deepest secret' AS TEXT) AS note").fetchone()
+
+    for write, said in ((broken, "SQLITE_ERROR"), (reading, "'note' has a text that is not UTF-8")):
+        with pytest.raises(DatabaseError, match=said) as caught:
+            consume_into(table, consumer_of(engine), write)
+        assert "secret" not in str(caught.value)

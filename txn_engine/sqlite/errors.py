@@ -42,7 +42,10 @@ def execute(
     """Run a statement of ours: its rows are tuples, whatever the connection makes of rows for others."""
     cursor = connection.cursor()
     cursor.row_factory = None
-    return cursor.execute(statement, words)
+    try:
+        return cursor.execute(statement, words)
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise sqlite3.DataError("Error binding parameter: a number or text that SQLite has not") from error
 
 
 @contextmanager

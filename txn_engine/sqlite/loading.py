@@ -7,7 +7,7 @@ import sqlite3
 from base64 import b64encode
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,10 +37,11 @@ from txn_engine.log.topics import Topic
 from txn_engine.producer import ForgottenRuns
 from txn_engine.schemas.defaults import fills
 from txn_engine.sqlite.errors import check_idle, execute, transaction
-from txn_engine.sqlite.kinds import expected_storage, texts_of, type_for
+from txn_engine.sqlite.kinds import NoText, expected_storage, texts_of, type_for
 from txn_engine.sqlite.writers import quoted
 
 _ROWS: Final = 10_000
+Found = TypeVar("Found")
 
 
 def load_query(
@@ -151,7 +152,7 @@ class _Source:
     def tables(self, rejected: Rejected | None = None) -> Generator[pa.Table]:
         """The rows, in parts, as the topic has them. Rows that cannot be used go to `rejected`."""
         with transaction(self._connection, "BEGIN", ACTOR, self._place):
-            cursor = execute(self._connection, self._query, self._words)
+            cursor = self._read(lambda: execute(self._connection, self._query, self._words))
             names = [column[0] for column in cursor.description]
             may_lack = fills(self.topic.schemas)
             check_columns(names, self._schema, self._place, _misfit, may_lack=may_lack)
@@ -164,9 +165,17 @@ class _Source:
                 RowSizes(self.topic),
             )
             first = 1
-            while part := cursor.fetchmany(_ROWS):
+            while part := self._read(lambda: cursor.fetchmany(_ROWS)):
                 yield pa.Table.from_batches([_batch(rows, names, part, first)])
                 first += len(part)
+
+    def _read(self, step: Callable[[], Found]) -> Found:
+        """What a step of the cursor gives. A text that is none is its row's fault: the driver would end the query."""
+        self._connection.text_factory = NoText.unless_text
+        try:
+            return step()
+        finally:
+            self._connection.text_factory = str
 
 
 def _misfit(name: str, kind: pa.DataType) -> tuple[str, str] | None:
@@ -198,8 +207,9 @@ def _batch(rows: Rows, names: list[str], part: list[tuple[Any, ...]], first: int
     def column(field: pa.Field[Any], faults: Faults) -> pa.Array[Any]:
         texts, bad = texts_of(values[field.name], field.type)
         for index in bad:
+            kind = type(values[field.name][index])
             error = rows.refused(
-                f"{field.name} is a {type(values[field.name][index]).__name__}",
+                f"{field.name} is a {'text that is not UTF-8' if kind is NoText else kind.__name__}",
                 expected=f"{expected_storage(field.type)}, for {field.type}",
                 line=numbers[index],
             )
@@ -219,7 +229,9 @@ def _as_json(schema: pa.Schema, values: Mapping[str, Sequence[Any]], index: int)
     found: dict[str, Any] = {}
     for field in schema:
         value = values[field.name][index]
-        if isinstance(value, bytes):
+        if isinstance(value, NoText):
+            found[field.name] = {"not_utf8": b64encode(value).decode()}
+        elif isinstance(value, bytes):
             found[field.name] = b64encode(value).decode()
         elif pa.types.is_boolean(field.type) and value in (0, 1):
             found[field.name] = bool(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -208,3 +208,28 @@ def test_a_store_that_says_that_it_stored_and_did_not_is_found_out(lived: Engine
     with pytest.raises(TxnEngineError, match="though the store said that it was stored"):
         lived.backup(lies)
     assert backups(place) == ([], [])
+
+
+def test_records_are_erased_at_any_moment_of_a_backup(
+    engine: Engine, place: MemoryStore, clock: ManualClock
+) -> None:
+    """It begins anew where it misses a file that was written anew meanwhile, and comes to its end."""
+    number = 0
+    is_erased = True
+    while is_erased:
+        load(engine, f"erased-{number}", 7, 8)
+        puts = iter(range(number, -1, -1))
+        is_erased = False
+
+        def decide(operation: Operation, _: str, __: int, left: Iterator[int] = puts) -> None:
+            nonlocal is_erased
+            if operation == "put_if_absent" and next(left, None) == 0:
+                is_erased = True
+                engine.erase("payments", "account_id = 7", execute=True)
+
+        engine.backup(FaultyStore(place, decide=decide))
+        with restored(place, clock) as again:
+            kept = [account for account in accounts_in(again) if account != 7]
+        assert kept == [account for account in accounts_in(engine) if account != 7]
+        number += 1
+    assert number > 5

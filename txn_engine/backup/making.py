@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
+from typing import Final
 
 from storage import ObjectStore, overlap, would_overlap
 from txn_engine.backup.copying import Copier, Progress, Side, check_arrived, data_files, in_parts, listed
@@ -36,6 +38,9 @@ KEEP_MS = 8 * 86_400_000
 """How long the cut of a backup holds what it needs, where no later backup comes to its end before. As long as it is
 there the next cut reads on from it.
 """
+_DATA_FILE: Final = re.compile(
+    r"topics/(?P<topic>[^/]+)/(?P<incarnation>\d{1,9})/(?P<partition>\d{1,9})/(?P<path>data/[^/]+\.parquet)$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ class BackupMaker:
 
         Guarantee: once this returns the backup is whole, and every object of it was seen there in its size. Of one
         that was cut off the next run takes over what has come, once it has read it. What an earlier backup has is not
-        copied again, nor looked at. Where backups are removed meanwhile it begins anew, at the same cut.
+        copied again, nor looked at. Where backups are removed meanwhile, or records are erased, it begins anew, at the
+        same cut.
         """
         objects = self._logs.tools.objects
         _check_apart(objects.store, store)
@@ -89,8 +95,16 @@ class BackupMaker:
             except OvertakenError:
                 continue
             except DAMAGE as error:  # what it was about to read may have been removed under it
-                if not run.is_overtaken():
+                if not run.is_overtaken() and not self._was_erased(error):
                     raise self._why(error, cut) from error
+
+    def _was_erased(self, error: TxnEngineError) -> bool:
+        """Whether what it misses is a file of which records were erased: who looks again is told of another one."""
+        found = _DATA_FILE.search(str(error.place))
+        if found is None:
+            return False
+        log = self._logs.get(found["topic"], int(found["incarnation"]), int(found["partition"]))
+        return found["path"] in log.refresh().erased
 
     def _why(self, error: TxnEngineError, cut: Cut) -> TxnEngineError:
         """The error; or another one, where what it misses went with a topic that was deleted."""

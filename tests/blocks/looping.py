@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -43,6 +44,38 @@ async def nothing_within(events: AsyncIterator[Any], seconds: float) -> bool:
 def in_a_loop(work: Coroutine[Any, Any, T], *, limit_s: float = 120.0) -> T:
     """Run it, within a limit."""
     return asyncio.run(asyncio.wait_for(work, limit_s))
+
+
+class HastyTime:
+    """Stands in for the modules `time` and `asyncio` where a watch looks at the clock and sleeps: a sleep is over at
+    once, and it is so many seconds later. `nothing_until`: whether no event comes before then.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self._end_s = math.inf
+        self._is_over = asyncio.Event()
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        if self.now_s >= self._end_s:
+            self._is_over.set()
+            await asyncio.Event().wait()
+        await asyncio.sleep(0)
+
+    async def nothing_until(self, events: AsyncIterator[Any], end_s: float) -> bool:
+        """The trigger is cancelled then, as at a triggerer's end."""
+        self._end_s = end_s
+        waiting = asyncio.ensure_future(anext(events))
+        over = asyncio.ensure_future(self._is_over.wait())
+        done, pending = await asyncio.wait({waiting, over}, return_when=asyncio.FIRST_COMPLETED)
+        for each in pending:
+            each.cancel()
+        await asyncio.wait({waiting, over})
+        return waiting not in done
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.blocks.looping import first, in_a_loop, nothing_within, rebuilt, until
+from tests.blocks.looping import HastyTime, first, in_a_loop, nothing_within, rebuilt, until
 from tests.blocks.payments import accounts, commit, leave_open, payments
 from txn_engine import Engine, OffsetAndMetadata, TopicPartition, connect
 from txn_engine.testing import ManualClock
@@ -102,22 +102,22 @@ def test_a_group_that_does_not_move_is_told_of_again(engine: Engine, monkeypatch
     commit(engine, payments(0, 10))
 
     async def story() -> None:
-        loop = asyncio.get_running_loop()
+        hasty = HastyTime()
+        monkeypatch.setattr(watchers, "time", hasty)
+        monkeypatch.setattr(watchers, "asyncio", hasty)
         events = watch(group_id="balances").run()
         told, at = [], []
-        for _ in range(4):
+        for _ in range(5):
             told.append((await anext(events)).payload)
-            at.append(loop.time())
-        assert [each["records"] for each in told] == [10] * 4
-        pauses = [after - before for before, after in itertools.pairwise(at)]
-        assert 1.9 < pauses[0] < 3.9 < pauses[1] < 4.9 < pauses[2]
+            at.append(hasty.now_s)
+        assert [each["records"] for each in told] == [10] * 5
+        assert at == [0, 2, 6, 11, 16]
         await asyncio.to_thread(commit, engine, payments(100, 3), "more")
-        before = loop.time()
         news = (await anext(events)).payload
         assert (news["records"], news["start_offsets"]) == (13, told[0]["start_offsets"])
-        assert loop.time() - before < 3
+        assert hasty.now_s == 17
         await asyncio.to_thread(move_group, engine)
-        assert await nothing_within(events, 9)
+        assert await hasty.nothing_until(events, 60)
 
     in_a_loop(story())
 
@@ -145,15 +145,17 @@ def test_a_group_at_rest_is_told_of_while_retention_goes_on(
         return real(*args)
 
     async def story() -> None:
-        loop = asyncio.get_running_loop()
+        hasty = HastyTime()
+        monkeypatch.setattr(watchers, "time", hasty)
+        monkeypatch.setattr(watchers, "asyncio", hasty)
         events = watch(group_id="balances").run()
         told, at = [], []
         for _ in range(3):
-            told.append((await asyncio.wait_for(anext(events), 12)).payload["records"])
-            at.append(loop.time())
+            told.append((await anext(events)).payload["records"])
+            at.append(hasty.now_s)
         await events.aclose()
         assert told == sorted(set(told), reverse=True)
-        assert 1.5 <= at[1] - at[0] < 3 <= at[2] - at[1]
+        assert at == [0, 2, 5]
 
     monkeypatch.setattr(watchers, "committed_since", trimmed)
     with earlier:

@@ -40,7 +40,7 @@ class HeldRows(MemoryStore):
     def put_if_absent(self, key: str, data: bytes) -> bool:
         if "__transaction_state" in key and self.holds(threading.current_thread().name):
             self.is_held.set()
-            self.is_patient &= self.let.wait(5)
+            self.is_patient &= self.let.wait(60)
         if "__transaction_state" in key and self.refuses(threading.current_thread().name):
             raise NotConnectedError("refused", actor="test", place=key)
         return super().put_if_absent(key, data)

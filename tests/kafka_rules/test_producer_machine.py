@@ -17,6 +17,7 @@ from storage import MemoryStore, ObjectStore, StoreUnreachableError
 from tests.faults import Fault, FaultyStore, Operation, no_pause, raising
 from tests.kafka_rules.driver import SCHEMA, T1, T3, TOPIC, answer, fresh_id, put_row, records
 from txn_engine import Engine, OffsetAndMetadata
+from txn_engine.clock import Waiting
 from txn_engine.errors import InvalidTransactionTimeoutError, ProducerFencedError, TransactionAbortableError
 from txn_engine.producer import Producer
 from txn_engine.testing import ManualClock
@@ -518,14 +519,23 @@ def test_a_decision_that_cannot_be_finished_ends_the_patience(world: World) -> N
     """Where the markers cannot be written for longer than the limit, REQUEST_TIMED_OUT says why, and the call may be
     made again.
     """
-    producer = world.engine.producer(transactional_id=NAME, request_timeout_ms=30)
+    now_ms = 0
+
+    def pause(ms: int) -> None:
+        nonlocal now_ms
+        now_ms += ms
+
+    waiting = Waiting(lambda: now_ms, pause)
     put_row(world.other, "PrepareAbort", name=NAME, partitions=[T1])
-    world.fail(f"{DATA}0/1/log/")
-    assert answer(producer.init_transactions) == "REQUEST_TIMED_OUT"
-    assert producer.state == "INITIALIZING"
-    world.mend()
-    producer.init_transactions()
-    assert producer.state == "READY"
+    with Engine(world.store, clock=world.clock, pause=no_pause, waiting=waiting) as engine:
+        producer = engine.producer(transactional_id=NAME, request_timeout_ms=30_000)
+        world.fail(f"{DATA}0/1/log/")
+        assert answer(producer.init_transactions) == "REQUEST_TIMED_OUT"
+        assert now_ms > 30_000
+        assert producer.state == "INITIALIZING"
+        world.mend()
+        producer.init_transactions()
+        assert producer.state == "READY"
 
 
 def test_partitions_are_added_once(world: World) -> None:

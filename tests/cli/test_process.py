@@ -30,10 +30,10 @@ from txn_engine.cli.main import main
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> str:
-    """A ledger on disk with an empty topic `payments`, made by a process of its own."""
+def ledger(run: Run, tmp_path: Path) -> str:
+    """A ledger on disk with an empty topic `payments`."""
     store = f"file://{tmp_path}/ledger"
-    made = process("topics", "create", "payments", "--schema", SCHEMA, "--url", store)
+    made = run("topics", "create", "payments", "--schema", SCHEMA, store=store)
     assert made.code == 0, made.stderr
     return store
 

@@ -54,5 +54,6 @@ def test_a_group_is_moved_behind_a_cut(run: Run, payments: str, good: Path) -> N
 
 def test_what_cannot_be_cut(run: Run, payments: str) -> None:
     assert "'nowhere' does not exist" in run("cuts", "create", "--topic", "nowhere").error
-    assert run("cuts", "create", "--keep-days", "0").code == 2
+    for days in ("0", "nan", "inf", "36501"):
+        assert run("cuts", "create", "--keep-days", days).code == 2
     assert run("cuts", "describe", "x").code == 2

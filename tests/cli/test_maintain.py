@@ -10,7 +10,12 @@ from tests.cli.conftest import Run
 @pytest.mark.parametrize("number", ["nan", "inf", "1e400", "-1"])
 @pytest.mark.parametrize(
     ("command", "option"),
-    [("compact", "--target-mib"), ("retention", "--entries-days"), ("clean", "--orphan-days")],
+    [
+        ("compact", "--target-mib"),
+        ("compact", "--dirty-ratio"),
+        ("retention", "--entries-days"),
+        ("clean", "--orphan-days"),
+    ],
 )
 def test_a_number_that_is_none_is_a_wrong_call(
     run: Run, payments: str, command: str, option: str, number: str

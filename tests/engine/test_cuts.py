@@ -467,8 +467,9 @@ def test_bounds_and_isolation_as_of_a_cut(engine: Engine) -> None:
         engine.cut([])
     with pytest.raises(UnknownTopicOrPartitionError):
         engine.cut(["nowhere"])
-    with pytest.raises(InvalidRequestError, match="keep_ms"):
-        engine.cut(keep_ms=0)
+    for keep_ms in (0, 2**63, True):
+        with pytest.raises(InvalidRequestError, match="keep_ms"):
+            engine.cut(keep_ms=keep_ms)
     assert [each.number for each in engine.cuts()] == [0]  # what failed has given its claim up
 
 

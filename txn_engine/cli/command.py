@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,6 +146,17 @@ class Root(Group):
         """Run the command; what it raises is told plainly."""
         with errors_as_lines(**ctx.meta[__name__]):
             return super().invoke(ctx)
+
+
+class FiniteRange(click.FloatRange):
+    """A range of floats that leaves out what is no number."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Fail for nan, and for what is too large for a float."""
+        found: float = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is no finite number", param, ctx)
+        return found
 
 
 class StoreOption(click.Option):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Group, Place, common_options
+from txn_engine.cli.command import SETTINGS, FiniteRange, Group, Place, common_options
 from txn_engine.cli.damage import as_fields, fail_for
 from txn_engine.cli.output import Output, columns
 from txn_engine.value_text import time_text
@@ -43,7 +43,7 @@ def cuts() -> None:
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only these topics (repeatable).")
 @click.option(
     "--keep-days",
-    type=click.FloatRange(min=0, min_open=True, max=36_500),
+    type=FiniteRange(min=0, min_open=True, max=36_500),
     metavar="DAYS",
     help="Let clean-up delete it after so long; without this it stays until `cuts delete`.",
 )

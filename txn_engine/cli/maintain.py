@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from txn_engine.cli.command import SETTINGS, Function, Group, Place, common_options
+from txn_engine.cli.command import SETTINGS, FiniteRange, Function, Group, Place, common_options
 from txn_engine.cli.damage import name_each
 from txn_engine.cli.failures import CommandFailed
 from txn_engine.cli.output import Column, Output, Row, columns
@@ -64,17 +63,6 @@ _CLEANED = columns(
 _BY = {"local": "this process", "spark": "Spark"}
 
 
-class _Finite(click.FloatRange):
-    """A range of floats that leaves out what is no number."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Fail for nan, and for what is too large for a float."""
-        found: float = super().convert(value, param, ctx)
-        if not math.isfinite(found):
-            self.fail(f"{value} is no finite number", param, ctx)
-        return found
-
-
 @click.group(cls=Group, short_help="Merge small files, drop what is old, clean up.")
 def maintain() -> None:
     """Keep a ledger small and quick: what the DAG txn_maintain does on a schedule.
@@ -112,7 +100,7 @@ def maintain_options(function: Function) -> Function:
 )
 @click.option(
     "--target-mib",
-    type=_Finite(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=64.0,
     metavar="MIB",
     help="Merge up to about this size. One such file is held in memory.",
@@ -126,7 +114,7 @@ def maintain_options(function: Function) -> Function:
 )
 @click.option(
     "--dirty-ratio",
-    type=click.FloatRange(min=0, max=1),
+    type=FiniteRange(min=0, max=1),
     metavar="R",
     help="Compact a partition by key once this part of its bytes is new; 0: always. Without it: as the topic's "
     "min.cleanable.dirty.ratio says.",
@@ -208,7 +196,7 @@ def compact(
 )
 @click.option(
     "--entries-days",
-    type=_Finite(min=0),
+    type=FiniteRange(min=0),
     default=7.0,
     metavar="DAYS",
     help="Keep entries for this long after a snapshot holds them; `clean` finds no older orphans than that.",
@@ -244,7 +232,7 @@ def retention(
 )
 @click.option(
     "--orphan-days",
-    type=_Finite(min=0),
+    type=FiniteRange(min=0),
     default=7.0,
     metavar="DAYS",
     help="Delete a file without an entry once its upload began this long ago; its writer is refused from then on.",

@@ -35,6 +35,7 @@ from txn_engine.unreadable import one_place
 
 Made = TypeVar("Made")
 TRIES = 5
+KEEP_MS_MAX = 36_500 * 86_400_000
 _PAUSE_MS = 200
 
 
@@ -70,8 +71,12 @@ class CutMaker:
         Raises `ConcurrentTransactionsError` where, five times over, a transaction that is committed here and not yet
         marked there lies behind what compaction by key or retention has left.
         """
-        if keep_ms is not None and (type(keep_ms) is not int or keep_ms <= 0):
-            raise InvalidRequestError(f"keep_ms={keep_ms!r:.40}", expected="milliseconds above 0, or None")
+        if keep_ms is not None and (type(keep_ms) is not int or not 0 < keep_ms <= KEEP_MS_MAX):
+            raise InvalidRequestError(
+                f"keep_ms={keep_ms!r:.40}",
+                actor="cut",
+                expected=f"milliseconds above 0, at most {KEEP_MS_MAX} (a hundred years), or None",
+            )
         number = self._store.claim()
         try:
             before = self._newest_before(number, names)

@@ -97,6 +97,28 @@ def test_a_try_that_dies_between_output_and_commit_is_done_again(
     assert lags(engine) == {0}
 
 
+def test_a_try_that_dies_before_it_tells_of_its_output(
+    engine: Engine, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The retry has no record to read, and sends the event of the output that is there."""
+    from txn_engine_airflow import TxnConsumeOperator
+
+    commit(engine, payments(0, 20))
+    real, calls = TxnConsumeOperator._consume, []
+
+    def dying(*given: Any) -> Any:
+        done = real(*given)
+        calls.append(done[0])
+        if len(calls) == 1:
+            raise ConnectionError("the worker is gone")
+        return done
+
+    monkeypatch.setattr(TxnConsumeOperator, "_consume", dying)
+    run = run_tasks(lambda: consume(same), date=None, retries=1)
+    assert (run.state, calls, accounts(engine, "balances")) == ("success", [20, 0], list(range(20)))
+    assert [extra["topic"] for _, extra in events(run)] == ["balances"]
+
+
 def test_a_function_without_output_is_called_at_least_once(engine: Engine, run_tasks: RunTasks) -> None:
     """A try that dies in it is called again with the same records; no transactional id is used up."""
     commit(engine, payments(0, 6))

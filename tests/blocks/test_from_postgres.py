@@ -152,6 +152,30 @@ def test_an_outbox_whose_worker_was_overtaken_is_tried_again(
     assert accounts(engine) == list(range(10))
 
 
+def test_an_outbox_whose_worker_died_before_it_told_of_its_load(
+    engine: Engine, database: str, run_tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The retry finds nothing to load, and tells of the topic all the same: who waits for it is not forgotten."""
+    from txn_engine import postgres
+
+    fill(database, "outbox", 0, 10, OUTBOX)
+    drained, calls = postgres.load_outbox, []
+
+    def dying(*given: Any, **settings: Any) -> Any:
+        done = drained(*given, **settings)
+        calls.append(done.records)
+        if len(calls) == 1:
+            raise ConnectionError("the worker is gone")
+        return done
+
+    monkeypatch.setattr(postgres, "load_outbox", dying)
+    run = run_tasks(lambda: load(outbox="outbox"), retries=1)
+    assert (run.state, calls, accounts(engine)) == ("success", [10, 0], list(range(10)))
+    ((_, extra),) = events(run)
+    ends = engine.admin.list_offsets("payments")
+    assert extra["end_offsets"] == {str(at.partition): ends[at].last_stable_offset for at in ends}
+
+
 @pytest.mark.parametrize("source", [{"sql": QUERY + " ORDER BY account_id"}, {"outbox": "outbox"}])
 def test_rows_that_do_not_fit_are_dead_letters(
     engine: Engine, database: str, run_tasks: RunTasks, source: dict[str, Any]

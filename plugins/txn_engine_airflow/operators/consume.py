@@ -20,6 +20,7 @@ from txn_engine_airflow.operators.transactions import (
     end_offsets,
     fenced_means_retry,
     landed,
+    may_have_loaded_before,
     parts_of,
     transaction,
     with_outlets,
@@ -48,7 +49,8 @@ class TxnConsumeOperator(BaseOperator):
     two that overlap one is refused. Without `output_topic` at least once: the position is committed after the function
     has returned, so a try that dies in between has it called again with the same records.
 
-    Returns how many records came and went, and from where to where; new output sends an event of its topic's asset.
+    Returns how many records came and went, and from where to where; new output sends an event of its topic's asset. So
+    does a retry, whatever it found: the try before may have died before it could.
     """
 
     template_fields: Sequence[str] = (
@@ -169,7 +171,7 @@ class TxnConsumeOperator(BaseOperator):
             end_offsets=end_offsets(engine, self.output_topic),
             run_id=run_id_of(context),
         )
-        if written:
+        if written or may_have_loaded_before(context):
             emit(context, self.conn_id, update)
         return told | {"output": dict(update)}
 

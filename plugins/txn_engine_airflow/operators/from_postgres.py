@@ -22,6 +22,7 @@ from txn_engine_airflow.operators.transactions import (
     end_offsets,
     fenced_means_retry,
     has_committed_before,
+    may_have_loaded_before,
     told_load,
     with_outlets,
 )
@@ -64,7 +65,8 @@ class PostgresToTxnOperator(BaseOperator):
 
     `postgres_conn_id`: a connection of type `postgres`. `transaction_timeout_s`: after so long the sweep may abort a
     load whose process died. Returns, and sends as the event of the topic's asset, where the records went:
-    `TopicUpdate`. `max_active_tis_per_dag` is 1 unless told.
+    `TopicUpdate`; of an outbox a retry sends it without records too, for the try before may have loaded some and died.
+    `max_active_tis_per_dag` is 1 unless told.
     """
 
     template_fields: Sequence[str] = (
@@ -289,7 +291,7 @@ class PostgresToTxnOperator(BaseOperator):
             end_offsets=end_offsets(engine, self.topic),
             committed_before=bool(done.finished),
         )
-        if done.records or done.finished:
+        if done.records or done.finished or may_have_loaded_before(context):
             emit(context, self.conn_id, update)
         return {**update, "batches": done.batches, "claimed_by_others": done.claimed_by_others}
 

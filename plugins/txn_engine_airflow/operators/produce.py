@@ -71,8 +71,9 @@ class TxnProduceOperator(BaseOperator):
 
     With a `dead_letter_topic` rows that cannot be used go there, in the same transaction: records and dead letters are
     all rows. Above `max_dead_letters` (a count, or a share as "1%") the task fails and loads nothing. How many there
-    were is in its XCom `dead_letters`. Of a callable these are rows with a value that does not fit its column, whose
-    type may then be wider than the topic's; letters name the task, and the row by its number in all that it gave.
+    were is in its XCom `dead_letters` (none where an earlier try had committed the run). Of a callable these are rows
+    with a value that does not fit its column, whose type may then be wider than the topic's; letters name the task, and
+    the row by its number in all that it gave.
 
     With a `manifest` (a topic, `topics create NAME --manifest`) files whose content was loaded before, by whatever run,
     are passed over and named in the log, unless `again` is true; one that has changed since fails the task. It also

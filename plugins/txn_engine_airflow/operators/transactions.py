@@ -297,6 +297,11 @@ def told_load(
     return {**update, "transactional_id": transactional_id}
 
 
+def may_have_loaded_before(context: Context) -> bool:
+    """Whether an earlier try of this task may have committed, and died before it could tell of it."""
+    return context["ti"].try_number > 1
+
+
 def emit(context: Context, conn_id: str, update: TopicUpdate) -> None:
     """Tell of a topic's new records through every alias among the task's outlets but the coordinator's."""
     store = StoreConnection.load(conn_id)

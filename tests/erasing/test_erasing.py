@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +34,14 @@ from tests.faults import Fault, FaultyStore, Operation, ProcessDiedError
 from txn_engine.backup import prune, restore
 from txn_engine.erasing import ErasureReport
 from txn_engine.errors import CorruptObjectError, InvalidRequestError, TxnEngineError
+from txn_engine.log.cuts import Holds
 from txn_engine.log.objects import encode_json
 from txn_engine.log.pins import PinStore
 from txn_engine.log.uploads import upload_records
+from txn_engine.maintain.erasing import Candidate, candidates
 from txn_engine.maintain.policy import DAY_MS
+from txn_engine.maintain.target import Target
+from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import DataProposal
 from txn_engine.schemas.layout import original
 from txn_engine.testing import ManualClock
@@ -539,6 +544,31 @@ def test_columns_that_sql_does_not_tell_apart() -> None:
         with pytest.raises(InvalidRequestError, match="differ by more than case"):
             engine.erase("twins", "id = 42", execute=True)
         assert engine.scan("twins").to_table().num_rows == 2
+
+
+@pytest.mark.parametrize("place", ["txn_engine.erasing.searching", "txn_engine.maintain.erasing"])
+def test_two_erasures_at_once(place: str) -> None:
+    """The files that one was about to read, the other has taken: it looks at what stands for them."""
+    store, clock = ledger()
+    looks = 0
+
+    def overtaken(target: Target, state: PartitionState, holds: Holds) -> list[Candidate]:
+        nonlocal looks
+        found = list(candidates(target, state, holds))
+        looks += 1
+        if looks <= 2:
+            with open_engine(store, clock) as other:
+                other.erase(TOPIC, f"account_id in ({looks}, {9 + looks})", execute=True)
+        return found
+
+    with open_engine(store, clock) as engine:
+        before = seen(engine)
+        with mock.patch(f"{place}.candidates", overtaken):
+            assert erase(engine).still_held == ()
+        assert objects_with(store) == []
+        kept = {at: each for at, each in without_person(before).items() if each[0] not in (1, 2, 10, 11)}
+        assert seen(engine) == kept
+        assert_sound(engine)
 
 
 def test_records_of_a_time_behind_the_calendar_s_end() -> None:

@@ -12,18 +12,19 @@ import pyarrow as pa
 from storage import open_parquet
 from txn_engine.erasing.matching import Matcher
 from txn_engine.erasing.report import PartitionFound
-from txn_engine.errors import CorruptObjectError, InvalidRequestError
+from txn_engine.errors import ConcurrentTransactionsError, CorruptObjectError, InvalidRequestError
 from txn_engine.log.data_files import Chosen, begun, choose, read_data_file, version_of
 from txn_engine.log.erasures import Offsets
 from txn_engine.log.objects import store_errors
 from txn_engine.log.topics import Topic
-from txn_engine.maintain.erasing import candidates
+from txn_engine.maintain.erasing import candidates, is_overtaken
 from txn_engine.maintain.merging import begun_ahead
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.file_names import DataFileName, parse_data_path
 from txn_engine.protocol.partition import LogFile, PartitionState
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 
+_TRIES: Final = 10
 _ROWS_ASKED: Final = 1 << 17
 _BYTES_ASKED: Final = 16 << 20
 
@@ -74,7 +75,21 @@ class Searcher:
 
     def search(self) -> Found:
         """Every file that there is. Raises where one that readers need cannot be read: what it holds nobody knows."""
-        state = self._target.read_back()
+        for _ in range(_TRIES):
+            state = self._target.read_back()
+            try:
+                return self._search(state)
+            except CorruptObjectError:
+                if not is_overtaken(self._target, state):
+                    raise
+        raise ConcurrentTransactionsError(
+            f"other erasures were quicker {_TRIES} times",
+            actor="erase",
+            place=f"{self._target.topic}-{self._target.partition}",
+            action="run it again when they have ended",
+        )
+
+    def _search(self, state: PartitionState) -> Found:
         holds = self._target.holds()
         found = Found(self._target.partition, state.last_stable_offset, np.empty(0, np.int64))
         found.log_end = state.log_end_offset

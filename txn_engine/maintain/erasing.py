@@ -80,6 +80,11 @@ def candidates(target: Target, state: PartitionState, holds: Holds) -> Iterator[
     )
 
 
+def is_overtaken(target: Target, state: PartitionState) -> bool:
+    """Whether others have erased from the partition since this state: a file that was live may be gone at once then."""
+    return not set(target.read_back().erased) <= set(state.erased)
+
+
 class PartitionEraser:
     """The erasure of the records at these offsets from one partition. May be killed anywhere and run by several at
     once: what is left to do is what the store says.
@@ -101,7 +106,12 @@ class PartitionEraser:
         for _ in range(_TRIES):
             state = self._target.read_back()
             holds = self._target.holds()
-            found = [each for each in candidates(self._target, state, holds) if self._is_to_go(each)]
+            try:
+                found = [each for each in candidates(self._target, state, holds) if self._is_to_go(each)]
+            except CorruptObjectError:
+                if not is_overtaken(self._target, state):
+                    raise
+                continue
             if not found:
                 return
             for at in range(0, len(found), _FILES_A_ROW):

@@ -119,10 +119,14 @@ class Conversion:
         return None
 
     def _moments(self, texts: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
-        if self.date_format is None:
-            require(texts, _YEAR)
-            return texts.cast(kind)
-        return _by_distinct(texts, partial(_moment, date_format=self.date_format, kind=kind), kind)
+        if self.date_format is not None:
+            parse = partial(_moment, date_format=self.date_format, kind=kind)
+            return _by_distinct(
+                texts, lambda some: pa.array([parse(text) for text in some.to_pylist()], kind)
+            )
+        if pa.types.is_date(kind):
+            return _by_distinct(texts, lambda some: _of_iso_8601(some, kind))
+        return _of_iso_8601(texts, kind)
 
     def _bytes(self, texts: pa.Array[Any]) -> pa.Array[Any]:
         if self.binary == "text":
@@ -224,11 +228,16 @@ def _unbase64(text: str) -> bytes:
     return found
 
 
-def _by_distinct(texts: pa.Array[Any], parse: Callable[[str], object], kind: pa.DataType) -> pa.Array[Any]:
-    """Parse each distinct text once: files repeat their dates."""
+def _by_distinct(texts: pa.Array[Any], convert: Callable[[Any], pa.Array[Any]]) -> pa.Array[Any]:
+    """Convert each distinct text once: files repeat their dates."""
     encoded: Any = texts.dictionary_encode()
-    values: pa.Array[Any] = pa.array([parse(text) for text in encoded.dictionary.to_pylist()], kind)
-    return values.take(encoded.indices)
+    return convert(encoded.dictionary).take(encoded.indices)
+
+
+def _of_iso_8601(texts: Any, kind: pa.DataType) -> pa.Array[Any]:
+    require(texts, _YEAR)
+    found: pa.Array[Any] = texts.cast(kind)
+    return found
 
 
 def _lacks(texts: Any, pattern: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,16 @@ from tests.spark.conftest import load
 from txn_engine import Engine, WidenColumn, connect
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.loading import DEAD_LETTERS, replay
-from txn_engine.spark import ConsumeResult, load_files, read_topic, run_consume_job, stream_topic, write_topic
+from txn_engine.spark import (
+    ConsumeResult,
+    load_files,
+    read_topic,
+    run_consume_job,
+    stream_topic,
+    write_topic,
+)
 from txn_engine.spark.dead_letters import dead_letters_to
+from txn_engine.spark.errors import SparkJobError
 from txn_engine.spark.loading import FileReader
 from txn_engine.spark.writing import FileRows, write_with
 from txn_engine.types import TopicPartition
@@ -293,3 +302,24 @@ def test_reasons_without_number_are_cut_short(
     assert found.reasons["other reasons"] == 5
     assert len(found.reasons) == 21
     assert len({row["reason"] for row in dead(file_ledger)}) == 25
+
+
+def test_rows_that_are_too_large(spark: SparkSession, file_ledger: Engine, tmp_path: Path) -> None:
+    """Of files and of a DataFrame: letters; where the letter itself is too large the file's line is told."""
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string())])
+    file_ledger.admin.create_topic("notes", partitions=1, schema=schema, max_message_bytes=20_000)
+    large = random.Random(18).randbytes(15_000).hex()
+    (tmp_path / "f.csv").write_text(f"id,note\n1,a\n2,{large}\n3,c\n")
+    path = str(tmp_path / "f.csv")
+    done = load_files(spark, file_ledger, "notes", path, run_id="1", dead_letter_topic=DEAD)
+    assert (done.records, done.dead_letters) == (2, 1)
+    rows = spark.createDataFrame([(1, "a"), (2, large)], "id long, note string")
+    frame = write_topic(
+        rows, file_ledger, "notes", transactional_id="rows", run_id="1", dead_letter_topic=DEAD
+    )
+    assert (frame.records, frame.dead_letters) == (1, 1)
+    assert [row["source_line"] for row in dead(file_ledger)] == [3, None]
+    assert {row["reason"][:26] for row in dead(file_ledger)} == {"a record that is too large"}
+    file_ledger.admin.alter_configs({"max.message.bytes": 20_000}, topic=DEAD)
+    with pytest.raises(SparkJobError, match=r"too large for topic 'payments-dead'.*f\.csv line 3"):
+        load_files(spark, file_ledger, "notes", path, run_id="2", dead_letter_topic=DEAD)

@@ -143,27 +143,14 @@ class DeadLetters:
                     run_id=self.run_id,
                     failed_at_ms=self.clock(),
                 )
-                self._check_sizes(rows, letters)
+                if self.sizes is not None:
+                    check_letter_sizes(self.sizes, rows, letters)
                 self.held.append(letters)
                 self.held_bytes += letters.nbytes
                 if self.held_bytes >= SENT_BYTES:
                     self._send()
 
         return take
-
-    def _check_sizes(self, rows: Sequence[BadRow], letters: pa.Table) -> None:
-        if self.sizes is None:
-            return
-        for batch in letters.to_batches():
-            for row in self.sizes.too_large(batch)[:1]:
-                raise InvalidRecordError(
-                    f"a dead letter that is too large for topic {self.dead_letter_topic!r}; it is one for:"
-                    f" {rows[row].error.seen}",
-                    actor="load",
-                    place=rows[row].error.place,
-                    expected=self.sizes.expected,
-                    action="mend the row, or raise max.message.bytes of the dead-letter topic",
-                )
 
     def check(self, rows: int) -> None:
         """The whole run is read, and had so many rows in all: hand over what is held.
@@ -201,6 +188,19 @@ class DeadLetters:
 def told_reasons(reasons: Mapping[str, int]) -> str:
     """How many of each, for a log."""
     return "; ".join(f"{count:,} of: {reason}" for reason, count in reasons.items())
+
+
+def check_letter_sizes(sizes: RowSizes, rows: Sequence[BadRow], letters: pa.Table) -> None:
+    """Raise `InvalidRecordError`, by the row's place, where the letter of one is too large for its topic."""
+    (batch,) = letters.combine_chunks().to_batches()
+    for row in sizes.too_large(batch)[:1]:
+        raise InvalidRecordError(
+            f"a dead letter that is too large for topic {sizes.topic.name!r}; it is one for: {rows[row].error.seen}",
+            actor="load",
+            place=rows[row].error.place,
+            expected=sizes.expected,
+            action="mend the row, or raise max.message.bytes of the dead-letter topic",
+        )
 
 
 def letters_of(

@@ -16,7 +16,13 @@ from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRecordError, InvalidRequestError
 from txn_engine.files import BadRow, Rejected, fit_records
 from txn_engine.loading import DeadLetterLimit, check_dead_letter_topic
-from txn_engine.loading.dead_letters import OTHER_REASONS, letters_of, reading_of, reason_of
+from txn_engine.loading.dead_letters import (
+    OTHER_REASONS,
+    check_letter_sizes,
+    letters_of,
+    reading_of,
+    reason_of,
+)
 from txn_engine.log.data_files import EncodedFile
 from txn_engine.log.row_sizes import RowSizes
 from txn_engine.log.topics import Topic
@@ -190,6 +196,7 @@ class TaskLetters:
             run_id=to.run_id,
             failed_at_ms=self._failed_at_ms,
         )
+        check_letter_sizes(RowSizes(to.topic), rows, letters)
         conformed = conform_to_topic(letters, to.topic.schemas, topic=to.topic.name)
         split = split_by_key(conformed, to.topic.key, to.topic.partitions, self._turn)
         self._landed += self._files.write(split, conformed.nbytes)

@@ -378,6 +378,9 @@ def test_what_cannot_be_done(engine: Engine, outbox: Connection[Any]) -> None:
     for number in (0, "5", None, 10**10):
         with pytest.raises(InvalidRequestError, match=f"batch_rows={number!r}"):
             load_outbox(engine, outbox, "outbox", "payments", batch_rows=number)  # type: ignore[arg-type]
+    for number in (0, -1, "5", 1.5):
+        with pytest.raises(InvalidRequestError, match=f"max_batches={number!r}"):
+            load_outbox(engine, outbox, "outbox", "payments", max_batches=number)  # type: ignore[arg-type]
     engine.admin.create_topic(
         "wider", partitions=1, schema=SCHEMA.append(SCHEMA.field("note").with_name("more"))
     )

@@ -532,6 +532,9 @@ def test_what_cannot_be_done(engine: Engine, table: sqlite3.Connection, file: Pa
     with pytest.raises(IllegalStateError, match="closed"):
         consume_into(closed, consumer_of(engine), insert_into("payments"))
     produce(engine, payments(1))
+    for limit in ({"max_records": "5"}, {"max_batches": 0}, {"max_batches": -1}, {"max_batches": True}):
+        with pytest.raises(InvalidRequestError, match="expected 1 or more"):
+            consume_into(table, consumer_of(engine), insert_into("incoming"), **limit)
     with pytest.raises(DatabaseError, match="no unique index on account_id"):
         consume_into(table, consumer_of(engine), upsert_into("incoming", ["account_id"]))
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from txn_engine.consumer import Consumer
+from txn_engine.databases.errors import check_counts
 from txn_engine.databases.positions import TABLE, Position, PositionsTable
 from txn_engine.errors import InvalidRequestError, TxnEngineError
 from txn_engine.types import TopicPartition
@@ -56,6 +57,7 @@ def consume(
     progress: Callable[[int], None] | None,
 ) -> Consumed:
     """What the dialects' `consume_into` do, which say what is promised."""
+    check_counts("consume_into", max_records=max_records, max_batches=max_batches)
     run = _Run(database, consumer, write, consumer.group_metadata().group_id)
     ends = consumer.end_offsets(consumer.assignment())
     database.positions.create()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from txn_engine.errors import IllegalStateError, TxnEngineError
+from txn_engine.errors import IllegalStateError, InvalidRequestError, TxnEngineError
 
 
 class DatabaseError(TxnEngineError):
@@ -52,3 +52,12 @@ def require_idle(actor: str, *, is_open: bool, is_idle: bool) -> None:
             expected="one that is idle: each batch is committed by itself",
             action="commit or roll back before, or connect with autocommit",
         )
+
+
+def check_counts(actor: str, **given: object) -> None:
+    """Raise `InvalidRequestError` for a limit that is neither None nor a whole number from 1 on: below that, what does
+    nothing would be told as done.
+    """
+    for name, value in given.items():
+        if value is not None and (type(value) is not int or value < 1):
+            raise InvalidRequestError(f"{name}={value!r:.40}", actor=actor, expected="1 or more, or None")

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from psycopg import Connection, sql
 
-from txn_engine.databases.errors import DatabaseError
+from txn_engine.databases.errors import DatabaseError, check_counts
 from txn_engine.databases.loading import RowLoad, load_run
 from txn_engine.engine import Engine
 from txn_engine.errors import InvalidRequestError
@@ -117,6 +117,7 @@ def load_outbox(
         raise InvalidRequestError(
             f"batch_rows={batch_rows!r:.40}", actor=_ACTOR, expected=f"1 to {_BATCH_ROWS_MAX}"
         )
+    check_counts(_ACTOR, max_batches=max_batches)
     info = engine.logs.topics.look_up(topic)
     outbox = _Outbox(connection, table, order_by, run_column, mark_column)
     outbox.rows("", info).check()  # before anything is claimed

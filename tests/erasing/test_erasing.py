@@ -467,6 +467,21 @@ def test_functions_of_a_records_own_values() -> None:
         assert looked.records == engine.erase(TOPIC, WHERE).records > 0
 
 
+def test_whole_numbers_and_floats() -> None:
+    """Where each number is a float of its own, or all of its digits are there, they may be compared."""
+    with open_engine(MemoryStore(), ManualClock()) as engine:
+        schema = pa.schema([("id", pa.int64()), ("small", pa.int32()), ("rate", pa.float64())])
+        engine.admin.create_topic("odd", schema=schema)
+        engine.partition("odd", 0).append(
+            pa.table({"id": [2**53, 2**53 + 1], "small": [1, 1000], "rate": [1.0, 2.0]}, schema=schema)
+        )
+        for where in ("id = 9007199254740993", "id = 9007199254740993.0", "small = 1e3", "rate = 0.2e1"):
+            assert engine.erase("odd", where).records == 1
+        for where in ("id = 9007199254740993e0", "id = rate", "odd.id < 9007199254740993e0"):
+            with pytest.raises(InvalidRequestError, match="several are the same float"):
+                engine.erase("odd", where)
+
+
 @pytest.mark.parametrize("kind", [pa.float16(), pa.decimal256(50, 2)])
 def test_columns_that_duckdb_has_no_type_for(kind: pa.DataType) -> None:
     """One line; a condition on the others is fine."""
@@ -489,6 +504,9 @@ def test_columns_that_duckdb_has_no_type_for(kind: pa.DataType) -> None:
         ("account_id = 'Arthur'", "cannot be evaluated"),
         ("account_id = 1; DROP TABLE x", "no SQL"),
         ("account_id = #1", "a column by its place"),
+        ("account_id = 4.242424242424242E+15", "a number with an exponent, compared with a column of int64"),
+        ("amount > 5 AND account_id NOT IN (3, -1e3)", "a number with an exponent"),
+        ("account_id BETWEEN 1e15 AND payments.account_id", "a number with an exponent"),
         ("age(_timestamp) > INTERVAL 1 YEAR", "the function 'age'"),
         ("", "no condition"),
     ],

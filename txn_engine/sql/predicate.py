@@ -35,6 +35,8 @@ _REFUSED: Final = {
 }
 _SAME_EACH_TIME: Final = ("scalar", "CONSISTENT")
 _SAME_IN_ONE_ZONE: Final = {_SAME_EACH_TIME, ("scalar", "CONSISTENT_WITHIN_QUERY")}
+_COMPARED: Final = ("COMPARE_BETWEEN", "COMPARE_IN", "COMPARE_NOT_IN")
+_OPERANDS: Final = ("left", "right", "input", "lower", "upper")
 _ASKS_THE_CLOCK: Final = "age"
 """`age(x)` counts from today, and is called CONSISTENT."""
 
@@ -64,6 +66,7 @@ class SqlPredicate:
         self._check_functions(nodes)
         self.columns: Sequence[str] = self._columns(nodes, topic)
         self.is_constant = not self.columns
+        self._check_floats(nodes)
         self._check_type()
 
     def close(self) -> None:
@@ -176,6 +179,23 @@ class SqlPredicate:
             found.append(name)
         return list(dict.fromkeys(found))
 
+    def _check_floats(self, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Whole numbers and decimals beside a float are compared as floats, where neighbours are equal from 2^53 on."""
+        kinds = {each.name.lower(): each.type for each in self._schema}
+        for node in nodes:
+            if node.get("class") == "COMPARISON" or node.get("type") in _COMPARED:
+                operands = [node[name] for name in _OPERANDS if name in node] + node.get("children", [])
+                found = [_kind_of(each, kinds) for each in operands]
+                exact = next((each for each in found if each is not None and _is_long(each)), None)
+                if exact is not None and any(
+                    each is not None and pa.types.is_floating(each) for each in found
+                ):
+                    raise InvalidRequestError(
+                        f"a float, or a number with an exponent, compared with a column of {exact}",
+                        actor=ACTOR,
+                        expected="all digits of a number, as 9007199254740993: several are the same float",
+                    )
+
     def _check_type(self) -> None:
         empty = logical_schema(self._schema, self.columns or [OFFSET]).empty_table()
         try:
@@ -193,6 +213,20 @@ class SqlPredicate:
             self._connection.unregister("records")
         if kind.upper() not in ("BOOLEAN", "BOOL"):
             raise InvalidRequestError(f"an expression of type {kind[:60]}", actor=ACTOR, expected=_BOOLEAN)
+
+
+def _kind_of(node: Mapping[str, Any], kinds: Mapping[str, Any]) -> Any:
+    """The type of a column, or of a number with an exponent; None for all else."""
+    if node.get("class") == "COLUMN_REF":
+        names = [str(name).lower() for name in node["column_names"]]
+        return kinds.get(names[0], kinds.get(names[-1]))
+    literal = node.get("literal", {})
+    return pa.float64() if literal.get("kind") == "NUMERIC" and "e" in literal["text"].lower() else None
+
+
+def _is_long(kind: Any) -> bool:
+    """Whether a type has numbers that no float tells from their neighbours."""
+    return kind in (pa.int64(), pa.uint64()) or (pa.types.is_decimal(kind) and kind.precision > 15)
 
 
 def _empty(node: Mapping[str, Any]) -> set[str]:

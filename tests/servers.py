@@ -7,6 +7,7 @@ import http.client
 import io
 import json
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -28,6 +29,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 FOUND = REPOSITORY / ".cache" / "found"
 """Programs that set-up found on the machine or fetched (.ci/setup-debian)."""
 START_TIMEOUT_S = 30.0
+SERVERS_PORTS = range(10_000, 32_768)
+"""Who connects gets a port from 32,768 on where Linux is left as it is, from 49,152 on elsewhere."""
 
 
 def minio_binary() -> Path | None:
@@ -49,12 +52,17 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many of them, each another."""
+    """So many of them, each another, and none that the system gives to who connects: while a server is down for a
+    moment, one of those that look for it could else get its port, even be connected to itself there.
+    """
     with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
+        found: list[int] = []
+        while len(found) < count:
+            probe = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):  # somebody has it
+                probe.bind(("127.0.0.1", random.choice(SERVERS_PORTS)))
+                found.append(int(probe.getsockname()[1]))
+        return found
 
 
 def minio_client(endpoint: str, access_key: str, secret_key: str) -> Minio:

@@ -180,8 +180,8 @@ def _look_at_what_is_left(url: str, clock: FastClock, chance: random.Random, tol
                 toll.counts["cuts read at last"] += 1
                 toll.findings += read.torn
     with contextlib.closing(open_store(url)) as store:
-        toll.counts["objects left"] = sum(1 for _ in store.list(""))
         report = verify_store(store)
+        toll.counts["objects kept"] = sum(1 for _ in store.list("")) - report.stats.orphan_files
     toll.counts["objects audited"] = report.stats.objects
     toll.findings += [
         f"audit: {found.code} {found.object}: {found.seen}"

@@ -377,7 +377,8 @@ class Storms:
         yield from audit(engine, told)
         now = Counter({"objects audited": report.stats.objects, "records audited": report.stats.records})
         self._toll.counts += now
-        self._toll.counts["objects left"] += sum(1 for _ in engine.store.list(""))
+        kept = sum(1 for _ in engine.store.list("")) - report.stats.orphan_files
+        self._toll.counts["objects kept"] += kept  # an upload that no entry names holds nothing to audit
         transactions = [what for name, what in told.outcomes.items() if name not in told.begun["emit"]]
         done = Counter(transactions)
         done["children refused"] = told.children

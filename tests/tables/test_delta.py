@@ -600,11 +600,33 @@ def test_a_cut_of_another_store_is_refused(engine: Engine, tmp_path: Path) -> No
     with txn_engine.connect(f"file://{tmp_path}/another") as other:
         other.admin.create_topic("payments", schema=SCHEMA, key="account")
         strange = other.cut()
-    engine.admin.alter_configs({"tables.publish": "delta"}, topic="payments")
-    for publish_at in (engine.tables.publish, engine.tables.publish_due):
-        with pytest.raises(InvalidRequestError, match=f"cut 0 of store {strange.store_id}"):
-            publish_at("payments", cut=strange)
+    for formats in ("", "delta"):  # also where nothing is due
+        engine.admin.alter_configs({"tables.publish": formats}, topic="payments")
+        for publish_at in (engine.tables.publish, engine.tables.publish_due):
+            with pytest.raises(InvalidRequestError, match=f"cut 0 of store {strange.store_id}"):
+                publish_at("payments", cut=strange)
+        with pytest.raises(InvalidRequestError, match="there is no cut 7"):
+            engine.tables.publish_due(cut=7, dry_run=True)
     assert engine.tables.status() == []
+
+
+def test_those_that_are_due_are_published_at_the_cut_that_is_given_or_not_at_all(engine: Engine) -> None:
+    """One of which files were erased since, and an older one, are failures; nothing is published elsewhere instead."""
+    append(engine, 1, 2, 4)
+    before = engine.cut()
+    engine.erase("payments", "account = 4", execute=True)
+    engine.admin.alter_configs({"tables.publish": "delta"}, topic="payments")
+    (failure,) = engine.tables.publish_due(cut=before).failures
+    assert f"cut {before.number} is from before an erasure" in failure.message
+    assert versions(engine) == []
+    old = engine.cut()
+    append(engine, 3)
+    newer = engine.cut()
+    assert engine.tables.publish_due(cut=newer).failures == ()
+    (failure,) = engine.tables.publish_due(cut=old).failures
+    assert f"cut {old.number}, and the delta table of 'payments' shows cut" in failure.message
+    assert versions(engine) == [0]
+    assert accounts(publish(engine)) == [1, 2, 3]
 
 
 def test_formats_that_there_are_not(engine: Engine) -> None:

@@ -140,18 +140,20 @@ class Tables:
         progress: Callable[[str, int, int], None] | None = None,
     ) -> MaintenanceReport[TablePublished]:
         """Publish the topics whose setting `tables.publish` says so, all at one cut, each by itself: one that fails is
-        in the report's `failures`. Of one topic, or of all. In a dry run: those that are behind.
+        in the report's `failures`. Of one topic, or of all. In a dry run: those that are behind. At a cut that is given
+        or not at all; at one that is made here, or at a newer one where the topic cannot be published at that.
         """
+        given = None if cut is None else self._cuts.find(cut)
         topics, unreadable = self._due(topic)
         outcomes: Outcomes[TablePublished] = Outcomes()
         for each in unreadable:
             outcomes.note(each)
         at: Cut | None = None
         if topics and not dry_run:
-            at = self._make_cut() if cut is None else self._cuts.find(cut)
+            at = given or self._make_cut()
         for number, info in enumerate(topics, start=1):
             for name in info.tables_publish:
-                outcomes.note(self._publish_one(info, name, at))
+                outcomes.note(self._publish_one(info, name, at, is_asked=given is not None))
             if progress is not None:
                 progress(info.name, number, len(topics))
         if outcomes.refusal is not None:
@@ -167,7 +169,9 @@ class Tables:
         survey = self._logs.topics.survey_each()
         return [info for info in survey.topics if info.tables_publish], survey.unreadable
 
-    def _publish_one(self, topic: Topic, name: str, cut: Cut | None) -> TablePublished | Unreadable | None:
+    def _publish_one(
+        self, topic: Topic, name: str, cut: Cut | None, *, is_asked: bool
+    ) -> TablePublished | Unreadable | None:
         """What became of one table, None where it was up to date. No cut: a dry run."""
         try:
             with one_place(topic.name):
@@ -177,8 +181,10 @@ class Tables:
                     is_due = before is None or before.cut < 0 or before.behind or not is_shown
                     return _moved(topic, name, before, before) if is_due else None
                 try:
-                    self._publish(topic, [self._view(name, topic)], cut, is_asked=False)
+                    self._publish(topic, [self._view(name, topic)], cut, is_asked=is_asked)
                 except ConcurrentTransactionsError:  # that cut goes through one of its files
+                    if is_asked:
+                        raise
                     self.publish(topic.name, name)
                 after = self._table(topic, name)
                 return None if after == before else _moved(topic, name, before, after)

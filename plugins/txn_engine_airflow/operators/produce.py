@@ -64,7 +64,8 @@ class TxnProduceOperator(BaseOperator):
     """Loads records into a topic in one transaction: readers see all of them or none, and each run's once.
 
     `path`: a csv, jsonl or parquet file, a folder or a pattern, or several, read as `txn-engine produce` reads them,
-    with `read_options` as `txn_engine.files.read_records` has them (delimiter, date_format, ...). Or
+    with `read_options` as `txn_engine.files.read_records` has them (delimiter, date_format, ...); an empty list, as an
+    earlier task that found no file gives, is a run with nothing to load. Or
     `python_callable(**op_kwargs)`, which gives a pyarrow Table, RecordBatch, RecordBatchReader, an iterable of them, or
     None for nothing; like a task's function it may ask for entries of the context by their names. Columns are the
     topic's; `partition` puts all into one, else the topic's key says.
@@ -347,6 +348,8 @@ class TxnProduceOperator(BaseOperator):
 
         paths = [self.path] if isinstance(self.path, str) else self.path or ()
         passed_over: list[Path] = []
+        if not paths:  # what an earlier task found: nothing, which is no mistake here
+            return ()
         files = files_named(paths, self.read_options.get("format"), passed_over=passed_over.append)
         self._tell_passed_over("for how their names begin or end", passed_over)
         if kept is None:

@@ -119,6 +119,10 @@ REFUSED: list[tuple[list[Change], str]] = [
     ([AddColumn(pa.field("AMOUNT", pa.string()))], "do not tell from 'amount'"),
     ([RenameColumn("tags", "Amount")], "do not tell from 'amount'"),
     ([DropColumn("tags"), AddColumn(pa.field("Tags", pa.string()))], "do not tell from 'tags'"),
+    (
+        [DropColumn("tags"), AddColumn(pa.field("tag\u017f", pa.string()))],
+        "do not tell from 'tags'",
+    ),  # a long s
     ([RenameColumn("count", 5)], "column 5"),  # type: ignore[arg-type]
 ]
 

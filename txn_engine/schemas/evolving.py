@@ -210,7 +210,7 @@ class _Evolving:
 
 
 def _alike(one: str, other: str) -> bool:
-    return one.lower() == other.lower()
+    return one.casefold() == other.casefold()
 
 
 def _is_flat(kind: pa.DataType) -> bool:

@@ -29,7 +29,7 @@ def files_named(
     names are passed over as Spark does: what begins with `.`, or with `_` unless it holds a `=`, and what is being
     copied. `passed_over` is told of each. `InvalidRequestError` for what names no file, a file that is named twice (by
     two paths, or a hard link and its file), and in folders and patterns for what is no file, or one of no known format
-    unless `format` says what they are; and for no path at all, or an empty one, which would be the folder of now.
+    unless `format` says what they are; and for an empty path, which would be the folder of now. No paths are no files.
     """
     found: list[Path] = []
     seen: dict[tuple[int, int] | str, Path] = {}
@@ -40,8 +40,6 @@ def files_named(
             passed_over(hidden)
         told.add(hidden)
 
-    if not paths:
-        raise InvalidRequestError("no paths", actor=ACTOR, expected="one or more")
     for path in paths:
         _check(path)
         for file in _named_by(path, format, tell):

@@ -348,8 +348,6 @@ class TxnProduceOperator(BaseOperator):
 
         paths = [self.path] if isinstance(self.path, str) else self.path or ()
         passed_over: list[Path] = []
-        if not paths:  # what an earlier task found: nothing, which is no mistake here
-            return ()
         files = files_named(paths, self.read_options.get("format"), passed_over=passed_over.append)
         self._tell_passed_over("for how their names begin or end", passed_over)
         if kept is None:

@@ -141,7 +141,7 @@ def test_a_restored_store_does_not_write_all_of_it_again(
     restore(source, target)
     with txn_engine.connect(f"file://{tmp_path}/again") as again:
         with pytest.raises(
-            InvalidRequestError, match=f"a backup of store {engine.config.store_id}, of whose"
+            InvalidRequestError, match=f"restored from a backup, and of store {engine.config.store_id} the"
         ) as told:
             consume_into(connection, consumer_of(again), write)
         assert again.config.store_id in str(told.value)
@@ -159,6 +159,22 @@ def test_a_restored_store_does_not_write_all_of_it_again(
         another.subscribe(["payments"])
         assert consume_into(connection, another, insert_into("others", create=True)).records == 30
     assert accounts(connection) == list(range(30))
+    third = open_store(f"file://{tmp_path}/third", create=True)
+    restore(source, third)  # the positions are the second store's by now, of which this one knows nothing
+    with (
+        txn_engine.connect(f"file://{tmp_path}/third") as once_more,
+        pytest.raises(InvalidRequestError, match=f"and of store {again.config.store_id} the"),
+    ):
+        consume_into(connection, consumer_of(once_more), write)
+    assert accounts(connection) == list(range(30))
+
+
+def test_what_may_be_aborted_later_is_not_taken(engine: Engine, connection: sqlite3.Connection) -> None:
+    produce(engine, payments(1))
+    with engine.consumer({"group.id": "g", "isolation.level": "read_uncommitted"}) as consumer:
+        consumer.subscribe(["payments"])
+        with pytest.raises(InvalidRequestError, match="reads read_uncommitted"):
+            consume_into(connection, consumer, insert_into("payments", create=True))
 
 
 @pytest.mark.parametrize("moment", ["write", "follow"])

@@ -110,10 +110,14 @@ class Consumer:
         return self._logs.config.store_id
 
     @property
-    def restored_from(self) -> str | None:
-        """The id of the store of whose backup that one is; None where it was not restored."""
-        restored = self._logs.config.restored
-        return None if restored is None else restored.store_id
+    def is_restored(self) -> bool:
+        """Whether that store began as a backup of another one."""
+        return self._logs.config.restored is not None
+
+    @property
+    def isolation_level(self) -> IsolationLevel:
+        """Whether it reads what is not decided, too."""
+        return self._isolation
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Go on from this offset.

@@ -58,12 +58,13 @@ def consume(
 ) -> Consumed:
     """What the dialects' `consume_into` do, which say what is promised."""
     check_counts("consume_into", max_records=max_records, max_batches=max_batches)
+    _check_isolation(consumer)
     run = _Run(database, consumer, write, consumer.group_metadata().group_id)
     ends = consumer.end_offsets(consumer.assignment())
     database.positions.create()
     run.known = database.positions.read()
-    if consumer.restored_from is not None:
-        run.former = database.positions.read(consumer.restored_from)
+    if consumer.is_restored:
+        run.elsewhere = database.positions.elsewhere()
     while max_batches is None or run.batches < max_batches:
         run.begin_partitions()
         records = consumer.poll(max_records)
@@ -82,9 +83,19 @@ def consume(
     )
 
 
+def _check_isolation(consumer: Consumer) -> None:
+    if consumer.isolation_level != "read_committed":
+        raise InvalidRequestError(
+            f"a consumer that reads {consumer.isolation_level}",
+            actor="consume_into",
+            expected="read_committed: what is aborted later would stay in the database",
+            action="make the consumer without isolation.level",
+        )
+
+
 class _Run:
-    """One call. known: what the database has; of partitions that it has nothing of, nothing. former: what it has of
-    the store of whose backup this one is.
+    """One call. known: what the database has; of partitions that it has nothing of, nothing. elsewhere: for a store
+    that was restored, what it has of others: the one whose backup it is, one of before, or a sibling.
     """
 
     def __init__(
@@ -95,7 +106,7 @@ class _Run:
         group_id: str,
     ) -> None:
         self.known: dict[TopicPartition, Position] = {}
-        self.former: dict[TopicPartition, Position] = {}
+        self.elsewhere: dict[TopicPartition, tuple[str, int]] = {}
         self.records = self.batches = 0
         self.group_error: str | None = None
         self._database, self._consumer, self._write = database, consumer, write
@@ -109,7 +120,7 @@ class _Run:
             return
         for tp, incarnation in found.items():
             known = self.known.get(tp)
-            if known is None and tp in self.former:
+            if known is None and tp in self.elsewhere:
                 raise self._is_restored(tp)
             if known is None:
                 self._consumer.seek_to_reset([tp])
@@ -127,9 +138,10 @@ class _Run:
 
     def _is_restored(self, tp: TopicPartition) -> InvalidRequestError:
         """Nobody can tell which of the records there are in the backup too."""
+        store_id, offset = self.elsewhere[tp]
         return InvalidRequestError(
-            f"this store is a backup of store {self._consumer.restored_from}, of whose {tp} records up to offset"
-            f" {self.former[tp].offset} are there",
+            f"this store was restored from a backup, and of store {store_id} the records of {tp} up to offset {offset}"
+            " are there",
             actor=f"group {self._group_id!r}",
             place=TABLE,
             expected="positions in this store: begun anew, all records would be written again",

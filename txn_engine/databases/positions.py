@@ -14,6 +14,9 @@ TABLE: Final = "txn_engine_positions"
 
 READ: Final = f"""
 SELECT topic, partition, incarnation, next_offset FROM {TABLE} WHERE store_id = %s AND group_id = %s"""
+_ELSEWHERE: Final = f"""
+SELECT topic, partition, store_id, next_offset FROM {TABLE} WHERE store_id <> %s AND group_id = %s
+ORDER BY next_offset"""
 _MOVE: Final = f"""
 UPDATE {TABLE} SET next_offset = %s, updated_at = CURRENT_TIMESTAMP
 WHERE store_id = %s AND group_id = %s AND topic = %s AND partition = %s AND incarnation = %s AND next_offset = %s"""
@@ -44,8 +47,12 @@ class PositionsTable(ABC):
         """Make the table where there is none; who may not make tables needs one that is there."""
 
     @abstractmethod
-    def read(self, store_id: str | None = None) -> dict[TopicPartition, Position]:
-        """As of now; of another store those of a group of the same name."""
+    def read(self) -> dict[TopicPartition, Position]:
+        """As of now."""
+
+    @abstractmethod
+    def elsewhere(self) -> dict[TopicPartition, tuple[str, int]]:
+        """What other stores' groups of the same name have come to: a store's id and its next offset, the furthest."""
 
     @abstractmethod
     def held(self) -> dict[TopicPartition, Position]:
@@ -79,14 +86,18 @@ class PositionsTable(ABC):
             if done.rowcount != 1:
                 raise self.refused(f"{tp} was moved by another run")
 
-    def rows(self, query: str, store_id: str | None = None) -> dict[TopicPartition, Position]:
-        """What a query for this group's positions gives, of this store or of another."""
-        own, group_id = self.whose
-        rows = self.execute(query, (store_id or own, group_id)).fetchall()
+    def rows(self, query: str) -> dict[TopicPartition, Position]:
+        """What a query for this group's positions gives."""
+        rows = self.execute(query, self.whose).fetchall()
         return {
             TopicPartition(topic, at): Position(incarnation, offset)
             for topic, at, incarnation, offset in rows
         }
+
+    def rows_elsewhere(self) -> dict[TopicPartition, tuple[str, int]]:
+        """What `elsewhere` gives."""
+        rows = self.execute(_ELSEWHERE, self.whose).fetchall()
+        return {TopicPartition(topic, at): (store_id, offset) for topic, at, store_id, offset in rows}
 
     def refused(self, seen: str) -> OffsetsMovedError:
         """The error for another run beside this one."""

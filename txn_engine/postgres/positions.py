@@ -60,10 +60,15 @@ class PostgresPositions(PositionsTable):
     def _is_there(self) -> bool:
         return bool(self.execute(_EXISTS, (TABLE,)).fetchall()[0][0])
 
-    def read(self, store_id: str | None = None) -> dict[TopicPartition, Position]:
+    def read(self) -> dict[TopicPartition, Position]:
         """As of now."""
         with database_errors(self._actor, TABLE), self._connection.transaction():
-            return self.rows(READ, store_id)
+            return self.rows(READ)
+
+    def elsewhere(self) -> dict[TopicPartition, tuple[str, int]]:
+        """As of now."""
+        with database_errors(self._actor, TABLE), self._connection.transaction():
+            return self.rows_elsewhere()
 
     def held(self) -> dict[TopicPartition, Position]:
         """Locked until the end of the transaction that is open."""

@@ -106,10 +106,15 @@ class _Positions(PositionsTable):
             if execute(self._connection, known, (TABLE,)).fetchone() is None:
                 execute(self._connection, _CREATE)
 
-    def read(self, store_id: str | None = None) -> dict[TopicPartition, Position]:
+    def read(self) -> dict[TopicPartition, Position]:
         """As of now."""
         with transaction(self._connection, "BEGIN", _ACTOR, TABLE):
-            return self.rows(READ, store_id)
+            return self.rows(READ)
+
+    def elsewhere(self) -> dict[TopicPartition, tuple[str, int]]:
+        """As of now."""
+        with transaction(self._connection, "BEGIN", _ACTOR, TABLE):
+            return self.rows_elsewhere()
 
     def held(self) -> dict[TopicPartition, Position]:
         """This transaction alone writes."""

@@ -19,6 +19,7 @@ from txn_engine import connect
 pytestmark = pytest.mark.airflow
 
 DAG, RUN = "txn_verify_exactly_once", "manual__2026-11-21T10_00_00"
+ACCOUNT = 770_077_007_700  # as no time and no path has it
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def report(airflow_app: Any) -> Iterator[Path]:
         patch.setenv("TXN_ENGINE_CONNECTIONS", "other_store")
         engine.admin.create_topic("payments", partitions=1, schema=busy_store.SCHEMA)
         for _ in range(2):
-            engine.partition("payments", 0).append(busy_store.records(77, 1))
+            engine.partition("payments", 0).append(busy_store.records(ACCOUNT, 1))
         params = {"conn_id": "other_store", "topic": "payments", "record_id": "account_id", "scope": "everything",
                   "engine": "auto", "spark_above": 10**9,
                   "output_count": None}  # fmt: skip
@@ -72,7 +73,7 @@ def test_a_viewer_sees_outcomes_and_counts_but_no_record(report: Path, client: C
     assert "record_ids_unique" in {check["name"] for check in failed}
     assert all(check["action"] for check in failed)
     assert "salary" not in found.text
-    assert "77" not in found.text.replace(str(line["made_ms"]), "").replace(str(line["seconds"]), "")
+    assert str(ACCOUNT) not in found.text
     assert browser.get(f"{PREFIX}/report-files/{DAG}/{line['folder']}/index.html").status_code == 403
 
 

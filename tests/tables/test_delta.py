@@ -122,6 +122,18 @@ def test_on_s3(minio_bucket: S3Bucket, clock: ManualClock) -> None:
         read_back_everything(engine, clock, 2, engine.store.storage_options())
 
 
+@pytest.mark.parametrize("name", ["with blanks", "ledgér"])
+def test_the_path_of_a_store_may_have_any_letters(tmp_path: Path, clock: ManualClock, name: str) -> None:
+    """Polars takes the files' URIs for their names: the day it does not, docs/TABLES.md need not say so."""
+    with engine_on(LocalStore(tmp_path / name, create=True), clock) as engine:
+        engine.admin.create_topic("payments", partitions=1, schema=SCHEMA, key="account")
+        append(engine, 1, 2)
+        uri = publish(engine)
+    assert accounts(uri) == [1, 2]
+    with pytest.raises(FileNotFoundError):
+        pl.scan_delta(uri).select("account").collect()
+
+
 def test_a_stream_that_follows_is_given_each_new_record_once(engine: Engine) -> None:
     """By Delta's rule: what is added with dataChange in a commit that removes nothing with dataChange."""
     given: list[int] = []

@@ -127,7 +127,7 @@ def test_ctrl_c(tmp_path: Path) -> None:
         cwd=REPOSITORY,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     ) as running:
-        while not any(path.name.startswith("txn-engine-sql-") for path in tmp_path.iterdir()):
+        while not any(tmp_path.glob("txn-engine-sql-*/empty-*.parquet")):  # t's, just before the query
             assert running.poll() is None
             time.sleep(0.05)
         running.send_signal(signal.SIGINT)

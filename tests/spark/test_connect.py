@@ -12,6 +12,7 @@ import pytest
 
 from tests.spark.conftest import SCHEMA, load
 from txn_engine.engine import Engine
+from txn_engine.spark.java import find_java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -22,7 +23,11 @@ def test_a_connect_session_reads_and_streams(ledger: Engine, tmp_path: Path) -> 
     ledger.admin.create_topic("copies", partitions=2, schema=SCHEMA, key="account_id")
     load(ledger, 0, 120)
     command = [sys.executable, "-m", "tests.spark.connect_client", ledger.url, str(tmp_path / "ck")]
-    env = os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    env = os.environ | {
+        "JAVA_HOME": str(find_java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
     done = subprocess.run(
         command, cwd=REPOSITORY, env=env, capture_output=True, encoding="utf-8", check=False, timeout=240
     )

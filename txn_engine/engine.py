@@ -391,13 +391,14 @@ class Engine:
         if not isinstance(where, str):
             return nullcontext(where)
         try:
+            from txn_engine.sql.interruptible import interruptibly
             from txn_engine.sql.predicate import SqlPredicate
         except ModuleNotFoundError as error:
             raise InvalidRequestError(
                 f"a condition needs the package {error.name!r}, which is not installed",
                 action="pip install 'txn-engine[sql]'",
             ) from error
-        return closing(SqlPredicate(where, topic.schema, topic=topic.name))
+        return closing(interruptibly(lambda: SqlPredicate(where, topic.schema, topic=topic.name)))
 
     def finish_erasures(self, topic: str | None = None, *, progress: Progress = silent) -> Listing[Finished]:
         """Finish the erasures that were begun and cut off, of one topic or of all; in `unreadable` the topics where

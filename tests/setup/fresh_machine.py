@@ -2,7 +2,8 @@
 
 The checkout is copied to an empty folder and set up there by its own `.ci/setup`, under a PATH without those programs
 and with the package list of a bare Debian, so that every library comes from what was unpacked. Then each found program
-must run: a page is rendered, a database started, Spark counts, Go says its version. Last, nothing is left to set up.
+must run: a page is rendered, a database started, Spark counts, Go says its version; so must the tests in which a
+library looks for one by itself. Last, nothing is left to set up.
 Downloads are shared with the machine's caches of pip, uv and Go; Debian's packages and Spark's jars come anew.
 """
 
@@ -52,6 +53,8 @@ assert spark.range(1_000).count() == 1_000
 spark.stop()
 print("ran:", find_java_home(), spark.version)
 """
+TESTS = ["tests/spark/test_connect.py"]
+"""Those in which a library looks for Java by itself."""
 STAGES = {
     "Chromium renders": [".venv/bin/python", "-c", RENDER],
     "Postgres answers": [".venv/bin/python", "-c", QUERY],
@@ -194,6 +197,9 @@ def prove(folder: Path) -> None:
             )
             assert ran.startswith(str(checkout)), f"{name}: not with what was set up: {ran}"
             print(f"prove-setup: {ran.removeprefix(str(checkout))}")
+    with stage("tests that start what was set up"):
+        ran = run(checkout, environment | {"PYTHONPATH": "."}, [".venv/bin/pytest", "-q", *TESTS])
+        print(f"prove-setup: {ran.splitlines()[-1]}")
     foreign = libraries_of_the_machine(checkout, set(bare_packages(DPKG_STATUS.read_text(encoding="utf-8"))))
     assert foreign == [], f"not unpacked, and no bare Debian has them: {foreign}"
     started = time.monotonic()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -21,6 +21,7 @@ from txn_engine.quality.rows import FileRows, Rows
 from txn_engine.quality.suite_rows import ROWS_MAX
 from txn_engine.schemas.layout import Schemas
 from txn_engine.sql.file_parts import OFFSET, PARTITION, FilePart
+from txn_engine.sql.interruptible import interruptibly
 from txn_engine.sql.locked import LockedDuckDB
 from txn_engine.sql.relations import literal
 from txn_engine.sql.statement import read_statement
@@ -30,6 +31,8 @@ MEMORY_BYTES: Final = 1_500_000_000
 _OTHERS_BYTES: Final = 700_000_000
 """Of that: what Python, PyArrow and Great Expectations take, and what the audit has in memory."""
 _LEAST_BYTES: Final = 200_000_000
+
+T = TypeVar("T")
 
 
 class InProcess:
@@ -111,7 +114,7 @@ class InProcess:
     def query(self, query: str) -> pa.Table:
         """What a query gives: for few rows."""
         with _missing():
-            found: pa.Table = self._connection.sql(query).to_arrow_table()
+            found: pa.Table = self._stoppable(lambda: self._connection.sql(query).to_arrow_table())
         return found
 
     def frame(self, query: str, rows: int) -> pa.Table:
@@ -133,7 +136,7 @@ class InProcess:
         `backwards`: its input comes the other way round.
         """
         try:
-            text = read_statement(self._connection, query).text
+            text = self._stoppable(lambda: read_statement(self._connection, query)).text
         except InvalidRequestError as error:
             error.actor = f"{ACTOR}: an SQL reduction"
             raise
@@ -146,7 +149,10 @@ class InProcess:
 
     def _run(self, query: str) -> None:
         with _missing():
-            self._connection.execute(query)
+            self._stoppable(lambda: self._connection.execute(query))
+
+    def _stoppable(self, work: Callable[[], T]) -> T:
+        return interruptibly(work, self._connection.interrupt)
 
     def _of_files(self, rows: FileRows) -> str:
         self._held.enter_context(self._duckdb.offered(rows.parts))

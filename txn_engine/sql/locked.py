@@ -16,6 +16,7 @@ from storage.scratch import ScratchFolder
 from storage.store import ObjectStore
 from txn_engine.schemas.layout import Layout, Schemas
 from txn_engine.sql.file_parts import FilePart
+from txn_engine.sql.interruptible import interruptibly
 from txn_engine.sql.relations import literal, select_from
 from txn_engine.sql.store_files import PROTOCOL, StoreFiles
 
@@ -50,7 +51,7 @@ class LockedDuckDB:
         self._scratch = ScratchFolder("sql", parent=spill)
         self.folder = self._scratch.path
         try:
-            self.connection = self._connected(memory, threads, settings or {})
+            self.connection = interruptibly(lambda: self._connected(memory, threads, settings or {}))
         except BaseException:
             self._scratch.close()
             raise

@@ -19,6 +19,7 @@ from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import logical_schema
 from txn_engine.names import is_storable
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
+from txn_engine.sql.interruptible import interruptibly
 
 ACTOR: Final = "erase"
 _BOOLEAN: Final = "a condition on the topic's columns, such as account_id = 42"
@@ -77,7 +78,7 @@ class SqlPredicate:
         """Which of these records it chooses: true, and not null."""
         self._connection.register("records", records)
         try:
-            found = self._connection.execute(self._query()).fetchnumpy()["chosen"]
+            found = interruptibly(self._chosen, self._connection.interrupt)
         except duckdb.Error as error:
             raise InvalidRequestError(
                 f"a condition that cannot be evaluated for every record ({type(error).__name__})",
@@ -89,8 +90,9 @@ class SqlPredicate:
             self._connection.unregister("records")
         return np.ma.filled(found, False).astype(np.bool_)
 
-    def _query(self) -> str:
-        return f"SELECT coalesce(({self._text}\n), false) AS chosen FROM records"
+    def _chosen(self) -> Any:
+        query = f"SELECT coalesce(({self._text}\n), false) AS chosen FROM records"
+        return self._connection.execute(query).fetchnumpy()["chosen"]
 
     # --- what it may be --------------------------------------------------------------------------------------
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, TypeVar
@@ -27,6 +25,7 @@ from txn_engine.protocol.partition import PartitionState
 from txn_engine.scan import SchemaVersion, columns_asked, topic_of_cut
 from txn_engine.sql.columns import OWN, check_result, check_schema, table_schema, typed
 from txn_engine.sql.file_parts import FilePart
+from txn_engine.sql.interruptible import interruptibly
 from txn_engine.sql.locked import LockedDuckDB
 from txn_engine.sql.pruning import chosen
 from txn_engine.sql.relations import identifier
@@ -38,7 +37,6 @@ MEMORY_VARIABLE: Final = "TXN_ENGINE_SQL_MEMORY_MB"
 THREADS_VARIABLE: Final = "TXN_ENGINE_SQL_THREADS"
 _HALF: Final = "50%"  # of what the machine has, or its container
 _REMEMBERED_MAX: Final = 4
-_PATIENCE_S: Final = 0.1
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -88,7 +86,7 @@ class SqlEngine:
         threads: int | None,
     ) -> pa.Table:
         with self._duckdb(memory_mb, threads) as duck, duck.connection.cursor() as cursor:
-            statement = read_statement(cursor, query)
+            statement = interruptibly(lambda: read_statement(cursor, query), cursor.interrupt)
             found_topics = topics_of(self._logs, statement.tables)
             topics = {table: asked(topic) for table, topic in found_topics.items()}
             for topic in topics.values():
@@ -102,7 +100,9 @@ class SqlEngine:
             parts = {table: self._with_versions(topics[table], found) for table, found in parts.items()}
             with duck.offered(every):
                 try:
-                    found = _interruptibly(cursor, lambda: _result(duck, cursor, statement, topics, parts))
+                    found = interruptibly(
+                        lambda: _result(duck, cursor, statement, topics, parts), cursor.interrupt
+                    )
                 except duckdb.Error as error:
                     raise self._why(error, duck, every) from error
         schemas = {table: table_schema(topic.schema) for table, topic in topics.items()}
@@ -244,26 +244,6 @@ def _result(
     check_result(rows.columns, [str(kind) for kind in rows.types])
     found: pa.Table = rows.to_arrow_table()
     return found
-
-
-def _interruptibly(cursor: duckdb.DuckDBPyConnection, work: Callable[[], pa.Table]) -> pa.Table:
-    """What the work gives, done in another thread: Ctrl-C ends it, and is raised here as whatever it was."""
-    done: Future[pa.Table] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 -- raised by who waits
-            done.set_exception(error)
-
-    thread = threading.Thread(target=run, name="txn-sql", daemon=True)
-    thread.start()
-    try:
-        return done.result()
-    finally:
-        while thread.is_alive() and not done.done():
-            cursor.interrupt()
-            thread.join(_PATIENCE_S)
 
 
 def _remember(into: OrderedDict[K, V], key: K, value: V) -> None:

@@ -206,13 +206,13 @@ class InvalidRequestError(TxnEngineError):
 
 
 class SchemaChangedError(TxnEngineError):
-    """A file of a version of the topic's schema that the reader has not heard of. Look the topic up, and read again."""
+    """A file of a version of the topic's schema that the reader has not heard of. Look the topic up, and do it again."""
 
     code = "SCHEMA_CHANGED"
     retriable = True
     retry_helps = True
     is_refusal = True
-    default_action = "read again: the topic's columns changed meanwhile"
+    default_action = "do it again: the topic's columns changed meanwhile"
 
 
 class InvalidTimestampError(TxnEngineError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -18,6 +19,7 @@ from tests.erasing.persons import (
     EAGER,
     PERSON,
     SCHEMA,
+    START_MS,
     TOPIC,
     WHERE,
     commit,
@@ -39,12 +41,14 @@ from txn_engine.log.objects import encode_json
 from txn_engine.log.pins import PinStore
 from txn_engine.log.uploads import upload_records
 from txn_engine.maintain.erasing import Candidate, candidates
+from txn_engine.maintain.merging import FileMerger
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.maintain.target import Target
 from txn_engine.protocol.partition import PartitionState
 from txn_engine.protocol.proposals import DataProposal
 from txn_engine.schemas.layout import original
 from txn_engine.testing import ManualClock
+from txn_engine.types import CleanupPolicy
 
 
 def test_gone_from_every_object() -> None:
@@ -586,6 +590,35 @@ def test_two_erasures_at_once(place: str) -> None:
         assert objects_with(store) == []
         kept = {at: each for at, each in without_person(before).items() if each[0] not in (1, 2, 10, 11)}
         assert seen(engine) == kept
+        assert_sound(engine)
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_compaction_beside_an_erasure(policy: CleanupPolicy) -> None:
+    """The files that it was about to read, the erasure has taken: it merges what stands for them, and calls nothing
+    damaged.
+    """
+    store, clock = MemoryStore(), ManualClock(START_MS)
+    merge, merges = FileMerger.merge, 0
+
+    def overtaken(self: FileMerger, *given: Any) -> Any:
+        nonlocal merges
+        merges += 1
+        if merges == 1:
+            with open_engine(store, clock) as other:
+                erase(other)
+        return merge(self, *given)
+
+    with open_engine(store, clock) as engine:
+        engine.admin.create_topic(TOPIC, partitions=1, schema=SCHEMA, key="account_id", cleanup_policy=policy)
+        for account in range(3):
+            commit(engine, account, PERSON, account)
+        with mock.patch.object(FileMerger, "merge", overtaken):
+            report = engine.maintenance.compact(TOPIC, policy=EAGER)
+        assert report.failures == ()
+        assert [each.outputs for each in report.partitions] == [1]
+        assert {record[0] for record in seen(engine).values()} == {0, 1, 2}
+        assert objects_with(store) == []
         assert_sound(engine)
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from txn_engine.clock import Clock
-from txn_engine.errors import InvalidRequestError, StoreUnavailableError, TxnEngineError
+from txn_engine.errors import CorruptObjectError, InvalidRequestError, StoreUnavailableError, TxnEngineError
 from txn_engine.log.cuts import CutStore
 from txn_engine.log.entry_log import EntryLog
 from txn_engine.log.logs import Logs
@@ -296,8 +296,18 @@ def _in_its_tries(job: Callable[[Target], Done | None], target: Target) -> Done 
             return job(target.as_of_now())
         except OvertakenError as error:
             overtaken = str(error)
+        except CorruptObjectError as error:
+            if not _was_erased(target, error):
+                raise
+            overtaken = f"records were erased from {error.place}"
     seen = f"another run of maintenance was quicker {_TRIES} times; the last time {overtaken}; run it again"
     return Overtaken(target.topic, target.partition, seen)
+
+
+def _was_erased(target: Target, error: CorruptObjectError) -> bool:
+    """Whether what a job missed is a file of which records were erased meanwhile: it was live, and went at once."""
+    _, found, name = str(error.place).rpartition("/data/")
+    return bool(found) and f"data/{name}" in target.read_back().erased
 
 
 def _can_be_read(target: Target) -> bool:

@@ -474,14 +474,27 @@ def test_functions_of_a_records_own_values() -> None:
 def test_whole_numbers_and_floats() -> None:
     """Where each number is a float of its own, or all of its digits are there, they may be compared."""
     with open_engine(MemoryStore(), ManualClock()) as engine:
-        schema = pa.schema([("id", pa.int64()), ("small", pa.int32()), ("rate", pa.float64())])
+        of: pa.DataType = pa.struct([("id", pa.int64())])
+        schema = pa.schema([("id", pa.int64()), ("small", pa.int32()), ("rate", pa.float64()), ("of", of)])
         engine.admin.create_topic("odd", schema=schema)
-        engine.partition("odd", 0).append(
-            pa.table({"id": [2**53, 2**53 + 1], "small": [1, 1000], "rate": [1.0, 2.0]}, schema=schema)
-        )
-        for where in ("id = 9007199254740993", "id = 9007199254740993.0", "small = 1e3", "rate = 0.2e1"):
+        ids = [2**53, 2**53 + 1]
+        values = {"id": ids, "small": [1, 1000], "rate": [1.0, 2.0], "of": [{"id": each} for each in ids]}
+        engine.partition("odd", 0).append(pa.table(values, schema=schema))
+        fine = ("id = 9007199254740993", "id = 9007199254740993.0", "small = 1e3", "rate = 0.2e1")
+        for where in (
+            *fine,
+            "abs(of.id) = 9007199254740993",
+            "_offset < 1e0",
+            "id / 2 > rate AND rate > 1.5",
+        ):
             assert engine.erase("odd", where).records == 1
-        for where in ("id = 9007199254740993e0", "id = rate", "odd.id < 9007199254740993e0"):
+        refused = (
+            "id = 9007199254740993e0",
+            "id = rate",
+            "of.id = 9007199254740993e0",
+            "id = rate + 9007199254740990",
+        )
+        for where in (*refused, "-id = -9007199254740993e0", f"id = 9007199254740993.{23 * '0'}"):
             with pytest.raises(InvalidRequestError, match="several are the same float"):
                 engine.erase("odd", where)
 
@@ -508,9 +521,9 @@ def test_columns_that_duckdb_has_no_type_for(kind: pa.DataType) -> None:
         ("account_id = 'Arthur'", "cannot be evaluated"),
         ("account_id = 1; DROP TABLE x", "no SQL"),
         ("account_id = #1", "a column by its place"),
-        ("account_id = 4.242424242424242E+15", "a number with an exponent, compared with a column of int64"),
+        ("account_id = 4.242424242424242E+15", "a number with an exponent, compared with 'account_id'"),
         ("amount > 5 AND account_id NOT IN (3, -1e3)", "a number with an exponent"),
-        ("account_id BETWEEN 1e15 AND payments.account_id", "a number with an exponent"),
+        ("account_id BETWEEN 1e15 AND account_id", "a number with an exponent"),
         ("age(_timestamp) > INTERVAL 1 YEAR", "the function 'age'"),
         ("", "no condition"),
     ],

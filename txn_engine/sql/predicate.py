@@ -7,6 +7,7 @@ value of a record are told to nobody.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -38,6 +39,10 @@ _SAME_EACH_TIME: Final = ("scalar", "CONSISTENT")
 _SAME_IN_ONE_ZONE: Final = {_SAME_EACH_TIME, ("scalar", "CONSISTENT_WITHIN_QUERY")}
 _COMPARED: Final = ("COMPARE_BETWEEN", "COMPARE_IN", "COMPARE_NOT_IN")
 _OPERANDS: Final = ("left", "right", "input", "lower", "upper")
+_DIGITS_MAX: Final = 38
+_FLOAT: Final = re.compile("DOUBLE|FLOAT")
+_LONG: Final = re.compile(r"BIGINT|HUGEINT|DECIMAL\((1[6-9]|[23]\d),")
+"""Of the types that have numbers that no float tells from their neighbours."""
 _ASKS_THE_CLOCK: Final = "age"
 """`age(x)` counts from today, and is called CONSISTENT."""
 
@@ -127,6 +132,7 @@ class SqlPredicate:
             or node.get("modifiers")
         ):
             raise InvalidRequestError("more than one condition", actor=ACTOR, expected=_BOOLEAN)
+        self._statement: Any = parsed
         tree: Mapping[str, Any] = selected[0]
         return tree
 
@@ -183,25 +189,53 @@ class SqlPredicate:
 
     def _check_floats(self, nodes: Sequence[Mapping[str, Any]]) -> None:
         """Whole numbers and decimals beside a float are compared as floats, where neighbours are equal from 2^53 on."""
-        kinds = {each.name.lower(): each.type for each in self._schema}
-        for node in nodes:
-            if node.get("class") == "COMPARISON" or node.get("type") in _COMPARED:
-                operands = [node[name] for name in _OPERANDS if name in node] + node.get("children", [])
-                found = [_kind_of(each, kinds) for each in operands]
-                exact = next((each for each in found if each is not None and _is_long(each)), None)
-                if exact is not None and any(
-                    each is not None and pa.types.is_floating(each) for each in found
-                ):
-                    raise InvalidRequestError(
-                        f"a float, or a number with an exponent, compared with a column of {exact}",
-                        actor=ACTOR,
-                        expected="all digits of a number, as 9007199254740993: several are the same float",
-                    )
+        compared = [
+            [node[name] for name in _OPERANDS if name in node] + node.get("children", [])
+            for node in nodes
+            if node.get("class") == "COMPARISON" or node.get("type") in _COMPARED
+        ]
+        computed = [each for operands in compared for each in operands if each.get("class") != "CONSTANT"]
+        columns = _column_refs(computed)
+        types = self._types({_said(each): each for each in (*computed, *columns)})
+        for operands in compared:
+            found = [(each, types.get(_said(each), "")) for each in operands]
+            if any(_FLOAT.search(kind) or _is_float(each) for each, kind in found):
+                for each, kind in found:
+                    self._refuse_long(each, kind, types)
+
+    def _refuse_long(self, operand: Mapping[str, Any], kind: str, types: Mapping[str, str]) -> None:
+        """Refuse to compare this with a float, where a column is in it that has numbers that no float tells apart."""
+        for each in _column_refs(operand) if _LONG.search(kind) else ():
+            name = ".".join(each["column_names"])
+            if _LONG.search(types[_said(each)]) and name.lower() not in _OWN:
+                raise InvalidRequestError(
+                    f"a float, or a number with an exponent, compared with {name[:60]!r}",
+                    actor=ACTOR,
+                    expected="all digits of a number, as 9007199254740993: several are the same float",
+                )
+
+    def _types(self, asked: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+        """What DuckDB makes of these parts of the condition; of none where it can make nothing of one."""
+        if not asked:
+            return {}
+        self._statement["statements"][0]["node"]["select_list"] = list(asked.values())
+        try:
+            self._connection.register("records", self._empty_records())
+            text = json.dumps(self._statement)
+            (query,) = self._connection.execute("SELECT json_deserialize_sql($1)", [text]).fetchall()[0]
+            found = self._connection.execute(f"DESCRIBE {query}").fetchall()
+        except duckdb.Error:  # who asks for all of it is told
+            return {}
+        finally:
+            self._connection.unregister("records")
+        return {name: str(each[1]) for name, each in zip(asked, found, strict=True)}
+
+    def _empty_records(self) -> pa.Table:
+        return logical_schema(self._schema, self.columns or [OFFSET]).empty_table()
 
     def _check_type(self) -> None:
-        empty = logical_schema(self._schema, self.columns or [OFFSET]).empty_table()
         try:
-            self._connection.register("records", empty)
+            self._connection.register("records", self._empty_records())
             shown = self._connection.execute(f"SELECT ({self._text}\n) AS chosen FROM records").description
             kind = str(shown[0][1])
         except duckdb.Error as error:
@@ -217,18 +251,20 @@ class SqlPredicate:
             raise InvalidRequestError(f"an expression of type {kind[:60]}", actor=ACTOR, expected=_BOOLEAN)
 
 
-def _kind_of(node: Mapping[str, Any], kinds: Mapping[str, Any]) -> Any:
-    """The type of a column, or of a number with an exponent; None for all else."""
-    if node.get("class") == "COLUMN_REF":
-        names = [str(name).lower() for name in node["column_names"]]
-        return kinds.get(names[0], kinds.get(names[-1]))
+def _column_refs(tree: Any) -> list[Mapping[str, Any]]:
+    return [each for each in _nodes(tree) if each.get("class") == "COLUMN_REF"]
+
+
+def _said(node: Mapping[str, Any]) -> str:
+    """The same for parts of a condition that say the same."""
+    return json.dumps(node.get("column_names", node))
+
+
+def _is_float(node: Mapping[str, Any]) -> bool:
+    """Whether DuckDB takes it for a float: a number with an exponent, or of more digits than decimals have."""
     literal = node.get("literal", {})
-    return pa.float64() if literal.get("kind") == "NUMERIC" and "e" in literal["text"].lower() else None
-
-
-def _is_long(kind: Any) -> bool:
-    """Whether a type has numbers that no float tells from their neighbours."""
-    return kind in (pa.int64(), pa.uint64()) or (pa.types.is_decimal(kind) and kind.precision > 15)
+    text = str(literal.get("text", "")).lower()
+    return literal.get("kind") == "NUMERIC" and ("e" in text or sum(map(str.isdigit, text)) > _DIGITS_MAX)
 
 
 def _empty(node: Mapping[str, Any]) -> set[str]:

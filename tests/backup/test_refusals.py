@@ -291,6 +291,22 @@ def test_a_topic_that_was_made_again_since_the_cut(
     assert backups(elsewhere) == ([], [])
 
 
+def test_what_is_damaged_of_a_deleted_topic_is_not_called_gone(engine: Engine, place: MemoryStore) -> None:
+    """Within its 24 hours all of it is there: in the store, and in a place where a backup was cut off."""
+    load(engine, "one", 1)
+    cut = engine.cut()
+    key = next(key for key in keys(engine.store) if "/data/" in key)
+    data = engine.store.get(key)
+    engine.admin.delete_topic("payments")
+    engine.store.put(key, flipped(data))
+    with pytest.raises(CorruptObjectError, match="checksum"):
+        engine.backup(place, cut=cut.number)
+    engine.store.put(key, data)
+    place.put(key, flipped(data))
+    with pytest.raises(CorruptObjectError, match="checksum"):
+        engine.backup(place, cut=cut.number)
+
+
 def test_damage_in_an_earlier_backup_stops_no_later_one(
     engine: Engine, place: MemoryStore, clock: ManualClock
 ) -> None:

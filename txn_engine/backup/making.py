@@ -109,7 +109,8 @@ class BackupMaker:
     def _why(self, error: TxnEngineError, cut: Cut) -> TxnEngineError:
         """The error; or another one, where what it misses went with a topic that was deleted."""
         for topic in cut.topics:
-            if f"topics/{topic.topic}/{topic.incarnation}/" in str(error.place) and self._was_deleted(topic):
+            _, folder, name = str(error.place).rpartition(f"topics/{topic.topic}/{topic.incarnation}/")
+            if folder and not self._logs.tools.objects.exists(folder + name) and self._was_deleted(topic):
                 return InvalidRequestError(
                     f"cut {cut.number} has topic {topic.topic!r}, incarnation {topic.incarnation}, which was deleted"
                     " since, and its files with it",

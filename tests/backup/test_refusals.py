@@ -24,6 +24,7 @@ from txn_engine.backup.manifest import encoded_manifest
 from txn_engine.backup.place import PLACE_KEY, manifest_key
 from txn_engine.errors import CorruptObjectError, InvalidRequestError
 from txn_engine.log.cut_format import Part, cut_key, encoded_cut
+from txn_engine.log.erasures import erasure_key
 from txn_engine.maintain import MaintenancePolicy
 from txn_engine.maintain.policy import DAY_MS
 from txn_engine.testing import ManualClock
@@ -305,6 +306,17 @@ def test_what_is_damaged_of_a_deleted_topic_is_not_called_gone(engine: Engine, p
     place.put(key, flipped(data))
     with pytest.raises(CorruptObjectError, match="checksum"):
         engine.backup(place, cut=cut.number)
+
+
+def test_a_file_that_was_erased_is_missed_once(engine: Engine, place: MemoryStore) -> None:
+    """Where the erasure is gone from the store, all that it took is listed as before: a backup comes to an end."""
+    load(engine, "one", 1, 2)
+    cut = engine.cut()
+    engine.erase("payments", "account_id = 1", execute=True)
+    engine.store.delete(erasure_key("payments", 0, 0))
+    with pytest.raises(CorruptObjectError, match="gone"):
+        engine.backup(place, cut=cut.number)
+    assert backups(place) == ([], [])
 
 
 def test_damage_in_an_earlier_backup_stops_no_later_one(

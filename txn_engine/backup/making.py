@@ -88,6 +88,7 @@ class BackupMaker:
         self, place: BackupPlace, cut: Cut, progress: Progress, *, made_cut: bool
     ) -> tuple[Manifest | None, Manifest]:
         """The newest before, and the one that was made."""
+        missed: set[str] = set()
         while True:
             run = _Run(self._logs, place, cut, self._clock, progress)
             try:
@@ -95,14 +96,17 @@ class BackupMaker:
             except OvertakenError:
                 continue
             except DAMAGE as error:  # what it was about to read may have been removed under it
-                if not run.is_overtaken() and not self._was_erased(error):
+                if not run.is_overtaken() and not self._was_erased(error, missed):
                     raise self._why(error, cut) from error
 
-    def _was_erased(self, error: TxnEngineError) -> bool:
-        """Whether what it misses is a file of which records were erased: who looks again is told of another one."""
+    def _was_erased(self, error: TxnEngineError, missed: set[str]) -> bool:
+        """Whether what it misses is a file of which records were erased: who looks again is told of another one. Of one
+        that it has missed before it was not: the erasure itself is gone from the store.
+        """
         found = _DATA_FILE.search(str(error.place))
-        if found is None:
+        if found is None or found[0] in missed:
             return False
+        missed.add(found[0])
         log = self._logs.get(found["topic"], int(found["incarnation"]), int(found["partition"]))
         return found["path"] in log.refresh().erased
 

@@ -426,6 +426,22 @@ def test_an_option_that_is_no_text(write: Write, option: str) -> None:
         read(write("f.csv", HEADER), **{option: given})
 
 
+@pytest.mark.parametrize(
+    ("option", "given"),
+    [
+        ("quote", None),
+        ("encoding", None),
+        ("header", None),
+        ("null_values", None),
+        ("null_values", iter(["NA"])),
+        ("header", iter(["id", "amount", "day", "note"])),
+    ],
+)
+def test_an_option_that_is_nothing_or_gone_after_one_file(write: Write, option: str, given: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=rf"load: {option} .*text"):
+        read(write("f.csv", HEADER), **{option: given})
+
+
 def test_a_name_of_no_column(write: Write) -> None:
     """Or a column that the file calls otherwise would be null in silence, where it may be missing."""
     with pytest.raises(InvalidRequestError, match=r"columns names 'nota'; expected .* id, amount, day, note"):

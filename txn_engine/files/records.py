@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -78,7 +78,9 @@ def read_records(
     """
     path = Path(source) if isinstance(source, str) else source
     name = str(path) if isinstance(path, Path) else ""
-    _check_texts(encoding=encoding, delimiter=delimiter, quote=quote, date_format=date_format)
+    _check_texts(encoding=encoding, quote=quote)
+    may_be_none = {"delimiter": delimiter, "date_format": date_format}
+    _check_texts(**{name: given for name, given in may_be_none.items() if given is not None})
     formats = dict.fromkeys((None, *FORMATS.values()))
     chosen = _one_of("format", format, list(formats)) or format_or_refused(path)
     bad_rows = None if rejected is None else BadRows(rejected)
@@ -105,7 +107,12 @@ def read_records(
         _one_of("binary", binary, ("text", "base64")),
         _one_of("decimal", decimal, (".", ",")),
     )
-    dialect = Dialect(delimiter, quote, _several("header", header), _several("null_values", null_values))
+    dialect = Dialect(
+        delimiter,
+        quote,
+        header if isinstance(header, bool) else _several("header", header),
+        _several("null_values", null_values),
+    )
     if chosen == "parquet":
         batches: Iterator[pa.RecordBatch] = read_parquet(layout)
     elif chosen == "csv":
@@ -140,17 +147,19 @@ def _one_of(name: str, given: Value, known: Sequence[object]) -> Value:
 
 def _check_texts(**given: object) -> None:
     for name, value in given.items():
-        if not isinstance(value, str | None):
+        if not isinstance(value, str):
             raise InvalidRequestError(f"{name} {value!r:.80}", actor=ACTOR, expected="a text")
 
 
 def _several(name: str, given: Value) -> Value:
-    """What is given; refused where it is one text, which would be taken for its letters, or holds what is none."""
+    """What is given; refused where it is one text, which would be taken for its letters, holds what is none, or can be
+    gone through but once: there may be more files.
+    """
     if isinstance(given, str):
         raise InvalidRequestError(f"{name} {given!r}", actor=ACTOR, expected=f"a list, as {[given]!r}")
-    if isinstance(given, Iterable) and not all(isinstance(each, str) for each in given):
+    if not isinstance(given, Collection) or not all(isinstance(each, str) for each in given):
         raise InvalidRequestError(
-            f"{name} {given!r:.80}", actor=ACTOR, expected="texts, as they stand in the file"
+            f"{name} {given!r:.80}", actor=ACTOR, expected="a list of texts, as they stand in the file"
         )
     return given
 

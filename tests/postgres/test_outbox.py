@@ -328,6 +328,10 @@ def test_a_row_that_does_not_fit_stays_where_it_is(engine: Engine, bad: Connecti
         ("ALTER TABLE outbox ALTER txn_engine_run TYPE name", "of type name"),
         ("ALTER TABLE outbox ALTER loaded_at SET DEFAULT now()", "'loaded_at' with a default"),
         (
+            "CREATE DOMAIN moment AS timestamptz DEFAULT now(); ALTER TABLE outbox ALTER loaded_at TYPE moment",
+            "'loaded_at' with a default",
+        ),
+        (
             "ALTER TABLE outbox RENAME TO rows; CREATE VIEW outbox AS SELECT * FROM rows",
             "a table, not a view",
         ),
@@ -344,6 +348,36 @@ def test_a_table_that_keeps_no_claims(
     with pytest.raises(DatabaseError, match=said):
         load_outbox(engine, outbox, "outbox", "payments", mark_column="loaded_at")
     assert (left(outbox, "txn_engine_run IS NULL"), loaded(engine)) == (100, [])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE DOMAIN run AS text; ALTER TABLE outbox ALTER txn_engine_run TYPE run",
+        "ALTER TABLE outbox ALTER txn_engine_run TYPE varchar(400)",
+        "ALTER TABLE outbox ALTER loaded_at TYPE timestamptz(3), ALTER loaded_at SET DEFAULT NULL",
+    ],
+)
+def test_a_table_that_keeps_claims(engine: Engine, outbox: Connection[Any], change: LiteralString) -> None:
+    """A domain is what it is made of; a default of null, which Postgres notes for a type with digits, is none."""
+    outbox.execute(change)
+    outbox.commit()
+    assert load_outbox(engine, outbox, "outbox", "payments", mark_column="loaded_at").records == 100
+
+
+def test_a_connection_that_gives_bytes(
+    engine: Engine, outbox: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a database of SQL_ASCII does, for texts: what is claimed is known again, and so are the columns."""
+    outbox.execute("SET client_encoding = 'SQL_ASCII'")
+    outbox.execute("ALTER TABLE outbox ADD COLUMN currency text DEFAULT 'CHF'")
+    outbox.commit()
+    currency = pa.field("currency", pa.string(), nullable=False)
+    engine.admin.alter_topic("payments", [AddColumn(currency, default="EUR")])
+    die_behind_the_commit(engine, outbox, monkeypatch, batch_rows=60)
+    done = load_outbox(engine, outbox, "outbox", "payments")
+    assert (done.records, done.finished, left(outbox), loaded(engine)) == (40, 1, 0, list(range(100)))
+    assert set(engine.scan("payments").to_table()["currency"].to_pylist()) == {"CHF"}
 
 
 _KEEP: LiteralString = """

@@ -50,8 +50,13 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = %s AND NOT a.attisdropped
 WHERE c.oid = to_regclass(%s)"""
 _COLUMNS: Final = """
-SELECT attname, format_type(atttypid, atttypmod), attnotnull OR atthasdef FROM pg_attribute
-WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"""
+SELECT a.attname,
+    CASE t.typtype WHEN 'd' THEN format_type(t.typbasetype, t.typtypmod) ELSE format_type(a.atttypid, a.atttypmod) END,
+    a.attnotnull OR t.typnotnull OR t.typdefault IS NOT NULL
+        OR (a.atthasdef AND (a.attgenerated <> '' OR pg_get_expr(d.adbin, d.adrelid) !~ '^NULL::[a-z ]+$'))
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped"""
 _ROWS = sql.SQL("SELECT {columns} FROM {table} WHERE {run} = {value} ORDER BY {order}")
 _DELETE = sql.SQL("DELETE FROM {table} WHERE {run} = %s")
 _MARK = sql.SQL("UPDATE {table} SET {mark} = now() WHERE {run} = %s AND {mark} IS NULL")

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from psycopg import Connection, Cursor, sql
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 from psycopg.rows import TupleRow, tuple_row
+
+_TEXTS: Final = ("text", "name", "varchar", "bpchar", '"char"')
+
+
+class _Text(Loader):
+    """Of a connection whose encoding is SQL_ASCII, for which psycopg gives bytes."""
+
+    def load(self, data: Buffer) -> str:
+        """The text."""
+        return bytes(data).decode()
 
 
 def execute(
@@ -14,4 +26,8 @@ def execute(
 ) -> Cursor[TupleRow]:
     """Run a statement with `%s` for its words."""
     query = statement.encode() if isinstance(statement, str) else statement
-    return connection.cursor(row_factory=tuple_row).execute(query, words)
+    cursor = connection.cursor(row_factory=tuple_row)
+    if connection.info.encoding == "ascii":
+        for kind in _TEXTS:
+            cursor.adapters.register_loader(kind, _Text)
+    return cursor.execute(query, words)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -21,6 +24,7 @@ from txn_engine.postgres import DatabaseError, DatabaseUnavailableError, load_qu
 pytestmark = pytest.mark.slow
 
 QUERY = "SELECT account_id, amount, note FROM payments"
+QUERY_OF_NONE = "SELECT 1::bigint AS account_id, 1.5 AS amount, 'x'::text AS note"
 QUERY_OF_DAYS = "SELECT account_id, amount, note, day FROM payments"
 
 
@@ -255,6 +259,26 @@ def test_a_query_that_fails_behind_many_rows(engine: Engine, table: Connection[A
         load_query(engine, table, f"{big} FROM payments ORDER BY payments.account_id", "payments", run_id="1")
     assert rows(engine) == []
     assert load_query(engine, table, QUERY, "payments", run_id="1").records == 1_000
+
+
+def test_a_signal_while_the_first_row_is_awaited(
+    engine: Engine, connection: Connection[Any], dsn: str
+) -> None:
+    """The connection takes other commands after it."""
+    signals = threading.Thread(target=_interrupt_when_copying, args=(dsn,))
+    signals.start()
+    with pytest.raises(KeyboardInterrupt):
+        load_query(engine, connection, f"{QUERY_OF_NONE} FROM pg_sleep(60)", "payments", run_id="1")
+    signals.join()
+    assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def _interrupt_when_copying(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as other:
+        query = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY%' AND wait_event = 'PgSleep'"
+        while not other.execute(query).fetchone():
+            time.sleep(0.01)
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 def test_a_load_that_is_interrupted(engine: Engine, table: Connection[Any]) -> None:

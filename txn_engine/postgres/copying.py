@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-from psycopg import Connection, sql
+from psycopg import Connection, Error, sql
 from psycopg.abc import PQGen
 from psycopg.errors import error_from_result
 from psycopg.generators import fetch_many
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn
 from psycopg.waiting import Wait
 
@@ -40,13 +41,29 @@ def copy_in(connection: Connection[Any], table: sql.Composable, records: pa.Tabl
 def copy_out(connection: Connection[Any], query: sql.Composable) -> Generator[bytes]:
     """What the query gives, as the server's text, in parts of whole rows, in the transaction that is open."""
     command = sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, ENCODING 'UTF8')").format(query)
-    with connection.cursor() as cursor, cursor.copy(command):
+    with _ended(connection), connection.cursor() as cursor, cursor.copy(command):
         has_more = True
         while has_more:
             part = io.BytesIO()
             has_more = connection.wait(_take_rows(connection.pgconn, part))
             if part.tell():
                 yield part.getvalue()
+
+
+@contextmanager
+def _ended(connection: Connection[Any]) -> Iterator[None]:
+    """So that nothing is under way when an error leaves. As a copy begins, what a signal raises leaves it so with
+    psycopg, and the connection takes no other command.
+    """
+    try:
+        yield
+    except BaseException:
+        if connection.info.transaction_status is TransactionStatus.ACTIVE:
+            connection.cancel_safe()
+            with suppress(Error):  # that it was cancelled
+                while connection.wait(_take_rows(connection.pgconn, io.BytesIO())):
+                    pass
+        raise
 
 
 def _take_rows(server: PGconn, part: io.BytesIO) -> PQGen[bool]:

@@ -19,6 +19,8 @@ from txn_engine import AddColumn, Engine, connect
 from txn_engine.errors import InvalidRecordError, RecordTooLargeError
 from txn_engine.files import BadRow, fit_records
 from txn_engine.loading import DEAD_LETTERS, load_files, replay
+from txn_engine.log import row_sizes
+from txn_engine.log.data_files import encode_data_file
 from txn_engine.log.row_sizes import RowSizes
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("note", pa.string())])
@@ -135,3 +137,30 @@ def test_of_many_rows_each_that_is_too_large(engine: Engine) -> None:
     flags = pa.array([[None], [None] * ((8 << 20) + 1), [True]], pa.list_(pa.bool_()))
     of_lists: Any = pa.RecordBatch.from_arrays([flags], schema=lists)
     assert RowSizes(engine.logs.topics.look_up("lists")).too_large(of_lists) == [1]
+
+
+WIDE = pa.schema([pa.field(f"c{at}", pa.int64()) for at in range(80)])
+VIEWS = pa.schema([pa.field("note", pa.string_view())])
+
+
+@pytest.mark.parametrize(
+    ("schema", "records", "most"),
+    [
+        (WIDE, pa.record_batch([pa.array(range(500), pa.int64())] * 80, schema=WIDE), 64 << 10),
+        (VIEWS, pa.record_batch([pa.array(["x" * 2_000] * 500, pa.string_view())], schema=VIEWS), 100_000),
+    ],
+)
+def test_small_rows_are_not_written_one_by_one(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, schema: pa.Schema, records: pa.RecordBatch, most: int
+) -> None:
+    """Where a file is columns more than values, or Arrow counts for each part all that its views are of."""
+    engine.admin.create_topic("others", partitions=1, schema=schema, max_message_bytes=most)
+    written = []
+
+    def encode(table: pa.Table, *rest: Any) -> Any:
+        written.append(table.num_rows)
+        return encode_data_file(table, *rest)
+
+    monkeypatch.setattr(row_sizes, "encode_data_file", encode)
+    assert RowSizes(engine.logs.topics.look_up("others")).too_large(records) == []
+    assert len(written) < 100

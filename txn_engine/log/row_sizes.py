@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from storage.row_groups import ROW_BYTES_MAX, ROW_NULLS_MAX
+from storage.row_groups import ROW_BYTES_MAX, ROW_NULLS_MAX, load_of
 from txn_engine.errors import RecordTooLargeError
 from txn_engine.log.data_files import conform, encode_data_file
 from txn_engine.log.topics import Topic
@@ -21,8 +21,6 @@ _COLUMN_BYTES: Final = 1 << 10
 """What a small file has of a column beside its values, about."""
 _TIME_BYTES: Final = 32
 """By so much a file of one record may be larger than another of it, for its time."""
-_NULLS_FROM_BYTES: Final = ROW_NULLS_MAX // 8
-"""Fewer bytes hold no nulls in a list that would be too many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +56,24 @@ class RowSizes:
         yield from self._suspects(records.slice(half), first + half)
 
     def _are_small(self, records: pa.RecordBatch) -> bool:
-        """Whether all of them together are, as far as that can be seen at once."""
-        room = self.topic.max_message_bytes - _COLUMN_BYTES * (records.num_columns + 1)
-        has_lists = any(field.type.num_fields for field in records.schema)
-        size = records.nbytes
-        return _LARGER * size <= min(room, ROW_BYTES_MAX) and not (has_lists and size >= _NULLS_FROM_BYTES)
+        """Whether all of them together are: as far as that can be seen at once, or as a file that is half as large as
+        it may be. A row's own file is smaller than twice one that it is in.
+        """
+        load, most = load_of(pa.Table.from_batches([records])), self.topic.max_message_bytes
+        size = _LARGER * min(
+            records.nbytes, load.bytes
+        )  # Arrow counts for each part all that its views are of
+        if load.nulls > ROW_NULLS_MAX or size > min(most, ROW_BYTES_MAX):
+            return False
+        if size <= most - _COLUMN_BYTES * (records.num_columns + 1):
+            return True
+        return records.num_rows > 1 and self._file_bytes(records) <= most // 2
 
-    def _file_bytes(self, record: pa.RecordBatch) -> int:
-        """Of a file that holds one record; more than any topic takes where no reader takes the record."""
+    def _file_bytes(self, records: pa.RecordBatch) -> int:
+        """Of a file that holds these; more than any topic takes where no reader takes one of them."""
         schemas = self.topic.schemas
         try:
-            table = conform(pa.Table.from_batches([record]), schemas, topic=self.topic.name)
+            table = conform(pa.Table.from_batches([records]), schemas, topic=self.topic.name)
         except RecordTooLargeError:
             return ROW_BYTES_MAX * _LARGER + 1
         return len(encode_data_file(table, schemas.layout, _NAME, 0)[0])

@@ -206,7 +206,7 @@ class InvalidRequestError(TxnEngineError):
 
 
 class SchemaChangedError(TxnEngineError):
-    """A file of a version of the topic's schema that the reader has not heard of. Look the topic up, and do it again."""
+    """A file of a version of the topic's schema that the reader has not heard of. Look it up, and do it again."""
 
     code = "SCHEMA_CHANGED"
     retriable = True

@@ -199,6 +199,9 @@ def store_options(function: Function) -> Function:
     )
     @functools.wraps(function)
     def with_place(*args: Any, url: str | None, endpoint: str | None, **kwargs: Any) -> Any:
+        from pyarrow import enable_signal_handlers
+
+        enable_signal_handlers(False)  # while it reads csv it would take Ctrl-C for its own, and lose some
         return function(*args, place=Place(url, endpoint), **kwargs)
 
     return with_place  # type: ignore[return-value]

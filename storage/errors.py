@@ -8,6 +8,8 @@ masked.
 from __future__ import annotations
 
 import re
+from enum import StrEnum
+from typing import Any
 
 # A secret key may hold slashes, so that what comes before the last @ of the word is cut; a local path may hold an @.
 # The container of `abfss://container@account.dfs.core.windows.net` is none.
@@ -35,7 +37,8 @@ class StorageError(Exception):
     Guarantees nothing about whether a write took effect: `settle_put_if_absent` finds that out.
 
     actor: who was acting ("s3 store"); place: the object, folder or endpoint it acted on;
-    seen: what happened; expected: what should have been; action: what to do now.
+    seen: what happened; expected: what should have been; action: what to do now; reason: a stable code for one of
+    several faults that a class covers (`storage/reasons.py`), or None.
     """
 
     def __init__(
@@ -46,12 +49,14 @@ class StorageError(Exception):
         place: str = "",
         expected: str = "",
         action: str = "",
+        reason: StrEnum | None = None,
     ) -> None:
         self.seen = _part(seen)
         self.actor = _part(actor)
         self.place = _part(place)
         self.expected = _part(expected)
         self.action = _part(action)
+        self.reason = reason
         super().__init__(self.seen)
 
     def __str__(self) -> str:
@@ -62,12 +67,14 @@ class StorageError(Exception):
         return f"{line}; {self.action}" if self.action else line
 
     def __reduce__(self) -> tuple[object, ...]:
-        parts = {name: getattr(self, name) for name in ("seen", "actor", "place", "expected", "action")}
+        parts = {
+            name: getattr(self, name) for name in ("seen", "actor", "place", "expected", "action", "reason")
+        }
         rest = {name: value for name, value in self.__dict__.items() if name not in parts}
         return (_rebuild, (type(self), parts), rest or None)
 
 
-def _rebuild(kind: type[StorageError], parts: dict[str, str]) -> StorageError:
+def _rebuild(kind: type[StorageError], parts: dict[str, Any]) -> StorageError:
     seen = parts.pop("seen")
     return kind(seen, **parts)
 

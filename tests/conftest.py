@@ -21,7 +21,7 @@ from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, mi
 if TYPE_CHECKING:
     from tests.live.postgres import PostgresServer
 
-pytest_plugins = ["tests.shared_data", "tests.minio_build"]
+pytest_plugins = ["tests.shared_data", "tests.minio_build", "tests.suite.tiers"]
 
 temporary.use_memory()
 jvm.be_brief()

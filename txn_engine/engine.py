@@ -65,6 +65,7 @@ from txn_engine.maintain import Maintenance
 from txn_engine.partition_log import PartitionLog
 from txn_engine.producer import Producer, ProducerTools
 from txn_engine.protocol.transaction_rows import TransactionPartition
+from txn_engine.reasons import Reason
 from txn_engine.scan import Scan, SchemaVersion, first_offset_behind
 from txn_engine.tables import Tables
 from txn_engine.tables.tables import KEEP_CUT_MS
@@ -397,6 +398,7 @@ class Engine:
             raise InvalidRequestError(
                 f"a condition needs the package {error.name!r}, which is not installed",
                 action="pip install 'txn-engine[sql]'",
+                reason=Reason.MISSING_PACKAGE,
             ) from error
         return closing(interruptibly(lambda: SqlPredicate(where, topic.schema, topic=topic.name)))
 
@@ -450,6 +452,7 @@ class Engine:
             raise InvalidRequestError(
                 f"SQL needs the package {error.name!r}, which is not installed",
                 action="pip install 'txn-engine[sql]'",
+                reason=Reason.MISSING_PACKAGE,
             ) from error
         if self._sql is None:
             self._sql = SqlEngine(self.logs, self._cut_maker().look)

@@ -10,6 +10,8 @@ finished). Two more are for whoever runs a whole task or request:
     is_refusal    the call was turned down by what was read, before anything of it was written. False: some of it, a
                   decision too, may stand.
 
+Where a class covers several faults, `reason` says which one it was (`txn_engine/reasons.py`); otherwise it is None.
+
 The text is one line: actor, what was seen, where, what was expected, what to do; control characters in it are escaped.
 All of them survive pickling, since Airflow and Spark carry them from process to process.
 Source: `org.apache.kafka.common.protocol.Errors`, KIP-98, KIP-890, KIP-1050.
@@ -17,6 +19,7 @@ Source: `org.apache.kafka.common.protocol.Errors`, KIP-98, KIP-890, KIP-1050.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import ClassVar
 
 from txn_engine.names import printable
@@ -41,11 +44,13 @@ class TxnEngineError(Exception):
         place: str | None = None,
         expected: str | None = None,
         action: str | None = None,
+        reason: StrEnum | None = None,
     ) -> None:
         self.seen = seen
         self.actor = actor
         self.place = place
         self.expected = expected
+        self.reason = reason
         self.action = action or self.default_action or None
         super().__init__(seen)
 
@@ -63,7 +68,10 @@ class TxnEngineError(Exception):
         return printable(" ".join(f"{text} [{self.code}]".split()))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (type(self), self.seen, self.actor, self.place, self.expected, self.action))
+        return (
+            _rebuild,
+            (type(self), self.seen, self.actor, self.place, self.expected, self.action, self.reason),
+        )
 
 
 def _rebuild(
@@ -73,8 +81,9 @@ def _rebuild(
     place: str | None,
     expected: str | None,
     action: str | None,
+    reason: StrEnum | None,
 ) -> TxnEngineError:
-    return kind(seen, actor=actor, place=place, expected=expected, action=action)
+    return kind(seen, actor=actor, place=place, expected=expected, action=action, reason=reason)
 
 
 # --- fencing: this producer is finished -------------------------------------------------------------------
@@ -247,9 +256,10 @@ class InvalidRecordError(TxnEngineError):
         place: str | None = None,
         expected: str | None = None,
         action: str | None = None,
+        reason: StrEnum | None = None,
         value: str | None = None,
     ) -> None:
-        super().__init__(seen, actor=actor, place=place, expected=expected, action=action)
+        super().__init__(seen, actor=actor, place=place, expected=expected, action=action, reason=reason)
         self.value = value
 
     def with_value(self) -> str:

@@ -46,7 +46,7 @@ def audited(engine: Engine, expected_rows: int) -> None:
 
 
 @pytest.mark.parametrize("dag_id", [SWEEP, MARKERS])
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.live), 5])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.shard("airflow")), 5])
 def test_a_task_retried_half_way_ends_as_if_nothing_had_been(
     engine: Engine, run_dag: RunDag, monkeypatch: pytest.MonkeyPatch, dag_id: str, every: int
 ) -> None:
@@ -115,8 +115,8 @@ def test_two_schedulers_at_once_do_everything_once(store_url: str, engine: Engin
     [
         SWEEP,
         MARKERS,
-        pytest.param(LSO, marks=pytest.mark.live),
-        pytest.param(MAINTAIN, marks=pytest.mark.live),
+        pytest.param(LSO, marks=pytest.mark.shard("airflow")),
+        pytest.param(MAINTAIN, marks=pytest.mark.shard("airflow")),
     ],
 )
 def test_a_cleared_run_finds_nothing_left_and_does_what_came_since(
@@ -153,8 +153,8 @@ def test_a_backfill_of_days_gone_by_touches_nothing_twice(
     [
         (SWEEP, 2),
         (MARKERS, 0),
-        pytest.param(SWEEP, 0, marks=pytest.mark.live),
-        pytest.param(MARKERS, 2, marks=pytest.mark.live),
+        pytest.param(SWEEP, 0, marks=pytest.mark.shard("airflow")),
+        pytest.param(MARKERS, 2, marks=pytest.mark.shard("airflow")),
     ],
 )
 def test_a_run_marked_failed_while_its_process_lives_on_does_no_harm(

@@ -109,7 +109,7 @@ def is_parsed(stack: Stack, dag_id: str) -> bool:
     return any(dag["dag_id"] == dag_id for dag in stack.rest.get("/dags", limit=100)["dags"])
 
 
-@pytest.mark.live
+@pytest.mark.shard("airflow")
 def test_killed_scheduler(minio_server: MinioServer) -> None:
     """SIGKILL of the scheduler while tasks run; its workers live on as orphans. Started again, the end is the same."""
     run = Run("scheduler", [])
@@ -119,7 +119,7 @@ def test_killed_scheduler(minio_server: MinioServer) -> None:
         stack.print_overhead(run, "on SQLite, one killed")
 
 
-@pytest.mark.live
+@pytest.mark.shard("airflow")
 def test_postgres_as_metadata_database(minio_server: MinioServer) -> None:
     """The same on Postgres: rows are locked there, and writers do not wait for one another as on SQLite."""
     binaries = postgres_binaries()

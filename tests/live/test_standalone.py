@@ -20,7 +20,12 @@ from tests.conftest import missing_server
 from tests.live.rest import Rest
 from tests.servers import minio_binary
 
-pytestmark = [pytest.mark.airflow, pytest.mark.live, pytest.mark.minio, pytest.mark.timeout(1_800)]
+pytestmark = [
+    pytest.mark.airflow,
+    pytest.mark.shard("airflow"),
+    pytest.mark.minio,
+    pytest.mark.timeout(1_800),
+]
 
 START_S, SEE_S, END_S = 600.0, 400.0, 60.0
 

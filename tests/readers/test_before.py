@@ -15,7 +15,7 @@ from tests.tables.before import store_of_before
 from tests.tables.ledgers import EAGER, engine_on, rows
 from txn_engine import Engine
 
-pytestmark = [pytest.mark.readers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.shard("engines"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.docs.test_code_blocks import PAYMENTS, blocks, payments
 from tests.readers.environments import run
 from txn_engine import Engine, connect
 
-pytestmark = [pytest.mark.readers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.shard("engines"), pytest.mark.timeout(600)]
 
 _SHOWN = "s3://ledger/prod"
 _SPARKS_SHOWN = "s3a://ledger/prod"

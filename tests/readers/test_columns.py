@@ -23,7 +23,7 @@ from txn_engine import Engine
 from txn_engine.errors import InvalidRequestError
 from txn_engine.maintain import MaintenancePolicy
 
-pytestmark = [pytest.mark.readers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.shard("engines"), pytest.mark.timeout(600)]
 
 SEQUENCES = 20
 _EAGER = MaintenancePolicy(min_files=2, min_dirty_ratio=0.0)

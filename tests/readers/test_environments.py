@@ -9,7 +9,7 @@ import pytest
 from tests.readers.environments import HOME, run
 from tests.servers import REPOSITORY
 
-pytestmark = pytest.mark.readers
+pytestmark = pytest.mark.shard("engines")
 
 
 @pytest.mark.parametrize("environment", ["tables", "delta", "iceberg"])

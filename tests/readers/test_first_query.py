@@ -11,7 +11,7 @@ from txn_engine.bench.first_queries import READERS, first_queries
 from txn_engine.bench.first_query_child import ACCOUNTS
 from txn_engine.bench.payments import SCHEMA, payments
 
-pytestmark = [pytest.mark.readers, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.shard("engines"), pytest.mark.timeout(900)]
 
 
 def test_every_engine_answers(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from txn_engine.errors import ConcurrentTransactionsError
 from txn_engine.spark.jars import jar_settings
 from txn_engine.testing import ManualClock
 
-pytestmark = [pytest.mark.readers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.shard("engines"), pytest.mark.timeout(600)]
 
 
 @dataclass

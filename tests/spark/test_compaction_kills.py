@@ -49,7 +49,7 @@ def test_around_the_upload(ledger: Engine, tmp_path: Path) -> None:
     kill_at(of_the_day(KILLS), ledger, tmp_path)
 
 
-@pytest.mark.live
+@pytest.mark.shard("spark")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("victim", ["jvm", "driver"])
 def test_at_every_step(ledger: Engine, tmp_path: Path, victim: str) -> None:

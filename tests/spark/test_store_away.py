@@ -15,7 +15,7 @@ from tests.conftest import fresh_bucket, missing_server
 from tests.servers import REPOSITORY, MinioServer, minio_binary
 from tests.spark.conftest import SCHEMA, load
 
-pytestmark = [pytest.mark.spark, pytest.mark.minio, pytest.mark.slow, pytest.mark.live]
+pytestmark = [pytest.mark.spark, pytest.mark.minio, pytest.mark.slow, pytest.mark.shard("spark")]
 RECORDS = 1_500
 AWAY_S = 60
 

@@ -26,7 +26,7 @@ def test_around_the_decision(ledger: Engine, tmp_path: Path) -> None:
     kill_at_every_step("dying_topic_stream", of_the_day(AROUND_THE_DECISION), ledger, tmp_path)
 
 
-@pytest.mark.live
+@pytest.mark.shard("spark")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("victim", ["jvm", "driver"])
 def test_at_every_step(ledger: Engine, tmp_path: Path, victim: str) -> None:

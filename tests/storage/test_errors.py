@@ -7,6 +7,7 @@ import pytest
 
 import storage.errors
 from storage import StorageError
+from storage.reasons import StoreReason
 
 KINDS = [
     kind
@@ -17,8 +18,15 @@ KINDS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_errors_survive_pickling(kind: type[StorageError]) -> None:
-    """Every error comes through a pickle and a copy with its kind, text, parts, notes and cause's text."""
-    error = kind("it failed", actor="store", place="s3://b/k", expected="success", action="try again")
+    """Every error comes through a pickle and a copy with its kind, text, parts, reason, notes and cause's text."""
+    error = kind(
+        "it failed",
+        actor="store",
+        place="s3://b/k",
+        expected="success",
+        action="try again",
+        reason=StoreReason.CHECKSUM,
+    )
     error.add_note("partition 3")
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(other) is kind
@@ -30,6 +38,7 @@ def test_errors_survive_pickling(kind: type[StorageError]) -> None:
             "success",
             "try again",
         )
+        assert other.reason is StoreReason.CHECKSUM
         assert other.__notes__ == ["partition 3"]
 
 

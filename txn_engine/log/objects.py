@@ -62,7 +62,12 @@ def translated(error: StorageError) -> TxnEngineError:
     else:
         kind = StoreAccessError
     return kind(
-        error.seen, actor=error.actor, place=error.place, expected=error.expected, action=error.action
+        error.seen,
+        actor=error.actor,
+        place=error.place,
+        expected=error.expected,
+        action=error.action,
+        reason=error.reason,
     )
 
 

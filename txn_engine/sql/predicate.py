@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from txn_engine.errors import InvalidRequestError
 from txn_engine.log.data_files import logical_schema
 from txn_engine.names import is_storable
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import OFFSET, PARTITION, TIMESTAMP
 from txn_engine.sql.interruptible import interruptibly
 
@@ -183,6 +184,7 @@ class SqlPredicate:
                     actor=ACTOR,
                     expected=f"one of its columns: {', '.join(self._schema.names)}"[:400],
                     action="put texts into single quotes: name = 'Miller'",
+                    reason=Reason.UNKNOWN_COLUMN,
                 )
             found.append(name)
         return list(dict.fromkeys(found))

@@ -1,11 +1,12 @@
 # The commands of the README are `make demo`, `make airflow` and `make test`; each does all the set-up it needs, in .venv and .cache.
 
 .DEFAULT_GOAL := help
-.PHONY: docs help setup demo airflow postgres airflow-numbers test check-fast live readers simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
+.PHONY: docs help setup demo airflow postgres airflow-numbers test test-all shard check-fast coverage simulate explore mutants differential fuzz torture bench numbers check lint typecheck imports format prove-setup minio lock wheel sbom clean clean-all
 
 ENV := . .ci/env &&
 BIN := .venv/bin
-WORKERS := -n 3 --dist loadfile --no-loadscope-reorder# three processes, for many tests wait; a module is one's; WORKERS= for one
+SHARDS := $(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.suite.shards
+export WORKERS ?= -n 3# processes of pytest: many tests wait, so one more than cores; WORKERS= for one, as -s and --pdb want it
 
 help: ## Say what the targets do
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,20 +24,22 @@ airflow: setup ## A whole Airflow on 127.0.0.1 with the DAGs, the pages and paym
 postgres: setup ## A Postgres on 127.0.0.1 to try things with, for docs/POSTGRES_PIPELINE.md; Ctrl-C stops it and removes its data
 	@$(ENV) PYTHONPATH=.:plugins $(BIN)/python -m tests.live.postgres --environment .cache/postgres.env $(ARGS)
 
-live: setup minio ## The long real runs: SIGKILL of the scheduler, Postgres, `make airflow` itself (ARGS="-k postgres")
-	@$(ENV) $(BIN)/pytest -m live -s tests/live tests/dags tests/spark $(ARGS)
+test: ## Every rule, command and page once, on the real MinIO, Spark, Airflow, Postgres and Kafka (ARGS="tests/sql -k limit")
+	@.ci/test $(ARGS)
 
-readers: setup minio ## Delta and Iceberg views read by eight engines of others, each in an environment of its own (1.6 GB, built once)
+test-all: setup minio ## All that is too long for `make test`, shard by shard, and when each shard last ran with which result
 	@.ci/setup-readers
-	@$(ENV) $(BIN)/pytest -m readers tests/readers $(ARGS)
+	@$(SHARDS) run all
 
-test: ## The tests, on the real MinIO, Spark, Airflow and Kafka (MinIO is built once, in about 5 minutes); runs of minutes: make live
-	@.ci/setup-uv
-	@.ci/setup-minio >/dev/null 2>&1 & .ci/setup
-	@$(ENV) $(BIN)/pytest $(WORKERS) --durations=30 $(ARGS)
+shard: setup minio ## One shard: make shard NAME=spark; without a name, each shard and its last run
+	@$(SHARDS) $(if $(NAME),run $(NAME),list)
 
-check-fast: setup ## For every save, within 90 s: the pure core, Kafka's rules, storage in memory and on disk
-	@$(ENV) $(BIN)/pytest $(WORKERS) -q -m "not (minio or slow or spark or airflow or kafka or live or readers)" tests/protocol tests/kafka_rules tests/storage $(ARGS)
+check-fast: lint ## For every save, within 60 s: style, docs, the pure core, Kafka's rules, storage in memory and on disk
+	@$(ENV) $(BIN)/pytest $(WORKERS) -q -m "not (minio or slow or spark or airflow or kafka or shard)" \
+		tests/protocol tests/kafka_rules tests/storage tests/docs/test_references.py $(ARGS)
+
+coverage: setup minio ## Lines and branches that `make test` covers, its child processes included (minutes; ARGS as for test)
+	@$(ENV) $(BIN)/python -m tests.suite.coverage $(ARGS)
 
 bench: setup ## The numbers, each against its bare limit in the same run
 	@$(ENV) $(BIN)/python -m tests.numbers bench $(ARGS)

@@ -21,7 +21,13 @@ from tests.servers import MinioServer, S3Server, SeaweedServer, minio_binary, mi
 if TYPE_CHECKING:
     from tests.live.postgres import PostgresServer
 
-pytest_plugins = ["tests.shared_data", "tests.minio_build", "tests.suite.tiers"]
+pytest_plugins = [
+    "tests.shared_data",
+    "tests.minio_build",
+    "tests.suite.tiers",
+    "tests.suite.recording",
+    "tests.suite.balance",
+]
 
 temporary.use_memory()
 jvm.be_brief()

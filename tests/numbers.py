@@ -53,7 +53,8 @@ PARTS = {
     "sweeps": Part("python -m tests.dags.measure_sweeps", "make airflow-numbers"),
     "pages": Part("python -m tests.pages.bench", "make airflow-numbers"),
     "small-files": Part("python -m tests.maintain.many_files", "make airflow-numbers"),
-    "scheduler": Part("pytest -m live tests/live", "make live"),
+    "scheduler": Part("pytest tests/live/test_real_run.py", "make shard NAME=airflow"),
+    "shard": Part("python -m tests.suite.shards run", "make test-all"),
 }
 
 

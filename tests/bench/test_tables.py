@@ -27,7 +27,7 @@ def test_a_few_versions(
     assert all(point["anew_ms"] > 0 for point in report["points"])
     assert set(report["points"][0]["growth"].values()) == {1.0}
     assert [each["files"] for each in report["first_queries"]] == [12] * len(READERS) + [1] * len(READERS)
-    assert all("`make readers` builds it" in each["note"] for each in report["first_queries"])
+    assert all("`.ci/setup-readers` builds it" in each["note"] for each in report["first_queries"])
     with connect(url) as engine:
         versions = {each.format: each.version for each in engine.tables.status("bench-t")}
         assert versions.keys() == set(FORMATS)

@@ -242,7 +242,7 @@ def test_a_port_that_was_asked_for_and_is_taken_is_refused(impostor: ThreadingHT
 
 
 def test_what_a_service_takes_counts_all_that_it_started() -> None:
-    """As `make live` records it: the process and its children."""
+    """As `make shard NAME=airflow` records it: the process and its children."""
     held = "held = bytearray(64 << 20)\nprint('there', flush=True)\ninput()"
     child = subprocess.Popen(
         [sys.executable, "-c", f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {held!r}])"],

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -256,50 +255,3 @@ Priority: optional
 
 def test_a_bare_debian_has_what_is_required_and_what_that_needs() -> None:
     assert set(bare_packages(STATUS)) == {"base", "libc", "other", "real"}
-
-
-LONG_RUNS = subprocess.run(
-    [REPOSITORY / ".ci" / "long-runs", "--list"], capture_output=True, text=True, check=True
-).stdout.split()
-
-
-def test_every_long_run_has_its_day(run: Run, tmp_path: Path) -> None:
-    """On as many days as there are long runs each has one, by its name, and runs a target of the Makefile."""
-    targets = re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
-    stub(tmp_path, "make", "exit 0")
-    said = []
-    for day in range(len(LONG_RUNS)):
-        stub(tmp_path, "date", f"echo {(20_000 + day) * 86_400}")
-        said.append(run(".ci/long-runs").stdout.split(": ")[2].split()[0])
-    assert sorted(said) == sorted(LONG_RUNS)
-    called = [
-        line.split()[1] for line in (tmp_path / "ran").read_text().splitlines() if line.startswith("make ")
-    ]
-    assert len(called) == len(LONG_RUNS)
-    assert set(called) <= set(targets)
-
-
-def test_long_runs_stop_by_themselves(run: Run, tmp_path: Path) -> None:
-    """Each is told its minutes, but for those that are wholes."""
-    stub(tmp_path, "make", "exit 0")
-    for name in LONG_RUNS:
-        said = run(".ci/long-runs", name, MINUTES="7").stdout
-        assert ("--minutes 7" in said) == (name not in ("properties", "live", "readers"))
-
-
-@pytest.mark.parametrize("name", LONG_RUNS)
-def test_a_long_run_that_is_cut_has_not_passed(run: Run, tmp_path: Path, name: str) -> None:
-    """It says so and fails, also where it had to be killed."""
-    stub(tmp_path, "make", "exit 0")
-    for code in (124, 137):
-        stub(tmp_path, "timeout", f"exit {code}")
-        ended = run(".ci/long-runs", name)
-        assert ended.returncode == code
-        assert f"{name} was cut after" in ended.stderr
-
-
-def test_a_long_run_that_finds_something_fails(run: Run, tmp_path: Path) -> None:
-    """And one that no day has is none."""
-    stub(tmp_path, "make", "exit 1")
-    assert run(".ci/long-runs", "simulate").returncode == 1
-    assert run(".ci/long-runs", "nonsense").returncode == 1

@@ -1,7 +1,7 @@
 """The first query of a published table by engines of others, each in a process of its own, beside the same engine over
 the list of the same files.
 
-The engines stand in environments of their own (`make readers`): none of them works with all that this one has.
+The engines stand in environments of their own (`.ci/setup-readers`): none of them works with all that this one has.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _lacking(reader: Reader, url: str) -> str:
     if is_remote(url):
         return "not run: measured on a local store alone"
     if not (home() / reader.environment / "bin" / "python").exists():
-        return f"not run: no environment {home() / reader.environment}; `make readers` builds it"
+        return f"not run: no environment {home() / reader.environment}; `.ci/setup-readers` builds it"
     return ""
 
 

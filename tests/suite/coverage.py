@@ -1,0 +1,113 @@
+"""Lines and branches of the package that a run of the tests covers, with all of its processes.
+
+    python -m tests.suite.coverage                        run `make test`'s tests and report by package
+    python -m tests.suite.coverage --against OLD.json     compare with an earlier report
+    python -m tests.suite.coverage --report-only          report again what the last run left
+
+Child processes count: the command line, Airflow's tasks, Spark's Python workers, and processes that a test kills. The
+arguments that it does not know go to pytest. The report is `.cache/coverage/report.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parents[2]
+FOLDER = REPOSITORY / ".cache" / "coverage"
+DATA, REPORT = FOLDER / "data" / "c", FOLDER / "report.json"
+SETTINGS = Path(__file__).with_name("coverage.ini")
+SOURCES = ("storage", "txn_engine", "plugins", "dags")
+
+
+def measure(arguments: Sequence[str]) -> int:
+    """Run pytest with these arguments, measured; its exit code."""
+    shutil.rmtree(DATA.parent, ignore_errors=True)
+    DATA.parent.mkdir(parents=True)
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={SETTINGS}", "-m", "pytest"]
+    workers = os.environ.get("WORKERS", "").split()
+    plugin = ["-p", "tests.suite.measured_test", "-o", "timeout=1500"]  # a measured process is slower
+    return subprocess.run(
+        [*command, *workers, *plugin, *arguments], cwd=REPOSITORY, env=_environment(), check=False
+    ).returncode
+
+
+def combine(folders: Sequence[Path]) -> None:
+    """Write the report of the data in these folders."""
+    combined = FOLDER / "combined"
+    combined.unlink(missing_ok=True)
+    environment = {**_environment(), "MEASURED_DATA": str(combined)}
+    coverage = [sys.executable, "-m", "coverage"]
+    files = [str(path) for folder in folders for path in sorted(folder.glob("c.*"))]
+    settings = f"--rcfile={SETTINGS}"
+    subprocess.run([*coverage, "combine", "--keep", "-q", settings, *files], env=environment, check=True)
+    written = FOLDER / "reported.ini"
+    sources = "".join(f"\n    {REPOSITORY / name}" for name in SOURCES)
+    written.write_text(f"[run]\nbranch = true\ndata_file = {combined}\nsource ={sources}\n")
+    subprocess.run(
+        [*coverage, "json", f"--rcfile={written}", "-q", "-i", "-o", REPORT], cwd=REPOSITORY, check=True
+    )
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "MEASURED_ROOT": str(REPOSITORY), "MEASURED_DATA": str(DATA)}
+
+
+def by_package(report: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """For each package: covered lines and branches, and how many there are. The empty name is the total."""
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for path, row in report["files"].items():
+        summary = row["summary"]
+        for name in ("", package_of(path)):
+            sums[name][0] += summary["covered_lines"] + summary["covered_branches"]
+            sums[name][1] += summary["num_statements"] + summary["num_branches"]
+    return {name: (covered, everything) for name, (covered, everything) in sums.items()}
+
+
+def package_of(path: str) -> str:
+    """A file's package: the first two names of its path, or the first alone."""
+    parts = Path(path).parent.parts
+    return "/".join(parts[:2])
+
+
+def percent(counts: tuple[int, int] | None) -> float:
+    """Of the lines and branches that exist, those that were covered."""
+    covered, everything = counts or (0, 0)
+    return 100 * covered / everything if everything else 100.0
+
+
+def lines_of(found: Mapping[str, tuple[int, int]], before: Mapping[str, tuple[int, int]] | None) -> list[str]:
+    """A line for each package, and one for the total."""
+    lines = []
+    for name in sorted(found, key=lambda name: (name == "", name)):
+        line = f"{percent(found[name]):7.2f} %  {found[name][1]:7d}  {name or 'total'}"
+        if before is not None and name in before:
+            line += f"  ({percent(found[name]) - percent(before[name]):+.2f} points)"
+        lines.append(line)
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(prog="python -m tests.suite.coverage", description=__doc__)
+    parser.add_argument("--against", type=Path, help="an earlier report.json to compare with")
+    parser.add_argument("--report-only", action="store_true", help="run nothing")
+    chosen, rest = parser.parse_known_args(arguments)
+    status = 0 if chosen.report_only else measure(rest)
+    combine([DATA.parent])
+    before = None if chosen.against is None else by_package(json.loads(chosen.against.read_text()))
+    print("covered lines and branches, their number, package")
+    print("\n".join(lines_of(by_package(json.loads(REPORT.read_text())), before)))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""How long each test took when it last ran, and what it needs: the balance of `make test` goes by that.
+
+Each run of pytest writes `.cache/durations.json`. `python -m tests.suite.durations` writes what that file knows into
+`durations.tsv` beside this module, which is committed, so that a fresh clone is balanced too:
+
+    seconds     of the test with its set-up and tear-down; for a module: the mean of its tests that have no own line
+    needs       what it needs that is slow to start: spark, airflow, minio
+    test        its node id, or a module's path
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+COMMITTED = Path(__file__).with_name("durations.tsv")
+OWN = REPOSITORY / ".cache" / "durations.json"
+OWN_LINE_S = 1.0
+"""A test that took longer has a line of its own."""
+UNKNOWN_S = 0.1
+"""What a test without a record counts for."""
+
+
+@dataclass
+class Durations:
+    """Seconds by test or module, and what each of them needs."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    needs: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def of(self, test: str) -> float:
+        """The seconds that a test is expected to take."""
+        return self.seconds.get(test, self.seconds.get(module_of(test), UNKNOWN_S))
+
+    def needs_of(self, tests: Iterable[str]) -> frozenset[str]:
+        """What any of these tests needs."""
+        nothing: frozenset[str] = frozenset()
+        return nothing.union(*(self.needs.get(t, self.needs.get(module_of(t), nothing)) for t in tests))
+
+    def record(self, test: str, seconds: float, needs: Iterable[str]) -> None:
+        """Add the seconds of one phase of a test."""
+        self.seconds[test] = self.seconds.get(test, 0.0) + seconds
+        self.needs[test] = frozenset(needs)
+
+    def updated(self, newer: Durations) -> Durations:
+        """These durations, replaced by newer ones where there are any."""
+        return Durations({**self.seconds, **newer.seconds}, {**self.needs, **newer.needs})
+
+
+def module_of(test: str) -> str:
+    """The path of a test's module."""
+    return test.partition("::")[0]
+
+
+def read() -> Durations:
+    """The committed durations, replaced by this checkout's own where it has any."""
+    return _committed().updated(read_own())
+
+
+def read_own() -> Durations:
+    """What runs in this checkout recorded; nothing where the record cannot be read."""
+    try:
+        rows = json.loads(OWN.read_text(encoding="utf-8"))
+        seconds = {str(test): float(row["seconds"]) for test, row in rows.items()}
+        needs = {str(test): frozenset(map(str, row["needs"])) for test, row in rows.items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return Durations()  # a record is an estimate; a run without one is only less balanced
+    return Durations(seconds, needs)
+
+
+def write_own(durations: Durations) -> None:
+    """Keep a run's durations for the next run in this checkout."""
+    merged = read_own().updated(durations)
+    rows = {
+        test: {"seconds": round(seconds, 3), "needs": sorted(merged.needs.get(test, ()))}
+        for test, seconds in sorted(merged.seconds.items())
+    }
+    OWN.parent.mkdir(exist_ok=True)
+    written = OWN.with_suffix(".new")
+    written.write_text(json.dumps(rows), encoding="utf-8")
+    written.replace(OWN)
+
+
+def _committed() -> Durations:
+    durations = Durations()
+    if COMMITTED.exists():
+        for line in COMMITTED.read_text(encoding="utf-8").splitlines()[1:]:
+            seconds, needs, test = line.split("\t")
+            durations.seconds[test] = float(seconds)
+            durations.needs[test] = frozenset(needs.split(",")) if needs else frozenset()
+    return durations
+
+
+def _lines(durations: Durations) -> list[str]:
+    """The committed file's lines: long tests one by one, the rest of each module by its mean."""
+    rows: list[tuple[str, float, frozenset[str]]] = []
+    rest: dict[str, list[str]] = defaultdict(list)
+    for test, seconds in durations.seconds.items():
+        if seconds >= OWN_LINE_S:
+            rows.append((test, seconds, durations.needs.get(test, frozenset())))
+        else:
+            rest[module_of(test)].append(test)
+    for module, tests in rest.items():
+        mean = sum(durations.seconds[test] for test in tests) / len(tests)
+        rows.append((module, mean, durations.needs_of(tests)))
+    return ["seconds\tneeds\ttest"] + [
+        f"{seconds:.3f}\t{','.join(sorted(needs))}\t{test}" for test, seconds, needs in sorted(rows)
+    ]
+
+
+def main() -> int:
+    """Write the committed file from this checkout's record."""
+    own = read_own()
+    if not own.seconds:
+        print(f"no durations in {OWN}: run `make test` first", file=sys.stderr)
+        return 1
+    COMMITTED.write_text("\n".join(_lines(own)) + "\n", encoding="utf-8")
+    print(f"{len(own.seconds)} tests, {sum(own.seconds.values()):.0f} seconds")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

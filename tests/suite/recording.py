@@ -1,0 +1,80 @@
+"""Record how long each test takes and what it needs, and sum a run up by folder (a plugin of pytest)."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from tests.suite import durations
+from tests.suite.durations import Durations, module_of
+
+FIXTURES = {"spark": "spark", "minio_server": "minio", "airflow_database": "airflow", "dag_bag": "airflow"}
+NEEDS = "needs"
+SLOWEST = 30
+SHOWN_S = 0.5
+
+
+def needs_of(item: pytest.Item) -> list[str]:
+    """What a test needs that is slow to start: by its marks, or by the fixtures that it uses, directly or not."""
+    marked = {name for name in ("spark", "airflow", "minio") if item.get_closest_marker(name) is not None}
+    used = {need for fixture, need in FIXTURES.items() if fixture in getattr(item, "fixturenames", ())}
+    return sorted(marked | used)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let the report carry the needs to the process that records."""
+    report = yield
+    report.user_properties.append((NEEDS, needs_of(item)))
+    return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record in the process that gets all reports: with xdist it runs no test itself."""
+    if not hasattr(config, "workerinput") and not config.option.collectonly:
+        config.pluginmanager.register(Recorder())
+
+
+class Recorder:
+    """Durations of one run."""
+
+    def __init__(self) -> None:
+        self._found = Durations()
+        self._began = time.monotonic()
+        self._first_report: float | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add a phase of a test."""
+        if self._first_report is None:
+            self._first_report = time.monotonic() - report.duration
+        needs: Any = dict(report.user_properties).get(NEEDS, ())
+        self._found.record(report.nodeid, report.duration, needs)
+
+    def pytest_sessionfinish(self) -> None:
+        """Keep the record for the next run."""
+        if self._found.seconds:
+            durations.write_own(self._found)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the stages of the run, the seconds by folder and the slowest tests."""
+        if self._first_report is None or terminalreporter.config.get_verbosity() < 0:
+            return
+        write = terminalreporter.write_line
+        terminalreporter.section("where the time went", sep="-")
+        write(f"{self._first_report - self._began:8.1f} s  collection")
+        write(f"{time.monotonic() - self._first_report:8.1f} s  tests, of which each process did a part:")
+        folders: dict[str, list[float]] = defaultdict(list)
+        for test, seconds in self._found.seconds.items():
+            folders[module_of(test).rpartition("/")[0]].append(seconds)
+        for folder, found in sorted(folders.items(), key=lambda row: -sum(row[1])):
+            write(f"{sum(found):8.1f} s  {len(found):6d} tests in {folder}")
+        long = [row for row in self._found.seconds.items() if row[1] >= SHOWN_S]
+        slowest = sorted(long, key=lambda row: -row[1])[:SLOWEST]
+        if slowest:
+            terminalreporter.section(f"the {len(slowest)} slowest tests", sep="-")
+        for test, seconds in slowest:
+            write(f"{seconds:8.1f} s  {test}")

@@ -1,0 +1,289 @@
+"""The shards of `make test-all`: everything that is too long for `make test`, in eight parts of ten minutes.
+
+    python -m tests.suite.shards                    each shard, what it holds, and its last run
+    python -m tests.suite.shards run NAME [NAME]    run these; `run all` runs every shard
+    python -m tests.suite.shards pick               print the shard that CI runs now
+
+`make test-all` runs all, `make shard NAME=spark` runs one. A shard is the tests that are marked with its name, and long
+runs with fresh seeds. CI picks the shard that covers what changed since BASE, and if nothing that a shard covers has
+changed, the shard that ran longest ago. `python -m tests.numbers` keeps the record of
+a run: when, at which commit, with which result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.numbers import Record, Run, last_runs
+from tests.suite.tiers import ALL, SHARDS
+
+REPOSITORY = Path(__file__).parents[2]
+PART = "shard"
+LIMIT_S = 1_500
+"""A command that runs longer is cut, and a run that was cut has failed. A shard aims at ten minutes."""
+DAY_S = 86_400
+PROCESSES = "3"
+"""Many tests wait, so one more than the machine has cores."""
+SEEDS_A_DAY = 10_000
+CONFIGURATIONS = ("a", "b", "d", "e", "f", "producer")
+"""Of the explorer: it searches one of them each day."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One part of what is too long for `make test`.
+
+    covers: paths, or beginnings of paths, of code that this shard tests most; commands: what runs after its tests;
+    `{seed}` and `{configuration}` change every day.
+    """
+
+    name: str
+    holds: str
+    covers: tuple[str, ...]
+    commands: tuple[str, ...] = ()
+    set_up: tuple[str, ...] = ()
+
+
+_ALL: tuple[Shard, ...] = (
+    Shard(
+        "airflow",
+        "whole live Airflows, every death of a DAG's task, retries, back-fills and clears",
+        (
+            "dags/",
+            "plugins/txn_engine_airflow/",
+            "tests/dags/",
+            "tests/blocks/",
+            "tests/live/",
+            "tests/pages/",
+        ),
+    ),
+    Shard(
+        "damage",
+        "every kind of damage in every place, illegal keys on every store, fuzzed objects with fresh seeds",
+        (
+            "storage/",
+            "txn_engine/verify/",
+            "txn_engine/configs/",
+            "tests/verify/",
+            "tests/fuzz/",
+            "tests/storage/",
+        ),
+        ("python -m tests.fuzz --minutes 2",),
+    ),
+    Shard(
+        "engines",
+        "Delta and Iceberg views read by other engines, every type of Postgres, the other stores",
+        (
+            "txn_engine/tables/",
+            "txn_engine/postgres/",
+            "txn_engine/databases/",
+            "txn_engine/sqlite/",
+            "txn_engine/sql/",
+            "txn_engine/schemas/",
+            "tests/readers/",
+            "tests/tables/",
+            "tests/postgres/",
+        ),
+        set_up=(".ci/setup-readers",),
+    ),
+    Shard(
+        "kafka",
+        "random programs on Apache Kafka and on the engine, compared, with fresh seeds",
+        (
+            "txn_engine/protocol/",
+            "txn_engine/coordinator/",
+            "txn_engine/producer/",
+            "tests/kafka_rules/",
+            "tests/differential/",
+        ),
+        ("python -m tests.differential --minutes 4 --seed {seed}",),
+    ),
+    Shard(
+        "kills",
+        "processes, servers and power cut down at every store operation and at random, with fresh seeds",
+        (
+            "txn_engine/maintain/",
+            "txn_engine/backup/",
+            "txn_engine/cuts/",
+            "txn_engine/files/",
+            "txn_engine/erasing/",
+            "txn_engine/loading/",
+            "txn_engine/quality/",
+            "tests/torture/",
+        ),
+        ("python -m tests.torture --minutes 3",),
+    ),
+    Shard(
+        "machine",
+        "set-up on a machine that lacks everything, the wheel, the demo, compose, the measurements",
+        (
+            ".ci/",
+            "Makefile",
+            "pyproject.toml",
+            "requirements/",
+            "deploy/",
+            "docker-compose.yml",
+            "txn_engine/demo/",
+            "txn_engine/bench/",
+            "txn_engine/cli/",
+        ),
+        ("python -m tests.setup.fresh_machine",),
+    ),
+    Shard(
+        "simulator",
+        "simulated runs with fresh seeds, small configurations over every interleaving, mutants, properties",
+        ("txn_engine/log/", "txn_engine/consumer/", "tests/simulator/", "tests/protocol/", "tests/exact/"),
+        (
+            "python -m tests.simulator run --seeds 1000000 --minutes 2",
+            "python -m tests.simulator.explore --config {configuration} --minutes 1",
+            "python -m tests.simulator.mutants --minutes 3",
+        ),
+    ),
+    Shard(
+        "spark",
+        "every option, type and kill of the Spark source, sink, streams, loads and compaction",
+        ("txn_engine/spark/", "plugins/pyspark_txn_engine/", "tests/spark/"),
+    ),
+)
+BY_NAME = {shard.name: shard for shard in _ALL}
+
+
+def last_run(name: str) -> Record | None:
+    """The record of a shard's last run in this checkout; None if it never ran here."""
+    found = [record for record in last_runs(PART) if record.of == name]
+    return found[0] if found else None
+
+
+def run(shard: Shard, *, seed: int, say: Callable[[str], None] = print) -> Record:
+    """Run a shard's tests and commands, all of them even if one fails, and record the result."""
+    recorded, failed = Run(PART, [shard.name]), []
+    commands = [*([line] for line in shard.set_up), tests_of(shard)]
+    configuration = CONFIGURATIONS[seed // SEEDS_A_DAY % len(CONFIGURATIONS)]
+    commands += [
+        [word.format(seed=seed, configuration=configuration) for word in line.split()]
+        for line in shard.commands
+    ]
+    for words in commands:
+        line = " ".join(words)
+        command = [sys.executable if word == "python" else word for word in words]
+        say(f"\nshard {shard.name}: {line}")
+        step = time.monotonic()
+        code = _run_limited(command)
+        say(f"shard {shard.name}: {time.monotonic() - step:.0f} s, exit code {code}: {line}")
+        if code:
+            failed.append(line)
+    return recorded.record({"failed": failed}, of=shard.name)
+
+
+def tests_of(shard: Shard) -> list[str]:
+    """The command that runs the tests which are marked with a shard's name."""
+    return ["python", "-m", "pytest", "-n", PROCESSES, "--shard", shard.name, "-q"]
+
+
+def _run_limited(command: Sequence[str]) -> int:
+    """The exit code of a command; the command and all that it started are ended at the limit."""
+    with subprocess.Popen(command, cwd=REPOSITORY, start_new_session=True) as process:
+        try:
+            return process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGINT)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+            return 124
+        except BaseException:
+            os.killpg(process.pid, signal.SIGINT)
+            raise
+
+
+def pick(changed: Sequence[str], *, day: int) -> Shard:
+    """The shard that covers most of the changed paths; if none covers any, the one that ran longest ago.
+
+    Shards that never ran here take turns, one each day.
+    """
+    covered = {
+        shard.name: sum(any(path.startswith(start) for start in shard.covers) for path in changed)
+        for shard in _ALL
+    }
+    turn = {name: (number - day) % len(SHARDS) for number, name in enumerate(SHARDS)}
+
+    def urgency(shard: Shard) -> tuple[int, str, int]:
+        last = last_run(shard.name)
+        return -covered[shard.name], "" if last is None else last.finished, turn[shard.name]
+
+    return min(_ALL, key=urgency)
+
+
+def changed_since(base: str) -> list[str]:
+    """The paths that differ between a commit and the working tree."""
+    return _git("diff", "--name-only", base).splitlines()
+
+
+def base_commit() -> str:
+    """The commit that a change began from: BASE, else the last one that is four hours older than the newest."""
+    if given := os.environ.get("BASE"):
+        return given
+    newest = int(_git("log", "-1", "--format=%ct"))
+    return _git("rev-list", "-1", f"--before={newest - 4 * 3_600}", "HEAD") or _git(
+        "rev-list", "--max-parents=0", "-1", "HEAD"
+    )
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=REPOSITORY, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def table() -> str:
+    """Each shard and its last run: when it ended, at which commit, with which result."""
+    lines = []
+    for shard in _ALL:
+        lines += [f"{shard.name:10} {shard.holds}", " " * 11 + _result(last_run(shard.name))]
+    return "\n".join(lines)
+
+
+def _result(last: Record | None) -> str:
+    if last is None:
+        return "has not run in this checkout"
+    changed = "" if last.clean else " with changes"
+    result = "FAILED: " + ", ".join(last.figures["failed"]) if last.figures["failed"] else "passed"
+    return (
+        f"{last.finished}  commit {(last.commit or 'unknown')[:8]}{changed}  {last.seconds:.0f} s  {result}"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Show, pick or run shards."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.suite.shards", description="The shards of the tests."
+    )
+    commands = parser.add_subparsers(dest="command")
+    commands.add_parser("list", help="print each shard and its last run (the default)")
+    commands.add_parser("pick", help="print the shard that CI runs now")
+    running = commands.add_parser("run", help="run shards, and print each shard's last run")
+    running.add_argument("names", nargs="+", choices=[*SHARDS, ALL], metavar="NAME")
+    running.add_argument("--seed", type=int, default=int(time.time()) // DAY_S * SEEDS_A_DAY)
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "pick":
+        print(pick(changed_since(base_commit()), day=int(time.time()) // DAY_S).name)
+        return 0
+    records: list[Record] = []
+    if chosen.command == "run":
+        names = SHARDS if ALL in chosen.names else tuple(dict.fromkeys(chosen.names))
+        records = [run(BY_NAME[name], seed=chosen.seed) for name in names]
+    print(f"\n{table()}")
+    return 1 if any(record.figures["failed"] for record in records) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

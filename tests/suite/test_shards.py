@@ -1,0 +1,99 @@
+"""The shards: what each runs, which one CI picks, and what is kept of a run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import numbers
+from tests.suite import shards
+from tests.suite.shards import BY_NAME, Shard, changed_since, last_run, pick, run, table
+from tests.suite.tiers import SHARDS
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of the test's own."""
+    monkeypatch.setattr(numbers, "FOLDER", tmp_path / "numbers")
+
+
+def ran(name: str, *commands: str, monkeypatch: pytest.MonkeyPatch) -> numbers.Record:
+    """Run a shard that has these commands in place of tests."""
+    monkeypatch.setattr(shards, "tests_of", lambda shard: [sys.executable, "-c", "pass"])
+    return run(Shard(name, "", (), commands), seed=7, say=lambda line: None)
+
+
+def test_there_are_at_most_eight_shards_and_each_covers_code_that_exists() -> None:
+    """The names are those of the marks."""
+    assert tuple(BY_NAME) == SHARDS
+    assert len(SHARDS) <= 8
+    for shard in BY_NAME.values():
+        assert [path for path in shard.covers if not (REPOSITORY / path).exists()] == []
+
+
+def test_every_package_is_covered() -> None:
+    """A change of any package of the engine picks a shard by what it touches."""
+    starts = [start for shard in BY_NAME.values() for start in shard.covers]
+    packages = {path.parent for path in (REPOSITORY / "txn_engine").glob("*/__init__.py")}
+    paths = [f"{package.relative_to(REPOSITORY)}/x.py" for package in packages]
+    assert [path for path in paths if not any(path.startswith(start) for start in starts)] == []
+
+
+def test_the_shard_that_covers_most_of_a_change_is_picked() -> None:
+    """Whatever day it is."""
+    changed = ["txn_engine/verify/a.py", "storage/b.py", "txn_engine/spark/c.py", "README.md"]
+    assert {pick(changed, day=day).name for day in range(8)} == {"damage"}
+
+
+def test_without_a_covered_change_the_shards_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a checkout without records by the day, afterwards the one that ran longest ago."""
+    assert {pick(["README.md"], day=day).name for day in range(8)} == set(SHARDS)
+    for name in SHARDS:
+        if name != "kafka":
+            ran(name, monkeypatch=monkeypatch)
+    assert {pick([], day=day).name for day in range(8)} == {"kafka"}
+
+
+def test_every_command_runs_and_a_failure_is_recorded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A failure does not hide what comes after it."""
+    record = ran("spark", "false", f"touch {tmp_path}/{{seed}}-{{configuration}}", monkeypatch=monkeypatch)
+    assert record.figures == {"failed": ["false"]}
+    assert (tmp_path / "7-a").exists()
+    assert last_run("spark") == record
+    assert "FAILED: false" in table()
+    assert ran("spark", "true", monkeypatch=monkeypatch).figures == {"failed": []}
+    assert last_run("kills") is None
+
+
+def test_a_command_that_is_cut_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What did not end proves nothing."""
+    monkeypatch.setattr(shards, "LIMIT_S", 0.2)
+    assert ran("kills", "sleep 60", monkeypatch=monkeypatch).figures == {"failed": ["sleep 60"]}
+
+
+def test_each_command_of_a_shard_is_a_program_with_help() -> None:
+    """A command that does not start would be found only when its shard runs."""
+    modules = {line.split()[2] for shard in BY_NAME.values() for line in shard.commands}
+    for module in modules:
+        assert (REPOSITORY / module.replace(".", "/")).with_suffix(".py").exists() or (
+            REPOSITORY / module.replace(".", "/") / "__main__.py"
+        ).exists()
+    for shard in BY_NAME.values():
+        assert [path for path in shard.set_up if not (REPOSITORY / path).exists()] == []
+
+
+def test_changed_paths_are_those_since_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Committed or not."""
+    monkeypatch.setattr(shards, "REPOSITORY", tmp_path)
+    for command in ("init -q", "-c user.name=a -c user.email=a@b commit -q --allow-empty -m one"):
+        subprocess.run(["git", *command.split()], cwd=tmp_path, check=True)
+    (tmp_path / "new.py").write_text("1\n")
+    subprocess.run(["git", "add", "new.py"], cwd=tmp_path, check=True)
+    assert changed_since("HEAD") == ["new.py"]

@@ -35,7 +35,7 @@ shard: setup minio ## One shard: make shard NAME=spark; without a name, each sha
 	@$(SHARDS) $(if $(NAME),run $(NAME),list)
 
 check-fast: lint ## For every save, within 60 s: style, docs, the pure core, Kafka's rules, storage in memory and on disk
-	@$(ENV) $(BIN)/pytest $(WORKERS) -q -m "not (minio or slow or spark or airflow or kafka or shard)" \
+	@$(ENV) HYPOTHESIS_PROFILE=quick $(BIN)/pytest $(WORKERS) -q --quick \
 		tests/protocol tests/kafka_rules tests/storage tests/docs/test_references.py $(ARGS)
 
 coverage: setup minio ## Lines and branches that `make test` covers, its child processes included (minutes; ARGS as for test)

@@ -36,6 +36,7 @@ settings.register_profile("engine", deadline=None)  # shared machines are slow a
 settings.register_profile(
     "nightly", deadline=None, max_examples=100_000, suppress_health_check=list(HealthCheck)
 )
+settings.register_profile("quick", deadline=None, max_examples=10)  # for every save
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "engine"))
 
 

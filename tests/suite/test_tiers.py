@@ -21,6 +21,17 @@ def test_moved(): pass
 
 @pytest.mark.parametrize("number", in_shard("kills", [1, 2, 3], keep=[2]))
 def test_each(number): pass
+
+@pytest.fixture
+def minio_server(): pass
+
+@pytest.fixture
+def bucket(minio_server): pass
+
+def test_served(bucket): pass
+
+@pytest.mark.slow
+def test_long(): pass
 """
 
 
@@ -28,7 +39,8 @@ def test_each(number): pass
 def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     """A suite of one module in its own folder of tests."""
     pytester.makeini(
-        "[pytest]\ntestpaths = tests_of_it\nmarkers = shard(name): x\naddopts = -p tests.suite.tiers\n"
+        "[pytest]\ntestpaths = tests_of_it\naddopts = -p tests.suite.tiers\n"
+        "markers =\n    shard(name): x\n    slow: x\n    minio: x\n"
         f"pythonpath = {Path(__file__).parents[2]}\n"
     )
     folder = pytester.mkdir("tests_of_it")
@@ -44,7 +56,13 @@ def names(suite: pytest.Pytester, *args: str) -> set[str]:
 
 def test_without_arguments_only_unmarked_tests_run(suite: pytest.Pytester) -> None:
     """`make test` leaves out every test and every parameter that belongs to a shard."""
-    assert names(suite) == {"test_kept", "test_each[2]"}
+    assert names(suite) == {"test_kept", "test_each[2]", "test_served", "test_long"}
+
+
+@pytest.mark.parametrize("args", [[], ["tests_of_it"]])
+def test_quick_leaves_out_what_is_slow_or_starts_a_server(suite: pytest.Pytester, args: list[str]) -> None:
+    """`make check-fast` names folders, and takes of them what runs in a moment."""
+    assert names(suite, "--quick", *args) == {"test_kept", "test_each[2]"}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ the shard of that name only (`tests/suite/shards.py` lists them). What is named 
     pytest --shard spark                    the tests of one shard
     pytest --shard all                      the tests of all shards
     pytest tests/spark -k kill              whatever is named, in any tier
+    pytest --quick tests/storage            of what is named, the tests of `make test` that start no server
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ import pytest
 
 SHARDS = ("airflow", "damage", "engines", "kafka", "kills", "machine", "simulator", "spark")
 ALL = "all"
+SLOW_MARKS = ("airflow", "kafka", "minio", "shard", "slow", "spark")
+SLOW_FIXTURES = frozenset(
+    {"azurite_server", "gcs_front", "minio_server", "postgres_server", "seaweed_server"}
+)
 
 
 def in_shard(
@@ -69,6 +74,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         help="Run the tests of this shard, which `make test` leaves out. Can be repeated.",
     )
+    parser.addoption(
+        "--quick",
+        action="store_true",
+        help="Leave out tests that are slow, belong to a shard or start a server.",
+    )
 
 
 def shard_of(item: pytest.Item) -> str | None:
@@ -82,17 +92,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     unknown = {shard for item in items if (shard := shard_of(item)) is not None} - set(SHARDS)
     if unknown:
         raise pytest.UsageError(f"unknown shards: {sorted(unknown)}; the shards are {SHARDS}")
-    wanted = set(config.getoption("--shard"))
-    if not wanted and _names_tests(config):
-        return
-    selected, left_out = [], []
-    for item in items:
-        shard = shard_of(item)
-        belongs = shard in wanted or (ALL in wanted and shard is not None) if wanted else shard is None
-        (selected if belongs else left_out).append(item)
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
+    selected = [item for item in items if _belongs(item, config)]
+    if len(selected) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if not _belongs(item, config)])
         items[:] = selected
+
+
+def _belongs(item: pytest.Item, config: pytest.Config) -> bool:
+    shard, wanted = shard_of(item), config.getoption("--shard")
+    if config.getoption("--quick") and _is_slow(item):
+        return False
+    if wanted:
+        return shard in wanted or (ALL in wanted and shard is not None)
+    return shard is None or _names_tests(config)
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    fixtures: Collection[str] = getattr(item, "fixturenames", ())
+    return any(item.get_closest_marker(name) for name in SLOW_MARKS) or not SLOW_FIXTURES.isdisjoint(fixtures)
 
 
 def _names_tests(config: pytest.Config) -> bool:

@@ -14,6 +14,7 @@ from txn_engine.backup.manifest import FIRST, LogRef, ObjectRef
 from txn_engine.errors import CorruptObjectError
 from txn_engine.log.objects import Objects, store_errors
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.reasons import Reason
 
 Progress = Callable[[str, int, int], None]
 """Told what is done, how many bytes of it, and of how many."""
@@ -173,6 +174,7 @@ def check_arrived(side: Side, wanted: Collection[ObjectRef]) -> None:
                 place=side.objects.uri(side.key(each)),
                 expected=f"{each.bytes} bytes",
                 action="run `txn-engine doctor` against this store, then begin again",
+                reason=Reason.WRITE_LOST,
             )
 
 

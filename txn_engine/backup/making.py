@@ -32,6 +32,7 @@ from txn_engine.log.objects import store_errors
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from txn_engine.log.topics import Topic
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.reasons import Reason
 from txn_engine.unreadable import DAMAGE
 
 KEEP_MS = 8 * 86_400_000
@@ -122,6 +123,7 @@ class BackupMaker:
                     place=error.place,
                     expected="a cut of topics that are there, or were until 24 hours ago",
                     action="make a backup at a fresh cut, without --cut",
+                    reason=Reason.TOPIC_DELETED_SINCE_CUT,
                 )
         return error
 
@@ -139,6 +141,7 @@ class BackupMaker:
                 actor="backup",
                 expected="a cut of all topics",
                 action="leave --cut out, or make one by `txn-engine cuts create` without --topic",
+                reason=Reason.PARTIAL_CUT,
             )
         counts = self._logs.config.internal_partitions
         held = {
@@ -147,7 +150,10 @@ class BackupMaker:
         }
         if held != dict(counts):
             raise CorruptObjectError(
-                f"cut {number} of {held} partitions", actor="backup", expected=f"{dict(counts)}"
+                f"cut {number} of {held} partitions",
+                actor="backup",
+                expected=f"{dict(counts)}",
+                reason=Reason.OTHER_INTERNAL_PARTITIONS,
             )
         return found
 
@@ -361,4 +367,5 @@ def _not_apart(store: str, place: str) -> InvalidRequestError:
         actor="backup",
         expected="a place that is neither inside the store nor around it",
         action="name another place",
+        reason=Reason.PLACES_OVERLAP,
     )

@@ -32,6 +32,7 @@ from txn_engine.log.objects import Objects, checked_text, decode_json, encode_js
 from txn_engine.log.snapshot_format import decode_snapshot, encode_snapshot
 from txn_engine.log.store_config import STORE_KEY
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.reasons import Reason
 from txn_engine.unreadable import DAMAGE
 
 PLACE_KEY: Final = "backup.json"
@@ -98,6 +99,7 @@ class BackupPlace:
                 place=objects.store.url,
                 expected="where `txn-engine backup --to` has put some",
                 action="check the URL",
+                reason=Reason.NO_BACKUPS,
             )
         return cls(objects, *held)
 
@@ -116,6 +118,7 @@ class BackupPlace:
                     place=objects.store.url,
                     expected="an empty place, or the one that has this store's backups",
                     action="name another place",
+                    reason=Reason.PLACE_HOLDS_A_STORE,
                 )
             fields = {"backup_id": new_id, "store_id": store_id, "created_ms": created_ms}
             data = encode_json(fields, PLACE_KIND)
@@ -128,6 +131,7 @@ class BackupPlace:
                 place=objects.store.url,
                 expected=f"those of this store, {store_id}, or none",
                 action="name another place",
+                reason=Reason.PLACE_OF_ANOTHER_STORE,
             )
         return place
 
@@ -170,6 +174,7 @@ class BackupPlace:
                     manifest_key(number),
                     "a backup by a program that did not know that others were removed",
                     f"one that knows of removal {removal.number}",
+                    Reason.UNAWARE_OF_REMOVAL,
                 )
         for number in reversed(removal.kept):
             if newest and held.backups:
@@ -214,6 +219,7 @@ class BackupPlace:
                 place=self.url,
                 expected="one that `txn-engine backup list` shows: a backup that was cut off is none",
                 action="run `txn-engine backup` again: it goes on" if number < 0 else "name another one",
+                reason=Reason.BACKUP_NOT_FOUND,
             )
         return held.backups[number]
 
@@ -297,13 +303,16 @@ class BackupPlace:
         is_at = log.is_internal or state.log_end_offset == log.offset
         if checksum != log.state.checksum or not is_at:
             raise self.damaged(
-                key, f"checksum {checksum}, a state at {state.log_end_offset}", f"one at {log.offset}"
+                key,
+                f"checksum {checksum}, a state at {state.log_end_offset}",
+                f"one at {log.offset}",
+                Reason.OTHER_STATE,
             )
         return state
 
     # --- what went wrong ------------------------------------------------------------------------------------
 
-    def damaged(self, key: str, seen: str, expected: str) -> CorruptObjectError:
+    def damaged(self, key: str, seen: str, expected: str, reason: Reason | None = None) -> CorruptObjectError:
         """For an object of the place that is not what it should be."""
         return CorruptObjectError(
             seen,
@@ -311,6 +320,7 @@ class BackupPlace:
             place=self._named(key),
             expected=expected,
             action="use another backup; `txn-engine backup verify` names all that is damaged",
+            reason=reason,
         )
 
     def _named(self, key: str) -> str:

@@ -22,6 +22,7 @@ from txn_engine.errors import CorruptObjectError, InvalidRequestError, OutcomeUn
 from txn_engine.ids import IdSource, new_write_id
 from txn_engine.log.logs import ForkSafeExecutor
 from txn_engine.log.objects import Objects
+from txn_engine.reasons import Reason
 from txn_engine.unreadable import DAMAGE
 
 _NEAR, _FAR = 16, 32
@@ -89,6 +90,7 @@ def _chosen(held: Held, keep: int | None, oldest_ms: int | None) -> list[Manifes
             actor="prune",
             expected="one at least that stays",
             action="run `txn-engine backup`, then prune",
+            reason=Reason.BACKUP_NOT_FOUND,
         )
     many = max(keep or 0, 1)
     kept = [
@@ -103,6 +105,7 @@ def _chosen(held: Held, keep: int | None, oldest_ms: int | None) -> list[Manifes
             actor="prune",
             expected="nothing damaged that is newer than what is to stay",
             action="make a new backup, then prune so that only what is newer than the damaged one stays: --keep 1",
+            reason=Reason.MANIFEST_DAMAGED,
         )
     return kept
 

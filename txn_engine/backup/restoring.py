@@ -46,6 +46,7 @@ from txn_engine.log.store_config import (
     read_store_config,
 )
 from txn_engine.protocol.partition import PartitionState
+from txn_engine.reasons import Reason
 
 _FOLDERS: Final = ("topics", "producer_ids", "cuts", "proofs", "settings")
 _NEAR, _FAR = 16, 32
@@ -74,6 +75,7 @@ def _not_apart(source: ObjectStore, url: str) -> InvalidRequestError:
         actor="restore",
         expected="a place that is neither inside the backups nor around them",
         action="name another place",
+        reason=Reason.PLACES_OVERLAP,
     )
 
 
@@ -109,6 +111,7 @@ def restore(
             place=target.url,
             expected=f"an empty place for backup {manifest.number}",
             action=f"finish it by --number {begun.number}, or empty the place",
+            reason=Reason.OTHER_RESTORE_BEGUN,
         )
     with ExitStack() as stack:
         executor = executors(_NEAR if objects.is_near else _FAR, "txn-restore")
@@ -134,7 +137,7 @@ def _begun(objects: Objects, place: BackupPlace) -> Restoring | None:
     if restored is None or is_restored(objects):
         raise _not_empty(objects, f"store {config.store_id} is here")
     if restored.backup_id != place.backup_id:
-        raise _not_empty(objects, "a restore from other backups was begun here")
+        raise _not_empty(objects, "a restore from other backups was begun here", Reason.OTHER_RESTORE_BEGUN)
     return restored
 
 
@@ -148,13 +151,14 @@ def _holds(objects: Objects, folder: str) -> bool:
     return next(iter(objects.infos(folder)), None) is not None
 
 
-def _not_empty(objects: Objects, seen: str) -> InvalidRequestError:
+def _not_empty(objects: Objects, seen: str, reason: Reason = Reason.PLACE_NOT_EMPTY) -> InvalidRequestError:
     return InvalidRequestError(
         seen,
         actor="restore",
         place=objects.store.url,
         expected="an empty place, or one where a restore of this backup was cut off",
         action="name another place; nothing was written",
+        reason=reason,
     )
 
 

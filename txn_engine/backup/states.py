@@ -23,6 +23,7 @@ from txn_engine.protocol.batches import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, FileR
 from txn_engine.protocol.file_names import DataFileName
 from txn_engine.protocol.partition import LogFile, PartitionState
 from txn_engine.protocol.transaction_rows import TransactionPartition, TransactionState
+from txn_engine.reasons import Reason
 from txn_engine.schemas.layout import OFFSET
 
 Read = TypeVar("Read")
@@ -177,6 +178,7 @@ class StatesAsOf:
                 place=error.place,
                 expected="a cut of the last days, and no transaction that hangs for as long",
                 action="make a backup at a fresh cut, without --cut",
+                reason=Reason.CUT_TOO_OLD,
             ) from error
 
 

@@ -32,6 +32,7 @@ from txn_engine.log.own_process import OwnLock
 from txn_engine.log.store_config import CONSUMER_OFFSETS_TOPIC
 from txn_engine.protocol.controls import GRACE_MS
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.reasons import Reason
 from txn_engine.unreadable import DAMAGE, WHOLE_TOPIC, Listing, Unreadable
 
 Found = TypeVar("Found")
@@ -194,6 +195,7 @@ class CutStore:
                 f"there is no cut {number}" if deleted.result() is None else f"cut {number} was deleted",
                 place=self._objects.store.url,
                 expected="one that `txn-engine cuts list` shows",
+                reason=Reason.CUT_NOT_FOUND if deleted.result() is None else Reason.CUT_DELETED,
             )
         return cut
 

@@ -20,6 +20,7 @@ from txn_engine.log.objects import (
     store_errors,
 )
 from txn_engine.protocol.log_time import bounded_time
+from txn_engine.reasons import Reason
 
 STORE_KEY = "store.json"
 RESTORED_KEY = "restored.json"
@@ -128,6 +129,7 @@ def open_store_config(
             place=objects.store.url,
             expected="a restore that has come to its end",
             action="run the `txn-engine restore` again: it goes on; or empty the place",
+            reason=Reason.RESTORE_UNFINISHED,
         )
     return config
 

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import IO, Any, NoReturn
 
 import click
@@ -28,18 +29,23 @@ EXIT_BROKEN_PIPE = 128 + 13
 
 
 class CommandFailed(click.ClickException):
-    """The command did not do what was asked. `code` is Kafka's name of the error where it has one, else ours."""
+    """The command did not do what was asked.
+
+    code: Kafka's name of the error where it has one, else ours. reason: which of the faults that the code covers it
+    was (`txn_engine/reasons.py`), or None.
+    """
 
     exit_code = EXIT_FAILED
 
-    def __init__(self, code: str, message: str, *, as_json: bool = False) -> None:
+    def __init__(self, code: str, message: str, *, reason: str | None = None, as_json: bool = False) -> None:
         super().__init__(one_line(message))
         self.code = code
+        self.reason = reason
         self.as_json = as_json
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the line."""
-        tell_error(self.code, self.message, as_json=self.as_json, file=file)
+        tell_error(self.code, self.message, reason=self.reason, as_json=self.as_json, file=file)
 
 
 class UsageFailed(CommandFailed):
@@ -77,12 +83,14 @@ def without_secrets(text: str) -> str:
     return redact(text)
 
 
-def tell_error(code: str, message: str, *, as_json: bool, file: IO[Any] | None = None) -> None:
+def tell_error(
+    code: str, message: str, *, reason: str | None = None, as_json: bool, file: IO[Any] | None = None
+) -> None:
     """Write an error to stderr, as a line or as JSON. Where that takes nothing, the exit code is left to tell."""
     stream = file or sys.stderr
     with contextlib.suppress(OSError):
         if as_json:
-            error = {"error": {"code": code, "message": message}}
+            error = {"error": {"code": code, "reason": reason, "message": message}}
             stream.write(json_printable(json.dumps(error, ensure_ascii=False)) + "\n")
             return
         colour = stream.isatty() and "NO_COLOR" not in os.environ
@@ -134,6 +142,14 @@ def code_and_message(error: BaseException) -> tuple[str, str]:
     return _coded("INTERNAL_ERROR", f"{told}; run it again with --debug and report what that shows")
 
 
+def reason_of(error: BaseException) -> str | None:
+    """The stable reason of an error of the engine, of a store or of a command, if it has one."""
+    reason = getattr(error, "reason", None)  # errors of other libraries may have one too, which is a sentence
+    return (
+        str(reason) if isinstance(reason, StrEnum) or (isinstance(error, CommandFailed) and reason) else None
+    )
+
+
 def _without_java_stack(text: str) -> str:
     """What Java says of an error, without the hundred calls behind it that Py4J hands over in the same text."""
     return text.partition("\n\tat ")[0]
@@ -154,7 +170,7 @@ def _how_to_install(package: str) -> str:
 
 def _raise_failed(error: Exception, as_json: bool) -> NoReturn:
     code, message = code_and_message(error)
-    raise CommandFailed(code, message, as_json=as_json) from error
+    raise CommandFailed(code, message, reason=reason_of(error), as_json=as_json) from error
 
 
 def _usage(error: click.UsageError, as_json: bool) -> UsageFailed:

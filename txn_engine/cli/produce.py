@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from txn_engine.cli.command import SETTINGS, Command, Place, common_options
-from txn_engine.cli.failures import CommandFailed, code_and_message, one_line
+from txn_engine.cli.failures import CommandFailed, code_and_message, one_line, reason_of
 from txn_engine.cli.interrupts import Interrupted, held_back
 from txn_engine.cli.output import Advance, Output, columns
 from txn_engine.cli.produced import tell_committed_before, tell_produced
@@ -592,4 +592,4 @@ def _with_note(error: BaseException, note: str, load: _Load) -> BaseException:
         if load.shows_values and isinstance(error, InvalidRecordError):
             message = one_line(error.with_value())
     told = f"{message.removesuffix(f' [{code}]')}; {note} [{code}]"
-    return CommandFailed(code, told, as_json=load.out.as_json)
+    return CommandFailed(code, told, reason=reason_of(error), as_json=load.out.as_json)
